@@ -1,0 +1,1 @@
+"""The nouns of the house. Pure data and pure matching: no I/O, no clock."""

@@ -1,0 +1,118 @@
+"""Small Kubernetes nouns, under Kubernetes' own JSON names, so that an adapter can decode straight into them.
+
+Only what a decision reads is here. Field meanings: the Kubernetes API reference, v1.36.
+"""
+
+import msgspec
+
+
+class Noun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base: immutable, camelCase on the wire, unknown fields skipped."""
+
+
+class Taint(Noun, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(Noun, frozen=True):
+    """`operator` Equal (default), Exists; an empty key with Exists tolerates everything; empty effect = all effects."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Noun, frozen=True):
+    """One expression of a label or node selector: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Noun, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class NodeSelectorTerm(Noun, frozen=True):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Noun, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredTerm(Noun, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Noun, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Noun, frozen=True):
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+
+
+class PodAffinity(Noun, frozen=True):
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Noun, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Volume(Noun, frozen=True):
+    """A volume by what it means for moving its pod. `host_path` and `empty_dir` are None when absent."""
+
+    host_path: dict[str, str] | None = None
+    empty_dir: dict[str, str] | None = None
+    persistent_volume_claim: dict[str, str | bool] | None = None
+    ephemeral: dict[str, msgspec.Raw] | None = None
+
+
+class PodShape(Noun, frozen=True):
+    """What pods of one template share, and all that matters for guarding and placing them.
+
+    Resource figures are effective requests: the larger of the running containers' sum and each init container's
+    (sidecars counted), plus overhead. Source: KEP-753, `resourcehelper.PodRequests`.
+    """
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread: tuple[str, ...] = ()
+    """Topology keys of the DoNotSchedule constraints."""
+    volumes: tuple[Volume, ...] = ()
+    host_ports: tuple[tuple[str, int], ...] = ()
+    """(protocol, port) of every host port."""
+    cpu_request_millicores: float = 0.0
+    memory_request_bytes: float = 0.0
+    cpu_scored_millicores: float = 0.0
+    """As kube-scheduler scores it: 100m for each container that requests no CPU."""
+    memory_scored_bytes: float = 0.0
+    """As kube-scheduler scores it: 200 MB for each container that requests no memory."""
+    extended_requests: dict[str, float] = {}
+    images: tuple[str, ...] = ()
+    priority_class: str = ""
+    scheduler_name: str = "default-scheduler"
+    qos: str = "BestEffort"
+    """Guaranteed, Burstable or BestEffort."""

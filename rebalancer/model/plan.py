@@ -1,0 +1,171 @@
+"""What strategies find, what the planner wants moved, and what became of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import Service
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """The load that a strategy balances, in one or more resources, and the marks that judge it.
+
+    Real CPU is one resource; `source: Requests` has three (cpu, memory, pods). All figures are in the resource's own
+    unit (millicores, bytes, pieces), marks too, so that a share is never rounded. NaN = not known, not judged.
+    """
+
+    resources: tuple[str, ...]
+    node: Floats
+    """(nodes, resources) load now, corrected for moves that the measurement doesn't show yet."""
+    room: Floats
+    """(nodes, resources) what a share is a share of: capacity for real CPU, allocatable for requests."""
+    high: Floats
+    """(nodes, resources) a node above it in any resource is hot."""
+    target: Floats
+    """(nodes, resources) a hot node is cooled to it, a landing stays under it."""
+    low: Floats
+    """(nodes, resources) a node under it in all resources is a landing of choice."""
+    pod: Floats
+    """(pods, resources)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A node that a strategy wants relieved. A strategy never evicts, never counts and never asks about limits."""
+
+    strategy: str
+    node: int
+    pool: str
+    reason: str
+    """A sentence with the numbers."""
+    cpu_share: float
+    high: float
+    target: float
+    candidates: Ints
+    """Indices of the pods that could serve; the planner orders them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A node where the replacement may land, with its probability (shares of one eviction sum to 1)."""
+
+    node: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One eviction that the planner wants."""
+
+    pod: int
+    namespace: str
+    name: str
+    uid: str
+    node: int
+    node_name: str
+    pool: str
+    service: Service
+    strategy: str
+    cpu_millicores: float
+    """Real CPU where known, else NaN."""
+    landings: tuple[Landing, ...]
+    """Likeliest first."""
+    reason: str
+
+
+class Outcome(StrEnum):
+    """What became of an eviction."""
+
+    PLANNED = "planned"
+    """Reserved and written down; the call has not been made, or a dry run."""
+    EVICTED = "evicted"
+    REFUSED = "refused"
+    """The API server said no."""
+    FAILED = "failed"
+    """The API server answered with an error, or the pod was gone."""
+    UNKNOWN = "unknown"
+    """The call timed out or was cut off: it may have happened. It stays counted until the pod is seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The API server's answer to one eviction call."""
+
+    outcome: Outcome
+    refusal: Refusal | None = None
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRefusal:
+    """A candidate that was not moved (or a node that was not judged, then `namespace` and `name` are empty)."""
+
+    node: str
+    namespace: str
+    name: str
+    code: Reason
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction:
+    """One move and what became of it."""
+
+    move: Move
+    landings: tuple[tuple[str, float], ...]
+    """(node name, share), likeliest first."""
+    outcome: Outcome
+    code: Reason | None = None
+    """Why the API server did not do it."""
+    detail: str = ""
+    record: int | None = None
+    """Its row in the database."""
+
+
+class Trigger(StrEnum):
+    """What started a cycle."""
+
+    MANUAL = "manual"
+    PERIODIC = "periodic"
+    ALERT = "alert"
+    FORECAST = "forecast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """A node's CPU share before, as planned, and as measured afterwards."""
+
+    name: str
+    pool: str
+    cpu_before: float | None
+    cpu_planned: float | None
+    cpu_after: float | None = None
+    hot: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class CycleReport:
+    """All that one cycle saw, decided and did: what the CLI prints and the database keeps."""
+
+    id: str
+    cluster: str
+    trigger: Trigger
+    dry_run: bool
+    started_at: float
+    finished_at: float | None = None
+    nodes: list[NodeLine] = field(default_factory=list)
+    findings: list[tuple[Finding, str]] = field(default_factory=list)
+    """(finding, node name)"""
+    evictions: list[Eviction] = field(default_factory=list)
+    refusals: list[PodRefusal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Why the cycle as a whole did nothing, or less than it could."""
+    stopped: Refusal | None = None
+    """Set when the data was not safe to act on."""

@@ -1,0 +1,115 @@
+"""The outside world, as the story of a cycle needs it. Adapters implement these; tests may too."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rebalancer.model.plan import Answer, CycleReport, Eviction, Move
+from rebalancer.model.reason import Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import RecentMove, Usage
+
+
+class Clock(Protocol):
+    """Time. The lab's runs faster; lease and HTTP timeouts never use it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of this clock have passed."""
+        ...
+
+
+class Progress(Protocol):
+    """Tells a person how far a long step is. Implementations draw on stderr, and only on a terminal."""
+
+    def step(self, label: str, done: int, total: int | None) -> None:
+        """`done` of `total` (None = not known yet) of the step named `label`."""
+        ...
+
+
+class ClusterReader(Protocol):
+    """Reads the cluster."""
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Read everything. Raises ConnectError, or UnsafeDataError when a consistent list can't be had."""
+        ...
+
+    def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], "PodState"]:
+        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer."""
+        ...
+
+
+class PodState(Protocol):
+    """A pod as re-read: enough to settle an eviction whose answer never came."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def terminating(self) -> bool: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+class UsageReader(Protocol):
+    """Reads real CPU."""
+
+    def read(self, snapshot: ClusterSnapshot) -> Usage:
+        """Usage of the snapshot's nodes and pods. Raises ConnectError, or ConfigError when no metric exists."""
+        ...
+
+
+class Evictor(Protocol):
+    """The Eviction API."""
+
+    def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
+        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer."""
+        ...
+
+
+class Lease(Protocol):
+    """The right to evict in this cluster."""
+
+    def holds(self, margin_seconds: float = 0.0) -> bool:
+        """Whether the lease is ours for at least `margin_seconds` more."""
+        ...
+
+
+class Records(Protocol):
+    """The database: what was decided is written before the call, its outcome after."""
+
+    def begin(self, report: CycleReport) -> None: ...
+
+    def planned(self, report: CycleReport, eviction: Eviction) -> int:
+        """Write the eviction before its call; the row's id."""
+        ...
+
+    def outcome(self, eviction: Eviction) -> None: ...
+
+    def finish(self, report: CycleReport) -> None: ...
+
+    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+        """Evictions of this cluster that happened, or may have, at or after `since`."""
+        ...
+
+
+class Admission(Protocol):
+    """The one door before an eviction."""
+
+    def refuses(self, move: Move) -> Refusal | None:
+        """Why the move may not be made now, from a view of the headroom; None reserves nothing."""
+        ...
+
+    def reserve(self, move: Move) -> Refusal | None:
+        """Reserve the move atomically; None when it may go."""
+        ...
+
+    def refund(self, move: Move) -> None:
+        """Give a reservation back: the eviction certainly did not happen."""
+        ...

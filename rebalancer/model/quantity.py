@@ -1,0 +1,51 @@
+"""Kubernetes quantities to numbers.
+
+Source: k8s.io/apimachinery/pkg/api/resource, "Quantity": a decimal with a binary (Ki..Ei), decimal (n, u, m, k..E)
+or scientific suffix.
+"""
+
+from functools import lru_cache
+
+_SUFFIX: dict[str, float] = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+    "Ei": 2.0**60,
+}
+
+
+@lru_cache(maxsize=65536)
+def parse_quantity(text: str) -> float:
+    """The value of a quantity in its base unit (cores, bytes, pieces).
+
+    Raises ValueError if `text` is no quantity.
+    """
+    number = text.rstrip("numkMGTPEi")
+    suffix = text[len(number) :]
+    # "1E3" and "1e3" are exponents, not the suffix exa: rstrip stops at the digit behind them.
+    try:
+        return float(number) * _SUFFIX[suffix]
+    except (KeyError, ValueError):
+        raise ValueError(f"not a Kubernetes quantity: {text!r}") from None
+
+
+def cpu_millicores(text: str) -> float:
+    """A CPU quantity in millicores: `"250m"` -> 250.0, `"2"` -> 2000.0."""
+    return parse_quantity(text) * 1000.0
+
+
+def memory_bytes(text: str) -> float:
+    """A memory quantity in bytes."""
+    return parse_quantity(text)

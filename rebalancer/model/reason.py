@@ -1,0 +1,166 @@
+"""Every reason for not moving a pod, or not touching a node: one code, one sentence.
+
+The CLI, the database, the metrics and the documentation all use this enum; `docs/reference/reasons.md` is made from it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """The code; its sentence is `SENTENCES[code]`."""
+
+    # Guards: what protects a pod.
+    MIRROR_POD = "MirrorPod"
+    STATIC_POD = "StaticPod"
+    DAEMONSET_POD = "DaemonSetPod"
+    TERMINATING = "Terminating"
+    FINISHED = "Finished"
+    NOT_READY = "NotReady"
+    BARE_POD = "BarePod"
+    UNKNOWN_OWNER_KIND = "UnknownOwnerKind"
+    JOB_POD = "JobPod"
+    OURSELVES = "Ourselves"
+    OUR_PROMETHEUS = "OurPrometheus"
+    OUR_DATABASE = "OurDatabase"
+    SYSTEM_CRITICAL = "SystemCritical"
+    PRIORITY_THRESHOLD = "PriorityThreshold"
+    HOST_PATH = "HostPath"
+    LOCAL_STORAGE = "LocalStorage"
+    LOCAL_VOLUME = "LocalVolume"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    TOO_YOUNG = "TooYoung"
+    MIN_REPLICAS = "MinReplicas"
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    OWNER_NOT_HEALTHY = "OwnerNotHealthy"
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+    BUDGET_OUTDATED = "BudgetOutdated"
+    SEVERAL_BUDGETS = "SeveralBudgets"
+    ANNOTATION_VETO = "AnnotationVeto"
+    OPTED_OUT = "OptedOut"
+    NOT_OPTED_IN = "NotOptedIn"
+    NAMESPACE_EXCLUDED = "NamespaceExcluded"
+    LABEL_EXCLUDED = "LabelExcluded"
+
+    # Placement: where the replacement would go.
+    NO_LANDING = "NoLanding"
+    NO_ROOM_IN_TARGETS = "NoRoomInTargets"
+    WOULD_COME_BACK = "WouldComeBack"
+    LANDING_TOO_WARM = "LandingTooWarm"
+    LANDING_NOT_MODELLED = "LandingNotModelled"
+    POOL_FULL = "PoolFull"
+
+    # Planning.
+    NO_RELIEF = "NoRelief"
+    GOAL_REACHED = "GoalReached"
+    NO_POD_USAGE = "NoPodUsage"
+
+    # Admission.
+    LIMIT_CYCLE = "LimitCycle"
+    LIMIT_NODE = "LimitNode"
+    LIMIT_SERVICE = "LimitService"
+
+    # Nodes that are not judged.
+    NO_SAMPLE = "NoSample"
+    STALE_SAMPLE = "StaleSample"
+    NOT_FINITE = "NotFinite"
+    AMBIGUOUS_NODE = "AmbiguousNode"
+    NODE_NOT_READY = "NodeNotReady"
+    NOT_IN_A_POOL = "NotInAPool"
+    DEBOUNCE = "Debounce"
+    SETTLING = "Settling"
+
+    # The whole cycle.
+    COVERAGE_TOO_LOW = "CoverageTooLow"
+    PARTIAL_USAGE = "PartialUsage"
+    CLOCK_SKEW = "ClockSkew"
+    LEASE_LOST = "LeaseLost"
+
+    # The API server's answer.
+    SERVER_BUDGET = "ServerBudget"
+    SERVER_THROTTLED = "ServerThrottled"
+    SERVER_SEVERAL_BUDGETS = "ServerSeveralBudgets"
+    SERVER_GONE = "ServerGone"
+    SERVER_UID_CHANGED = "ServerUidChanged"
+    SERVER_FORBIDDEN = "ServerForbidden"
+    SERVER_UNKNOWN = "ServerUnknown"
+    SERVER_ERROR = "ServerError"
+
+
+SENTENCES: dict[Reason, str] = {
+    Reason.MIRROR_POD: "a mirror pod: the kubelet runs it from a file, evicting it changes nothing",
+    Reason.STATIC_POD: "a static pod: its owner is the node",
+    Reason.DAEMONSET_POD: "a DaemonSet pod would come back to the same node",
+    Reason.TERMINATING: "already terminating",
+    Reason.FINISHED: "already finished",
+    Reason.NOT_READY: "not Ready: moving it could hide why",
+    Reason.BARE_POD: "no controlling owner would create it again",
+    Reason.UNKNOWN_OWNER_KIND: "its owner's kind is not known to create pods again (name it under guards.ownerKinds)",
+    Reason.JOB_POD: "a Job pod: its eviction counts as a failure (or Job pods are not allowed by guards.jobPods)",
+    Reason.OURSELVES: "this is rebalancer itself",
+    Reason.OUR_PROMETHEUS: "the Prometheus that we read from",
+    Reason.OUR_DATABASE: "the database that we write to",
+    Reason.SYSTEM_CRITICAL: "system-critical priority",
+    Reason.PRIORITY_THRESHOLD: "its priority is at or above the threshold",
+    Reason.HOST_PATH: "uses a hostPath volume",
+    Reason.LOCAL_STORAGE: "keeps data in an emptyDir on the node's disk",
+    Reason.LOCAL_VOLUME: "uses a local volume that stays on the node",
+    Reason.PERSISTENT_VOLUME: "uses a PersistentVolumeClaim (guards.persistentVolumes)",
+    Reason.TOO_YOUNG: "younger than the minimum age",
+    Reason.MIN_REPLICAS: "its service has fewer replicas than the minimum",
+    Reason.ROLLOUT_IN_PROGRESS: "its owner is rolling out",
+    Reason.OWNER_NOT_HEALTHY: "its owner has fewer ready pods than it wants",
+    Reason.BUDGET_EXHAUSTED: "its PodDisruptionBudget has no room",
+    Reason.BUDGET_OUTDATED: "its PodDisruptionBudget was changed and its figures are not up to date yet",
+    Reason.SEVERAL_BUDGETS: "several PodDisruptionBudgets select it: the API server refuses to evict it",
+    Reason.ANNOTATION_VETO: "an annotation forbids it",
+    Reason.OPTED_OUT: "opted out by a label or annotation of its own, its namespace's or its node's",
+    Reason.NOT_OPTED_IN: "the policy asks for an opt-in that it doesn't have",
+    Reason.NAMESPACE_EXCLUDED: "its namespace is excluded by the policy",
+    Reason.LABEL_EXCLUDED: "its labels are excluded by the policy",
+    Reason.NO_LANDING: "no node would take the replacement",
+    Reason.NO_ROOM_IN_TARGETS: "every node that would take the replacement would go over its target",
+    Reason.WOULD_COME_BACK: "kube-scheduler would put the replacement back on the same node",
+    Reason.LANDING_TOO_WARM: "kube-scheduler would put the replacement on a node without room in real CPU",
+    Reason.LANDING_NOT_MODELLED: "its placement rules are not modelled yet, so its landing isn't known",
+    Reason.POOL_FULL: "no node of the pool is under low",
+    Reason.NO_RELIEF: "its move would relieve the node of next to nothing",
+    Reason.GOAL_REACHED: "not needed: the node reaches its target without it",
+    Reason.NO_POD_USAGE: "its CPU isn't known",
+    Reason.LIMIT_CYCLE: "the cycle's limit is reached",
+    Reason.LIMIT_NODE: "the node's limit is reached",
+    Reason.LIMIT_SERVICE: "another pod of its service is in flight",
+    Reason.NO_SAMPLE: "no usage sample",
+    Reason.STALE_SAMPLE: "the usage sample is too old",
+    Reason.NOT_FINITE: "the usage is not a finite number",
+    Reason.AMBIGUOUS_NODE: "two usage series claim to be this node",
+    Reason.NODE_NOT_READY: "the node is not Ready",
+    Reason.NOT_IN_A_POOL: "no node pool selects the node",
+    Reason.DEBOUNCE: "not hot for long enough",
+    Reason.SETTLING: "moved from recently: a whole rate window must pass first",
+    Reason.COVERAGE_TOO_LOW: "too few nodes have fresh usage: this is an outage, not an idle cluster",
+    Reason.PARTIAL_USAGE: "the usage source says that its answer is partial",
+    Reason.CLOCK_SKEW: "the usage source's clock and ours disagree",
+    Reason.LEASE_LOST: "the cluster's lease is lost or near its end",
+    Reason.SERVER_BUDGET: "refused by the API server: a PodDisruptionBudget has no room",
+    Reason.SERVER_THROTTLED: "refused by the API server: throttled",
+    Reason.SERVER_SEVERAL_BUDGETS: "refused by the API server: several PodDisruptionBudgets",
+    Reason.SERVER_GONE: "the pod is gone",
+    Reason.SERVER_UID_CHANGED: "another pod has its name now",
+    Reason.SERVER_FORBIDDEN: "refused by the API server: not allowed (RBAC)",
+    Reason.SERVER_UNKNOWN: "no answer in time: it may or may not have been evicted",
+    Reason.SERVER_ERROR: "the API server answered with an error",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something was not done: a code, and the sentence with its numbers and names."""
+
+    code: Reason
+    message: str
+
+    @classmethod
+    def of(cls, code: Reason, detail: str = "") -> "Refusal":
+        """The code's sentence, with what is particular to this case behind a colon."""
+        return cls(code=code, message=f"{SENTENCES[code]}: {detail}" if detail else SENTENCES[code])

@@ -1,0 +1,290 @@
+"""The cluster at one moment, as columns.
+
+150,000 pods are a handful of numpy arrays and interned tables, not 150,000 objects: masks and sorts take
+milliseconds, and `Pod` objects are made only for the few that a decision looks at. Index -1 means "none".
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.objects import LabelSelector, PodShape, Taint
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+SCORED_DEFAULT_CPU_MILLICORES = 100.0
+SCORED_DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Columns of length `nodes`; labels, taints and extended resources are per-node tuples."""
+
+    names: tuple[str, ...]
+    cpu_capacity_millicores: Floats
+    cpu_allocatable_millicores: Floats
+    memory_allocatable_bytes: Floats
+    pods_allocatable: Floats
+    ready: Bools
+    unschedulable: Bools
+    created: Floats
+    """Seconds since the epoch."""
+    labels: tuple[Mapping[str, str], ...]
+    taints: tuple[tuple[Taint, ...], ...]
+    addresses: tuple[tuple[str, ...], ...]
+    """Internal IPs and hostnames: what an `instance` label may name."""
+    extended: tuple[Mapping[str, float], ...]
+    """Allocatable of every resource besides cpu, memory and pods."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class ShapeTable:
+    """Pod templates, interned. A shape is decoded when somebody looks at it.
+
+    `decode` turns one stored blob into a `PodShape`; adapters that have objects already pass them through.
+    """
+
+    def __init__(self, blobs: list[bytes], decode: Callable[[bytes], PodShape]) -> None:
+        self._blobs = blobs
+        self._decode = decode
+        self._decoded: dict[int, PodShape] = {}
+
+    def __len__(self) -> int:
+        return len(self._blobs)
+
+    def __getitem__(self, index: int) -> PodShape:
+        shape = self._decoded.get(index)
+        if shape is None:
+            shape = self._decoded[index] = self._decode(self._blobs[index])
+        return shape
+
+
+# Pod phases, as small numbers in the column.
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """Columns of length `pods`."""
+
+    names: list[str]
+    uids: list[str]
+    namespace: Ints
+    """Index into `ClusterSnapshot.namespaces`."""
+    node: Ints
+    """Index into `Nodes`, -1 while not bound (or bound to a node that is not listed)."""
+    owner: Ints
+    """Index into `ClusterSnapshot.owners` of the controlling owner, -1 for a bare pod."""
+    shape: Ints
+    phase: NDArray[np.int8]
+    ready: Bools
+    terminating: Bools
+    created: Floats
+    started: Floats
+    """Seconds since the epoch, NaN while not started."""
+    priority: NDArray[np.int64]
+    cpu_request_millicores: Floats
+    memory_request_bytes: Floats
+    cpu_scored_millicores: Floats
+    memory_scored_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A workload, or what an owner reference says of one that we do not list.
+
+    `wanted` and `ready` are None where the kind doesn't tell; then the pods themselves are counted.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    parent: int = -1
+    """Index of its own controlling owner, -1 at the top."""
+    wanted: int | None = None
+    ready: int | None = None
+    rolling_out: bool = False
+    """The controller has not seen the newest spec, or not all replicas are of it."""
+    spares_disruptions: bool = False
+    """A Job whose podFailurePolicy ignores DisruptionTarget: an eviction doesn't count as a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The workload that a user names: the top owner."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget, as its controller last wrote it."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector | None
+    disruptions_allowed: int
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    up_to_date: bool = True
+    """`observedGeneration` has reached `generation`: the figures are of the spec that is in force."""
+    evicts_unhealthy: bool = False
+    """`unhealthyPodEvictionPolicy: AlwaysAllow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, made from the columns for the few that a decision looks at."""
+
+    index: int
+    namespace: str
+    name: str
+    uid: str
+    node: int
+    node_name: str
+    owner: Owner | None
+    service: Service | None
+    shape: PodShape
+    phase: int
+    ready: bool
+    terminating: bool
+    created: float
+    started: float
+    priority: int
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSnapshot:
+    """Everything that was read from the Kubernetes API for one cycle."""
+
+    taken: float
+    """Seconds since the epoch, by the API server's side of our clock."""
+    nodes: Nodes
+    pods: Pods
+    shapes: ShapeTable
+    namespaces: tuple[str, ...]
+    namespace_labels: Mapping[str, Mapping[str, str]]
+    owners: tuple[Owner, ...]
+    budgets: tuple[DisruptionBudget, ...]
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    local_claims: frozenset[tuple[str, str]] = frozenset()
+    """(namespace, name) of the claims whose volume stays on one node."""
+    claims_known: bool = True
+    """False where PersistentVolumes can't be read: then every claim counts as local."""
+
+    @cached_property
+    def node_index(self) -> Mapping[str, int]:
+        return {name: index for index, name in enumerate(self.nodes.names)}
+
+    @cached_property
+    def active(self) -> Bools:
+        """(pods,) pods that hold their requests: bound and not finished."""
+        holds: Bools = (self.pods.node >= 0) & (self.pods.phase != SUCCEEDED) & (self.pods.phase != FAILED)
+        return holds
+
+    @cached_property
+    def _by_node(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.pods.node, kind="stable").astype(np.int32)
+        starts = np.searchsorted(self.pods.node[order], np.arange(len(self.nodes) + 1)).astype(np.int32)
+        return order, starts
+
+    def pods_on(self, node: int) -> Ints:
+        """Indices of the pods bound to a node, finished ones included."""
+        order, starts = self._by_node
+        return order[starts[node] : starts[node + 1]]
+
+    def per_node(self, values: Floats) -> Floats:
+        """(nodes,) sum of a pod column over each node's active pods."""
+        chosen = self.active
+        return np.bincount(self.pods.node[chosen], weights=values[chosen], minlength=len(self.nodes)).astype(np.float64)
+
+    @cached_property
+    def top_owner(self) -> Ints:
+        """(owners,) index of each owner's top owner (itself at the top)."""
+        top = np.arange(len(self.owners), dtype=np.int32)
+        for index in range(len(self.owners)):
+            seen, at = {index}, index
+            while (parent := self.owners[at].parent) >= 0 and parent not in seen:
+                seen.add(parent)
+                at = parent
+            top[index] = at
+        return top
+
+    @cached_property
+    def pods_by_top_owner(self) -> Mapping[int, Ints]:
+        """Indices of all listed pods of each top owner."""
+        owned = np.flatnonzero(self.pods.owner >= 0)
+        if not len(owned):
+            return {}
+        tops = self.top_owner[self.pods.owner[owned]]
+        order = np.argsort(tops, kind="stable")
+        keys, starts = np.unique(tops[order], return_index=True)
+        groups = np.split(owned[order].astype(np.int32), starts[1:])
+        return {int(key): group for key, group in zip(keys, groups, strict=True)}
+
+    def service_of(self, owner: int) -> Service | None:
+        """The service that an owner index belongs to; None for -1."""
+        if owner < 0:
+            return None
+        top = self.owners[int(self.top_owner[owner])]
+        return Service(kind=top.kind, namespace=top.namespace, name=top.name)
+
+    def replicas(self, owner: int) -> tuple[int, int]:
+        """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell.
+
+        A pod that is terminating or finished counts as neither.
+        """
+        top = int(self.top_owner[owner])
+        record = self.owners[top]
+        members = self.pods_by_top_owner.get(top, np.empty(0, dtype=np.int32))
+        finished = (self.pods.phase[members] == SUCCEEDED) | (self.pods.phase[members] == FAILED)
+        alive = members[~self.pods.terminating[members] & ~finished]
+        ready = int(np.count_nonzero(self.pods.ready[alive]))
+        wanted = len(alive) if record.wanted is None else record.wanted
+        return wanted, ready if record.ready is None else min(ready, record.ready)
+
+    def pod(self, index: int) -> Pod:
+        """One pod as an object."""
+        pods = self.pods
+        node, owner = int(pods.node[index]), int(pods.owner[index])
+        return Pod(
+            index=int(index),
+            namespace=self.namespaces[int(pods.namespace[index])],
+            name=pods.names[index],
+            uid=pods.uids[index],
+            node=node,
+            node_name=self.nodes.names[node] if node >= 0 else "",
+            owner=self.owners[owner] if owner >= 0 else None,
+            service=self.service_of(owner),
+            shape=self.shapes[int(pods.shape[index])],
+            phase=int(pods.phase[index]),
+            ready=bool(pods.ready[index]),
+            terminating=bool(pods.terminating[index]),
+            created=float(pods.created[index]),
+            started=float(pods.started[index]),
+            priority=int(pods.priority[index]),
+        )
+
+    def iter_pods(self) -> Iterator[Pod]:
+        """Every pod as an object: for small clusters and tests."""
+        return (self.pod(index) for index in range(len(self.pods)))

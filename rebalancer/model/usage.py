@@ -1,0 +1,60 @@
+"""Measured CPU, laid over a snapshot's nodes and pods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.reason import Refusal
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """CPU of nodes and pods from one source, at one moment.
+
+    NaN means "not known"; it never means zero. A node that can't be trusted (no sample, stale, not finite, two nodes
+    with one name) is NaN and stands in `problems` with the reason.
+    """
+
+    source: str
+    at: float
+    """Evaluation time, seconds since the epoch."""
+    window_seconds: float
+    """Length of the rate window behind the figures: a pod that left is still seen for this long."""
+    node_cpu_millicores: Floats
+    """(nodes,)"""
+    pod_cpu_millicores: Floats
+    """(pods,)"""
+    sample_times: Floats
+    """(samples, nodes) time of the *raw* sample behind each of `samples`, oldest first; NaN where unknown."""
+    samples: Floats
+    """(samples, nodes) node CPU in millicores over the debounce duration, oldest first; the last row is now."""
+    departed_millicores: Floats | None = None
+    """(nodes,) CPU still measured on a node for pods that are no longer there; None where the source can't tell."""
+    problems: Mapping[int, Refusal]
+    """Node index -> why it is skipped."""
+    warnings: tuple[str, ...] = ()
+    """What the source said of its own answer; not empty means the answer is partial."""
+
+    @property
+    def coverage(self) -> float:
+        """Share of the nodes with fresh usage, 0..1."""
+        known = np.isfinite(self.node_cpu_millicores)
+        return float(np.count_nonzero(known)) / len(known) if len(known) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentMove:
+    """A pod that we evicted a while ago, as the records know it."""
+
+    node: str
+    cpu_millicores: float
+    at: float
+    service: str
+    uid: str = ""
+    """The pod's uid: a pod that is still alive did not leave, whatever the record hopes."""
+    settled_at: float | None = None
+    """When the replacement was seen Ready; None while not known."""

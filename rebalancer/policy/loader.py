@@ -1,0 +1,169 @@
+"""Bytes of a policy file to a `RebalancerPolicy`, or to one line for each mistake with file, line and field."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.schema import RebalancerPolicy
+from rebalancer.policy.types import FieldError
+
+_EXPECTED = {
+    "missing": "required field is missing",
+    "string_type": "expected a string",
+    "int_type": "expected a whole number",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "dict_type": "expected a mapping",
+    "tuple_type": "expected a list",
+    "model_type": "expected a mapping",
+    "model_attributes_type": "expected a mapping",
+}
+
+
+def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
+    """Parse and check a policy. `source` is the file name for messages.
+
+    Raises ConfigError with every mistake, a line each.
+    """
+    try:
+        root = yaml.compose(data, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
+    if root is None:
+        raise ConfigError(f"{source}:1: the file is empty: expected a RebalancerPolicy")
+    if twice := _duplicate_keys(root):
+        raise ConfigError("\n".join(f"{source}:{line}: {field}: the key stands twice" for line, field in twice))
+    value = yaml.SafeLoader(data).get_single_data() if data else None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{source}:1: expected a mapping with apiVersion and kind, got {_kind_of(value)}")
+    try:
+        return RebalancerPolicy.model_validate(value)
+    except ValidationError as error:
+        lines = [_line_for(each, root, source) for each in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _duplicate_keys(node: yaml.Node, path: str = "") -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, child in node.value:
+            name = str(key.value)
+            field = f"{path}.{name}" if path else name
+            if name in seen:
+                found.append((key.start_mark.line + 1, field))
+            seen.add(name)
+            found += _duplicate_keys(child, field)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            found += _duplicate_keys(child, f"{path}[{index}]")
+    return found
+
+
+def _kind_of(value: Any) -> str:
+    return {list: "a list", str: "a string", type(None): "nothing"}.get(type(value), type(value).__name__)
+
+
+def _line_for(error: ErrorDetails, root: yaml.Node, source: str) -> str:
+    location = [part for part in error["loc"] if not _is_union_branch(part)]
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, FieldError):
+        location.append(cause.field)
+    line = _locate(root, location)
+    field = _shown(location) or "policy"
+    return f"{source}:{line}: {field}: {_expected(error, location)}"
+
+
+def _is_union_branch(part: Any) -> bool:
+    # pydantic puts the tried branch of a union ("float", "function-before[...]") into the location
+    return isinstance(part, str) and (part.startswith("function-") or part in ("[key]",))
+
+
+def _locate(root: yaml.Node, location: Sequence[Any]) -> int:
+    """The line of the deepest node on the way to `location`."""
+    node, line = root, root.start_mark.line + 1
+    for part in location:
+        child: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(part):
+                    line, child = key.start_mark.line + 1, value
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            child = node.value[part]
+            line = child.start_mark.line + 1
+        if child is None:
+            return line
+        node = child
+    return line
+
+
+def _shown(location: Sequence[Any]) -> str:
+    out = ""
+    for part in location:
+        out += f"[{part}]" if isinstance(part, int) else (f".{part}" if out else str(part))
+    return out
+
+
+def _expected(error: ErrorDetails, location: Sequence[Any]) -> str:
+    kind, given, context = error["type"], error.get("input"), error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_field(str(location[-1]), _known_fields(location[:-1]))
+    if kind == "missing":
+        return _EXPECTED[kind]
+    if kind == "value_error":
+        cause = context["error"]
+        text = str(cause)
+        # a check over several fields already says what it got
+        return (
+            text
+            if isinstance(cause, FieldError) or not isinstance(given, str | int | float)
+            else f"{text}, got {given!r}"
+        )
+    if kind == "literal_error":
+        return f"expected {context['expected']}, got {given!r}"
+    if kind == "string_pattern_mismatch":
+        return f"expected text that matches {context['pattern']}, got {given!r}"
+    if kind == "string_too_short":
+        return "expected text that is not empty"
+    if kind in ("too_short",):
+        return f"expected at least {context['min_length']} entry"
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']}, got {given!r}"
+    if kind == "greater_than":
+        return f"expected more than {context['gt']}, got {given!r}"
+    expected = _EXPECTED.get(kind, error["msg"])
+    return f"{expected}, got {given!r}" if isinstance(given, str | int | float | bool) else expected
+
+
+def _unknown_field(name: str, fields: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    return "unknown field" + (f", did you mean {near[0]}?" if near else f"; known here: {', '.join(fields)}")
+
+
+def _known_fields(location: Sequence[Any]) -> list[str]:
+    """The keys that the schema knows at `location`."""
+    model: type[BaseModel] = RebalancerPolicy
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = next((f for name, f in model.model_fields.items() if (f.alias or name) == part), None)
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            break
+        model = inner
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in getattr(annotation, "__args__", ()) if (found := _model_in(each))), None)

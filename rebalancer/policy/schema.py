@@ -1,0 +1,306 @@
+"""What a policy file says. Every field is documented here; the reference and the JSON Schema are made from it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rebalancer.policy.types import (
+    AsTuple,
+    Count,
+    Duration,
+    FieldError,
+    NonEmpty,
+    Percent,
+    PercentagePoints,
+    Section,
+    Selector,
+)
+
+API_VERSION = "rebalancer.dev/v1alpha1"
+KIND = "RebalancerPolicy"
+
+Resource = Literal["cpu", "memory", "pods"]
+
+
+class Thresholds(Section):
+    """When a node is hot by real CPU, how far it is cooled, and where pods may go."""
+
+    high: Percent
+    """A node above it is hot. Percent of the node's CPU capacity; with `relativeToMean`, percentage points above the
+    pool's mean."""
+    target: Percent
+    """A hot node is cooled to it, and no landing may go over it. Must be below `high`, or the node flaps."""
+    low: PercentagePoints
+    """A node under it is a landing of choice; while no node of the pool is, nothing moves. With `relativeToMean`,
+    percentage points below the mean."""
+    relative_to_mean: bool = False
+    """Deviation mode: measure the three from the mean of the pool's nodes."""
+    floor: Percent | None = None
+    """Deviation mode: a node under this share of its capacity is never hot, however idle the others are."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Thresholds":
+        if self.target >= self.high:
+            raise FieldError("target", f"expected target < high, got target {self.target:g} and high {self.high:g}")
+        if self.relative_to_mean and self.floor is None:
+            raise FieldError("floor", "expected a floor with relativeToMean")
+        if not self.relative_to_mean and self.floor is not None:
+            raise FieldError("floor", "expected floor only with relativeToMean")
+        if not self.relative_to_mean and not 1 <= self.low <= self.target:
+            raise FieldError("low", f"expected 1 <= low <= target, got low {self.low:g} and target {self.target:g}")
+        return self
+
+
+class RequestThresholds(Section):
+    """The same for strategies with `source: Requests`: shares of allocatable that pods request."""
+
+    high: dict[Resource, Percent]
+    target: dict[Resource, Percent]
+    low: dict[Resource, Percent]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "RequestThresholds":
+        if not self.high or self.high.keys() != self.target.keys() or self.high.keys() != self.low.keys():
+            raise ValueError("expected the same resources (cpu, memory, pods) under high, target and low")
+        for name, high in self.high.items():
+            if not self.low[name] <= self.target[name] < high:
+                raise FieldError(
+                    "target",
+                    f"expected low <= target < high for {name}, "
+                    f"got {self.low[name]:g}, {self.target[name]:g} and {high:g}",
+                )
+        return self
+
+
+class Pool(Section):
+    """A group of nodes that share thresholds. A node in two pools is an error; a node in none is not touched."""
+
+    name: NonEmpty
+    selector: Selector
+    """Labels of the nodes that belong to it."""
+    thresholds: Thresholds | None = None
+    """For strategies with `source: CPU`."""
+    request_thresholds: RequestThresholds | None = None
+    """For strategies with `source: Requests`."""
+
+
+class BasicAuth(Section):
+    """User name and the file that holds the password; the file is read anew for every cycle."""
+
+    username: NonEmpty
+    password_file: NonEmpty
+
+
+class NodeQuery(Section):
+    """Where node CPU comes from."""
+
+    query: NonEmpty | None = None
+    """PromQL with one series per node. Default: node_exporter's counters, a share of the node's CPUs."""
+    unit: Literal["share", "cores"] = "share"
+    """Whether `query` answers a share of capacity (0..1) or cores in use."""
+    freshness: NonEmpty | None = None
+    """PromQL for the time of the *raw* sample, with the same node label; needed with a `query` of your own.
+    `timestamp()` of a recording rule is when the rule ran, not when the node was scraped."""
+    label: NonEmpty = "instance"
+    """The label that names the node."""
+    node_by: Literal["Auto", "Name", "Address", "NodeInfo", "Uname"] = "Auto"
+    """What that label holds: the node's name, one of its addresses (a port is cut off), or an instance to be looked
+    up in `kube_node_info` or `node_uname_info`. Auto tries them in that order."""
+
+    @model_validator(mode="after")
+    def _freshness_with_own_query(self) -> "NodeQuery":
+        if self.query is not None and self.freshness is None:
+            raise FieldError(
+                "freshness", "expected freshness (a query for the raw samples' time) with a query of your own"
+            )
+        return self
+
+
+class PodQuery(Section):
+    """Where pod CPU comes from."""
+
+    query: NonEmpty | None = None
+    """PromQL in cores with one series per pod. Default: cAdvisor's counters of named containers, without duplicates."""
+    namespace_label: NonEmpty = "namespace"
+    pod_label: NonEmpty = "pod"
+    node_label: NonEmpty = "node"
+    """May be missing from the series; then pods that left a node are known from our records only."""
+
+
+class Prometheus(Section):
+    """How to reach Prometheus (or anything that answers its API) and what to ask."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    timeout: Duration = 15.0
+    """For one query, connection included."""
+    bearer_token_file: NonEmpty | None = None
+    """Read anew for every cycle."""
+    basic_auth: BasicAuth | None = None
+    ca_file: NonEmpty | None = None
+    insecure_skip_verify: bool = False
+    headers: dict[str, str] = {}
+    """For example `X-Scope-OrgID` for a tenant. Not for secrets."""
+    node_cpu: NodeQuery = Field(default=NodeQuery(), alias="nodeCPU")
+    pod_cpu: PodQuery = Field(default=PodQuery(), alias="podCPU")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> "Prometheus":
+        if self.bearer_token_file and self.basic_auth:
+            raise FieldError("basicAuth", "expected bearerTokenFile or basicAuth, not both")
+        return self
+
+
+class Debounce(Section):
+    """A node must have been hot in this many distinct fresh samples, spread over this time, and in all between."""
+
+    samples: Annotated[int, Field(ge=1)] = 3
+    over: Duration = 120.0
+
+
+class UsageSource(Section):
+    """Where real CPU comes from, and when it can be trusted."""
+
+    source: Literal["Prometheus", "MetricsServer"] = "Prometheus"
+    prometheus: Prometheus | None = None
+    """Needed with `source: Prometheus`."""
+    rate_window: Duration = Field(default=300.0, ge=30)
+    """The window behind the rates. A pod that left is still measured for this long."""
+    max_sample_age: Duration = Field(default=180.0, gt=0)
+    """A node whose raw sample is older is skipped."""
+    min_coverage: Percent = 80.0
+    """Below this share of nodes with fresh usage the cycle plans nothing."""
+    debounce: Debounce = Debounce()
+
+    @model_validator(mode="after")
+    def _source_is_configured(self) -> "UsageSource":
+        if self.source == "Prometheus" and self.prometheus is None:
+            raise FieldError("prometheus", "expected usage.prometheus with source Prometheus")
+        return self
+
+
+class UtilizationArgs(Section):
+    """Arguments of LowNodeUtilization."""
+
+    source: Literal["CPU", "Requests"] = "CPU"
+    """Real CPU, or what pods request (cpu, memory, pods)."""
+
+
+class Strategy(Section):
+    """A strategy that is switched on."""
+
+    name: Literal["LowNodeUtilization"]
+    args: UtilizationArgs = UtilizationArgs()
+    pools: Annotated[tuple[str, ...], AsTuple] | None = None
+    """Names of the pools it looks at; all when absent."""
+
+
+class NamespaceFilter(Section):
+    """Globs; `exclude` wins."""
+
+    include: Annotated[tuple[str, ...], AsTuple] = ("*",)
+    exclude: Annotated[tuple[str, ...], AsTuple] = ()
+
+
+class LabelFilter(Section):
+    """Label selectors on pods; `exclude` wins."""
+
+    include: Selector = Selector()
+    exclude: Selector | None = None
+
+
+class Ours(Section):
+    """Pods that we depend on and never evict."""
+
+    rebalancer: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "rebalancer"}})
+    prometheus: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "prometheus"}})
+    database: Selector = Selector.model_validate(
+        {
+            "matchExpressions": [
+                {"key": "app.kubernetes.io/name", "operator": "In", "values": ["postgresql", "postgres"]}
+            ]
+        }
+    )
+
+
+class Guards(Section):
+    """What protects a pod. The rest can't be switched off: mirror, static, DaemonSet, terminating, finished, not
+    Ready, bare, ours, system-critical, rollouts, budgets, vetoes by annotation."""
+
+    job_pods: bool = False
+    """Whether Job pods may move; even then only where the Job's podFailurePolicy ignores DisruptionTarget."""
+    owner_kinds: Annotated[tuple[str, ...], AsTuple] = ()
+    """Kinds besides Kubernetes' own whose controllers create pods again, for example CloneSet."""
+    priority_below: int | None = None
+    """Pods with this priority or more stay."""
+    priority_class_below: NonEmpty | None = None
+    """The same, by the name of a PriorityClass."""
+    host_path: bool = False
+    """Whether pods with hostPath volumes may move."""
+    disk_empty_dir: bool = False
+    """Whether pods with an emptyDir on disk may move and lose it. An emptyDir in memory never guards."""
+    persistent_volumes: bool = False
+    """Whether pods with PersistentVolumeClaims may move. Local volumes never do."""
+    min_age: Duration = 300.0
+    """Pods that started more recently stay."""
+    min_replicas: Count = 2
+    """Services that want fewer replicas are left alone."""
+    require_opt_in: bool = False
+    """Only pods with the label or annotation `rebalancer.dev/evict: "true"` (their own or their namespace's) may
+    move."""
+    namespaces: NamespaceFilter = NamespaceFilter(exclude=("kube-system",))
+    labels: LabelFilter = LabelFilter()
+    ours: Ours = Ours()
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "Guards":
+        if self.priority_below is not None and self.priority_class_below is not None:
+            raise FieldError("priorityClassBelow", "expected priorityBelow or priorityClassBelow, not both")
+        return self
+
+
+class Limits(Section):
+    """How many evictions, at most."""
+
+    per_cycle: Count = 10
+    per_node: Count = 2
+    """In one cycle."""
+    per_service_in_flight: Count = 1
+    """Evicted, replacement not yet Ready."""
+
+
+class RebalancerPolicy(Section):
+    """The policy of one cluster."""
+
+    api_version: Literal["rebalancer.dev/v1alpha1"]
+    kind: Literal["RebalancerPolicy"]
+    cluster: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+    """The cluster's name in records and in the Lease."""
+    pools: Annotated[tuple[Pool, ...], AsTuple, Field(min_length=1)]
+    usage: UsageSource
+    strategies: Annotated[tuple[Strategy, ...], AsTuple, Field(min_length=1)]
+    guards: Guards = Guards()
+    limits: Limits = Limits()
+
+    @field_validator("pools")
+    @classmethod
+    def _distinct_names(cls, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+        names = [pool.name for pool in pools]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected distinct pool names, got {', '.join(twice)} more than once")
+        return pools
+
+    @model_validator(mode="after")
+    def _strategies_have_thresholds(self) -> "RebalancerPolicy":
+        by_name = {pool.name: pool for pool in self.pools}
+        for strategy in self.strategies:
+            for name in strategy.pools or tuple(by_name):
+                if name not in by_name:
+                    raise FieldError("strategies", f"expected pools to name one of {', '.join(by_name)}, got {name!r}")
+                field = "thresholds" if strategy.args.source == "CPU" else "request_thresholds"
+                if getattr(by_name[name], field) is None:
+                    shown = "thresholds" if field == "thresholds" else "requestThresholds"
+                    raise FieldError(
+                        "pools",
+                        f"expected pool {name} to have {shown}: {strategy.name} reads source {strategy.args.source}",
+                    )
+        return self
