@@ -1,0 +1,38 @@
+"""The database: what was decided is written before the call, its outcome after.
+
+    url ──> open_engine ──> check_schema ──> SqlRecords ──> begin, planned, outcome, finish, recent_moves
+     └────> upgrade, status                      └────────> unsettled, settle ──> settle_unsettled (at the next start)
+
+- `tables`    the tables, and how time and measurements are kept in them
+- `engine`    one URL to one engine: SQLite (a file) or PostgreSQL; transactions; errors in one line, without secrets
+- `migrate`   Alembic, run by us: `upgrade` and `status`
+- `records`   the adapter behind `model.ports.Records`
+- `settle`    what became of evictions whose outcome was never written
+- `history`   cycles read back as plain dicts
+
+Times are seconds since the epoch in Python and UTC timestamps in the database. A figure that is not known is NaN in
+the domain, None in the dicts of `history` and NULL in the database, never zero.
+
+Every function raises `ConfigError` for a URL, file or schema that can't be used and `ConnectError` for a database that
+can't be reached, is locked or refuses us. Whoever gets one before an eviction must not evict.
+"""
+
+from rebalancer.store.engine import open_engine, shown_url
+from rebalancer.store.migrate import DatabaseStatus, check_schema, status, upgrade
+from rebalancer.store.records import SqlRecords, open_records
+from rebalancer.store.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
+
+__all__ = [
+    "DatabaseStatus",
+    "Settled",
+    "SqlRecords",
+    "Unsettled",
+    "check_schema",
+    "judge_unsettled",
+    "open_engine",
+    "open_records",
+    "settle_unsettled",
+    "shown_url",
+    "status",
+    "upgrade",
+]

@@ -1,0 +1,266 @@
+"""One URL to one engine, transactions on it, and the database's errors as ours.
+
+SQLite is a file, on one machine: WAL (readers don't wait for the writer), every commit on the disk before it returns,
+foreign keys on, and writers that take the write lock first (`BEGIN IMMEDIATE`), because a reader that turns writer
+half-way is refused by SQLite without waiting. PostgreSQL is for more than one replica or cluster.
+
+No message made here contains a password, whatever the driver says.
+"""
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, quote_plus
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
+
+T = TypeVar("T")
+
+EXPECTED_URL = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
+UPGRADE_HINT = "run `rebalancer db upgrade`"
+
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_SECRET_OPTIONS = ("password", "sslpassword")
+
+# Every statement is small; one that takes longer than this waits for something that should end the cycle, not hang it.
+_POSTGRES_SESSION = (
+    "SET statement_timeout = '15s'; SET lock_timeout = '10s'; "
+    "SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC'"
+)
+_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+_WRITE_ATTEMPTS = 5
+_BEGIN_OPTION = "rebalancer_begin"
+
+
+def open_engine(
+    url: str, *, create: bool = False, busy_timeout_seconds: float = 5.0, connect_timeout_seconds: int = 5
+) -> Engine:
+    """An engine for `url`, after one connection has been made. The caller disposes of it.
+
+    `create` allows a SQLite file that does not exist yet; its folder must exist. `busy_timeout_seconds` is how long a
+    SQLite statement waits for another process's lock.
+
+    Raises ConfigError for a URL or file that can't be one of ours, ConnectError for a database that can't be reached.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        _check_file(parsed, create=create)
+        engine = _sqlite(parsed, busy_timeout_seconds=busy_timeout_seconds)
+    else:
+        engine = _postgres(parsed, connect_timeout_seconds=connect_timeout_seconds)
+    try:
+        # a read, not just a connection: SQLite looks at its file only when asked for something in it
+        read(engine, lambda connection: connection.exec_driver_sql("SELECT 1"))
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def shown_url(url: str | URL) -> str:
+    """The URL as it may be printed: without passwords. Raises ConfigError for one that can't be read."""
+    parsed = _parse(url) if isinstance(url, str) else url
+    hidden = {key: "***" if key in _SECRET_OPTIONS else value for key, value in parsed.query.items()}
+    shown = parsed.set(drivername=parsed.get_backend_name(), query=hidden)
+    # only the mark of what is hidden: a value that holds such characters itself stays encoded
+    return shown.render_as_string(hide_password=True).replace("=%2A%2A%2A", "=***")
+
+
+def read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run `work` in one transaction that sees one state of the database. Raises ConfigError, ConnectError."""
+    try:
+        with engine.connect() as connection, connection.begin():
+            return work(connection)
+    except SQLAlchemyError as error:
+        raise as_model_error(error, engine.url) from None
+
+
+def write(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run `work` in one transaction and commit it; all of it happens or nothing.
+
+    On a serialization failure or deadlock PostgreSQL has rolled everything back and `work` runs again, a few times with
+    growing, random pauses; so `work` must do nothing but talk to its connection. Nothing else is tried again: after a
+    lost connection nobody knows whether the commit arrived.
+
+    Raises ConfigError, ConnectError.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            with engine.connect() as connection:
+                connection.execution_options(**{_BEGIN_OPTION: "BEGIN IMMEDIATE"})
+                with connection.begin():
+                    return work(connection)
+        except SQLAlchemyError as error:
+            if attempt == _WRITE_ATTEMPTS or _sqlstate(error) not in (_SERIALIZATION_FAILURE, _DEADLOCK):
+                raise as_model_error(error, engine.url) from None
+        time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2**attempt)
+
+
+def as_model_error(error: SQLAlchemyError, url: URL) -> RebalancerError | SQLAlchemyError:
+    """`error` as one line for a person; what can only be a mistake of ours stays as it is."""
+    shown = shown_url(url)
+    if isinstance(error, PoolTimeoutError):
+        return ConnectError(f"{shown}: all connections of the pool are in use")
+    if not isinstance(error, DBAPIError):
+        return error
+    # PostgreSQL shows the statement behind "LINE"; the driver's advice comes on further lines
+    text = " ".join(str(error.orig).split()).partition(" LINE ")[0]
+    detail = _scrub(text, url)[:400]
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_error(error.orig, shown, detail) or error
+    return _postgres_error(error, shown, detail) or error
+
+
+def _parse(url: str) -> URL:
+    """Raises ConfigError, which never repeats the URL: it may hold a password in any of its parts."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigError(f"database URL: not a URL: {EXPECTED_URL}") from None
+    except ValueError:
+        raise ConfigError(
+            "database URL: the port is not a number (a password with @ : / or % must be percent-encoded)"
+        ) from None
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        known = parsed.drivername if parsed.drivername.replace("+", "").isalnum() else "?"
+        raise ConfigError(f"database URL: {known}:// is not supported: {EXPECTED_URL}")
+    if driver.startswith("postgresql"):
+        if "@" in f"{parsed.host}{parsed.database}":
+            raise ConfigError("database URL: more than one @: one in the password must be percent-encoded, as %40")
+        if not parsed.database:
+            raise ConfigError(f"database URL: names no database: {EXPECTED_URL}")
+    elif parsed.host:
+        raise ConfigError(
+            "database URL: too few slashes: expected sqlite:///<file>, and a fourth one for a path from the root"
+        )
+    elif not parsed.database or ":memory:" in parsed.database or parsed.query.get("mode") == "memory":
+        raise ConfigError("database URL: a database in memory forgets every limit: expected sqlite:///<file>")
+    return parsed.set(drivername=driver)
+
+
+def _check_file(url: URL, *, create: bool) -> None:
+    path = Path((url.database or "").removeprefix("file:"))
+    shown = shown_url(url)
+    if not path.parent.is_dir():
+        raise ConfigError(f"{shown}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise ConfigError(f"{shown}: {path} is a folder: expected a file")
+    if not create and not path.exists():
+        # connecting would leave an empty file behind
+        raise ConfigError(f"{shown}: {path} does not exist: {UPGRADE_HINT}")
+
+
+def _sqlite(url: URL, *, busy_timeout_seconds: float) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": busy_timeout_seconds}, hide_parameters=True)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        # the driver would begin by itself, later than we want, and not before a SELECT
+        connection.isolation_level = None
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = FULL")
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                _switch_to_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN_OPTION, "BEGIN"))
+
+    return engine
+
+
+def _switch_to_wal(connection: Any) -> None:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    except sqlite3.OperationalError as error:
+        # the mode is a property of the file: if it is in use just now, a later connection switches it
+        if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            raise
+
+
+def _postgres(url: URL, *, connect_timeout_seconds: int) -> Engine:
+    # no prepared statements on the server: they break behind PgBouncer, and we run few statements
+    arguments: dict[str, Any] = {"prepare_threshold": None}
+    if "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = connect_timeout_seconds
+    if "application_name" not in url.query:
+        arguments["application_name"] = "rebalancer"
+    engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, pool_timeout=10, hide_parameters=True)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        try:
+            # outside of a transaction, or a rollback would undo the settings
+            connection.autocommit = True
+            connection.execute(_POSTGRES_SESSION)
+            connection.autocommit = False
+        except BaseException:
+            connection.close()
+            raise
+
+    return engine
+
+
+def _sqlite_error(error: sqlite3.Error, shown: str, detail: str) -> RebalancerError | None:
+    # an error of the Python wrapper (not of SQLite itself) carries no name
+    name: str = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return ConnectError(f"{shown}: locked by another process for too long")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return ConnectError(f"{shown}: the file or its folder can't be written: {detail}")
+    if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_PROTOCOL")):
+        return ConnectError(f"{shown}: {detail}")
+    if name.startswith("SQLITE_NOTADB"):
+        return ConfigError(f"{shown}: not a SQLite database file")
+    if name.startswith("SQLITE_CORRUPT"):
+        return ConfigError(f"{shown}: the database file is damaged: {detail}")
+    if detail.startswith(("no such table", "no such column")) or " has no column named " in detail:
+        return ConfigError(f"{shown}: {detail}: {UPGRADE_HINT}")
+    return None
+
+
+def _postgres_error(error: DBAPIError, shown: str, detail: str) -> RebalancerError | None:
+    state = _sqlstate(error)
+    if state in ("42P01", "42703"):  # no such table, no such column
+        return ConfigError(f"{shown}: {detail}: {UPGRADE_HINT}")
+    if state is None and type(error).__name__ == "ProgrammingError":  # an option in the URL that libpq doesn't know
+        return ConfigError(f"{shown}: {detail}")
+    # 42501: no privilege. The other classes: connection, authorization, resources, shutdown, I/O, locks and time-outs,
+    # a read-only server, transactions that had to be rolled back too often.
+    classes = ("08", "28", "3D", "53", "55", "57", "58", "25", "40")
+    if state is None or state == "42501" or state.startswith(classes):
+        return ConnectError(f"{shown}: {detail}")
+    return None
+
+
+def _sqlstate(error: SQLAlchemyError) -> str | None:
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return state if isinstance(state, str) else None
+
+
+def _scrub(text: str, url: URL) -> str:
+    secrets = [url.password, *(url.query.get(key) for key in _SECRET_OPTIONS)]
+    for secret in (each for each in secrets if isinstance(each, str) and each):
+        for form in (secret, quote(secret, safe=""), quote_plus(secret)):
+            text = text.replace(form, "***")
+    return text

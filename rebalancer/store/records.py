@@ -1,0 +1,303 @@
+"""The records of one cluster's cycles: the adapter behind `model.ports.Records`.
+
+What makes a crash harmless is the order: `planned` has committed before the eviction is called, `outcome` is written
+after. A row that a dead process left as planned counts as "may have happened" until `settle_unsettled` has looked.
+Nothing is kept in memory, so several threads may use one `SqlRecords`.
+"""
+
+import math
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Update, delete, false, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from rebalancer import __version__
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.plan import CycleReport, Eviction, Outcome, PodRefusal
+from rebalancer.model.ports import Clock
+from rebalancer.model.usage import RecentMove
+from rebalancer.store import history
+from rebalancer.store.engine import open_engine, read, shown_url, write
+from rebalancer.store.migrate import check_schema
+from rebalancer.store.settle import Unsettled
+from rebalancer.store.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
+
+EXAMPLES_KEPT = 3
+
+# No eviction call outlives it: a row planned earlier than this before a moment was answered before that moment.
+_LONGEST_CALL_SECONDS = 600.0
+
+
+def open_records(*, url: str, cluster: str, clock: Clock) -> "SqlRecords":
+    """Open the database at `url`, whose schema must be current. The caller closes the records.
+
+    Raises ConfigError, ConnectError.
+    """
+    engine = open_engine(url)
+    try:
+        check_schema(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return SqlRecords(engine=engine, cluster=cluster, clock=clock)
+
+
+class SqlRecords:
+    """Cycles and evictions of `cluster`. Every method is one short transaction; all raise ConfigError, ConnectError."""
+
+    def __init__(self, *, engine: Engine, cluster: str, clock: Clock) -> None:
+        self._engine = engine
+        self._cluster = cluster
+        self._clock = clock
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> "SqlRecords":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- one cycle ----------------------------------------------------------------------------------------------------
+
+    def begin(self, report: CycleReport) -> None:
+        """Write that the cycle runs. An id that was used before is a mistake of the caller (IntegrityError)."""
+        row = {
+            "id": report.id,
+            "cluster": self._cluster,
+            "trigger": report.trigger.value,
+            "dry_run": report.dry_run,
+            "started_at": report.started_at,
+            "version": __version__,
+            "notes": list(report.notes),
+        }
+        write(self._engine, lambda connection: connection.execute(insert(CYCLES).values(row)))
+
+    def planned(self, report: CycleReport, eviction: Eviction) -> int:
+        """Write the eviction before its call; the row's id, for `eviction.record`. It has committed on return."""
+        move = eviction.move
+        row = {
+            "cycle": report.id,
+            "cluster": self._cluster,
+            "pool": move.pool,
+            "node": move.node_name,
+            "namespace": move.namespace,
+            "pod": move.name,
+            "uid": move.uid,
+            "service": str(move.service),
+            "service_kind": move.service.kind,
+            "strategy": move.strategy,
+            "cpu_millicores": move.cpu_millicores,
+            "landings": [{"node": node, "share": float(share)} for node, share in eviction.landings],
+            "reason": move.reason,
+            "outcome": Outcome.PLANNED.value,
+            "detail": eviction.detail,
+            "dry_run": report.dry_run,
+            "planned_at": self._clock.now(),
+        }
+        statement = insert(EVICTIONS).values(row).returning(EVICTIONS.c.id)
+        return write(self._engine, lambda connection: int(connection.execute(statement).scalar_one()))
+
+    def outcome(self, eviction: Eviction) -> None:
+        """Write what the call came to, into the row `eviction.record`.
+
+        Raises UnsafeDataError when the row is not there (any more).
+        """
+        if eviction.record is None:
+            raise ValueError("an outcome without its planned row")
+        self._update(
+            eviction.record,
+            outcome=eviction.outcome.value,
+            code=None if eviction.code is None else eviction.code.value,
+            detail=eviction.detail,
+            answered_at=self._clock.now(),
+        )
+
+    def finish(self, report: CycleReport) -> None:
+        """Write what the cycle saw, found and refused, and that it is over.
+
+        May be called again for the same cycle, say when the nodes have been measured afterwards: the newer report
+        replaces the older. Evictions are not touched.
+        """
+        nodes = [
+            {
+                "cycle": report.id,
+                "node": line.name,
+                "pool": line.pool,
+                "cpu_before": line.cpu_before,
+                "cpu_planned": line.cpu_planned,
+                "cpu_after": line.cpu_after,
+                "hot": line.hot,
+            }
+            for line in report.nodes
+            # the others neither were hot nor changed; keeping 5,000 lines a cycle would tell nobody anything
+            if line.hot or line.cpu_planned != line.cpu_before
+        ]
+        findings = [
+            {
+                "cycle": report.id,
+                "node": node,
+                "pool": finding.pool,
+                "strategy": finding.strategy,
+                "cpu_share": finding.cpu_share,
+                "high": finding.high,
+                "target": finding.target,
+                "reason": finding.reason,
+            }
+            for finding, node in report.findings
+        ]
+        refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals)]
+        cycle = {
+            "finished_at": self._clock.now() if report.finished_at is None else report.finished_at,
+            "stopped_code": report.stopped.code.value if report.stopped else None,
+            "stopped_message": report.stopped.message if report.stopped else None,
+            "notes": list(report.notes),
+            "nodes": len(report.nodes),
+            "hot_nodes": sum(line.hot for line in report.nodes),
+            "findings": len(findings),
+            "evictions": len(report.evictions),
+            "refusals": len(report.refusals),
+        }
+
+        def work(connection: Connection) -> None:
+            changed = connection.execute(update(CYCLES).where(CYCLES.c.id == report.id).values(cycle))
+            if changed.rowcount != 1:
+                raise UnsafeDataError(f"{self._shown}: cycle {report.id} is not in the database any more")
+            for table, rows in ((NODE_LINES, nodes), (FINDINGS, findings), (REFUSALS, refusals)):
+                connection.execute(delete(table).where(table.c.cycle == report.id))
+                if rows:
+                    connection.execute(insert(table), rows)
+
+        write(self._engine, work)
+
+    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+        """Evictions of this cluster that happened, or may have, at or after `since`; oldest first. No dry runs."""
+        rows = EVICTIONS.c
+        query = (
+            select(
+                rows.node,
+                rows.cpu_millicores,
+                rows.service,
+                rows.uid,
+                rows.planned_at,
+                rows.answered_at,
+                rows.replaced_at,
+            )
+            .where(
+                rows.cluster == self._cluster,
+                rows.dry_run == false(),
+                rows.outcome.in_((Outcome.EVICTED, Outcome.UNKNOWN, Outcome.PLANNED)),
+                rows.planned_at >= since - _LONGEST_CALL_SECONDS,
+                or_(rows.planned_at >= since, rows.answered_at >= since),
+            )
+            .order_by(func.coalesce(rows.answered_at, rows.planned_at), rows.id)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [
+            RecentMove(
+                node=row.node,
+                cpu_millicores=math.nan if row.cpu_millicores is None else row.cpu_millicores,
+                # a call happens between the two; the later one keeps the correction for the whole rate window
+                at=row.planned_at if row.answered_at is None else row.answered_at,
+                service=row.service,
+                uid=row.uid,
+                settled_at=row.replaced_at,
+            )
+            for row in found
+        ]
+
+    # -- what became of it --------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> list[Unsettled]:
+        """Evictions of this cluster whose outcome nobody knows, oldest first.
+
+        Ask while holding the cluster's lease and before planning anything: another process's call that is on its way
+        looks the same as one of a process that died.
+        """
+        rows = EVICTIONS.c
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, history.UNSETTLED).order_by(rows.id)
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [
+            Unsettled(
+                record=row.id,
+                cycle=row.cycle,
+                namespace=row.namespace,
+                pod=row.pod,
+                uid=row.uid,
+                node=row.node,
+                service=row.service,
+                outcome=Outcome(row.outcome),
+                planned_at=row.planned_at,
+                lease_term=row.lease_term,
+            )
+            for row in found
+        ]
+
+    def settle(self, record: int, outcome: Outcome, detail: str) -> None:
+        """Write the outcome of an eviction that was found unsettled. Raises UnsafeDataError when its row is gone."""
+        self._update(record, outcome=outcome.value, detail=detail, settled_at=self._clock.now())
+
+    def replaced(self, record: int, *, at: float) -> None:
+        """Write that the replacement of an evicted pod was seen Ready. Raises UnsafeDataError when its row is gone."""
+        self._update(record, replaced_at=at)
+
+    def ledger_identity(self) -> str:
+        """Which ledger this is: a UUID, made once for each database."""
+
+        def get(connection: Connection) -> str | None:
+            found = connection.execute(select(LEDGER.c.identity)).scalar_one_or_none()
+            return None if found is None else str(found)
+
+        def make(connection: Connection) -> str:
+            if (there := get(connection)) is not None:
+                return there
+            made = uuid.uuid4()
+            connection.execute(insert(LEDGER).values(id=1, identity=made, created=self._clock.now()))
+            return str(made)
+
+        if (identity := read(self._engine, get)) is not None:
+            return identity
+        try:
+            return write(self._engine, make)
+        except IntegrityError:
+            # another process was faster; now it is there
+            return write(self._engine, make)
+
+    # -- reading back -------------------------------------------------------------------------------------------------
+
+    def cycles(self, limit: int) -> list[dict[str, Any]]:
+        """The newest cycles of this cluster, newest first, as `history.cycles` has them."""
+        return read(self._engine, lambda connection: history.cycles(connection, limit=limit, cluster=self._cluster))
+
+    def cycle_report(self, cycle: str) -> dict[str, Any] | None:
+        """All that is kept of one cycle (of any cluster), as `history.cycle_report` has it; None if there is none."""
+        return read(self._engine, lambda connection: history.cycle_report(connection, cycle=cycle))
+
+    @property
+    def _shown(self) -> str:
+        return shown_url(self._engine.url)
+
+    def _update(self, record: int, **values: object) -> None:
+        # within our own cluster only: an id from elsewhere must not change another cluster's row
+        statement: Update = update(EVICTIONS).where(EVICTIONS.c.id == record, EVICTIONS.c.cluster == self._cluster)
+        changed = write(self._engine, lambda connection: connection.execute(statement.values(values)).rowcount)
+        if changed != 1:
+            raise UnsafeDataError(f"{self._shown}: eviction {record} is not in the database any more")
+
+
+def group_refusals(refusals: Sequence[PodRefusal]) -> list[dict[str, Any]]:
+    """Per node and code: `node`, `code`, `count` and the first few as `examples`; in the order of their first."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for refusal in refusals:
+        code = refusal.code.value
+        group = groups.setdefault(
+            (refusal.node, code), {"node": refusal.node, "code": code, "count": 0, "examples": []}
+        )
+        group["count"] += 1
+        if len(group["examples"]) < EXAMPLES_KEPT:
+            group["examples"].append({"namespace": refusal.namespace, "pod": refusal.name, "message": refusal.message})
+    return list(groups.values())

@@ -1,0 +1,186 @@
+"""The tables. A change here needs a migration in `migrations/versions`; a test compares the two.
+
+Names of nodes, pods and services are kept as text, not as keys of other tables: the rows must stay readable long after
+the things they name are gone. Several clusters may share one database, so every question is asked per `cluster`.
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    Uuid,
+)
+
+
+class Instant(TypeDecorator[float]):
+    """Seconds since the epoch, kept as a UTC timestamp (to the microsecond).
+
+    SQLite drops the time zone of a timestamp, so what comes back from it is read as UTC.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else datetime.fromtimestamp(value, UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:
+        if value is None:
+            return None
+        at: datetime = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return at.timestamp()
+
+
+class Measure(TypeDecorator[float]):
+    """A measured figure; NaN ("not known") is kept as NULL, which SQLite would do by itself and PostgreSQL wouldn't."""
+
+    impl = Double()
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        return None if value is None or not math.isfinite(value) else float(value)
+
+
+class Words(TypeDecorator[str]):
+    """Text from outside (an API server's message): PostgreSQL refuses the NUL character, so it is left out."""
+
+    impl = Text()
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.replace("\x00", "")
+
+
+# SQLite numbers rows by itself only in a column of exactly the type INTEGER.
+RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+# Named constraints: Alembic's batch mode can't change a nameless one on SQLite.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# One row: which ledger this is. A leader that finds another identity in the Lease evicts nothing.
+LEDGER = Table(
+    "ledger",
+    METADATA,
+    Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True, autoincrement=False),
+    Column("identity", Uuid, nullable=False),
+    Column("created", Instant, nullable=False),
+)
+
+CYCLES = Table(
+    "cycles",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("dry_run", Boolean, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("finished_at", Instant),  # NULL: still running, or its process died
+    Column("version", Text, nullable=False),  # of rebalancer
+    Column("stopped_code", Text),
+    Column("stopped_message", Words),
+    Column("notes", JSON, nullable=False),  # list of sentences
+    # Totals, NULL until the cycle has finished. Outcomes are counted from the evictions: they change when settled.
+    Column("nodes", Integer),
+    Column("hot_nodes", Integer),
+    Column("findings", Integer),
+    Column("evictions", Integer),
+    Column("refusals", Integer),
+    Index(None, "cluster", "started_at"),
+)
+
+NODE_LINES = Table(
+    "node_lines",
+    METADATA,
+    Column("cycle", Text, ForeignKey(CYCLES.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("cpu_before", Measure),  # shares
+    Column("cpu_planned", Measure),
+    Column("cpu_after", Measure),
+    Column("hot", Boolean, nullable=False),
+)
+
+FINDINGS = Table(
+    "findings",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cycle", Text, ForeignKey(CYCLES.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("node", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("strategy", Text, nullable=False),
+    Column("cpu_share", Measure),
+    Column("high", Measure),
+    Column("target", Measure),
+    Column("reason", Words, nullable=False),
+)
+
+# Never deleted with its cycle: limits count these rows.
+EVICTIONS = Table(
+    "evictions",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cycle", Text, ForeignKey(CYCLES.c.id), nullable=False, index=True),
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("pod", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("service", Text, nullable=False),  # namespace/name
+    Column("service_kind", Text, nullable=False),
+    Column("strategy", Text, nullable=False),
+    Column("cpu_millicores", Measure),
+    Column("landings", JSON, nullable=False),  # [{node, share}], likeliest first
+    Column("reason", Words, nullable=False),  # why it is moved
+    Column("outcome", Text, nullable=False),  # model.plan.Outcome
+    Column("code", Text),  # model.reason.Reason of a refusal or failure
+    Column("detail", Words, nullable=False),
+    Column("dry_run", Boolean, nullable=False),
+    Column("planned_at", Instant, nullable=False),  # written, just before the call
+    Column("answered_at", Instant),  # the call answered, or timed out
+    Column("settled_at", Instant),  # the outcome was settled later, from what the API server says of the pod
+    Column("replaced_at", Instant),  # its replacement was seen Ready
+    Column("lease_term", BigInteger),
+    Index(None, "cluster", "planned_at"),
+    Index(None, "service", "planned_at"),
+    Index(None, "node", "planned_at"),
+    Index(None, "cluster", "outcome"),
+)
+
+# A cycle may refuse 100,000 candidates: per node and code a count and a few examples are kept.
+REFUSALS = Table(
+    "refusals",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cycle", Text, ForeignKey(CYCLES.c.id, ondelete="CASCADE"), nullable=False),
+    Column("node", Text, nullable=False),
+    Column("code", Text, nullable=False),  # model.reason.Reason
+    Column("count", Integer, nullable=False),
+    Column("examples", JSON, nullable=False),  # [{namespace, pod, message}], pod is empty where the node is meant
+    UniqueConstraint("cycle", "node", "code"),
+)

@@ -1,0 +1,114 @@
+"""Small builders for the store's tests."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rebalancer.model.plan import (
+    CycleReport,
+    Eviction,
+    Finding,
+    Landing,
+    Move,
+    NodeLine,
+    Outcome,
+    PodRefusal,
+    Trigger,
+)
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import Service
+
+CLUSTER = "blue"
+NOW = 1_760_000_000.25
+"""2025-10-09T08:53:20.25Z"""
+
+
+@dataclass
+class SteppingClock:
+    """Stands still until told."""
+
+    at: float = NOW
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@dataclass(frozen=True)
+class PodSeen:
+    """What the API server says of a pod."""
+
+    uid: str
+    terminating: bool = False
+    ready: bool = True
+    node: str = "n1"
+
+
+@dataclass
+class FakeReader:
+    """A cluster that answers only for single pods."""
+
+    pods: dict[tuple[str, str], PodSeen] = field(default_factory=dict)
+    error: Exception | None = None
+
+    def snapshot(self):
+        raise NotImplementedError
+
+    def pod_states(self, pods):
+        if self.error:
+            raise self.error
+        return {pod: self.pods[pod] for pod in pods if pod in self.pods}
+
+
+def build_report(*, cycle: str = "c1", dry_run: bool = False, started_at: float = NOW, **changes) -> CycleReport:
+    return CycleReport(
+        id=cycle, cluster=CLUSTER, trigger=Trigger.MANUAL, dry_run=dry_run, started_at=started_at, **changes
+    )
+
+
+def build_move(*, pod: str = "web-1", node: str = "n1", service: str = "web", cpu: float = 750.5) -> Move:
+    return Move(
+        pod=0,
+        namespace="shop",
+        name=pod,
+        uid=f"uid-{pod}",
+        node=0,
+        node_name=node,
+        pool="general",
+        service=Service(kind="Deployment", namespace="shop", name=service),
+        strategy="LowNodeUtilization",
+        cpu_millicores=cpu,
+        landings=(Landing(node=1, share=0.75), Landing(node=2, share=0.25)),
+        reason="relieves n1 of 0.09",
+    )
+
+
+def build_eviction(*, outcome: Outcome = Outcome.PLANNED, **move) -> Eviction:
+    return Eviction(move=build_move(**move), landings=(("n2", 0.75), ("n3", 0.25)), outcome=outcome)
+
+
+def build_finding(*, cpu_share: float = 0.91) -> Finding:
+    return Finding(
+        strategy="LowNodeUtilization",
+        node=0,
+        pool="general",
+        reason="91 % of CPU used, above 80 %",
+        cpu_share=cpu_share,
+        high=0.8,
+        target=0.7,
+        candidates=np.array([0, 1], dtype=np.int32),
+    )
+
+
+def build_refusal(
+    *, node: str = "n1", pod: str = "web-2", code: Reason = Reason.TOO_YOUNG, detail: str = ""
+) -> PodRefusal:
+    return PodRefusal(
+        node=node, namespace="shop" if pod else "", name=pod, code=code, message=Refusal.of(code, detail).message
+    )
+
+
+def build_line(*, name: str = "n1", before: float | None = 0.91, planned: float | None = 0.68, **changes) -> NodeLine:
+    return NodeLine(name=name, pool="general", cpu_before=before, cpu_planned=planned, **changes)

@@ -1,0 +1,282 @@
+"""What is written about a cycle comes back as it was."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from rebalancer import __version__
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.plan import Outcome
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.store import SqlRecords, open_records, status
+from rebalancer.store.engine import open_engine, read
+from tests.store.builders import (
+    CLUSTER,
+    NOW,
+    SteppingClock,
+    build_eviction,
+    build_finding,
+    build_line,
+    build_refusal,
+    build_report,
+)
+
+
+def evict(records, clock, report, eviction, outcome=Outcome.EVICTED, detail="", call_seconds=2.0):
+    """Plan, "call" and write the outcome, as the cycle does."""
+    eviction.record = records.planned(report, eviction)
+    clock.sleep(call_seconds)
+    eviction.outcome, eviction.detail = outcome, detail
+    records.outcome(eviction)
+    return eviction
+
+
+def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
+    report = build_report(notes=["one node has no metrics"])
+    records.begin(report)
+    first = evict(records, clock, report, build_eviction(pod="web-1"))
+    second = evict(
+        records, clock, report, build_eviction(pod="web-2"), Outcome.REFUSED, "refused by the API server: no room\x00"
+    )
+    report.evictions += [first, second]
+    report.nodes += [build_line(name="n2", before=None, planned=math.nan), build_line(cpu_after=0.66, hot=True)]
+    report.findings += [(build_finding(), "n1"), (build_finding(cpu_share=math.nan), "n2")]
+    report.refusals += [build_refusal(pod="web-9", detail="3 minutes"), build_refusal(node="n2", pod="")]
+    report.stopped = Refusal.of(Reason.LEASE_LOST, "another holder")
+    report.finished_at = NOW + 30
+    records.finish(report)
+
+    back = records.cycle_report("c1")
+
+    assert back["cycle"] == {
+        "id": "c1",
+        "cluster": CLUSTER,
+        "trigger": "manual",
+        "dry_run": False,
+        "started_at": NOW,
+        "finished_at": NOW + 30,
+        "version": __version__,
+        "stopped_code": "LeaseLost",
+        "stopped_message": "the cluster's lease is lost or near its end: another holder",
+        "notes": ["one node has no metrics"],
+        "nodes": 2,
+        "hot_nodes": 1,
+        "findings": 2,
+        "evictions": 2,
+        "refusals": 2,
+    }
+    assert back["nodes"] == [
+        {"cycle": "c1", "node": "n1", "pool": "general", "cpu_before": 0.91, "cpu_planned": 0.68}
+        | {"cpu_after": 0.66, "hot": True},
+        {"cycle": "c1", "node": "n2", "pool": "general", "cpu_before": None, "cpu_planned": None}
+        | {"cpu_after": None, "hot": False},
+    ]
+    assert [(each["node"], each["cpu_share"], each["high"], each["target"]) for each in back["findings"]] == [
+        ("n1", 0.91, 0.8, 0.7),
+        ("n2", None, 0.8, 0.7),
+    ]
+    assert back["findings"][0]["reason"] == "91 % of CPU used, above 80 %"
+    assert back["evictions"][0] == {
+        "id": first.record,
+        "cycle": "c1",
+        "cluster": CLUSTER,
+        "pool": "general",
+        "node": "n1",
+        "namespace": "shop",
+        "pod": "web-1",
+        "uid": "uid-web-1",
+        "service": "shop/web",
+        "service_kind": "Deployment",
+        "strategy": "LowNodeUtilization",
+        "cpu_millicores": 750.5,
+        "landings": [{"node": "n2", "share": 0.75}, {"node": "n3", "share": 0.25}],
+        "reason": "relieves n1 of 0.09",
+        "outcome": "evicted",
+        "code": None,
+        "detail": "",
+        "dry_run": False,
+        "planned_at": NOW,
+        "answered_at": NOW + 2,
+        "settled_at": None,
+        "replaced_at": None,
+        "lease_term": None,
+    }
+    assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
+        "refused",
+        "refused by the API server: no room",
+    )
+    assert [(each["node"], each["code"], each["count"]) for each in back["refusals"]] == [
+        ("n1", "TooYoung", 1),
+        ("n2", "TooYoung", 1),
+    ]
+    assert records.cycles(10) == [back["cycle"] | {"outcomes": {"evicted": 1, "refused": 1}}]
+
+
+def test_a_cycle_that_was_never_finished_shows_as_running(records):
+    records.begin(build_report())
+    (cycle,) = records.cycles(10)
+    assert (cycle["finished_at"], cycle["nodes"], cycle["outcomes"]) == (None, None, {})
+
+
+def test_an_unknown_cycle_is_none(records):
+    assert records.cycle_report("nobody") is None
+
+
+def test_finishing_again_replaces_the_older_report(records, clock):
+    report = build_report(nodes=[build_line(hot=True)], refusals=[build_refusal()], findings=[(build_finding(), "n1")])
+    records.begin(report)
+    records.finish(report)
+    report.nodes = [build_line(cpu_after=0.67)]
+    clock.sleep(60)
+    records.finish(report)
+    back = records.cycle_report("c1")
+    assert [(each["cpu_after"], each["hot"]) for each in back["nodes"]] == [(0.67, False)]
+    assert (len(back["findings"]), len(back["refusals"]), back["cycle"]["hot_nodes"]) == (1, 1, 0)
+    assert back["cycle"]["finished_at"] == NOW + 60
+
+
+def test_a_cycle_id_is_used_once(records):
+    records.begin(build_report())
+    with pytest.raises(IntegrityError):
+        records.begin(build_report())
+
+
+def test_an_outcome_needs_its_row(records):
+    records.begin(build_report())
+    eviction = build_eviction(outcome=Outcome.EVICTED)
+    with pytest.raises(ValueError, match="planned row"):
+        records.outcome(eviction)
+    eviction.record = 4711
+    with pytest.raises(UnsafeDataError, match="eviction 4711 is not in the database"):
+        records.outcome(eviction)
+
+
+def test_finishing_a_cycle_that_was_not_begun_is_told(records):
+    with pytest.raises(UnsafeDataError, match="cycle c1 is not in the database"):
+        records.finish(build_report())
+
+
+def test_refusals_are_kept_per_node_and_code_with_a_count_and_three_examples(records):
+    report = build_report()
+    report.refusals += [build_refusal(pod=f"web-{number}", detail=f"{number} s") for number in range(250)]
+    report.refusals += [build_refusal(pod="db-0", code=Reason.LOCAL_VOLUME), build_refusal(node="n2", pod="x")]
+    records.begin(report)
+    records.finish(report)
+    back = records.cycle_report("c1")
+    assert back["cycle"]["refusals"] == 252
+    assert [(each["node"], each["code"], each["count"]) for each in back["refusals"]] == [
+        ("n1", "TooYoung", 250),
+        ("n1", "LocalVolume", 1),
+        ("n2", "TooYoung", 1),
+    ]
+    assert back["refusals"][0]["examples"] == [
+        {"namespace": "shop", "pod": f"web-{number}", "message": f"younger than the minimum age: {number} s"}
+        for number in range(3)
+    ]
+
+
+def test_recent_moves_are_those_that_happened_or_may_have_within_the_window(records, clock):
+    report = build_report()
+    records.begin(report)
+    evict(records, clock, report, build_eviction(pod="too-early"))
+    # its call began before the window and was answered within it
+    across = evict(records, clock, report, build_eviction(pod="across", node="n2"), call_seconds=40)
+    since = NOW + 30
+    evict(records, clock, report, build_eviction(pod="refused"), Outcome.REFUSED)
+    evict(records, clock, report, build_eviction(pod="failed"), Outcome.FAILED)
+    evict(records, clock, report, build_eviction(pod="unknown", node="n3", cpu=math.nan), Outcome.UNKNOWN)
+    records.planned(report, build_eviction(pod="planned", node="n4", service="cart"))
+    records.replaced(across.record, at=NOW + 45.5)
+
+    moves = records.recent_moves(since)
+
+    assert [(move.node, move.at, move.service, move.settled_at) for move in moves] == [
+        ("n2", NOW + 42, "shop/web", NOW + 45.5),
+        ("n3", NOW + 48, "shop/web", None),
+        ("n4", NOW + 48, "shop/cart", None),
+    ]
+    assert [move.cpu_millicores for move in moves] == [750.5, pytest.approx(math.nan, nan_ok=True), 750.5]
+    assert [move.node for move in records.recent_moves(NOW + 48)] == ["n3", "n4"]
+    assert list(records.recent_moves(NOW + 48.001)) == []
+
+
+def test_dry_runs_and_other_clusters_are_no_recent_moves(url, records, clock):
+    dry = build_report(cycle="dry", dry_run=True)
+    records.begin(dry)
+    record = records.planned(dry, build_eviction())
+    with open_records(url=url, cluster="green", clock=clock) as other:
+        theirs = build_report(cycle="theirs")
+        other.begin(theirs)
+        eviction = evict(other, clock, theirs, build_eviction())
+        assert [move.node for move in other.recent_moves(0)] == ["n1"]
+        assert [cycle["id"] for cycle in other.cycles(10)] == ["theirs"]
+    assert list(records.recent_moves(0)) == []
+    assert records.unsettled() == []
+    assert records.cycle_report("dry")["evictions"][0]["dry_run"] is True
+    assert records.cycle_report("dry")["evictions"][0]["id"] == record
+    with pytest.raises(UnsafeDataError):
+        records.settle(eviction.record, Outcome.FAILED, "not ours to settle")
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+def test_times_are_utc_whatever_the_machines_time_zone(url, clock, zone, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        # an hour that exists twice in New York
+        clock.at = 1_762_064_100.123456
+        with open_records(url=url, cluster=CLUSTER, clock=clock) as records:
+            report = build_report(started_at=clock.at)
+            records.begin(report)
+            records.planned(report, build_eviction())
+            assert records.recent_moves(clock.at)[0].at == clock.at
+            assert records.cycles(1)[0]["started_at"] == clock.at
+        engine = open_engine(url)
+        kept = "CAST(planned_at AS TEXT)" if "sqlite" in url else "to_char(planned_at, 'YYYY-MM-DD HH24:MI:SS.US')"
+        stored = read(engine, lambda connection: connection.execute(text(f"SELECT {kept} FROM evictions")).scalar_one())
+        engine.dispose()
+        assert stored == "2025-11-02 06:15:00.123456"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_the_ledgers_identity_is_made_once(url, clock):
+    def ask(_):
+        with open_records(url=url, cluster=CLUSTER, clock=clock) as records:
+            return records.ledger_identity()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = set(pool.map(ask, range(8)))
+    assert len(answers) == 1
+    assert len(next(iter(answers))) == 36
+    assert status(url).rows["ledger"] == 1
+
+
+def test_several_threads_write_at_once(url):
+    clock = SteppingClock()
+    with open_records(url=url, cluster=CLUSTER, clock=clock) as records:
+        report = build_report()
+        records.begin(report)
+
+        def one(number):
+            eviction = build_eviction(pod=f"web-{number}", outcome=Outcome.EVICTED)
+            eviction.record = records.planned(report, eviction)
+            records.outcome(eviction)
+            return eviction.record
+
+        with ThreadPoolExecutor(8) as pool:
+            rows = list(pool.map(one, range(64)))
+        assert len(set(rows)) == 64
+        assert records.cycles(1)[0]["outcomes"] == {"evicted": 64}
+
+
+def test_records_serve_as_the_port(records):
+    from rebalancer.model.ports import Records
+
+    port: Records = records
+    assert isinstance(port, SqlRecords)

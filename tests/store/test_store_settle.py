@@ -1,0 +1,108 @@
+"""An eviction whose outcome was never written is found again, and settled by what the API server says."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.plan import Outcome
+from rebalancer.store import Unsettled, judge_unsettled, settle_unsettled, status
+from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report
+
+DIES_BEFORE_THE_OUTCOME = """
+import os, sys
+from rebalancer.store import open_records
+from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_report
+records = open_records(url=sys.argv[1], cluster=CLUSTER, clock=SteppingClock())
+report = build_report()
+records.begin(report)
+eviction = build_eviction()
+eviction.record = records.planned(report, eviction)
+os._exit(9)
+"""
+
+
+def build_row(outcome=Outcome.PLANNED, planned_at=NOW):
+    return Unsettled(
+        record=1,
+        cycle="c1",
+        namespace="shop",
+        pod="web-1",
+        uid="uid-web-1",
+        node="n1",
+        service="shop/web",
+        outcome=outcome,
+        planned_at=planned_at,
+        lease_term=None,
+    )
+
+
+@pytest.mark.parametrize("was", [Outcome.PLANNED, Outcome.UNKNOWN])
+@pytest.mark.parametrize(
+    ("pod", "becomes", "says"),
+    [
+        (None, Outcome.EVICTED, "the pod is gone: counted as evicted"),
+        (PodSeen(uid="another"), Outcome.EVICTED, "another pod has its name"),
+        (PodSeen(uid="uid-web-1", terminating=True), Outcome.EVICTED, "terminating"),
+        (PodSeen(uid="uid-web-1"), Outcome.FAILED, "the pod is alive"),
+    ],
+)
+def test_the_pod_decides(was, pod, becomes, says):
+    outcome, detail = judge_unsettled(build_row(was), pod)
+    assert outcome is becomes
+    assert says in detail
+
+
+def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_settled(url, records, clock):
+    killed = subprocess.run([sys.executable, "-c", DIES_BEFORE_THE_OUTCOME, url], check=False, timeout=60)
+    assert killed.returncode == 9
+
+    (row,) = records.unsettled()
+    assert (row.pod, row.uid, row.outcome, row.planned_at) == ("web-1", "uid-web-1", Outcome.PLANNED, NOW)
+    assert status(url).unsettled == 1
+    assert [move.node for move in records.recent_moves(NOW)] == ["n1"]
+
+    clock.sleep(5)
+    (settled,) = settle_unsettled(records=records, reader=FakeReader(), now=clock.now())
+
+    assert settled.outcome is Outcome.EVICTED
+    assert records.unsettled() == []
+    assert status(url).unsettled == 0
+    (kept,) = records.cycle_report("c1")["evictions"]
+    assert (kept["outcome"], kept["detail"]) == ("evicted", "the pod is gone: counted as evicted")
+    assert (kept["answered_at"], kept["settled_at"]) == (None, NOW + 5)
+    # when it happened is not when we found out
+    assert [move.at for move in records.recent_moves(NOW)] == [NOW]
+
+
+def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(records, clock):
+    report = build_report()
+    records.begin(report)
+    timed_out = build_eviction()
+    timed_out.record = records.planned(report, timed_out)
+    timed_out.outcome, timed_out.detail = Outcome.UNKNOWN, "no answer in time"
+    records.outcome(timed_out)
+    reader = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")})
+
+    clock.sleep(10)
+    assert settle_unsettled(records=records, reader=reader, now=clock.now()) == []
+    assert len(records.recent_moves(NOW)) == 1
+
+    clock.sleep(60)
+    (settled,) = settle_unsettled(records=records, reader=reader, now=clock.now())
+    assert settled.outcome is Outcome.FAILED
+    assert list(records.recent_moves(NOW)) == []
+
+
+def test_while_the_api_server_cannot_be_asked_everything_stays(records, clock):
+    report = build_report()
+    records.begin(report)
+    records.planned(report, build_eviction())
+    with pytest.raises(ConnectError):
+        settle_unsettled(records=records, reader=FakeReader(error=ConnectError("no")), now=clock.now())
+    assert len(records.unsettled()) == 1
+
+
+def test_nothing_unsettled_asks_nobody(records, clock):
+    assert settle_unsettled(records=records, reader=FakeReader(error=ConnectError("no")), now=clock.now()) == []
