@@ -1,0 +1,61 @@
+"""PodDisruptionBudgets, counted as the API server would, with what this plan already took."""
+
+from rebalancer.model.match import selector_matches
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Pod
+
+
+class BudgetRoom:
+    """Room left in every budget of a snapshot. Asks the server for nothing that it can see refused."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._by_namespace: dict[str, list[int]] = {}
+        self._budgets = snapshot.budgets
+        for index, budget in enumerate(snapshot.budgets):
+            self._by_namespace.setdefault(budget.namespace, []).append(index)
+        self._taken = [0] * len(snapshot.budgets)
+        self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._shape_of = snapshot.pods.shape
+
+    def _of(self, pod: Pod) -> tuple[int, ...]:
+        key = (pod.namespace, int(self._shape_of[pod.index]))
+        found = self._matching.get(key)
+        if found is None:
+            found = self._matching[key] = tuple(
+                index
+                for index in self._by_namespace.get(pod.namespace, ())
+                if selector_matches(self._budgets[index].selector, pod.shape.labels)
+            )
+        return found
+
+    def budget_of(self, pod: Pod) -> DisruptionBudget | None:
+        """The first budget that selects the pod."""
+        found = self._of(pod)
+        return self._budgets[found[0]] if found else None
+
+    def refuses(self, pod: Pod) -> Refusal | None:
+        """Why the pod's budget forbids its eviction now."""
+        found = self._of(pod)
+        if not found:
+            return None
+        if len(found) > 1:
+            return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(self._budgets[index].name for index in found))
+        budget, taken = self._budgets[found[0]], self._taken[found[0]]
+        if not budget.up_to_date:
+            return Refusal.of(Reason.BUDGET_OUTDATED, budget.name)
+        if budget.disruptions_allowed - taken <= 0:
+            mine = f", {taken} of them taken by this plan" if taken else ""
+            return Refusal.of(
+                Reason.BUDGET_EXHAUSTED, f"{budget.name} allows {budget.disruptions_allowed} disruptions{mine}"
+            )
+        return None
+
+    def take(self, pod: Pod) -> None:
+        """Count an eviction."""
+        for index in self._of(pod):
+            self._taken[index] += 1
+
+    def give_back(self, pod: Pod) -> None:
+        """Uncount an eviction that certainly did not happen."""
+        for index in self._of(pod):
+            self._taken[index] -= 1

@@ -1,0 +1,262 @@
+"""What protects a pod: one small function for each guard, asked in order; the first refusal counts.
+
+A guard sees one pod and the snapshot. It never opens what another has closed: no annotation lifts a protection.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rebalancer.model.match import selector_matches
+from rebalancer.model.objects import LabelSelector
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.policy.schema import Guards
+from rebalancer.policy.types import format_duration
+
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
+"""Priority of system-cluster-critical; source: k8s.io/kubernetes/pkg/apis/scheduling/types.go."""
+
+RECREATING_KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
+OPT = "rebalancer.dev/evict"
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardView:
+    """What guards look at besides the pod."""
+
+    snapshot: ClusterSnapshot
+    guards: Guards
+    now: float
+    """Seconds since the epoch."""
+    own_pod: tuple[str, str] | None = None
+    """(namespace, name) of the pod that we run in."""
+    protected: tuple[tuple[Reason, LabelSelector], ...]
+    priority_limit: int | None
+    labels_included: LabelSelector
+    labels_excluded: LabelSelector | None
+
+    @classmethod
+    def of(
+        cls, *, snapshot: ClusterSnapshot, guards: Guards, now: float, own_pod: tuple[str, str] | None = None
+    ) -> "GuardView":
+        """Compile the policy's guards for one snapshot.
+
+        A `priorityClassBelow` that the cluster doesn't have closes: every pod counts as at the threshold.
+        """
+        limit = guards.priority_below
+        if guards.priority_class_below is not None:
+            lowest = -(2**31)
+            limit = snapshot.priority_classes.get(guards.priority_class_below, lowest)
+        return cls(
+            snapshot=snapshot,
+            guards=guards,
+            now=now,
+            own_pod=own_pod,
+            protected=(
+                (Reason.OURSELVES, guards.ours.rebalancer.compiled()),
+                (Reason.OUR_PROMETHEUS, guards.ours.prometheus.compiled()),
+                (Reason.OUR_DATABASE, guards.ours.database.compiled()),
+            ),
+            priority_limit=limit,
+            labels_included=guards.labels.include.compiled(),
+            labels_excluded=guards.labels.exclude.compiled() if guards.labels.exclude is not None else None,
+        )
+
+
+Guard = Callable[[Pod, GuardView], Refusal | None]
+
+
+def guarded(pod: Pod, view: GuardView) -> Refusal | None:
+    """The first reason that protects `pod`, or None when it may go."""
+    return next((refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None), None)
+
+
+def parse_flag(value: str) -> bool | None:
+    """A boolean as Go's `strconv.ParseBool` reads it; None when it is none."""
+    return True if value in _TRUE else False if value in _FALSE else None
+
+
+def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
+    if "kubernetes.io/config.mirror" in pod.shape.annotations:
+        return Refusal.of(Reason.MIRROR_POD)
+    source = pod.shape.annotations.get("kubernetes.io/config.source", "api")
+    if source != "api" or (pod.owner is not None and pod.owner.kind == "Node"):
+        return Refusal.of(Reason.STATIC_POD)
+    return None
+
+
+def _state(pod: Pod, view: GuardView) -> Refusal | None:
+    if pod.terminating:
+        return Refusal.of(Reason.TERMINATING)
+    if pod.phase in (SUCCEEDED, FAILED):
+        return Refusal.of(Reason.FINISHED)
+    return None
+
+
+def _owner_kind(pod: Pod, view: GuardView) -> Refusal | None:
+    owner = pod.owner
+    if owner is None or owner.kind == "Pod":
+        return Refusal.of(Reason.BARE_POD)
+    if owner.kind == "DaemonSet":
+        return Refusal.of(Reason.DAEMONSET_POD)
+    if owner.kind == "Job":
+        if not view.guards.job_pods:
+            return Refusal.of(Reason.JOB_POD)
+        if not owner.spares_disruptions:
+            return Refusal.of(Reason.JOB_POD, f"the podFailurePolicy of {owner.name} doesn't ignore DisruptionTarget")
+        return None
+    if owner.kind not in RECREATING_KINDS and owner.kind not in view.guards.owner_kinds:
+        return Refusal.of(Reason.UNKNOWN_OWNER_KIND, owner.kind)
+    return None
+
+
+def _ours(pod: Pod, view: GuardView) -> Refusal | None:
+    if view.own_pod == (pod.namespace, pod.name):
+        return Refusal.of(Reason.OURSELVES)
+    for reason, selector in view.protected:
+        if selector_matches(selector, pod.shape.labels):
+            return Refusal.of(reason)
+    return None
+
+
+def _priority(pod: Pod, view: GuardView) -> Refusal | None:
+    if pod.priority >= SYSTEM_CRITICAL_PRIORITY or pod.shape.priority_class.startswith("system-"):
+        return Refusal.of(Reason.SYSTEM_CRITICAL)
+    if view.priority_limit is not None and pod.priority >= view.priority_limit:
+        return Refusal.of(Reason.PRIORITY_THRESHOLD, f"{pod.priority} >= {view.priority_limit}")
+    return None
+
+
+def _namespace(pod: Pod, view: GuardView) -> Refusal | None:
+    rules = view.guards.namespaces
+    inside = any(fnmatchcase(pod.namespace, glob) for glob in rules.include)
+    if not inside or any(fnmatchcase(pod.namespace, glob) for glob in rules.exclude):
+        return Refusal.of(Reason.NAMESPACE_EXCLUDED, pod.namespace)
+    return None
+
+
+def _labels(pod: Pod, view: GuardView) -> Refusal | None:
+    if not selector_matches(view.labels_included, pod.shape.labels):
+        return Refusal.of(Reason.LABEL_EXCLUDED, "not among the included")
+    if selector_matches(view.labels_excluded, pod.shape.labels):
+        return Refusal.of(Reason.LABEL_EXCLUDED)
+    return None
+
+
+def _opted(pod: Pod, view: GuardView) -> Refusal | None:
+    namespace = view.snapshot.namespace_labels.get(pod.namespace, {})
+    node = view.snapshot.nodes.labels[pod.node] if pod.node >= 0 else {}
+    places: tuple[tuple[str, Mapping[str, str]], ...] = (
+        ("the pod's annotation", pod.shape.annotations),
+        ("the pod's label", pod.shape.labels),
+        ("the namespace's label", namespace),
+        ("the node's label", node),
+    )
+    opted_in = False
+    for where, found in places:
+        value = found.get(OPT)
+        if value is None:
+            continue
+        flag = parse_flag(value)
+        if flag is None:
+            return Refusal.of(Reason.OPTED_OUT, f'{where} {OPT} is "{value}", neither true nor false')
+        if not flag:
+            return Refusal.of(Reason.OPTED_OUT, f"{where} {OPT}")
+        opted_in = True
+    if view.guards.require_opt_in and not opted_in:
+        return Refusal.of(Reason.NOT_OPTED_IN, OPT)
+    return None
+
+
+# Annotation, and the flag that forbids an eviction. A value that is neither true nor false forbids it too.
+VETOES: tuple[tuple[str, bool], ...] = (
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", False),
+    ("descheduler.alpha.kubernetes.io/evict", False),
+    ("descheduler.alpha.kubernetes.io/prefer-no-eviction", True),
+    ("karpenter.sh/do-not-disrupt", True),
+)
+
+
+def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
+    for annotation, forbids in VETOES:
+        value = pod.shape.annotations.get(annotation)
+        if value is not None and parse_flag(value) in (forbids, None):
+            return Refusal.of(Reason.ANNOTATION_VETO, f'{annotation} is "{value}"')
+    return None
+
+
+def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
+    guards, snapshot = view.guards, view.snapshot
+    for volume in pod.shape.volumes:
+        if volume.host_path is not None and not guards.host_path:
+            return Refusal.of(Reason.HOST_PATH, volume.host_path.get("path", ""))
+        if volume.empty_dir is not None and volume.empty_dir.get("medium", "") == "" and not guards.disk_empty_dir:
+            return Refusal.of(Reason.LOCAL_STORAGE)
+        if volume.persistent_volume_claim is None and volume.ephemeral is None:
+            continue
+        if not guards.persistent_volumes:
+            return Refusal.of(Reason.PERSISTENT_VOLUME)
+        claim = str((volume.persistent_volume_claim or {}).get("claimName", ""))
+        if not snapshot.claims_known:
+            return Refusal.of(Reason.LOCAL_VOLUME, "PersistentVolumes can't be read, so all count as local")
+        # a generic ephemeral volume's claim is named <pod>-<volume>
+        local = (
+            (pod.namespace, claim) in snapshot.local_claims
+            if claim
+            else any(ns == pod.namespace and name.startswith(f"{pod.name}-") for ns, name in snapshot.local_claims)
+        )
+        if local:
+            return Refusal.of(Reason.LOCAL_VOLUME, claim)
+    return None
+
+
+def _not_ready(pod: Pod, view: GuardView) -> Refusal | None:
+    return None if pod.ready else Refusal.of(Reason.NOT_READY)
+
+
+def _age(pod: Pod, view: GuardView) -> Refusal | None:
+    if view.guards.min_age <= 0:
+        return None
+    if math.isnan(pod.started):
+        return Refusal.of(Reason.TOO_YOUNG, "it has no start time")
+    age = view.now - pod.started
+    if age < view.guards.min_age:
+        wanted = format_duration(view.guards.min_age)
+        return Refusal.of(Reason.TOO_YOUNG, f"{format_duration(max(age, 0.0))} of {wanted}")
+    return None
+
+
+def _owner_state(pod: Pod, view: GuardView) -> Refusal | None:
+    snapshot = view.snapshot
+    owner = int(snapshot.pods.owner[pod.index])
+    wanted, ready = snapshot.replicas(owner)
+    if wanted < view.guards.min_replicas:
+        return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {wanted} of at least {view.guards.min_replicas}")
+    top = snapshot.owners[int(snapshot.top_owner[owner])]
+    if top.rolling_out or snapshot.owners[owner].rolling_out:
+        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service))
+    if ready < wanted:
+        return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {wanted} ready")
+    return None
+
+
+GUARDS: tuple[Guard, ...] = (
+    _mirror,
+    _state,
+    _owner_kind,
+    _ours,
+    _priority,
+    _namespace,
+    _labels,
+    _opted,
+    _vetoes,
+    _volumes,
+    _not_ready,
+    _age,
+    _owner_state,
+)

@@ -1,0 +1,159 @@
+"""LowNodeUtilization: nodes over `high`, to be cooled to `target`, while others are under `low`.
+
+Load is real CPU (corrected for moves that the measurement doesn't show yet) or what pods request. By real CPU a node
+is found only when it was hot in enough distinct fresh samples, and not while a move from it is younger than a whole
+rate window.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.plan import Finding, Loads
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.policy.schema import Thresholds
+from rebalancer.policy.types import format_duration
+from rebalancer.strategies.loads import RESOURCES, effective_cpu, gone, requested
+from rebalancer.strategies.view import Findings, StrategyView
+
+Floats = NDArray[np.float64]
+
+NAME = "LowNodeUtilization"
+
+SPAN_SHARE = 0.8
+"""The first and last sample of the debounce may lie a scrape interval inside its duration."""
+
+
+def find(view: StrategyView) -> Findings:
+    """Hot nodes, hottest first (by excess over target as a share of the node)."""
+    loads = _cpu_loads(view) if view.strategy.args.source == "CPU" else _request_loads(view)
+    skipped = _unjudged(view)
+    over = loads.node > loads.high  # NaN compares false
+    found: list[tuple[float, Finding]] = []
+    for node in np.flatnonzero(over.any(axis=1)):
+        if int(node) in skipped:
+            continue
+        refusal = _debounced(view, loads, int(node)) if view.strategy.args.source == "CPU" else None
+        if refusal is not None:
+            skipped[int(node)] = refusal
+            continue
+        found.append(_finding(view, loads, int(node), over[node]))
+    found.sort(key=lambda each: (-each[0], view.snapshot.nodes.names[each[1].node]))
+    return Findings(loads=loads, findings=tuple(finding for _, finding in found), skipped=skipped)
+
+
+def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_]) -> tuple[float, Finding]:
+    room = loads.room[node]
+    share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
+    worst = int(np.argmax(np.where(over, share - high, -np.inf)))
+    what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
+    finding = Finding(
+        strategy=NAME,
+        node=node,
+        pool=view.pools[view.pool_of[node]].name,
+        reason=f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}, to be cooled to {target[worst]:.1%}",
+        cpu_share=float(share[worst]),
+        high=float(high[worst]),
+        target=float(target[worst]),
+        candidates=view.snapshot.pods_on(node),
+    )
+    return float(np.nanmax(share - target)), finding
+
+
+def _cpu_loads(view: StrategyView) -> Loads:
+    cpu = effective_cpu(view.snapshot, view.usage, view.recent, view.now)
+    room = view.snapshot.nodes.cpu_capacity_millicores
+    share = cpu.node / room
+    high, target, low = (np.full(len(room), np.nan) for _ in range(3))
+    for index, pool in view.chosen_pools:
+        members = np.flatnonzero(view.pool_of == index)
+        if pool.thresholds is None or not len(members):
+            continue
+        marks = cpu_marks(pool.thresholds, share[members])
+        high[members], target[members], low[members] = marks
+    return Loads(
+        resources=("cpu",),
+        node=cpu.node[:, None],
+        room=room[:, None],
+        high=(high * room)[:, None],
+        target=(target * room)[:, None],
+        low=(low * room)[:, None],
+        pod=cpu.pod[:, None],
+    )
+
+
+def cpu_marks(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
+    """(high, target, low) of a pool as shares of capacity.
+
+    In deviation mode they lie around the mean of `shares` (NaN left out); `floor` lifts high and target together, so
+    that the distance between them stays.
+    """
+    high, target, low = thresholds.high / 100, thresholds.target / 100, thresholds.low / 100
+    if not thresholds.relative_to_mean:
+        return high, target, low
+    known = shares[np.isfinite(shares)]
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    mean = float(known.mean())
+    top = max(mean + high, (thresholds.floor or 0.0) / 100)
+    cooled = top - (high - target)
+    return top, cooled, min(max(mean - low, 0.0), cooled)
+
+
+def _request_loads(view: StrategyView) -> Loads:
+    node, room, pod = requested(view.snapshot)
+    marks = {name: np.full(room.shape, np.nan) for name in ("high", "target", "low")}
+    used: set[str] = set()
+    for index, pool in view.chosen_pools:
+        members = view.pool_of == index
+        if pool.request_thresholds is None:
+            continue
+        for name, column in marks.items():
+            for resource, percent in getattr(pool.request_thresholds, name).items():
+                used.add(resource)
+                at = RESOURCES.index(resource)
+                column[members, at] = percent / 100 * room[members, at]
+    keep = [index for index, name in enumerate(RESOURCES) if name in used]
+    return Loads(
+        resources=tuple(RESOURCES[index] for index in keep),
+        node=node[:, keep],
+        room=room[:, keep],
+        high=marks["high"][:, keep],
+        target=marks["target"][:, keep],
+        low=marks["low"][:, keep],
+        pod=pod[:, keep],
+    )
+
+
+def _unjudged(view: StrategyView) -> dict[int, Refusal]:
+    """Nodes that can't be found hot, whatever their load."""
+    out: dict[int, Refusal] = {}
+    by_cpu = view.strategy.args.source == "CPU"
+    for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.pool_of >= 0)):
+        out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
+    if not by_cpu:
+        return out
+    out.update(view.usage.problems)
+    for move in gone(view.snapshot, view.recent, leaving=True):
+        node_index = view.snapshot.node_index.get(move.node)
+        age = view.now - move.at
+        if node_index is not None and age < view.usage.window_seconds:
+            waits = format_duration(view.usage.window_seconds - max(age, 0.0))
+            out[node_index] = Refusal.of(Reason.SETTLING, f"{waits} to go")
+    return out
+
+
+def _debounced(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
+    """Why a hot node is not believed yet: too few distinct samples, too short a time, or cool in between."""
+    wanted, over = view.source.debounce.samples, view.source.debounce.over
+    times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]
+    known = np.isfinite(times) & np.isfinite(samples)
+    distinct = np.unique(times[known])
+    hot = samples[known] > loads.high[node, 0]
+    if not hot.all():
+        return Refusal.of(Reason.DEBOUNCE, f"{np.count_nonzero(~hot)} of the last {len(hot)} readings were not hot")
+    if len(distinct) < wanted:
+        return Refusal.of(Reason.DEBOUNCE, f"{len(distinct)} of {wanted} distinct samples")
+    span = float(distinct[-1] - distinct[0]) if len(distinct) > 1 else 0.0
+    if wanted > 1 and span < SPAN_SHARE * over:
+        return Refusal.of(Reason.DEBOUNCE, f"hot for {format_duration(span)} of {format_duration(over)}")
+    return None

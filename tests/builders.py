@@ -1,0 +1,304 @@
+"""Small builders: a cluster, its usage and a policy in a few words, for tests of the pure rooms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rebalancer.constraints.admission import CycleLimits
+from rebalancer.constraints.guards import GuardView
+from rebalancer.model.objects import LabelSelector, PodShape, Taint
+from rebalancer.model.snapshot import (
+    RUNNING,
+    ClusterSnapshot,
+    DisruptionBudget,
+    Nodes,
+    Owner,
+    Pods,
+    ShapeTable,
+)
+from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.planner import Planner
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+
+NOW = 1_800_000_000.0
+GIB = 2.0**30
+
+
+@dataclass(kw_only=True)
+class ANode:
+    name: str
+    cpu: float = 16_000.0
+    memory: float = 64 * GIB
+    pods: float = 110
+    used: float | None = None
+    """Measured millicores; None = the sum of its pods' usage."""
+    labels: Mapping[str, str] = field(default_factory=lambda: {"pool": "general"})
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    extended: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class APod:
+    name: str
+    node: str = ""
+    cpu: float = 500.0
+    """Requested millicores."""
+    memory: float = 1 * GIB
+    used: float = float("nan")
+    """Measured millicores."""
+    namespace: str = "shop"
+    owner: str = ""
+    """Name of its owner; empty = bare."""
+    owner_kind: str = "ReplicaSet"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of PodShape."""
+    phase: int = RUNNING
+    ready: bool = True
+    terminating: bool = False
+    age: float = 86_400.0
+    started: bool = True
+    priority: int = 0
+
+
+def a_node(name: str, **fields: Any) -> ANode:
+    return ANode(name=name, **fields)
+
+
+def a_pod(name: str, node: str = "", **fields: Any) -> APod:
+    return APod(name=name, node=node, **fields)
+
+
+def replicas(owner: str, on: Mapping[str, int], **fields: Any) -> list[APod]:
+    """Pods of one service, `on` = {node: count}."""
+    names = [node for node, count in on.items() for _ in range(count)]
+    return [APod(name=f"{owner}-{index}", node=node, owner=owner, **fields) for index, node in enumerate(names)]
+
+
+def cluster(
+    nodes: Sequence[ANode],
+    pods: Sequence[APod],
+    *,
+    owners: Sequence[Owner] = (),
+    budgets: Sequence[DisruptionBudget] = (),
+    namespace_labels: Mapping[str, Mapping[str, str]] | None = None,
+    **fields: Any,
+) -> ClusterSnapshot:
+    """A snapshot. `owners` overrides what is made up from the pods, by (kind, namespace, name)."""
+    node_index = {node.name: index for index, node in enumerate(nodes)}
+    namespaces = sorted({pod.namespace for pod in pods})
+    table: dict[tuple[str, str, str], int] = {}
+    records: list[Owner] = []
+    for owner in owners:
+        table[(owner.kind, owner.namespace, owner.name)] = len(records)
+        records.append(owner)
+    owner_of = []
+    for pod in pods:
+        if not pod.owner:
+            owner_of.append(-1)
+            continue
+        key = (pod.owner_kind, pod.namespace, pod.owner)
+        if key not in table:
+            table[key] = len(records)
+            records.append(Owner(kind=key[0], namespace=key[1], name=key[2], uid="-".join(key)))
+        owner_of.append(table[key])
+    blobs = [msgspec.json.encode(_shape(pod)) for pod in pods]
+    interned = sorted(set(blobs))
+    shape_of = {blob: index for index, blob in enumerate(interned)}
+    shapes = ShapeTable(interned, msgspec.json.Decoder(PodShape).decode)
+    decoded = [shapes[shape_of[blob]] for blob in blobs]
+    return ClusterSnapshot(
+        taken=NOW,
+        nodes=Nodes(
+            names=tuple(node.name for node in nodes),
+            cpu_capacity_millicores=np.array([node.cpu for node in nodes]),
+            cpu_allocatable_millicores=np.array([node.cpu for node in nodes]),
+            memory_allocatable_bytes=np.array([node.memory for node in nodes]),
+            pods_allocatable=np.array([float(node.pods) for node in nodes]),
+            ready=np.array([node.ready for node in nodes], dtype=bool),
+            unschedulable=np.array([node.unschedulable for node in nodes], dtype=bool),
+            created=np.full(len(nodes), NOW - 30 * 86_400),
+            labels=tuple({"kubernetes.io/hostname": node.name, **node.labels} for node in nodes),
+            taints=tuple(node.taints for node in nodes),
+            addresses=tuple(() for _ in nodes),
+            extended=tuple(node.extended for node in nodes),
+        ),
+        pods=Pods(
+            names=[pod.name for pod in pods],
+            uids=[f"uid-{pod.namespace}-{pod.name}" for pod in pods],
+            namespace=np.array([namespaces.index(pod.namespace) for pod in pods], dtype=np.int32),
+            node=np.array([node_index.get(pod.node, -1) for pod in pods], dtype=np.int32),
+            owner=np.array(owner_of, dtype=np.int32),
+            shape=np.array([shape_of[blob] for blob in blobs], dtype=np.int32),
+            phase=np.array([pod.phase for pod in pods], dtype=np.int8),
+            ready=np.array([pod.ready for pod in pods], dtype=bool),
+            terminating=np.array([pod.terminating for pod in pods], dtype=bool),
+            created=np.array([NOW - pod.age for pod in pods]),
+            started=np.array([NOW - pod.age if pod.started else np.nan for pod in pods]),
+            priority=np.array([pod.priority for pod in pods], dtype=np.int64),
+            cpu_request_millicores=np.array([shape.cpu_request_millicores for shape in decoded]),
+            memory_request_bytes=np.array([shape.memory_request_bytes for shape in decoded]),
+            cpu_scored_millicores=np.array([shape.cpu_scored_millicores for shape in decoded]),
+            memory_scored_bytes=np.array([shape.memory_scored_bytes for shape in decoded]),
+        ),
+        shapes=shapes,
+        namespaces=tuple(namespaces),
+        namespace_labels=namespace_labels or {},
+        owners=tuple(records),
+        budgets=tuple(budgets),
+        **fields,
+    )
+
+
+def _shape(pod: APod) -> PodShape:
+    labels = {"app": pod.owner} if pod.owner else {}
+    return msgspec.convert(
+        {
+            "labels": {**labels, **pod.labels},
+            "cpuRequestMillicores": float(pod.cpu),
+            "memoryRequestBytes": float(pod.memory),
+            "cpuScoredMillicores": float(pod.cpu or 100),
+            "memoryScoredBytes": float(pod.memory or 200 * 2**20),
+            "qos": "Burstable" if pod.cpu or pod.memory else "BestEffort",
+            **pod.shape,
+        },
+        PodShape,
+    )
+
+
+def a_budget(name: str, app: str, allowed: int, *, namespace: str = "shop", **fields: Any) -> DisruptionBudget:
+    return DisruptionBudget(
+        namespace=namespace,
+        name=name,
+        selector=LabelSelector(match_labels={"app": app}),
+        disruptions_allowed=allowed,
+        **fields,
+    )
+
+
+def usage_of(
+    snapshot: ClusterSnapshot, nodes: Sequence[ANode], pods: Sequence[APod], *, window: float = 300.0, **fields: Any
+) -> Usage:
+    """Usage in which every node has been at its level for the whole debounce."""
+    pod_cpu = np.array([pod.used for pod in pods], dtype=float)
+    sums = snapshot.per_node(np.nan_to_num(pod_cpu))
+    node_cpu = np.array(
+        [sums[index] if node.used is None else node.used for index, node in enumerate(nodes)], dtype=float
+    )
+    rows = 5
+    return Usage(
+        **{
+            "source": "test",
+            "at": NOW,
+            "window_seconds": window,
+            "node_cpu_millicores": node_cpu,
+            "pod_cpu_millicores": pod_cpu,
+            "sample_times": np.repeat((NOW - 30.0 * np.arange(rows - 1, -1, -1))[:, None], len(nodes), axis=1),
+            "samples": np.repeat(node_cpu[None, :], rows, axis=0),
+            "problems": {},
+            **fields,
+        }
+    )
+
+
+def a_policy(**fields: Any) -> RebalancerPolicy:
+    """A policy of one pool `general`; `fields` replace whole sections."""
+    return RebalancerPolicy.model_validate(
+        {
+            "apiVersion": "rebalancer.dev/v1alpha1",
+            "kind": "RebalancerPolicy",
+            "cluster": "test",
+            "pools": [
+                {
+                    "name": "general",
+                    "selector": {"matchLabels": {"pool": "general"}},
+                    "thresholds": {"high": 75, "target": 65, "low": 50},
+                }
+            ],
+            "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
+            "strategies": [{"name": "LowNodeUtilization"}],
+            "limits": {"perCycle": 1000, "perNode": 1000, "perServiceInFlight": 1000},
+            **fields,
+        }
+    )
+
+
+def found_in(
+    snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, recent: Sequence[RecentMove] = ()
+) -> list[Findings]:
+    """What the policy's strategies find."""
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    return [
+        STRATEGIES[strategy.name](
+            StrategyView(
+                snapshot=snapshot,
+                usage=usage,
+                pools=policy.pools,
+                pool_of=pool_of,
+                strategy=strategy,
+                source=policy.usage,
+                recent=recent,
+                now=NOW,
+            )
+        )
+        for strategy in policy.strategies
+    ]
+
+
+def planner_for(
+    snapshot: ClusterSnapshot,
+    usage: Usage,
+    policy: RebalancerPolicy,
+    recent: Sequence[RecentMove] = (),
+    admission: CycleLimits | None = None,
+) -> Planner:
+    return Planner(
+        snapshot=snapshot,
+        found=found_in(snapshot, usage, policy, recent),
+        view=GuardView.of(snapshot=snapshot, guards=policy.guards, now=NOW),
+        admission=admission or CycleLimits(policy.limits),
+        cpu_millicores=usage.pod_cpu_millicores,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A plan carried to its end, with everything admitted."""
+
+    moves: list[tuple[str, str, str]]
+    """(pod, from, likeliest landing)"""
+    refusals: dict[str, str]
+    """pod -> code"""
+    planner: Planner
+
+    @property
+    def pods(self) -> list[str]:
+        return [pod for pod, _, _ in self.moves]
+
+
+def plan_all(
+    nodes: Sequence[ANode], pods: Sequence[APod], policy: RebalancerPolicy | None = None, **fields: Any
+) -> Outcome:
+    """Build, find and plan."""
+    policy = policy or a_policy()
+    recent = fields.pop("recent", ())
+    usage_fields = fields.pop("usage", {})
+    snapshot = cluster(nodes, pods, **fields)
+    usage = usage_of(snapshot, nodes, pods, **usage_fields)
+    return carry_out(planner_for(snapshot, usage, policy, recent), snapshot)
+
+
+def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
+    moves = []
+    while (move := planner.next_move()) is not None:
+        assert planner.admission.reserve(move) is None
+        moves.append((move.name, move.node_name, snapshot.nodes.names[move.landings[0].node]))
+        planner.accept(move)
+    return Outcome(moves=moves, refusals={each.name: str(each.code) for each in planner.refusals()}, planner=planner)

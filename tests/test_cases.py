@@ -1,0 +1,186 @@
+"""The numeric cases of tests/cases, each by its id."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.constraints.admission import CycleLimits
+from rebalancer.constraints.guards import GuardView, guarded
+from rebalancer.model.reason import Reason
+from rebalancer.placement.landing import LandingModel
+from rebalancer.policy.schema import Guards, Limits
+from tests.builders import (
+    NOW,
+    ANode,
+    APod,
+    a_node,
+    a_pod,
+    a_policy,
+    carry_out,
+    cluster,
+    found_in,
+    plan_all,
+    planner_for,
+    replicas,
+    usage_of,
+)
+
+CASES = Path(__file__).parent / "cases"
+LOW: dict[str, Any] = yaml.safe_load((CASES / "low_node_utilization.yaml").read_text())
+GUARDS: dict[str, Any] = {each["id"]: each for each in yaml.safe_load((CASES / "guards.yaml").read_text())["cases"]}
+
+
+def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """`change` laid over `base`; null takes an entry away."""
+    out = {key: dict(value) for key, value in base.items()}
+    for key, fields in change.items():
+        if fields is None:
+            out.pop(key)
+        else:
+            out[key] = {**out.get(key, {}), **fields}
+    return out
+
+
+def built(case: dict[str, Any]) -> tuple[list[ANode], list[APod]]:
+    change = case.get("change", {})
+    nodes = merged(LOW["base"]["nodes"], change.get("nodes", {}))
+    pods = merged(LOW["base"]["pods"], change.get("pods", {}))
+    made_nodes = [
+        a_node(
+            name,
+            cpu=spec["cpu"],
+            memory=spec["memory"],
+            pods=spec["pods"],
+            used=spec.get("used"),
+            unschedulable=spec.get("unschedulable", False),
+            labels=spec.get("labels", {}),
+        )
+        for name, spec in nodes.items()
+    ]
+    made_pods = []
+    for name, spec in pods.items():
+        shape: dict[str, Any] = {}
+        if spec.get("mirror"):
+            shape["annotations"] = {"kubernetes.io/config.mirror": "x"}
+        if spec.get("emptyDir"):
+            shape["volumes"] = [{"emptyDir": {}}]
+        if "nodeSelector" in spec:
+            shape["nodeSelector"] = spec["nodeSelector"]
+        kind = spec.get("ownerKind", None if spec.get("mirror") else "ReplicaSet")
+        made_pods.append(
+            a_pod(
+                name,
+                spec["node"],
+                cpu=spec["cpu"],
+                memory=0,
+                used=spec.get("used", float("nan")),
+                namespace=spec.get("namespace", "default"),
+                owner=f"owner-{name}" if kind else "",
+                owner_kind=kind or "ReplicaSet",
+                priority=spec.get("priority", 0),
+                shape=shape,
+            )
+        )
+    return made_nodes, made_pods
+
+
+def low_policy(case: dict[str, Any], *, source: str) -> Any:
+    low, target = LOW["base"]["low"], LOW["base"]["target"]
+    return a_policy(
+        pools=[
+            {
+                "name": "all",
+                "selector": {},
+                "thresholds": {"high": target["cpu"] + 0.01, "target": target["cpu"], "low": low["cpu"]},
+                "requestThresholds": {
+                    "high": {name: mark + 0.01 for name, mark in target.items()},
+                    "target": target,
+                    "low": low,
+                },
+            }
+        ],
+        strategies=[{"name": "LowNodeUtilization", "args": {"source": source}}],
+        guards={"minReplicas": 1, "namespaces": {"exclude": case.get("excludeNamespaces", [])}},
+    )
+
+
+@pytest.mark.parametrize("case", LOW["cases"], ids=lambda case: case["id"])
+def test_low_node_utilization_case(case: dict[str, Any]) -> None:
+    expectations = case["expect"]
+    if "evicted" in expectations:
+        expectations = {"requests": expectations}
+    for source, expect in expectations.items():
+        nodes, pods = built(case)
+        outcome = plan_all(nodes, pods, low_policy(case, source={"requests": "Requests", "usage": "CPU"}[source]))
+        assert len(outcome.pods) == expect["evicted"], outcome.refusals
+        assert set(outcome.pods) <= set(expect.get("from", outcome.pods))
+        if "exactly" in expect:
+            assert set(outcome.pods) == set(expect["exactly"])
+
+
+@pytest.mark.parametrize("expect", GUARDS["guard-min-replicas"]["expect"])
+def test_guard_min_replicas(expect: dict[str, Any]) -> None:
+    snapshot = cluster([a_node("n1")], replicas("web", {"n1": GUARDS["guard-min-replicas"]["replicas"]}))
+    guards = Guards.model_validate({"minReplicas": expect["minReplicas"]})
+    refusal = guarded(snapshot.pod(0), GuardView.of(snapshot=snapshot, guards=guards, now=NOW))
+    assert (refusal is not None) is expect["guarded"]
+    assert refusal is None or refusal.code is Reason.MIN_REPLICAS
+
+
+@pytest.mark.parametrize("expect", GUARDS["guard-min-age"]["expect"])
+def test_guard_min_age(expect: dict[str, Any]) -> None:
+    minutes = expect["startedMinutesAgo"]
+    fields = {"started": False} if minutes is None else {"age": minutes * 60.0}
+    snapshot = cluster([a_node("n1")], replicas("web", {"n1": 2}, **fields))
+    guards = Guards.model_validate({"minAge": GUARDS["guard-min-age"]["minAge"]})
+    refusal = guarded(snapshot.pod(0), GuardView.of(snapshot=snapshot, guards=guards, now=NOW))
+    assert (refusal is not None) is expect["guarded"]
+    assert refusal is None or refusal.code is Reason.TOO_YOUNG
+
+
+@pytest.mark.parametrize("expect", GUARDS["guard-fit-resources"]["expect"])
+def test_guard_fit_resources(expect: dict[str, Any]) -> None:
+    case = GUARDS["guard-fit-resources"]
+    nodes = [a_node("source", memory=100, labels={"zone": "a"})]
+    pods = [
+        a_pod("mover", "source", owner="web", shape={"nodeSelector": {"zone": "a"}}, **case["pod"]),
+    ]
+    for index, memory in enumerate(expect["memory"]):
+        nodes.append(a_node(f"other-{index}", memory=memory, labels={"zone": "a"}))
+        pods.append(a_pod(f"there-{index}", f"other-{index}", owner=f"o{index}", cpu=0, memory=case["usedMemory"]))
+    snapshot = cluster(nodes, pods)
+    feasible = LandingModel(snapshot).feasible(snapshot.pod(0))
+    assert not isinstance(feasible, tuple)
+    assert bool(feasible[1:].any()) is expect["fits"]
+
+
+@pytest.mark.parametrize("scope", GUARDS["limit-with-evictions-in-flight"]["scopes"])
+@pytest.mark.parametrize("seed", range(GUARDS["limit-with-evictions-in-flight"]["shuffles"]))
+def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
+    """Whatever the order, evictions planned and in flight together stay within the limit."""
+    case = GUARDS["limit-with-evictions-in-flight"]
+    nodes = [a_node("hot", used=15_000.0), a_node("cold", used=1_000.0)]
+    pods = replicas("web", {"hot": case["candidates"], "cold": 1}, used=1_000.0)
+    # its requests keep the hot node less attractive to the scheduler than the cold one
+    pods.append(a_pod("agent", "hot", owner="agent", owner_kind="DaemonSet", cpu=6_000))
+    random.Random(seed).shuffle(pods)
+    policy = a_policy(guards={"minReplicas": 1})
+    snapshot = cluster(nodes, pods)
+    usage = usage_of(snapshot, nodes, pods)
+    limits = {"perCycle": 100, "perNode": 100, "perServiceInFlight": 100, scope: case["limit"]}
+    admission = CycleLimits(Limits.model_validate(limits))
+    planner = planner_for(snapshot, usage, policy, admission=admission)
+    under_way = []
+    for _ in range(case["inFlight"]):
+        move = planner.next_move()
+        assert move is not None
+        assert admission.reserve(move) is None
+        planner.accept(move)
+        under_way.append(move.name)
+    outcome = carry_out(planner, snapshot)
+    assert found_in(snapshot, usage, policy)[0].findings
+    assert 1 <= len(outcome.moves)
+    assert len(outcome.moves) + len(under_way) <= case["limit"]
