@@ -1,0 +1,79 @@
+"""What commands share: options, the policy file, JSON and errors."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from rebalancer.daemon.settings import Settings
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy import RebalancerPolicy, load_policy
+
+UNSAFE_EXIT = 3
+NOT_EMPTY_EXIT = 2
+PIPE_WIDTH = 240
+
+
+class Output(StrEnum):
+    """`-o`"""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+PolicyOption = Annotated[
+    Path, typer.Option("--policy", "-f", envvar="REBALANCER_POLICY", help="The policy file.", show_default=False)
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+KubeconfigOption = Annotated[
+    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig file; default as kubectl.")
+]
+ContextOption = Annotated[str | None, typer.Option("--context", help="The kubeconfig context to use.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="Database URL: sqlite:///FILE or postgresql://... [env: REBALANCER_DATABASE] "
+        "[default: sqlite:///rebalancer.db]",
+    ),
+]
+NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show pods of this namespace only.")]
+AllNodesOption = Annotated[bool, typer.Option("--all-nodes", "-A", help="Show every node, not only those that change.")]
+
+
+def settings_for(*, database: str | None = None, kubeconfig: str | None = None, context: str | None = None) -> Settings:
+    """Flags over environment variables."""
+    given: dict[str, Any] = {"database": database, "kubeconfig": kubeconfig, "context": context}
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def read_policy(path: Path) -> RebalancerPolicy:
+    """Raises ConfigError when the file can't be read or is wrong."""
+    return load_policy(read_file(path), source=str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """Raises ConfigError when the file can't be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: expected a readable file") from None
+
+
+def stdout_console() -> Console:
+    """Tables as wide as the terminal; in a pipe wide enough not to be folded."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
+def say(message: str) -> None:
+    """A line for people, on stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """The document, and nothing else, on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,49 @@
+"""`rebalancer db`: bring the schema up to date, see what is in the database."""
+
+import typer
+from rich.table import Table
+
+from rebalancer.cli.common import DatabaseOption, Output, OutputOption, print_json, say, settings_for, stdout_console
+from rebalancer.daemon.wiring import database_shown, database_status, database_upgrade
+
+app = typer.Typer(help="The database of cycles, evictions and their outcomes.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade(database: DatabaseOption = None) -> None:
+    """Create the tables, or bring them to this version. Nothing that is recorded gets lost."""
+    settings = settings_for(database=database)
+    revision = database_upgrade(settings)
+    say(f"{database_shown(settings)}: at revision {revision}")
+
+
+@app.command()
+def status(database: DatabaseOption = None, output: OutputOption = Output.TABLE) -> None:
+    """What is in the database: schema revision, rows, the last cycle, evictions without an outcome."""
+    found = database_status(settings_for(database=database))
+    if output is Output.JSON:
+        print_json(
+            {
+                "schemaVersion": "1",
+                "url": found.url_shown,
+                "revision": found.revision,
+                "head": found.head,
+                "current": found.current,
+                "rows": dict(found.rows),
+                "lastCycle": found.last_cycle,
+                "unsettled": found.unsettled,
+            }
+        )
+        return
+    console = stdout_console()
+    state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
+    console.print(f"{found.url_shown}: revision {found.revision or 'none'}, {state}")
+    table = Table("TABLE", "ROWS", box=None, pad_edge=False, header_style="dim")
+    for name, rows in found.rows.items():
+        table.add_row(name, str(rows))
+    console.print(table)
+    if found.last_cycle is not None:
+        shown = ", ".join(f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", []))
+        console.print(f"Last cycle: {shown}")
+    if found.unsettled:
+        console.print(f"{found.unsettled} eviction(s) without a known outcome: the next run settles them.")

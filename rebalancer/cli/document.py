@@ -1,0 +1,109 @@
+"""A cycle as the JSON document of `plan -o json`, `run -o json` and `demo -o json`.
+
+Fields are only ever added. Shares are 0..1; null means not known (or, for `cpuShareAfter`, not measured).
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from rebalancer.model.plan import CycleReport
+
+SCHEMA_VERSION = "1"
+
+
+def cycle_document(report: CycleReport) -> dict[str, Any]:
+    """The whole document of one cycle."""
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "cycle": {
+            "id": report.id,
+            "cluster": report.cluster,
+            "trigger": str(report.trigger),
+            "dryRun": report.dry_run,
+            "startedAt": _time(report.started_at),
+            "finishedAt": _time(report.finished_at),
+            "stopped": {"code": str(report.stopped.code), "message": report.stopped.message}
+            if report.stopped
+            else None,
+            "notes": list(report.notes),
+        },
+        "nodes": [
+            {
+                "name": line.name,
+                "pool": line.pool or None,
+                "cpuShareBefore": line.cpu_before,
+                "cpuSharePlanned": line.cpu_planned,
+                "cpuShareAfter": line.cpu_after,
+                "hot": line.hot,
+            }
+            for line in report.nodes
+        ],
+        "findings": [
+            {
+                "strategy": finding.strategy,
+                "node": node,
+                "pool": finding.pool,
+                "cpuShare": finding.cpu_share,
+                "high": finding.high,
+                "target": finding.target,
+                "reason": finding.reason,
+            }
+            for finding, node in report.findings
+        ],
+        "evictions": [
+            {
+                "namespace": eviction.move.namespace,
+                "pod": eviction.move.name,
+                "uid": eviction.move.uid,
+                "node": eviction.move.node_name,
+                "pool": eviction.move.pool,
+                "service": str(eviction.move.service),
+                "cpuMillicores": _number(eviction.move.cpu_millicores),
+                "landing": eviction.landings[0][0],
+                "landings": [{"node": node, "share": share} for node, share in eviction.landings],
+                "outcome": str(eviction.outcome),
+                "detail": eviction.detail,
+                "strategy": eviction.move.strategy,
+                "reason": eviction.move.reason,
+            }
+            for eviction in report.evictions
+        ],
+        "refusals": [
+            {
+                "node": refusal.node,
+                "namespace": refusal.namespace,
+                "pod": refusal.name,
+                "code": str(refusal.code),
+                "message": refusal.message,
+            }
+            for refusal in report.refusals
+        ],
+    }
+
+
+def merged_document(reports: list[CycleReport]) -> dict[str, Any]:
+    """Several cycles in a row as one document: nodes before the first and after the last, everything in between.
+
+    `refusals` are the last cycle's; `cycles` holds each cycle's own document.
+    """
+    first, last = reports[0], reports[-1]
+    document = cycle_document(first)
+    after = {line.name: line.cpu_after for report in reports for line in report.nodes if line.cpu_after is not None}
+    for line in document["nodes"]:
+        line["cpuShareAfter"] = after.get(line["name"])
+    document["cycle"]["finishedAt"] = _time(last.finished_at)
+    documents = [cycle_document(report) for report in reports]
+    document["findings"] = [each for part in documents for each in part["findings"]]
+    document["evictions"] = [each for part in documents for each in part["evictions"]]
+    document["refusals"] = documents[-1]["refusals"]
+    document["cycles"] = documents
+    return document
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _number(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None

@@ -1,0 +1,38 @@
+"""Progress bars for people: on stderr, and only on a terminal."""
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class TerminalProgress:
+    """`model.ports.Progress` that draws a bar for each label; silent when stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "TerminalProgress":
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def step(self, label: str, done: int, total: int | None) -> None:
+        """Move the bar of `label`; a finished bar goes away."""
+        if label not in self._tasks:
+            self._tasks[label] = self._bars.add_task(label, total=total)
+        self._bars.update(self._tasks[label], completed=done, total=total)
+        if total is not None and done >= total:
+            self._bars.remove_task(self._tasks.pop(label))

@@ -1,0 +1,119 @@
+"""A cycle as tables for people: hot nodes, each eviction with its reason and landing, before -> planned -> measured."""
+
+import math
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rebalancer.model.plan import CycleReport, Eviction, NodeLine, Outcome
+
+EXAMPLES = 2
+OUTCOME_STYLE = {
+    Outcome.PLANNED: "cyan",
+    Outcome.EVICTED: "green",
+    Outcome.REFUSED: "yellow",
+    Outcome.FAILED: "red",
+    Outcome.UNKNOWN: "magenta",
+}
+
+
+def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = False) -> None:
+    """Everything about one cycle."""
+    if report.stopped is not None:
+        console.print(f"[bold red]Nothing was planned:[/] {report.stopped.message} ({report.stopped.code})")
+    print_findings(console, report)
+    print_evictions(console, report)
+    print_refusals(console, report)
+    print_nodes(console, report.nodes, all_nodes=all_nodes)
+    for note in report.notes:
+        console.print(f"[yellow]Note:[/] {note}")
+
+
+def print_findings(console: Console, report: CycleReport) -> None:
+    """Hot nodes."""
+    if not report.findings:
+        if report.stopped is None:
+            console.print("No node is hot.")
+        return
+    table = _table("Hot nodes", "NODE", "POOL", "REASON")
+    for finding, node in report.findings:
+        table.add_row(node, finding.pool, finding.reason)
+    console.print(table)
+
+
+def print_evictions(console: Console, report: CycleReport) -> None:
+    """Each eviction: who, from where to where, how much, why."""
+    if not report.evictions:
+        if report.findings:
+            console.print("No eviction would help and is allowed; see the refusals.")
+        return
+    title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
+    table = _table(title, "POD", "SERVICE", "FROM -> LANDING", "CPU", "OUTCOME", "REASON")
+    for eviction in report.evictions:
+        move = eviction.move
+        outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
+        table.add_row(
+            f"{move.namespace}/{move.name}",
+            str(move.service),
+            f"{move.node_name} -> {_landing(eviction)}",
+            "?" if math.isnan(move.cpu_millicores) else f"{move.cpu_millicores:.0f}m",
+            outcome,
+            f"{move.reason}; {eviction.detail}" if eviction.detail else move.reason,
+        )
+    console.print(table)
+
+
+def _landing(eviction: Eviction) -> str:
+    node, share = eviction.landings[0]
+    return node if share > 0.995 else f"{node} ({share:.0%})"
+
+
+def print_refusals(console: Console, report: CycleReport) -> None:
+    """Why everything else stayed: a line for each node and reason."""
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for refusal in report.refusals:
+        pod = f"{refusal.namespace}/{refusal.name}" if refusal.name else "(the node)"
+        groups.setdefault((refusal.node, str(refusal.code)), []).append((pod, refusal.message))
+    if not groups:
+        return
+    table = _table("Left alone", "NODE", "CODE", "COUNT", "FOR EXAMPLE", "BECAUSE")
+    for (node, code), members in sorted(groups.items()):
+        shown = ", ".join(pod for pod, _ in members[:EXAMPLES]) + (", ..." if len(members) > EXAMPLES else "")
+        table.add_row(node, code, str(len(members)), shown, members[0][1])
+    console.print(table)
+
+
+def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool) -> None:
+    """before -> planned -> measured, of all nodes or of those that change or are hot."""
+    shown = [line for line in lines if all_nodes or line.hot or _moved(line)]
+    if not shown:
+        return
+    table = _table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
+    for line in shown:
+        table.add_row(
+            Text(line.name, style="bold red" if line.hot else ""),
+            line.pool or "-",
+            _share(line.cpu_before),
+            "->",
+            _share(line.cpu_planned),
+            "->",
+            _share(line.cpu_after),
+        )
+    console.print(table)
+
+
+def _moved(line: NodeLine) -> bool:
+    return line.cpu_before is not None and line.cpu_planned is not None and line.cpu_before != line.cpu_planned
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right" if column in ("CPU", "COUNT") else "left")
+    return table

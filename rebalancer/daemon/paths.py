@@ -1,0 +1,10 @@
+"""Files that ship with us: in the package when installed, at the top of the repository in a checkout."""
+
+from pathlib import Path
+
+
+def shipped(name: str) -> Path:
+    """The folder `policies` or `migrations`."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "_data" / name
+    return inside if inside.is_dir() else package.parent / name

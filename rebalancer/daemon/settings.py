@@ -1,0 +1,30 @@
+"""What the process is told from outside: flags, then REBALANCER_* variables. What it may do stands in the policy."""
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """One process."""
+
+    model_config = SettingsConfigDict(env_prefix="REBALANCER_", extra="ignore", populate_by_name=True)
+
+    database: str = "sqlite:///rebalancer.db"
+    """URL of the database: `sqlite:///FILE` or `postgresql://...`."""
+    kubeconfig: str | None = None
+    context: str | None = None
+    lease_namespace: str | None = None
+    """Where the cluster's Lease lives; default: our own namespace, kube-system outside a pod."""
+    lease_name: str = "rebalancer"
+    pod_name: str | None = Field(default=None, validation_alias=AliasChoices("pod_name", "POD_NAME"))
+    pod_namespace: str | None = Field(default=None, validation_alias=AliasChoices("pod_namespace", "POD_NAMESPACE"))
+
+    @property
+    def own_pod(self) -> tuple[str, str] | None:
+        """(namespace, name) of the pod that we run in."""
+        return (self.pod_namespace, self.pod_name) if self.pod_namespace and self.pod_name else None
+
+    @property
+    def lease_at(self) -> tuple[str, str]:
+        """(namespace, name) of the Lease."""
+        return self.lease_namespace or self.pod_namespace or "kube-system", self.lease_name

@@ -1,0 +1,186 @@
+"""Adapters to ports: the only module that knows what the outside world is made of."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rebalancer import __version__
+from rebalancer.daemon.settings import Settings
+from rebalancer.daemon.world import NoProgress, NoRecords, SystemClock, World
+from rebalancer.kube.client import ApiClient, connect
+from rebalancer.kube.evict import KubeEvictor
+from rebalancer.kube.lease import LeaseLock
+from rebalancer.kube.metrics_server import MetricsServerUsage
+from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
+from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.model.ports import Clock, Progress, Records, UsageReader
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.prometheus import Probe, PrometheusUsage
+from rebalancer.store import DatabaseStatus, SqlRecords, open_records, settle_unsettled, shown_url, status, upgrade
+
+USER_AGENT = f"rebalancer/{__version__}"
+
+
+@contextmanager
+def planning_world(
+    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None
+) -> Iterator[World]:
+    """A world to look at: it reads the ledger, writes nothing and can't evict (but may probe with a server dry run)."""
+    clock = clock or SystemClock()
+    with ExitStack() as stack:
+        client = _client(settings, stack)
+        ledger = stack.enter_context(_records(settings, policy, clock)) if _exists(settings.database) else None
+        yield _world(policy, settings, client, clock, progress, stack, records=NoRecords(ledger), lease=None)
+
+
+@contextmanager
+def acting_world(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    *,
+    progress: Progress,
+    clock: Clock | None = None,
+    dry_run: bool = False,
+) -> Iterator[World]:
+    """A world to act in: records are written; unless it's a dry run the cluster's Lease is held for the whole time.
+
+    A new SQLite file gets its tables; any other database must have been upgraded. What an earlier process left
+    without an outcome is settled first. Raises UnsafeDataError when somebody else holds the Lease.
+    """
+    clock = clock or SystemClock()
+    with ExitStack() as stack:
+        client = _client(settings, stack)
+        if settings.database.startswith("sqlite") and not _exists(settings.database):
+            upgrade(settings.database)
+        records = stack.enter_context(_records(settings, policy, clock))
+        if dry_run:
+            yield _world(policy, settings, client, clock, progress, stack, records=records, lease=None)
+            return
+        namespace, name = settings.lease_at
+        lease = LeaseLock(
+            client=client,
+            namespace=namespace,
+            name=name,
+            identity=f"{settings.pod_name or socket.gethostname()}_{os.getpid()}",
+            ledger_identity=records.ledger_identity(),
+        )
+        stack.enter_context(lease)
+        world = _world(policy, settings, client, clock, progress, stack, records=records, lease=lease)
+        settle_unsettled(records=records, reader=world.cluster, now=clock.now())
+        yield world
+
+
+def _client(settings: Settings, stack: ExitStack) -> ApiClient:
+    client = connect(settings.kubeconfig, settings.context, USER_AGENT)
+    stack.callback(client.close)
+    return client
+
+
+def _records(settings: Settings, policy: RebalancerPolicy, clock: Clock) -> SqlRecords:
+    return open_records(url=settings.database, cluster=policy.cluster, clock=clock)
+
+
+def _world(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    client: ApiClient,
+    clock: Clock,
+    progress: Progress,
+    stack: ExitStack,
+    *,
+    records: Records,
+    lease: LeaseLock | None,
+) -> World:
+    term = (lambda: lease.term) if lease is not None else (lambda: None)
+    return World(
+        cluster=KubeCluster(client=client, clock=clock, progress=progress),
+        usage=_usage(policy, client, clock, progress, stack),
+        evictor=KubeEvictor(client=client, term=term),
+        records=records,
+        lease=lease,
+        clock=clock,
+        progress=progress,
+        own_pod=settings.own_pod,
+    )
+
+
+def _usage(
+    policy: RebalancerPolicy, client: ApiClient, clock: Clock, progress: Progress, stack: ExitStack
+) -> UsageReader:
+    if policy.usage.source == "MetricsServer":
+        return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
+    reader = PrometheusUsage(policy.usage, progress)
+    stack.callback(reader.close)
+    return reader
+
+
+def _exists(url: str) -> bool:
+    """Whether a database is there: always for a server, for SQLite when its file is."""
+    parts = urlsplit(url)
+    return not parts.scheme.startswith("sqlite") or Path(parts.path[1:]).exists()
+
+
+def database_upgrade(settings: Settings) -> str:
+    """Bring the schema up to date; the revision it has then."""
+    return upgrade(settings.database)
+
+
+def database_status(settings: Settings) -> DatabaseStatus:
+    """What is in the database."""
+    return status(settings.database)
+
+
+def database_shown(settings: Settings) -> str:
+    """The database's URL without its password."""
+    return shown_url(settings.database)
+
+
+class Doctor:
+    """The adapters as `doctor` probes them, each opened only when it is asked. The caller closes it."""
+
+    def __init__(self, *, policy: RebalancerPolicy, settings: Settings) -> None:
+        self._policy = policy
+        self._settings = settings
+        self._stack = ExitStack()
+        self._client: ApiClient | None = None
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._stack.close()
+
+    def database(self) -> DatabaseStatus | None:
+        """None where a SQLite file isn't there yet. Raises ConfigError when the schema isn't current, ConnectError."""
+        if not _exists(self._settings.database):
+            return None
+        with _records(self._settings, self._policy, SystemClock()):
+            return status(self._settings.database)
+
+    def _connected(self) -> ApiClient:
+        if self._client is None:
+            self._client = _client(self._settings, self._stack)
+        return self._client
+
+    @property
+    def server(self) -> str:
+        """The API server's URL. Raises ConfigError without credentials."""
+        return self._connected().server
+
+    def server_version(self) -> str:
+        """Raises ConnectError."""
+        return server_version(self._connected())
+
+    def missing_permissions(self) -> list[Permission]:
+        """What a run needs and we are not allowed. Raises ConnectError."""
+        needed = needed_permissions(lease_namespace=self._settings.lease_at[0])
+        return [permission for permission in needed if not can_i(self._connected(), permission)]
+
+    def prometheus(self) -> Probe:
+        """Raises ConfigError, ConnectError."""
+        reader = PrometheusUsage(self._policy.usage, NoProgress())
+        try:
+            return reader.probe()
+        finally:
+            reader.close()

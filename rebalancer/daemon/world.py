@@ -1,0 +1,64 @@
+"""What a cycle needs of the outside world, behind the ports of `model`."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebalancer.model.plan import CycleReport, Eviction
+from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Progress, Records, UsageReader
+from rebalancer.model.usage import RecentMove
+
+
+class SystemClock:
+    """`model.ports.Clock` of the machine."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class NoProgress:
+    """`model.ports.Progress` for nobody."""
+
+    def step(self, label: str, done: int, total: int | None) -> None:
+        """Say nothing."""
+
+
+class NoRecords:
+    """`model.ports.Records` that keep nothing: for `plan`, which reads the ledger and writes nothing."""
+
+    def __init__(self, ledger: Records | None = None) -> None:
+        self._ledger = ledger
+
+    def begin(self, report: CycleReport) -> None:
+        """Nothing is written."""
+
+    def planned(self, report: CycleReport, eviction: Eviction) -> int:
+        return 0
+
+    def outcome(self, eviction: Eviction) -> None:
+        """Nothing is written."""
+
+    def finish(self, report: CycleReport) -> None:
+        """Nothing is written."""
+
+    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+        return self._ledger.recent_moves(since) if self._ledger is not None else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One cluster, as the cycle sees it."""
+
+    cluster: ClusterReader
+    usage: UsageReader
+    evictor: Evictor
+    records: Records
+    lease: Lease | None
+    """None where nothing is evicted for good."""
+    clock: Clock
+    progress: Progress
+    own_pod: tuple[str, str] | None = None
+    """(namespace, name) of the pod that we run in."""
