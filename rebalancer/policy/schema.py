@@ -97,7 +97,7 @@ class NodeQuery(Section):
     query: NonEmpty | None = None
     """PromQL with one series per node. Default: node_exporter's counters, a share of the node's CPUs."""
     unit: Literal["share", "cores"] = "share"
-    """Whether `query` answers a share of capacity (0..1) or cores in use."""
+    """Whether a `query` of your own answers a share of capacity (0..1) or cores in use."""
     freshness: NonEmpty | None = None
     """PromQL for the time of the *raw* sample, with the same node label; needed with a `query` of your own.
     `timestamp()` of a recording rule is when the rule ran, not when the node was scraped."""

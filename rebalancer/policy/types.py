@@ -31,6 +31,8 @@ class Section(BaseModel):
 
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+DURATION_PATTERN = r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$"
+"""The same for a JSON Schema."""
 _DURATION_HINT = "a duration such as 90s, 5m, 1h30m or 8d"
 
 
@@ -57,7 +59,7 @@ Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$", "description": _DURATION_HINT}),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "description": _DURATION_HINT}),
 ]
 
 

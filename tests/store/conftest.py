@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.store import SqlRecords, open_records, upgrade
-from tests.real.postgres_server import PostgresServer, postgres_server
+from tests.real.postgres_server import PostgresServer
 from tests.store.builders import CLUSTER, SteppingClock
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

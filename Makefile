@@ -1,0 +1,47 @@
+# Everything runs in .venv, made from requirements.lock. `make help` lists the targets.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+ONLY   ?=
+
+.PHONY: help demo test lint bench docs lock
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# stdout belongs to the commands: what the set-up says goes to stderr
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@echo "setting up $(VENV) ..." >&2
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
+	@touch $@
+
+demo: $(READY) ## the main job on a practice cluster; ARGS="-o json" for JSON
+	@$(BIN)/rebalancer demo $(ARGS)
+
+test: $(READY) ## all tests; installs the real servers they need when root and apt are there; ARGS="-k name"
+	@sh tests/install_real_parts.sh >&2
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up to date
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python docs/generate.py --check
+
+bench: $(READY) ## benchmarks, one JSON object a line; ONLY=name for one
+	@$(BIN)/python -m bench $(ONLY)
+
+docs: $(READY) ## write the generated references under docs/reference
+	@$(BIN)/python docs/generate.py
+
+lock: $(READY) ## write requirements.lock anew (needs pip-tools)
+	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
+	  --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --output-file requirements.lock pyproject.toml

@@ -1,0 +1,116 @@
+"""Writes docs/reference from the code: policy fields, reasons, commands; `--check` only compares."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
+
+from rebalancer.cli.main import app
+from rebalancer.model.reason import SENTENCES
+from rebalancer.policy.json_schema import policy_schema
+from rebalancer.policy.types import DURATION_PATTERN
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Made by `make docs`. Don't edit. -->\n\n"
+
+
+def policy_page() -> str:
+    """Every section and field of the policy file."""
+    schema = policy_schema()
+    out = "# Policy file\n\nEditors can use the JSON Schema that `rebalancer policy schema` prints.\n"
+    sections = {"RebalancerPolicy": schema, **schema["$defs"]}
+    for name, section in sections.items():
+        if "properties" not in section:
+            continue
+        out += f"\n## {name}\n\n{_line(section.get('description', ''))}\n\n"
+        out += "| field | type | default | |\n|---|---|---|---|\n"
+        required = section.get("required", [])
+        for field, spec in section["properties"].items():
+            default = "required" if field in required else _default(spec)
+            out += f"| `{field}` | {_type(spec)} | {default} | {_line(spec.get('description', ''))} |\n"
+    return out
+
+
+def _type(spec: dict[str, Any]) -> str:
+    if "$ref" in spec:
+        name = spec["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in spec:
+        return " or ".join(_type(each) for each in spec["anyOf"] if each.get("type") != "null")
+    if "const" in spec:
+        return f"`{spec['const']}`"
+    if "enum" in spec:
+        return ", ".join(f"`{each}`" for each in spec["enum"])
+    if spec.get("pattern") == DURATION_PATTERN:
+        return "duration"
+    kind = str(spec.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type(spec.get('items', {}))}"
+    if kind == "object" and isinstance(spec.get("additionalProperties"), dict):
+        return f"map to {_type(spec['additionalProperties'])}"
+    if kind in ("number", "integer") and "minimum" in spec:
+        top = f"..{spec['maximum']:g}" if "maximum" in spec else " or more"
+        return f"{kind}, {spec['minimum']:g}{top}"
+    return kind
+
+
+def _default(spec: dict[str, Any]) -> str:
+    value = spec.get("default")
+    if value is None or value in ({}, []) or isinstance(value, dict):
+        return "-"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def reasons_page() -> str:
+    """Every reason code with its sentence."""
+    out = (
+        "# Reasons\n\nWhy a pod was not moved, or a node not touched. The same codes stand in tables, JSON and the "
+        "database.\n\n| code | meaning |\n|---|---|\n"
+    )
+    return out + "".join(f"| `{code.value}` | {sentence} |\n" for code, sentence in SENTENCES.items())
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    out = "# Commands\n"
+    for name, command in _commands(typer.main.get_command(app), "rebalancer"):
+        context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+        out += f"\n## {name}\n\n```\n{command.get_help(context).strip()}\n```\n"
+    return out
+
+
+def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for sub in sorted(command.commands):
+            yield from _commands(command.commands[sub], f"{name} {sub}")
+
+
+def main() -> None:
+    """Write the pages, or with --check fail when one is out of date."""
+    pages = {"policy.md": policy_page, "reasons.md": reasons_page, "commands.md": commands_page}
+    stale = []
+    REFERENCE.mkdir(exist_ok=True)
+    for name, make in pages.items():
+        path, text = REFERENCE / name, NOTE + make()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(text)
+    if stale and "--check" in sys.argv:
+        sys.exit(f"docs/reference is out of date: {', '.join(stale)}: run `make docs`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""Usage in, from Prometheus or anything that answers its HTTP API.
+
+client   one HTTP call: our timeout, credentials, retries, and errors in the user's words
+decode   answers from bytes to columns
+queries  the default PromQL for kube-prometheus-stack, and the policy's own
+nodes    which node a series speaks of
+reader   all of it together: snapshot -> Usage
+probe    what `doctor` asks
+"""
+
+from rebalancer.prometheus.probe import MetricProbe, Probe
+from rebalancer.prometheus.reader import PrometheusUsage
+
+__all__ = ["MetricProbe", "Probe", "PrometheusUsage"]

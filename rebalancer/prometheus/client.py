@@ -1,0 +1,254 @@
+"""One HTTP call to Prometheus, over `prometheus_api_client`'s connection.
+
+The package keeps the session, the headers and the adapter. The calls are made here, because it has no timeout unless
+told, drops `warnings` (Prometheus' way of saying that an answer is partial), never retries POST, and turns answers
+into nested dicts. Queries read only, so all of them may be repeated.
+"""
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import requests
+import structlog
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.policy.schema import Prometheus
+from rebalancer.prometheus import credentials, decode
+from rebalancer.prometheus.queries import Query
+
+_ATTEMPTS = 3
+_LONGEST_GET = 1500
+"""Characters of a query that still travel in a URL; proxies cut at 4 KiB to 8 KiB, and escaping triples some."""
+_PASSING = frozenset({429, 502, 503, 504})
+_CHUNK_BYTES = 1 << 18
+_SHOWN_CHARS = 300
+_INFO = "PromQL info:"
+
+
+class _Passing(PrometheusApiClientException):
+    """Something that may be gone a second later: a refused connection, a restart, a throttle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a query answered, and what Prometheus said of it."""
+
+    result: decode.Result
+    warnings: tuple[str, ...]
+    """Not empty: the answer is partial."""
+    infos: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reply:
+    status: int
+    content_type: str
+    location: str
+    body: bytes
+
+
+class PrometheusClient:
+    """Asks one Prometheus. Not for use by several threads at once.
+
+    Errors: ConfigError for what the policy says (files, headers, PromQL), ConnectError for everything that the other
+    side or the way there does. No message holds a secret.
+    """
+
+    def __init__(self, settings: Prometheus) -> None:
+        self._settings = settings
+        self.url = credentials.shown_url(settings.url)
+        """Without user and password."""
+        self._session = requests.Session()
+        self._connection = PrometheusConnect(
+            url=self.url, headers=dict(credentials.headers(settings)), session=self._session, retry=0
+        )
+        self._log = structlog.get_logger("rebalancer.prometheus")
+        self.renew()
+        if settings.insecure_skip_verify:
+            # asked for in the policy; urllib3 would say so again on every single request
+            warnings.filterwarnings("ignore", message="Unverified HTTPS request")
+
+    def renew(self) -> None:
+        """Before each cycle: read the credentials anew and drop old connections, whose certificates may be replaced."""
+        self._login = credentials.login(self._settings)
+        self._verify = credentials.verification(self._settings)
+        self._session.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def query(self, query: Query, *, at: float | None = None) -> Answer:
+        """An instant query; without `at` (seconds since the epoch) at the server's own now."""
+        return self._ask("query", query, {} if at is None else {"time": f"{at:.3f}"})
+
+    def query_range(self, query: Query, *, start: float, end: float, step: float) -> Answer:
+        """A range query: points at start, start + step, … up to and including end."""
+        return self._ask("query_range", query, {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"})
+
+    def version(self) -> str:
+        """The server's version; empty when it doesn't tell (not everything that speaks the API does)."""
+        reply = self._sent("GET", "status/buildinfo", {})
+        if reply.status == 404:
+            return ""
+        try:
+            data = decode.envelope(self._accepted(reply, field="usage.prometheus.url").body).data
+            found = msgspec.json.decode(data, type=dict[str, Any]).get("version", "")
+        except (decode.BadAnswerError, msgspec.DecodeError) as error:
+            raise self._connect_error(f"answered something else than Prometheus would: {error}") from None
+        return str(found)
+
+    def _ask(self, endpoint: str, query: Query, params: dict[str, str]) -> Answer:
+        # the server gives up when we do, and doesn't go on computing for nobody
+        asked = {"query": query.promql, "timeout": f"{self._settings.timeout:g}s", **params}
+        long = len(query.promql) > _LONGEST_GET
+        reply = self._sent("POST" if long else "GET", endpoint, asked)
+        reply = self._accepted(reply, field=query.field)
+        try:
+            outside = decode.envelope(reply.body)
+            result = decode.result(outside.data)
+        except decode.BadAnswerError as error:
+            kind = reply.content_type.partition(";")[0] or "nothing that it names"
+            hint = f" It sent {kind}: is a login page in between?" if "json" not in kind else ""
+            raise self._connect_error(f"answered something else than Prometheus would: {error}.{hint}") from None
+        infos = outside.infos + tuple(each for each in outside.warnings if each.startswith(_INFO))
+        partial = tuple(self._clean(each) for each in outside.warnings if not each.startswith(_INFO))
+        return Answer(result=result, warnings=partial, infos=infos)
+
+    def _accepted(self, reply: _Reply, *, field: str) -> _Reply:
+        """The reply itself when it is a 200; otherwise raises what it means."""
+        if reply.status == 200:
+            return reply
+        said = self._said(reply)
+        tail = f": {said}" if said else ""
+        # a 400 in plain text is of the HTTP server (a plain request to a TLS port), not of the query
+        if reply.status == 400 and self._error_type(reply):
+            raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
+        if reply.status in (401, 403):
+            carried = (
+                "our credentials" if self._has_credentials else "us without credentials (bearerTokenFile, basicAuth)"
+            )
+            raise self._connect_error(f"refuses {carried} with {reply.status}{tail}")
+        if 300 <= reply.status < 400:
+            where = credentials.shown_url(reply.location) if reply.location else "somewhere else"
+            raise self._connect_error(
+                f"redirects to {where}: write the final address, or the credentials it asks for, in the policy"
+            )
+        if reply.status == 404:
+            raise self._connect_error("has no Prometheus API there (404): is a path missing in usage.prometheus.url?")
+        raise self._connect_error(f"answered {reply.status} to {field}{tail}")
+
+    @property
+    def _has_credentials(self) -> bool:
+        return bool(self._settings.bearer_token_file or self._settings.basic_auth)
+
+    def _sent(self, method: str, endpoint: str, params: dict[str, str]) -> _Reply:
+        retrying = Retrying(
+            retry=retry_if_exception_type(_Passing),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.2, max=2.0),
+            reraise=True,
+        )
+        try:
+            for attempt in retrying:
+                with attempt:
+                    last = attempt.retry_state.attempt_number == _ATTEMPTS
+                    return self._sent_once(method, endpoint, params, last=last)
+        except _Passing as error:
+            raise self._connect_error(str(error)) from error
+        raise AssertionError("tenacity neither returned nor raised")
+
+    def _sent_once(self, method: str, endpoint: str, params: dict[str, str], *, last: bool) -> _Reply:
+        timeout = self._settings.timeout
+        deadline = time.monotonic() + timeout
+        url = f"{self._connection.url}/api/v1/{endpoint}"
+        try:
+            with self._session.request(
+                method,
+                url,
+                params=params if method == "GET" else None,
+                data=params if method == "POST" else None,
+                headers=self._connection.headers,
+                auth=self._login,
+                verify=self._verify,
+                timeout=timeout,
+                # a redirected POST would come back as a GET without its query
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                body = self._body(response, deadline)
+        except requests.exceptions.SSLError as error:
+            raise self._connect_error(f"TLS fails: {_root(error)}") from error
+        except requests.exceptions.Timeout as error:
+            raise self._connect_error(f"no answer within {timeout:g} s (usage.prometheus.timeout)") from error
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
+            raise ConfigError(f"usage.prometheus.url: {self.url} can't be used: {self._clean(_root(error))}") from error
+        except (requests.exceptions.InvalidHeader, ValueError) as error:
+            raise ConfigError("usage.prometheus.headers: not what HTTP can carry") from error
+        except requests.exceptions.RequestException as error:
+            self._log.debug("prometheus call failed", url=self.url, error=self._clean(_root(error)))
+            raise _Passing(_root(error)) from error
+        reply = _Reply(
+            status=response.status_code,
+            content_type=response.headers.get("Content-Type", ""),
+            location=response.headers.get("Location", ""),
+            body=body,
+        )
+        if reply.status in _PASSING and not last and not self._gave_up(reply):
+            raise _Passing(f"answered {reply.status}")
+        return reply
+
+    def _body(self, response: requests.Response, deadline: float) -> bytes:
+        """All bytes of the answer. The library's timeout is for each read; a server that dribbles never meets it."""
+        parts = []
+        while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+            parts.append(part)
+            if time.monotonic() > deadline:
+                raise requests.exceptions.ReadTimeout
+        return b"".join(parts)
+
+    def _gave_up(self, reply: _Reply) -> bool:
+        """Prometheus itself ended the query (503 with `timeout`): the same query would only load it again."""
+        return self._error_type(reply) in ("timeout", "canceled")
+
+    def _error_type(self, reply: _Reply) -> str:
+        """Empty when the reply isn't Prometheus' own."""
+        try:
+            return decode.envelope(reply.body).error_type
+        except decode.BadAnswerError:
+            return ""
+
+    def _said(self, reply: _Reply) -> str:
+        try:
+            return self._clean(decode.envelope(reply.body).error)
+        except decode.BadAnswerError:
+            text = reply.body[:_SHOWN_CHARS].decode("utf-8", "replace")
+            return "" if "<" in text else self._clean(text)
+
+    def _connect_error(self, what: str) -> ConnectError:
+        return ConnectError(f"Prometheus at {self.url}: {self._clean(what)}")
+
+    def _clean(self, text: str) -> str:
+        """One line, of readable length, without secrets."""
+        line = " ".join(self._login.redact(text).split())
+        return line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + " …"
+
+
+def _root(error: BaseException) -> str:
+    """The innermost cause in words: `requests` and urllib3 wrap it three times over."""
+    seen: BaseException = error
+    while True:
+        inner = getattr(seen, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = next((each for each in reversed(seen.args) if isinstance(each, BaseException)), None)
+        if inner is None:
+            break
+        seen = inner
+    text = str(seen) or type(seen).__name__
+    # "<urllib3…HTTPConnection object at 0x…>: Failed to …"
+    return text.partition(": ")[2] or text if text.startswith(("<", "HTTP")) else text

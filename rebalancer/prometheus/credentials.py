@@ -1,0 +1,119 @@
+"""What a request carries to be let in. Files are read anew for every cycle, because their secrets rotate."""
+
+import base64
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+from requests import PreparedRequest
+from requests.auth import AuthBase
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.schema import Prometheus
+
+
+class Login(AuthBase):
+    """Sets the Authorization header, or leaves it away.
+
+    Always given to `requests`: without one it would look into ~/.netrc and override our token with what it finds.
+    """
+
+    def __init__(self, *, header: str = "", secrets: tuple[str, ...] = ()) -> None:
+        self._header = header
+        self._secrets = secrets
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        if self._header:
+            request.headers["Authorization"] = self._header
+        return request
+
+    def redact(self, text: str) -> str:
+        """The text without our secrets, should a server echo them."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def login(settings: Prometheus) -> Login:
+    """Read the policy's credentials. Raises ConfigError naming file and field."""
+    if settings.bearer_token_file:
+        token = _secret(settings.bearer_token_file, "usage.prometheus.bearerTokenFile")
+        return Login(header=f"Bearer {token}", secrets=(token,))
+    if settings.basic_auth:
+        password = _secret(settings.basic_auth.password_file, "usage.prometheus.basicAuth.passwordFile")
+        return _basic(settings.basic_auth.username, password)
+    parts = _split(settings.url)
+    if parts.username or parts.password:
+        return _basic(unquote(parts.username or ""), unquote(parts.password or ""))
+    return Login()
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password, query and trailing slash: fit for messages, and to build paths on."""
+    parts = _split(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def verification(settings: Prometheus) -> bool | str:
+    """What `requests` calls `verify`. Raises ConfigError when the CA file can't be used."""
+    if settings.insecure_skip_verify:
+        return False
+    if not settings.ca_file:
+        return True
+    field = "usage.prometheus.caFile"
+    try:
+        ssl.create_default_context(cafile=settings.ca_file)
+    except ssl.SSLError:
+        raise ConfigError(f"{field}: expected certificates in PEM form in {settings.ca_file}") from None
+    except OSError as error:
+        raise ConfigError(f"{field}: can't read {settings.ca_file}: {error.strerror or error}") from None
+    return settings.ca_file
+
+
+def headers(settings: Prometheus) -> Mapping[str, str]:
+    """The policy's extra headers. Raises ConfigError for one that HTTP can't carry."""
+    for name, value in settings.headers.items():
+        if not name.isascii() or not name.isprintable() or not name.strip() or not _one_line(value):
+            raise ConfigError(f"usage.prometheus.headers: {name!r} is not a header that HTTP can carry")
+    return dict(settings.headers)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 -- raises for a port that is no number
+    except ValueError as error:
+        raise ConfigError(f"usage.prometheus.url: not a URL: {error}") from None
+    return parts
+
+
+def _basic(username: str, password: str) -> Login:
+    encoded = base64.b64encode(f"{username}:{password}".encode()).decode("ascii")
+    return Login(header=f"Basic {encoded}", secrets=(encoded, password) if password else (encoded,))
+
+
+def _secret(path: str, field: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{field}: can't read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{field}: expected text in {path}") from None
+    if not text:
+        raise ConfigError(f"{field}: {path} is empty")
+    if not _one_line(text):
+        raise ConfigError(f"{field}: expected one line of printable characters in {path}")
+    return text
+
+
+def _one_line(text: str) -> bool:
+    return all(char.isprintable() or char == "\t" for char in text) and _latin(text)
+
+
+def _latin(text: str) -> bool:
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""Prometheus' answers, from bytes to columns.
+
+Values are JSON strings ("NaN" and "+Inf" among them, which msgspec's lax floats refuse), so they are decoded as text
+and converted here. 150,000 series take about half a second: typed structs for the wanted labels only, no dicts.
+Source of the format: https://prometheus.io/docs/prometheus/latest/querying/api/#expression-query-result-formats
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+Point = tuple[float, str]
+T = TypeVar("T")
+
+CONTAINER_LABEL = "container"
+
+
+class BadAnswerError(Exception):
+    """Bytes that are no answer of Prometheus. The message says what was expected."""
+
+
+class NoSeriesError(BadAnswerError):
+    """An answer, but of another kind: a scalar, a string."""
+
+
+class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType"}):
+    """The outside of every answer."""
+
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error_type: str = ""
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, rename={"type": "resultType"}):
+    """What a query answered, still undecoded."""
+
+    type: str
+    result: msgspec.Raw
+
+
+class _Sample(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str] = {}
+    value: Point | None = None
+    """None for a native histogram, which is no usage."""
+
+
+class _Series(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str] = {}
+    values: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vector:
+    """One value for each series."""
+
+    labels: Sequence[Mapping[str, str]]
+    values: Floats
+    """(series,)"""
+    at: float
+    """Evaluation time, seconds since the epoch; NaN for an empty vector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Several values for each series."""
+
+    labels: Sequence[Mapping[str, str]]
+    times: Sequence[Floats]
+    values: Sequence[Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodVector:
+    """One value for each pod series; a label that is missing is an empty string."""
+
+    namespaces: Sequence[str]
+    pods: Sequence[str]
+    nodes: Sequence[str]
+    containers: Sequence[str]
+    """Not empty where a query answers one series for each container."""
+    values: Floats
+    """(series,) cores"""
+
+
+def envelope(body: bytes) -> Envelope:
+    """Raises BadAnswerError when the bytes are no JSON, or JSON of another shape."""
+    try:
+        return msgspec.json.decode(body, type=Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+
+
+def result(data: msgspec.Raw) -> Result:
+    """The `data` of a query's answer. Raises BadAnswerError."""
+    return _decoded(data, Result)
+
+
+def vector(answer: Result) -> Vector:
+    """Raises BadAnswerError when it isn't a vector of numbers."""
+    samples = _decoded(_of_type(answer, "vector"), list[_Sample])
+    points = [each.value for each in samples]
+    return Vector(
+        labels=[each.metric for each in samples],
+        values=_floats([point[1] if point else "NaN" for point in points]),
+        at=next((point[0] for point in points if point), float("nan")),
+    )
+
+
+def matrix(answer: Result) -> Matrix:
+    """Raises BadAnswerError when it isn't a matrix of numbers."""
+    series = _decoded(_of_type(answer, "matrix"), list[_Series])
+    return Matrix(
+        labels=[each.metric for each in series],
+        times=[np.array([point[0] for point in each.values]) for each in series],
+        values=[_floats([point[1] for point in each.values]) for each in series],
+    )
+
+
+class PodDecoder:
+    """Decodes large pod vectors, with a struct made once for the policy's label names.
+
+    `namespace`, `pod` and `node` are label names; they must differ, and none may be `container` (ValueError).
+    """
+
+    def __init__(self, *, namespace: str, pod: str, node: str) -> None:
+        labels = msgspec.defstruct(
+            "PodLabels",
+            [("namespace", str, ""), ("pod", str, ""), ("node", str, ""), ("container", str, "")],
+            rename={"namespace": namespace, "pod": pod, "node": node, "container": CONTAINER_LABEL},
+            frozen=True,
+            gc=False,
+        )
+        sample = msgspec.defstruct(
+            "PodSample", [("metric", labels), ("value", Point | None, None)], frozen=True, gc=False
+        )
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[sample])  # type: ignore[valid-type]
+
+    def vector(self, answer: Result) -> PodVector:
+        """Raises BadAnswerError when it isn't a vector of numbers."""
+        raw = _of_type(answer, "vector")
+        try:
+            samples: list[Any] = self._decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+        return PodVector(
+            namespaces=[each.metric.namespace for each in samples],
+            pods=[each.metric.pod for each in samples],
+            nodes=[each.metric.node for each in samples],
+            containers=[each.metric.container for each in samples],
+            values=_floats([each.value[1] if each.value else "NaN" for each in samples]),
+        )
+
+
+def _of_type(answer: Result, wanted: str) -> msgspec.Raw:
+    if answer.type != wanted:
+        raise NoSeriesError(f"expected series (a {wanted}), got a {answer.type}")
+    return answer.result
+
+
+def _decoded(raw: msgspec.Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+
+
+def _floats(texts: list[str]) -> Floats:
+    try:
+        return np.array([float(text) for text in texts], dtype=np.float64)
+    except ValueError as error:
+        raise BadAnswerError(f"not a number ({error})") from None

@@ -1,0 +1,134 @@
+"""What is asked: the default PromQL for kube-prometheus-stack, or the policy's own queries.
+
+Node CPU is asked in cores, not as a share. Cores need no count of CPUs, so a Prometheus that keeps one series for all
+CPUs of a node (`cpu` dropped or summed to save memory) still gives the right figure; the share follows from the
+node's capacity.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.schema import UsageSource
+from rebalancer.policy.types import format_duration
+from rebalancer.prometheus.decode import CONTAINER_LABEL
+
+NODE_CPU = "node_cpu_seconds_total"
+POD_CPU = "container_cpu_usage_seconds_total"
+NODE_INFO = "kube_node_info"
+UNAME = "node_uname_info"
+
+CLUSTER_LABEL = "cluster"
+"""Kept apart in the default node queries: with several clusters in one Prometheus two nodes may share an address, and
+summed or merged they would look like one."""
+
+NODE_FIELD = "usage.prometheus.nodeCPU.query"
+FRESHNESS_FIELD = "usage.prometheus.nodeCPU.freshness"
+POD_FIELD = "usage.prometheus.podCPU.query"
+NODE_BY_FIELD = "usage.prometheus.nodeCPU.nodeBy"
+
+_SMALLEST_STEP_SECONDS = 5.0
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """PromQL, and the policy field that a mistake in it is reported under."""
+
+    field: str
+    promql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queries:
+    """All that is asked in one cycle."""
+
+    node: Query
+    node_is_default: bool
+    node_unit: Literal["share", "cores"]
+    freshness: Query
+    pod: Query
+    pod_is_default: bool
+
+
+def queries(usage: UsageSource) -> Queries:
+    """The queries of a policy. Raises ConfigError for a label name that PromQL can't say."""
+    prometheus = usage.prometheus
+    if prometheus is None:
+        raise ConfigError("usage.prometheus: expected a section with the url of Prometheus")
+    node, pod = prometheus.node_cpu, prometheus.pod_cpu
+    window = format_duration(usage.rate_window)
+    named = {
+        "usage.prometheus.nodeCPU.label": node.label,
+        "usage.prometheus.podCPU.namespaceLabel": pod.namespace_label,
+        "usage.prometheus.podCPU.podLabel": pod.pod_label,
+        "usage.prometheus.podCPU.nodeLabel": pod.node_label,
+    }
+    for field, label in named.items():
+        if not _LABEL.fullmatch(label):
+            raise ConfigError(f"{field}: expected a label name such as instance, got {label!r}")
+    if len({pod.namespace_label, pod.pod_label, pod.node_label, CONTAINER_LABEL}) < 4:
+        raise ConfigError(
+            "usage.prometheus.podCPU: expected different labels for namespace, pod and node, none of them container"
+        )
+    return Queries(
+        node=Query(field=NODE_FIELD, promql=node.query or default_node_query(label=node.label, window=window)),
+        node_is_default=node.query is None,
+        node_unit="cores" if node.query is None else node.unit,
+        freshness=Query(field=FRESHNESS_FIELD, promql=node.freshness or default_freshness_query(label=node.label)),
+        pod=Query(
+            field=POD_FIELD,
+            promql=pod.query
+            or default_pod_query(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label, window=window),
+        ),
+        pod_is_default=pod.query is None,
+    )
+
+
+def default_node_query(*, label: str, window: str) -> str:
+    """Busy cores of each node from node_exporter's counters.
+
+    Waiting for a disk and time stolen by the hypervisor are not used CPU; guest time (a mode of its own in some
+    exporters) stands in user time already. `max` makes one series of those that two jobs scraped from one node.
+    """
+    by = _by(label, "node", CLUSTER_LABEL)
+    inner = _by(label, "node", CLUSTER_LABEL, "cpu", "mode")
+    counters = f'{NODE_CPU}{{mode!~"idle|iowait|steal|guest.*"}}'
+    return f"sum by ({by}) (max by ({inner}) (rate({counters}[{window}])))"
+
+
+def default_freshness_query(*, label: str) -> str:
+    """When each node was last scraped: `timestamp()` of the raw counters, not of anything computed from them."""
+    return f'max by ({_by(label, "node", CLUSTER_LABEL)}) (timestamp({NODE_CPU}{{mode="idle"}}))'
+
+
+def default_pod_query(*, namespace: str, pod: str, node: str, window: str) -> str:
+    """Cores of each pod from cAdvisor's counters.
+
+    cAdvisor also counts the whole pod (no container) and its pause container ("POD"); `max` makes one series of those
+    that two kubelet scrapes brought.
+    """
+    counters = f'{POD_CPU}{{container!="",container!="POD"}}'
+    inner = _by(namespace, pod, node, CONTAINER_LABEL)
+    return f"sum by ({_by(namespace, pod, node)}) (max by ({inner}) (rate({counters}[{window}])))"
+
+
+def debounce_offsets(usage: UsageSource) -> tuple[float, ...]:
+    """Seconds before now at which samples are looked up, largest first; empty when now is enough.
+
+    At least two looks for each wanted sample, and no further apart than half a rate window, so that nothing between
+    them is missed.
+    """
+    over, samples = usage.debounce.over, usage.debounce.samples
+    if over <= 0:
+        return ()
+    step = min(over / (max(samples, 2) * 2), usage.rate_window / 2)
+    step = max(float(math.floor(step)), _SMALLEST_STEP_SECONDS)
+    count = math.ceil(over / step)
+    return tuple(step * back for back in range(count, 0, -1))
+
+
+def _by(*labels: str) -> str:
+    return ", ".join(dict.fromkeys(labels))

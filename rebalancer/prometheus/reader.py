@@ -1,0 +1,296 @@
+"""Usage of a cluster's nodes and pods, as one cycle needs it.
+
+Everything is asked at one moment: the first answer's evaluation time is handed to all later queries. That answer also
+shows the server's clock, which is compared with the snapshot's, because the age of a sample is told by it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
+from rebalancer.model.ports import Progress
+from rebalancer.model.reason import SENTENCES, Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.policy.schema import UsageSource
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.client import Answer, PrometheusClient
+from rebalancer.prometheus.nodes import Gathered, NodeMap, gather, oldest, shown
+from rebalancer.prometheus.pods import PodUsage, pod_usage
+from rebalancer.prometheus.probe import Probe, missing_exporters, probe
+from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, debounce_offsets, queries
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+
+SOURCE = "Prometheus"
+CLOCK_SLACK_SECONDS = 120.0
+MOST_PLAUSIBLE_SHARE = 1.5
+"""Rates overshoot 1.0 by a little. Far above it the figure is a percentage, or millicores where cores were expected."""
+
+_STEPS = 5
+
+
+class PrometheusUsage:
+    """Reads real CPU from Prometheus; implements `model.ports.UsageReader`."""
+
+    def __init__(self, usage: UsageSource, progress: Progress) -> None:
+        """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet."""
+        self._queries = queries(usage)
+        assert usage.prometheus is not None  # queries() has said so in the user's words
+        self._usage = usage
+        self._prometheus = usage.prometheus
+        self._client = PrometheusClient(usage.prometheus)
+        self._progress = progress
+        pod = usage.prometheus.pod_cpu
+        self._pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
+    def probe(self) -> Probe:
+        """What `doctor` shows. Raises ConnectError when Prometheus can't be reached."""
+        self._client.renew()
+        return probe(self._client, self._queries)
+
+    def read(self, snapshot: ClusterSnapshot) -> Usage:
+        """Usage of the snapshot's nodes and pods.
+
+        Raises ConnectError; ConfigError when a query is refused or nothing it answers is about this cluster;
+        UnsafeDataError when Prometheus' clock is more than two minutes from the snapshot's.
+        """
+        self._client.renew()
+        said: list[str] = []
+        vector = self._decoded(self._queries.node, decode.vector, said, step=0)
+        if not len(vector.values):
+            raise self._nothing_there()
+        at = vector.at
+        if not math.isfinite(at):
+            raise ConfigError(f"{self._queries.node.field}: expected numbers, got native histograms only")
+        self._check_clock(at, snapshot.taken)
+        node_map = self._node_map(snapshot, at)
+        now = self._gathered(vector, node_map)
+        if not now.has_series.any() and len(snapshot.nodes):
+            raise self._no_node_matches(vector.labels)
+        scale = self._scale(snapshot)
+        millicores = now.values * scale
+        fresh = self._decoded(self._queries.freshness, decode.vector, said, at=at, step=1)
+        raw_times = oldest(labels=fresh.labels, values=fresh.values, node_map=node_map)
+        problems = self._problems(snapshot, now, millicores, raw_times, at)
+        self._check_unit(snapshot, millicores)
+        times, samples = self._history(snapshot, node_map, scale, at, said)
+        pods = self._pods(snapshot, node_map, at, said)
+        self._progress.step(SOURCE, _STEPS, _STEPS)
+        bad = list(problems)
+        millicores[bad] = np.nan
+        times, samples = np.vstack([times, raw_times]), np.vstack([samples, millicores])
+        times[:, bad] = np.nan
+        samples[:, bad] = np.nan
+        return Usage(
+            source=SOURCE,
+            at=at,
+            window_seconds=self._usage.rate_window,
+            node_cpu_millicores=millicores,
+            pod_cpu_millicores=pods.pods,
+            sample_times=times,
+            samples=samples,
+            departed_millicores=pods.departed,
+            problems=problems,
+            warnings=tuple(dict.fromkeys(said)),
+        )
+
+    def _decoded(
+        self,
+        query: Query,
+        decoder: Callable[[decode.Result], T],
+        said: list[str],
+        *,
+        step: int | None = None,
+        at: float | None = None,
+    ) -> T:
+        if step is not None:
+            self._progress.step(SOURCE, step, _STEPS)
+        return self._read(query, self._client.query(query, at=at), decoder, said)
+
+    def _read(self, query: Query, answer: Answer, decoder: Callable[[decode.Result], T], said: list[str]) -> T:
+        said.extend(f"{query.field}: {each}" for each in answer.warnings)
+        try:
+            return decoder(answer.result)
+        except decode.NoSeriesError as error:
+            raise ConfigError(f"{query.field}: {error}") from None
+        except decode.BadAnswerError as error:
+            raise ConnectError(f"Prometheus at {self._client.url}: broken answer to {query.field}: {error}") from None
+
+    def _check_clock(self, at: float, taken: float) -> None:
+        apart = at - taken
+        if abs(apart) > CLOCK_SLACK_SECONDS:
+            way = "ahead of" if apart > 0 else "behind"
+            raise UnsafeDataError(
+                f"{SENTENCES[Reason.CLOCK_SKEW]}: Prometheus at {self._client.url} is {abs(apart):.0f} s {way} "
+                f"the cluster's snapshot (Prometheus {at:.0f}, snapshot {taken:.0f})"
+            )
+
+    def _node_map(self, snapshot: ClusterSnapshot, at: float) -> NodeMap:
+        node = self._prometheus.node_cpu
+
+        def ask(metric: str) -> Sequence[Mapping[str, str]]:
+            query = Query(field=NODE_BY_FIELD, promql=metric)
+            # a lookup that is partial may leave nodes unmatched, which are then skipped: nothing more to be wary of
+            return self._decoded(query, decode.vector, [], at=at).labels
+
+        return NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, ask=ask)
+
+    def _gathered(self, vector: decode.Vector, node_map: NodeMap) -> Gathered:
+        merge_on = self._prometheus.node_cpu.label if self._queries.node_is_default else None
+        return gather(
+            labels=vector.labels,
+            values=vector.values,
+            node_map=node_map,
+            merge_target_on=merge_on,
+        )
+
+    def _scale(self, snapshot: ClusterSnapshot) -> Floats:
+        """(nodes,) millicores for one unit of the node query's answer; NaN where the capacity isn't known."""
+        capacity = snapshot.nodes.cpu_capacity_millicores
+        if self._queries.node_unit == "cores":
+            return np.full(len(capacity), 1000.0)
+        return np.where(capacity > 0, capacity, np.nan)
+
+    def _problems(
+        self, snapshot: ClusterSnapshot, now: Gathered, millicores: Floats, raw_times: Floats, at: float
+    ) -> dict[int, Refusal]:
+        problems: dict[int, Refusal] = {}
+        capacity = snapshot.nodes.cpu_capacity_millicores
+        for index in range(len(snapshot.nodes)):
+            refusal = self._problem(
+                has_series=bool(now.has_series[index]),
+                claimed_by=now.ambiguous.get(index),
+                millicores=float(millicores[index]),
+                capacity=float(capacity[index]),
+                age=at - float(raw_times[index]),
+            )
+            if refusal is not None:
+                problems[index] = refusal
+        return problems
+
+    def _problem(
+        self, *, has_series: bool, claimed_by: str | None, millicores: float, capacity: float, age: float
+    ) -> Refusal | None:
+        if claimed_by is not None:
+            return Refusal.of(Reason.AMBIGUOUS_NODE, claimed_by)
+        if not has_series:
+            return Refusal.of(Reason.NO_SAMPLE)
+        if not math.isfinite(millicores):
+            return Refusal.of(
+                Reason.NOT_FINITE, f"{millicores:g}" if capacity > 0 else "the node's capacity is unknown"
+            )
+        if millicores < 0:
+            return Refusal.of(Reason.NOT_FINITE, f"{millicores:g} millicores")
+        if _implausible(millicores, capacity):
+            return Refusal.of(Reason.NOT_FINITE, f"{millicores / capacity:.4g} times the node's capacity")
+        if not math.isfinite(age):
+            return Refusal.of(
+                Reason.STALE_SAMPLE, f"its raw series has ended ({self._queries.freshness.field} has none)"
+            )
+        if age > self._usage.max_sample_age:
+            return Refusal.of(
+                Reason.STALE_SAMPLE, f"{age:.0f} s old, at most {self._usage.max_sample_age:.0f} s (maxSampleAge)"
+            )
+        if age < -CLOCK_SLACK_SECONDS:
+            return Refusal.of(Reason.CLOCK_SKEW, f"its raw sample lies {-age:.0f} s in the future")
+        return None
+
+    def _check_unit(self, snapshot: ClusterSnapshot, millicores: Floats) -> None:
+        """A query in the wrong unit would make all nodes hot: ConfigError when half of the answers can't be true."""
+        known = np.isfinite(millicores)
+        capacity = snapshot.nodes.cpu_capacity_millicores
+        wrong = known & (capacity > 0) & (millicores > capacity * MOST_PLAUSIBLE_SHARE)
+        if wrong.any() and np.count_nonzero(wrong) * 2 >= np.count_nonzero(known):
+            example = int(np.flatnonzero(wrong)[0])
+            raise ConfigError(
+                f"{self._queries.node.field}: answers {millicores[example] / capacity[example]:.4g} times the capacity "
+                f"of {snapshot.nodes.names[example]}: expected "
+                + ("a share between 0 and 1, not percent" if self._queries.node_unit == "share" else "cores")
+                + " (unit: share or cores)"
+            )
+
+    def _history(
+        self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, said: list[str]
+    ) -> tuple[Floats, Floats]:
+        """Raw times and millicores before now, each (looks, nodes), oldest first."""
+        offsets = debounce_offsets(self._usage)
+        count = len(snapshot.nodes)
+        if not offsets:
+            return np.empty((0, count)), np.empty((0, count))
+        step = offsets[-1]
+        start, end = at - offsets[0], at - step
+
+        def ranged(query: Query, progress: int, *, keep_older: bool) -> Floats:
+            self._progress.step(SOURCE, progress, _STEPS)
+            answer = self._client.query_range(query, start=start, end=end, step=step)
+            matrix = self._read(query, answer, decode.matrix, said)
+            return _laid(matrix, node_map, shape=(len(offsets), count), start=start, step=step, keep_older=keep_older)
+
+        samples = ranged(self._queries.node, 2, keep_older=False) * scale
+        times = ranged(self._queries.freshness, 3, keep_older=True)
+        capacity = snapshot.nodes.cpu_capacity_millicores
+        with np.errstate(invalid="ignore"):
+            bad = ~np.isfinite(samples) | (samples < 0) | ((capacity > 0) & (samples > capacity * MOST_PLAUSIBLE_SHARE))
+        samples[bad] = np.nan
+        times[bad] = np.nan
+        return times, samples
+
+    def _pods(self, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, said: list[str]) -> PodUsage:
+        vector = self._decoded(self._queries.pod, self._pod_decoder.vector, said, at=at, step=4)
+        usage = pod_usage(vector=vector, snapshot=snapshot, node_map=node_map)
+        if not usage.matched and snapshot.active.any():
+            # without pods nothing can be chosen; said as a gap in the data, so that a person sees where it is
+            said.append(
+                f"{self._queries.pod.field}: none of its {len(vector.values)} series is about a pod of this cluster"
+                if len(vector.values)
+                else f"{self._queries.pod.field}: no series: does Prometheus scrape cAdvisor?"
+            )
+        return usage
+
+    def _nothing_there(self) -> ConfigError:
+        query = self._queries.node
+        return ConfigError(
+            f"{query.field}: Prometheus at {self._client.url} has no series for it: {missing_exporters(self._client)}; "
+            f"rateWindow must span at least two scrapes; query: {query.promql}"
+        )
+
+    def _no_node_matches(self, labels: Sequence[Mapping[str, str]]) -> ConfigError:
+        node = self._prometheus.node_cpu
+        return ConfigError(
+            f"{NODE_BY_FIELD}: none of {len(labels)} series at {self._client.url} names a node of this cluster by its "
+            f"label {node.label} ({node.node_by}), for example {shown(labels[0])}: is it another cluster's Prometheus?"
+        )
+
+
+def _implausible(millicores: float, capacity: float) -> bool:
+    return capacity > 0 and millicores > capacity * MOST_PLAUSIBLE_SHARE
+
+
+def _laid(
+    matrix: decode.Matrix, node_map: NodeMap, *, shape: tuple[int, int], start: float, step: float, keep_older: bool
+) -> Floats:
+    """A matrix as (looks, nodes). Of two values for one look the smaller counts with `keep_older`, else the larger.
+
+    Nodes that several series claim are left out by the caller, by what is known of now.
+    """
+    out = np.full(shape, np.nan)
+    choose = np.fmin if keep_older else np.fmax
+    for labels, times, values in zip(matrix.labels, matrix.times, matrix.values, strict=True):
+        found = node_map.find(labels)
+        if len(found) != 1 or not len(times):
+            continue
+        rows = np.rint((times - start) / step).astype(np.int64)
+        inside = (rows >= 0) & (rows < shape[0])
+        rows, column = rows[inside], found[0]
+        out[rows, column] = choose(out[rows, column], values[inside])
+    return out

@@ -1,0 +1,36 @@
+"""What all tests share: PostgreSQL and Prometheus that are real, and the promise that CI skips nothing."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.real.postgres_server import PostgresServer, postgres_server
+
+MAY_BE_SKIPPED = "KUBEBUILDER_ASSETS"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One real PostgreSQL for the whole run; each test makes a database of its own in it."""
+    with postgres_server() as server:
+        yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """In CI a skipped test is a missing part, and fails the run."""
+    for report in _unexpected(terminalreporter):
+        terminalreporter.write_line(f"must not be skipped here: {report.nodeid}: {report.longrepr}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if isinstance(reporter, pytest.TerminalReporter) and _unexpected(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _unexpected(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
+    if os.environ.get("REBALANCER_NOTHING_SKIPPED") != "1":
+        return []
+    return [report for report in reporter.stats.get("skipped", []) if MAY_BE_SKIPPED not in str(report.longrepr)]

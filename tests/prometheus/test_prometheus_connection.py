@@ -1,0 +1,220 @@
+"""Credentials, time limits, retries, and what a refusal is called."""
+
+import socket
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.model.errors import ConfigError, ConnectError
+from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual
+
+NODES: dict[str, list[str]] = {"a": []}
+GOOD = {"a": 0.5}
+
+
+def test_the_token_file_is_read_anew_for_every_cycle(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    with fake_prometheus(usual(GOOD)) as fake, closing(reader(fake.url, **OWN, bearerTokenFile=str(token))) as usage:
+        usage.read(a_cluster(NODES))
+        token.write_text("second\n")
+        usage.read(a_cluster(NODES))
+    sent = [asked.headers["Authorization"] for asked in fake.asked]
+    assert sent == ["Bearer first"] * 3 + ["Bearer second"] * 3
+
+
+def test_a_netrc_of_the_user_does_not_replace_our_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password other\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    (tmp_path / "token").write_text("ours")
+    with fake_prometheus(usual(GOOD)) as fake:
+        read(fake.url, a_cluster(NODES), **OWN, bearerTokenFile=str(tmp_path / "token"))
+        read(fake.url, a_cluster(NODES), **OWN)
+    assert [asked.headers.get("Authorization") for asked in fake.asked] == ["Bearer ours"] * 3 + [None] * 3
+
+
+def test_basic_auth_and_headers_are_sent(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("pä:ss")
+    auth = {"username": "us", "passwordFile": str(tmp_path / "password")}
+    with fake_prometheus(usual(GOOD)) as fake:
+        read(fake.url, a_cluster(NODES), **OWN, basicAuth=auth, headers={"X-Scope-OrgID": "team"})
+    assert fake.asked[0].headers["Authorization"] == "Basic dXM6cMOkOnNz"
+    assert fake.asked[0].headers["X-Scope-OrgID"] == "team"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(None, "can't read"), (b"", "is empty"), (b"a\nb", "one line"), (b"\xff\xfe\x00", "expected text")],
+)
+def test_a_bad_token_file_is_named_with_its_field(tmp_path: Path, content: bytes | None, expected: str) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"usage\.prometheus\.bearerTokenFile: .*{expected}") as caught:
+        reader("http://127.0.0.1:1", bearerTokenFile=str(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_bad_ca_file_is_named_with_its_field(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "ca.crt"
+    if content:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=rf"usage\.prometheus\.caFile: .*{path}"):
+        reader("https://127.0.0.1:1", caFile=str(path))
+
+
+def test_a_header_that_http_cannot_carry_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"usage\.prometheus\.headers: 'X-A'") as caught:
+        reader("http://127.0.0.1:1", headers={"X-A": "one\r\nHost: evil"})
+    assert "evil" not in str(caught.value)
+
+
+def test_an_unreachable_server_is_named_without_the_password_in_its_url() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ConnectError) as caught:
+            read(f"http://me:hunter2@127.0.0.1:{port}/prom/", a_cluster(NODES))
+    assert str(caught.value).startswith(f"Prometheus at http://127.0.0.1:{port}/prom: ")
+    assert "refused" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_name_that_does_not_resolve_is_said_so() -> None:
+    with pytest.raises(ConnectError, match=r"http://prometheus\.invalid: .*resolve"):
+        read("http://prometheus.invalid", a_cluster(NODES))
+
+
+@pytest.mark.parametrize("url", ["http://host:port", "http://[::1", "http://host:99999"])
+def test_a_url_that_is_none_is_a_mistake_in_the_policy(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"usage\.prometheus\.url"):
+        read(url, a_cluster(NODES))
+
+
+def test_user_and_password_of_the_url_are_used() -> None:
+    with fake_prometheus(usual(GOOD)) as fake:
+        read(fake.url.replace("//", "//me:p%40ss@"), a_cluster(NODES), **OWN)
+    assert fake.asked[0].headers["Authorization"] == "Basic bWU6cEBzcw=="
+
+
+def test_a_server_that_does_not_answer_is_given_up_once() -> None:
+    with fake_prometheus(lambda _: time.sleep(1.5) or (200, b"{}")) as fake:
+        start = time.monotonic()
+        with pytest.raises(ConnectError, match=r"no answer within 1 s \(usage\.prometheus\.timeout\)"):
+            read(fake.url, a_cluster(NODES), timeout="1s")
+        assert time.monotonic() - start < 1.4
+    assert len(fake.asked) == 1
+    assert fake.asked[0].params["timeout"] == "1s"
+
+
+def test_a_server_that_dribbles_is_given_up_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                try:
+                    for _ in range(40):
+                        connection.sendall(b" ")
+                        time.sleep(0.1)
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        start = time.monotonic()
+        with pytest.raises(ConnectError, match="no answer within 1 s"):
+            read(f"http://127.0.0.1:{server.getsockname()[1]}", a_cluster(NODES), timeout="1s")
+        assert time.monotonic() - start < 2
+        thread.join()
+
+
+def test_a_passing_failure_is_tried_again_and_a_lasting_one_not_for_ever() -> None:
+    seen: list[str] = []
+
+    def flaky(asked: Asked) -> tuple[int, Any]:
+        seen.append(asked.path)
+        return (503, b"starting") if len(seen) < 3 else (200, usual(GOOD)[asked.params["query"]])
+
+    with fake_prometheus(flaky) as fake:
+        read(fake.url, a_cluster(NODES), **OWN)
+        fake.answer = lambda _: (503, b"starting")
+        fake.asked.clear()
+        with pytest.raises(ConnectError, match=r"answered 503 .*starting"):
+            read(fake.url, a_cluster(NODES), **OWN)
+    assert len(fake.asked) == 3
+
+
+def test_a_query_that_prometheus_gave_up_is_not_asked_again() -> None:
+    said = {"status": "error", "errorType": "timeout", "error": "query timed out in expression evaluation"}
+    with (
+        fake_prometheus(lambda _: (503, said)) as fake,
+        pytest.raises(ConnectError, match=r"answered 503 to usage\.prometheus\.nodeCPU\.query: query timed out"),
+    ):
+        read(fake.url, a_cluster(NODES), **OWN)
+    assert len(fake.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_being_refused_is_said_with_the_status_and_without_the_token(tmp_path: Path, status: int) -> None:
+    (tmp_path / "token").write_text("tok-123")
+    with (
+        fake_prometheus(lambda _: (status, b"no: tok-123")) as fake,
+        pytest.raises(ConnectError, match=f"refuses our credentials with {status}: no: ") as caught,
+    ):
+        read(fake.url, a_cluster(NODES), bearerTokenFile=str(tmp_path / "token"))
+    assert "tok-123" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (400, ConfigError, r"^usage\.prometheus\.nodeCPU\.query: .*refuses it: parse error"),
+        (422, ConnectError, r"answered 422 to usage\.prometheus\.nodeCPU\.query: parse error"),
+        (404, ConnectError, "is a path missing in usage.prometheus.url"),
+        (500, ConnectError, "answered 500"),
+    ],
+)
+def test_each_refusal_has_its_own_error(status: int, error: type[Exception], expected: str) -> None:
+    said = {"status": "error", "errorType": "bad_data", "error": "parse error:\n unexpected )"}
+    with fake_prometheus(lambda _: (status, said)) as fake, pytest.raises(error, match=expected) as caught:
+        read(fake.url, a_cluster(NODES), **OWN)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed_but_told() -> None:
+    with fake_prometheus(lambda _: (302, b"")) as fake:
+        fake.reply_headers["Location"] = "https://u:p@login.example/auth?state=secret"
+        with pytest.raises(ConnectError, match=r"redirects to https://login\.example/auth: write") as caught:
+            read(fake.url, a_cluster(NODES), **OWN)
+    assert "secret" not in str(caught.value)
+    assert len(fake.asked) == 1
+
+
+def test_a_long_query_travels_in_the_body() -> None:
+    long = "sum(" + "x" * 5000 + ")"
+    answers = usual(GOOD)
+    answers[long] = answers["node:cpu"]
+    with fake_prometheus(answers) as fake:
+        read(fake.url, a_cluster(NODES), **{**OWN, "nodeCPU": {**OWN["nodeCPU"], "query": long}})
+    assert [asked.method for asked in fake.asked] == ["POST", "GET", "GET"]
+
+
+def test_a_path_in_the_url_is_kept() -> None:
+    with fake_prometheus(usual(GOOD)) as fake:
+        read(fake.url + "/tenant/prometheus/", a_cluster(NODES), **OWN)
+    assert fake.asked[0].path == "/tenant/prometheus/api/v1/query"
+
+
+def test_a_label_that_promql_cannot_say_is_a_mistake_in_the_policy() -> None:
+    with pytest.raises(ConfigError, match=r"usage\.prometheus\.nodeCPU\.label: expected a label name"):
+        reader("http://127.0.0.1:1", nodeCPU={"label": "in-stance"})

@@ -1,0 +1,213 @@
+"""Which node and which pod a series speaks of."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import SUCCEEDED, ClusterSnapshot
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.nodes import NodeBy, NodeMap, host_of
+from rebalancer.prometheus.pods import PodUsage, pod_usage
+from tests.prometheus.builders import a_cluster, fake_prometheus, read, vector
+
+Table = dict[str, list[dict[str, str]]]
+
+
+def node_map(
+    nodes: Mapping[str, Sequence[str]], *, by: NodeBy = "Auto", label: str = "instance", told: Table | None = None
+) -> NodeMap:
+    return NodeMap(nodes=a_cluster(nodes).nodes, label=label, by=by, ask=lambda metric: (told or {}).get(metric, []))
+
+
+@pytest.mark.parametrize(
+    ("instance", "host"),
+    [
+        ("10.0.0.1:9100", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("[::1]:9100", "::1"),
+        ("[fd00:0:0::01]", "fd00::1"),
+        ("fd00::1", "fd00::1"),
+        ("worker-1.example.com:9100", "worker-1.example.com"),
+        ("http://worker-1:9100/metrics", "worker-1"),
+        ("", ""),
+    ],
+)
+def test_the_host_of_an_instance_is_found(instance: str, host: str) -> None:
+    assert host_of(instance) == host
+
+
+@pytest.mark.parametrize(
+    "instance", ["a", "a:9100", "10.0.0.1:9100", "10.0.0.1", "[fd00::1]:9100", "[fd00:0::0:1]:9100", "a.local:9100"]
+)
+def test_auto_finds_a_node_by_name_and_by_each_of_its_addresses(instance: str) -> None:
+    found = node_map({"b": [], "a": ["10.0.0.1", "fd00::1", "a.local"]})
+    assert found.find({"instance": instance}) == (1,)
+
+
+def test_auto_prefers_a_node_label_over_a_shared_instance() -> None:
+    found = node_map({"a": ["10.0.0.1"], "b": ["10.0.0.1"]})
+    assert found.find({"instance": "10.0.0.1:9100", "node": "b"}) == (1,)
+    assert found.find({"instance": "10.0.0.1:9100", "node": "elsewhere"}) == (0, 1)
+
+
+def test_auto_looks_an_instance_up_in_kube_node_info_then_in_node_uname_info() -> None:
+    told = {
+        "kube_node_info": [
+            {"node": "a", "internal_ip": "10.0.0.1"},
+            {"node": "other-cluster", "internal_ip": "10.0.0.9"},
+            {"exported_node": "c", "node": "ksm-host", "internal_ip": "10.0.0.3"},
+        ],
+        "node_uname_info": [{"instance": "srv:9100", "nodename": "B"}],
+    }
+    found = node_map({"a": [], "b": [], "c": []}, told=told)
+    assert found.find({"instance": "10.0.0.1:9100"}) == (0,)
+    assert found.find({"instance": "srv:9100"}) == (1,)
+    assert found.find({"instance": "10.0.0.3:9100"}) == (2,)
+    assert found.find({"instance": "10.0.0.9:9100"}) == ()
+    assert found.find({}) == ()
+
+
+def test_lookups_are_not_asked_for_while_names_and_addresses_do() -> None:
+    def refuse(metric: str) -> list[dict[str, str]]:
+        raise AssertionError(metric)
+
+    found = NodeMap(nodes=a_cluster({"a": ["10.0.0.1"]}).nodes, label="instance", by="Auto", ask=refuse)
+    assert found.find({"instance": "10.0.0.1:9100"}) == (0,)
+
+
+def test_an_address_that_two_nodes_share_is_told_apart_by_uname_where_that_is_there() -> None:
+    nodes = {"a": ["10.0.0.1"], "b": ["10.0.0.1"]}
+    assert node_map(nodes).find({"instance": "10.0.0.1:9100"}) == (0, 1)
+    told = {"node_uname_info": [{"instance": "10.0.0.1:9101", "nodename": "b"}]}
+    assert node_map(nodes, told=told).find({"instance": "10.0.0.1:9101"}) == (1,)
+
+
+@pytest.mark.parametrize(("by", "found"), [("Name", ()), ("Address", (0,)), ("NodeInfo", (1,)), ("Uname", (2,))])
+def test_a_chosen_way_is_the_only_one(by: NodeBy, found: tuple[int, ...]) -> None:
+    told = {
+        "kube_node_info": [{"node": "b", "internal_ip": "10.0.0.1"}],
+        "node_uname_info": [{"instance": "10.0.0.1:9100", "nodename": "c"}],
+    }
+    mapped = node_map({"a": ["10.0.0.1"], "b": [], "c": []}, by=by, told=told)
+    assert mapped.find({"instance": "10.0.0.1:9100", "node": "a"}) == found
+
+
+def test_uname_is_joined_on_the_label_of_the_policy() -> None:
+    told = {"node_uname_info": [{"host": "x7", "instance": "1.2.3.4:9100", "nodename": "a"}]}
+    assert node_map({"a": []}, by="Uname", label="host", told=told).find({"host": "x7"}) == (0,)
+
+
+def test_nodes_that_share_an_address_are_both_skipped() -> None:
+    now = time.time()
+    snapshot = a_cluster({"a": ["10.0.0.1"], "b": ["10.0.0.1"], "c": ["10.0.0.3"]})
+    series = [({"instance": "10.0.0.1:9100"}, 0.5), ({"instance": "10.0.0.3:9100"}, 0.5)]
+    answers = {
+        "cpu": vector(series, at=now),
+        "time": vector([(labels, now) for labels, _ in series], at=now),
+        "pods": vector([], at=now),
+    }
+    with fake_prometheus(answers) as fake:
+        own = {"query": "cpu", "freshness": "time"}
+        usage = read(fake.url, snapshot, nodeCPU=own, podCPU={"query": "pods"})
+    assert {index: each.code for index, each in usage.problems.items()} == dict.fromkeys((0, 1), Reason.AMBIGUOUS_NODE)
+
+
+def pods(snapshot: ClusterSnapshot, series: Sequence[tuple[str, str, str, str]]) -> PodUsage:
+    """`series` = (namespace, pod or pod/container, node, value); an empty node is a missing label."""
+    labels = [
+        {"namespace": namespace, "pod": name.partition("/")[0], "container": name.partition("/")[2], "node": node}
+        for namespace, name, node, _ in series
+    ]
+    answer = vector(
+        [
+            ({name: value for name, value in each.items() if value}, row[3])
+            for each, row in zip(labels, series, strict=True)
+        ]
+    )
+    result = decode.result(msgspec.Raw(msgspec.json.encode(answer["data"])))
+    decoded = decode.PodDecoder(namespace="namespace", pod="pod", node="node").vector(result)
+    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", ask=lambda _: [])
+    return pod_usage(vector=decoded, snapshot=snapshot, node_map=mapped)
+
+
+NODES = {"a": ["10.0.0.1"], "b": []}
+
+
+def test_a_pods_series_on_the_node_that_it_left_counts_as_departed() -> None:
+    usage = pods(a_cluster(NODES, {"db/pg-0": "b"}), [("db", "pg-0", "a", "0.4"), ("db", "pg-0", "b", "0.1")])
+    assert usage.pods.tolist() == [100.0]
+    assert usage.departed is not None
+    assert usage.departed.tolist() == [400.0, 0.0]
+
+
+def test_pods_that_are_gone_pending_or_finished_count_as_departed_where_they_ran() -> None:
+    series = [("x", "gone", "a", "0.2"), ("x", "waits", "a", "0.3"), ("x", "elsewhere", "not-ours", "9")]
+    usage = pods(a_cluster(NODES, {"x/waits": ""}), series)
+    assert usage.departed is not None
+    assert usage.departed.tolist() == [500.0, 0.0]
+    assert np.isnan(usage.pods).all()
+    done = pods(a_cluster(NODES, {"x/done": "a"}, phase=SUCCEEDED), [("x", "done", "a", "0.2")])
+    assert done.departed is not None
+    assert done.departed.tolist() == [200.0, 0.0]
+
+
+def test_series_without_a_node_label_leave_departures_unknown() -> None:
+    usage = pods(a_cluster(NODES, {"x/p": "a"}), [("x", "p", "", "0.2"), ("x", "gone", "", "0.2")])
+    assert usage.departed is None
+    assert usage.pods.tolist() == [200.0]
+
+
+def test_a_node_label_may_hold_an_address() -> None:
+    assert pods(a_cluster(NODES, {"x/p": "a"}), [("x", "p", "10.0.0.1:10250", "0.2")]).pods.tolist() == [200.0]
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_a_pod_without_a_usable_number_is_unknown(value: str) -> None:
+    usage = pods(a_cluster(NODES, {"x/p": "a"}), [("x", "p", "a", value), ("x", "gone", "a", value)])
+    assert np.isnan(usage.pods).all()
+    assert usage.departed is not None
+    assert usage.departed.tolist() == [0.0, 0.0]
+
+
+def test_a_query_with_one_series_for_each_container_is_summed_and_its_duplicates_are_not() -> None:
+    series = [
+        ("x", "p/app", "a", "0.2"),
+        ("x", "p/app", "a", "0.2"),
+        ("x", "p/proxy", "a", "0.1"),
+        ("x", "p", "a", "0.31"),
+        ("x", "gone/app", "a", "0.4"),
+        ("x", "gone/proxy", "a", "0.1"),
+    ]
+    usage = pods(a_cluster(NODES, {"x/p": "a"}), series)
+    assert usage.pods.tolist() == pytest.approx([310.0])
+    assert usage.matched == 1
+    assert usage.departed is not None
+    assert usage.departed.tolist() == [500.0, 0.0]
+    assert pods(a_cluster(NODES, {"x/p": "a"}), series[:3]).pods.tolist() == pytest.approx([300.0])
+
+
+def test_150000_pod_series_are_read_in_about_a_second() -> None:
+    count = 150_000
+    names = {f"ns-{i % 200}/app-{i % 997}-6f7c9d-{i:06x}": f"node-{i % 5000}" for i in range(count)}
+    nodes = {f"node-{i}": (f"10.{i // 250}.{i % 250}.1",) for i in range(5000)}
+    snapshot = a_cluster(nodes, names)
+    rows = ",".join(
+        f'{{"metric":{{"namespace":"{key.partition("/")[0]}","node":"{node}","pod":"{key.partition("/")[2]}"}},'
+        f'"value":[1800000000.123,"0.{index:06d}"]}}'
+        for index, (key, node) in enumerate(names.items())
+    )
+    body = f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
+    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", ask=lambda _: [])
+    decoder = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
+    start = time.process_time()
+    usage = pod_usage(
+        vector=decoder.vector(decode.result(decode.envelope(body).data)), snapshot=snapshot, node_map=mapped
+    )
+    seconds = time.process_time() - start
+    assert usage.matched == count
+    assert usage.pods[149_999] == pytest.approx(149.999)
+    assert seconds < 3.0
