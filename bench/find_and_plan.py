@@ -1,0 +1,100 @@
+"""Finding and planning over a snapshot: 5 % of the nodes hot at 78 to 92 %, 10 % idle, the rest around 45 %."""
+
+import time
+
+import numpy as np
+
+from rebalancer.constraints.admission import CycleLimits
+from rebalancer.constraints.guards import GuardView
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.planner import Planner
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.strategies import STRATEGIES, StrategyView
+
+HOT_SHARE, COLD_SHARE = 0.05, 0.10
+WINDOW_SECONDS = 300.0
+
+
+def synthetic_usage(snapshot: ClusterSnapshot, *, now: float, seed: int = 1) -> Usage:
+    """Node levels as in the module's first line, split over each node's pods at random."""
+    random = np.random.default_rng(seed)
+    nodes, pods = snapshot.nodes, snapshot.pods
+    order, count = random.permutation(len(nodes)), len(nodes)
+    level = np.clip(random.normal(0.45, 0.04, count), 0.3, 0.6)
+    level[order[: int(count * HOT_SHARE)]] = random.uniform(0.78, 0.92, int(count * HOT_SHARE))
+    cold = order[int(count * HOT_SHARE) : int(count * (HOT_SHARE + COLD_SHARE))]
+    level[cold] = random.uniform(0.05, 0.15, len(cold))
+    used = level * nodes.cpu_capacity_millicores
+    weight = np.where(snapshot.active, random.gamma(1.5, 1.0, len(pods)), 0.0)
+    on = np.maximum(pods.node, 0)
+    total = np.maximum(np.bincount(on, weights=weight, minlength=count), 1e-9)
+    looks = 7
+    return Usage(
+        source="synthetic",
+        at=now,
+        window_seconds=WINDOW_SECONDS,
+        node_cpu_millicores=used,
+        pod_cpu_millicores=np.where(snapshot.active, weight / total[on] * used[on] * 0.95, np.nan),
+        sample_times=np.repeat((now - 20.0 * np.arange(looks - 1, -1, -1))[:, None], count, axis=1),
+        samples=np.repeat(used[None, :], looks, axis=0),
+        departed_millicores=np.zeros(count),
+        problems={},
+    )
+
+
+def bench_policy() -> RebalancerPolicy:
+    """Every node in one pool; limits that don't stop the planner."""
+    return RebalancerPolicy.model_validate(
+        {
+            "apiVersion": "rebalancer.dev/v1alpha1",
+            "kind": "RebalancerPolicy",
+            "cluster": "bench",
+            "pools": [
+                {"name": "all", "selector": {}, "thresholds": {"high": 75, "target": 65, "low": 50}},
+            ],
+            "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
+            "strategies": [{"name": "LowNodeUtilization"}],
+            "guards": {"minAge": "1s", "namespaces": {"exclude": ["kube-system"]}},
+            "limits": {"perCycle": 100_000, "perNode": 100, "perServiceInFlight": 100},
+        }
+    )
+
+
+def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
+    """CPU seconds of finding and of planning everything, and what came of it."""
+    policy, usage = bench_policy(), synthetic_usage(snapshot, now=now)
+    started = time.process_time()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    view = StrategyView(
+        snapshot=snapshot,
+        usage=usage,
+        pools=policy.pools,
+        pool_of=pool_of,
+        strategy=policy.strategies[0],
+        source=policy.usage,
+        recent=(),
+        now=now,
+    )
+    found = STRATEGIES["LowNodeUtilization"](view)
+    found_at = time.process_time()
+    planner = Planner(
+        snapshot=snapshot,
+        found=[found],
+        view=GuardView.of(snapshot=snapshot, guards=policy.guards, now=now),
+        admission=CycleLimits(policy.limits),
+        cpu_millicores=usage.pod_cpu_millicores,
+    )
+    moves = 0
+    while (move := planner.next_move()) is not None:
+        planner.accept(move)
+        moves += 1
+    refusals = planner.refusals()
+    return {
+        "find_seconds": found_at - started,
+        "plan_seconds": time.process_time() - found_at,
+        "hot": float(len(found.findings)),
+        "moves": float(moves),
+        "refusals": float(len(refusals)),
+    }

@@ -1,0 +1,190 @@
+"""Real CPU from metrics-server (`metrics.k8s.io`), for clusters without Prometheus.
+
+It keeps one sample for each node and pod and no history, so the debounce is waited for: nodes are read again until
+they have shown enough distinct samples, or twice the debounce's duration has passed.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.kube.client import ApiClient, Resource, StatusError
+from rebalancer.kube.lists import Gathered, read_list
+from rebalancer.kube.records import NodeMetrics, PodMetrics
+from rebalancer.kube.times import epoch_seconds
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.ports import Clock, Progress
+from rebalancer.model.quantity import cpu_millicores
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.policy.schema import UsageSource
+
+Floats = NDArray[np.float64]
+
+NODE_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="nodes")
+POD_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")
+POLL_SECONDS = 5.0
+PATIENCE = 2.0
+DURATION_UNITS: Mapping[str, float] = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+DURATION_PART = re.compile(r"([0-9.]+)(h|ms|m|us|µs|ns|s)")
+MISSING = (
+    "the metrics API (metrics.k8s.io) is not served: install metrics-server, or look why its APIService is not "
+    "Available (kubectl get apiservice v1beta1.metrics.k8s.io), or set usage.source to Prometheus"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """What the polls of one reading saw: each row is (nodes,)."""
+
+    cpu: list[Floats] = field(default_factory=list)
+    times: list[Floats] = field(default_factory=list)
+    broken: dict[int, str] = field(default_factory=dict)
+    window_seconds: float = 0.0
+
+
+class MetricsServerUsage:
+    """Implements `model.ports.UsageReader`."""
+
+    def __init__(
+        self, *, client: ApiClient, policy: UsageSource, clock: Clock, progress: Progress | None = None
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._clock = clock
+        self._progress = progress
+
+    def read(self, snapshot: ClusterSnapshot) -> Usage:
+        """Usage of the snapshot's nodes and pods.
+
+        May take up to twice the debounce's duration. Raises ConnectError when the metrics API is missing or can't be
+        reached, UnsafeDataError when its answers can't be read.
+        """
+        rows = self._poll(snapshot)
+        pods = self._pod_cpu(snapshot)
+        now = self._clock.now()
+        cpu, times = rows.cpu[-1].copy(), rows.times[-1]
+        problems = dict(self._problems(cpu, times, rows.broken, now))
+        cpu[list(problems)] = np.nan
+        fresh = np.isfinite(cpu)
+        lag = float(np.max(now - times[fresh])) if fresh.any() else 0.0
+        return Usage(
+            source="metrics-server",
+            at=now,
+            # A figure is an average over its window, which ended when the sample was taken, not when we asked.
+            window_seconds=rows.window_seconds + max(0.0, lag),
+            node_cpu_millicores=cpu,
+            pod_cpu_millicores=pods,
+            sample_times=np.stack(rows.times),
+            samples=np.stack(rows.cpu),
+            problems=problems,
+        )
+
+    def _poll(self, snapshot: ClusterSnapshot) -> _Rows:
+        wanted = self._policy.debounce
+        rows = _Rows()
+        began = self._clock.now()
+        give_up = began + PATIENCE * wanted.over
+        while True:
+            self._add_row(rows, snapshot)
+            now = self._clock.now()
+            if self._progress is not None:
+                passed = int(min(now - began, wanted.over))
+                self._progress.step("distinct samples of node CPU (seconds)", passed, int(wanted.over))
+            if now >= give_up or self._debounced(rows, now):
+                return rows
+            self._clock.sleep(min(POLL_SECONDS, max(0.1, give_up - now)))
+
+    def _add_row(self, rows: _Rows, snapshot: ClusterSnapshot) -> None:
+        cpu, times = _nothing(len(snapshot.nodes)), _nothing(len(snapshot.nodes))
+        rows.broken.clear()
+        for metrics in self._list(NODE_METRICS, NodeMetrics):
+            index = snapshot.node_index.get(metrics.metadata.name)
+            if index is None:
+                continue
+            times[index] = epoch_seconds(metrics.timestamp)
+            rows.window_seconds = max(rows.window_seconds, duration_seconds(metrics.window))
+            cpu[index] = _millicores([metrics.usage])
+            if not math.isfinite(cpu[index]):
+                cpu[index] = np.nan
+                rows.broken[index] = str((metrics.usage or {}).get("cpu", "no cpu"))
+        # A poll that brings no newer sample of any node adds nothing to tell them apart by.
+        if rows.times and np.array_equal(rows.times[-1], times, equal_nan=True):
+            rows.cpu[-1] = cpu
+            return
+        rows.cpu.append(cpu)
+        rows.times.append(times)
+
+    def _debounced(self, rows: _Rows, now: float) -> bool:
+        """Whether every node that has a fresh sample has enough distinct ones, spread over the debounce's duration."""
+        wanted = self._policy.debounce
+        times = np.stack(rows.times)
+        for node in np.flatnonzero(now - times[-1] <= self._policy.max_sample_age):
+            seen = np.unique(times[:, node][np.isfinite(times[:, node])])
+            if len(seen) < wanted.samples or (wanted.samples > 1 and seen[-1] - seen[0] < wanted.over):
+                return False
+        return True
+
+    def _problems(
+        self, cpu: Floats, times: Floats, broken: Mapping[int, str], now: float
+    ) -> Iterable[tuple[int, Refusal]]:
+        for node in range(len(cpu)):
+            age = now - times[node]
+            if node in broken:
+                yield node, Refusal.of(Reason.NOT_FINITE, broken[node])
+            elif not math.isfinite(cpu[node]) or not math.isfinite(age):
+                yield node, Refusal.of(Reason.NO_SAMPLE, "metrics-server has none")
+            elif age > self._policy.max_sample_age:
+                detail = f"{age:.0f} s, allowed are {self._policy.max_sample_age:g} s"
+                yield node, Refusal.of(Reason.STALE_SAMPLE, detail)
+
+    def _pod_cpu(self, snapshot: ClusterSnapshot) -> Floats:
+        cpu = _nothing(len(snapshot.pods))
+        now = self._clock.now()
+        found = {
+            (metrics.metadata.namespace, metrics.metadata.name): metrics
+            for metrics in self._list(POD_METRICS, PodMetrics)
+        }
+        names, spaces = snapshot.pods.names, snapshot.namespaces
+        for index, space in enumerate(snapshot.pods.namespace.tolist()):
+            metrics = found.get((spaces[space], names[index]))
+            if metrics is None or not now - epoch_seconds(metrics.timestamp) <= self._policy.max_sample_age:
+                continue
+            total = _millicores([container.usage for container in metrics.containers or ()])
+            cpu[index] = total if math.isfinite(total) else np.nan
+        return cpu
+
+    def _list(self, resource: Resource, item: type[Any]) -> Gathered[Any]:
+        try:
+            return read_list(self._client, resource, item=item, collector=Gathered[Any], progress=self._progress)
+        except StatusError as error:
+            if error.status in (404, 503):
+                raise ConnectError(f"{self._client.server}: {MISSING}") from None
+            raise
+
+
+def duration_seconds(text: str) -> float:
+    """A Go duration (`"20.04s"`, `"1m30s"`) in seconds; 0 for nothing."""
+    return sum(float(number) * DURATION_UNITS[unit] for number, unit in DURATION_PART.findall(text))
+
+
+def _millicores(usages: Sequence[Mapping[str, str] | None]) -> float:
+    """The sum; NaN without any usage, or with one that is no number or below zero."""
+    total = math.nan if not usages else 0.0
+    for usage in usages:
+        try:
+            amount = cpu_millicores(usage["cpu"]) if usage else math.nan
+        except (KeyError, ValueError):
+            return math.nan
+        total += amount if amount >= 0 else math.nan
+    return total
+
+
+def _nothing(size: int) -> Floats:
+    return np.full(size, np.nan)

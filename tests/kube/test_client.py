@@ -1,0 +1,238 @@
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from rebalancer.kube.client import AnswerLostError, NotSentError, connect
+from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
+from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
+from tests.kube.fake_api import FakeApi, Reply, client_of, serving, status
+
+
+def kubeconfig(path: Path, *, server: str = "http://127.0.0.1:1", user: dict[str, object] | None = None) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+def test_a_get_is_tried_exactly_as_often_as_we_say(code: int) -> None:
+    waits: list[float] = []
+    with serving(lambda _: Reply(status=code), waits=waits, attempts=3) as (api, client):
+        assert client.get("/x").status == code
+        assert len(api.asked) == 3
+        assert len(waits) == 2
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 410, 501])
+def test_other_answers_are_not_asked_for_again(code: int) -> None:
+    with serving(lambda _: Reply(status=code)) as (api, client):
+        assert client.get("/x").status == code
+        assert len(api.asked) == 1
+
+
+def test_retry_after_is_honoured_and_bounded() -> None:
+    waits: list[float] = []
+    answers = iter([status(429, headers={"Retry-After": "3"}), status(429, headers={"Retry-After": "900"}), Reply()])
+    with serving(lambda _: next(answers), waits=waits) as (_, client):
+        assert client.get("/x").status == 200
+    assert waits == [3.0, 10.0]
+
+
+def test_waits_grow_without_retry_after() -> None:
+    waits: list[float] = []
+    with serving(lambda _: Reply(status=503), waits=waits, attempts=5) as (_, client):
+        client.get("/x")
+    assert len(waits) == 4
+    assert waits[3] > waits[0]
+
+
+def test_a_cut_get_is_tried_again() -> None:
+    answers = iter([Reply(drop=True), Reply(body={"a": "b"}, cut=True), Reply(body={"a": "b"})])
+    with serving(lambda _: next(answers)) as (api, client):
+        assert json.loads(client.get("/x").data) == {"a": "b"}
+        assert len(api.asked) == 3
+
+
+@pytest.mark.parametrize("reply", [Reply(status=500), Reply(status=503), Reply(status=429), Reply(drop=True)])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_writes_are_sent_once(method: str, reply: Reply) -> None:
+    with serving(lambda _: reply) as (api, client):
+        try:
+            client.send(method, "/x", b"{}")
+        except AnswerLostError:
+            assert reply.drop
+        assert len(api.asked) == 1
+
+
+def test_a_refused_connection_was_never_sent_and_names_the_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    client = client_of(f"http://127.0.0.1:{port}", attempts=2)
+    with pytest.raises(NotSentError, match=rf"http://127.0.0.1:{port}.*Connection refused"):
+        client.send("POST", "/x", b"{}")
+    with pytest.raises(ConnectError, match="Connection refused") as caught:
+        client.get("/x")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_does_not_resolve_is_said_so() -> None:
+    client = client_of("http://no-such-host.invalid", attempts=1)
+    with pytest.raises(NotSentError, match=r"no-such-host\.invalid.*does not resolve"):
+        client.get("/x")
+
+
+def test_plain_http_on_a_tls_port_is_a_tls_error() -> None:
+    with FakeApi(lambda _: Reply()) as api:
+        client = client_of(api.url.replace("http:", "https:"), attempts=1)
+        with pytest.raises(ConnectError, match=r"https://.*TLS"):
+            client.get("/x")
+
+
+def test_no_answer_in_time_may_have_been_sent() -> None:
+    release = threading.Event()
+    with serving(lambda _: Reply(hang_until=release), read_seconds=0.1, attempts=1) as (_, client):
+        with pytest.raises(AnswerLostError, match=r"no answer within 0\.1 s"):
+            client.get("/x")
+        release.set()
+
+
+def test_a_wrong_token_is_one_line() -> None:
+    with serving(lambda _: status(401, "Unauthorized")) as (api, client):
+        with pytest.raises(ConnectError, match=r"refuses our credentials \(401\)") as caught:
+            server_version(client)
+        assert len(api.asked) == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_forbidden_names_verb_and_resource_and_the_fix() -> None:
+    with serving(lambda _: status(403, 'pods is forbidden: User "x" cannot list')) as (_, client):
+        error = client.error(client.get("/x"), verb="list", resource="pods")
+    assert "list pods (403)" in str(error)
+    assert "ClusterRole" in str(error)
+    assert "User" in str(error)
+
+
+def test_an_answer_that_is_no_json_is_unsafe() -> None:
+    with serving(lambda _: Reply(body=b"<html>login</html>")) as (_, client), pytest.raises(UnsafeDataError):
+        server_version(client)
+
+
+def test_the_token_and_our_name_travel_in_every_request(tmp_path: Path) -> None:
+    with FakeApi(lambda _: Reply(body={"gitVersion": "v1.36.0"})) as api:
+        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"token": "abc"}), None, "rebalancer/1")
+        assert server_version(client) == "v1.36.0"
+        assert client.server == api.url
+        assert api.asked[0].headers["Authorization"] == "Bearer abc"
+        assert api.asked[0].headers["User-Agent"] == "rebalancer/1"
+        client.close()
+
+
+def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    token = tmp_path / "token"
+    token.write_text("old\n")
+
+    def script(asked: object) -> Reply:
+        authorization = api.asked[-1].headers["Authorization"]
+        return Reply(body={"gitVersion": "v1"}) if authorization == "Bearer new" else status(401)
+
+    with FakeApi(script) as api:
+        path = kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)})
+        client = connect(path, None, "rebalancer/1")
+        token.write_text("new\n")
+        assert server_version(client) == "v1"
+        client.close()
+
+
+def test_an_exec_plugin_is_asked_and_its_failure_is_said(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    plugin.chmod(0o755)
+    user: dict[str, object] = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    }
+    path = kubeconfig(tmp_path / "k", user=user)
+    with FakeApi(lambda _: Reply(body={"gitVersion": "v1"})) as api:
+        kubeconfig(tmp_path / "k", server=api.url, user=user)
+        client = connect(path, None, "x")
+        server_version(client)
+        assert api.asked[0].headers["Authorization"] == "Bearer t"
+        client.close()
+    plugin.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(ConfigError, match="plugin"):
+        connect(path, None, "x")
+
+
+def test_bad_kubeconfigs_are_one_line_each(tmp_path: Path) -> None:
+    good = kubeconfig(tmp_path / "good")
+    broken = tmp_path / "broken"
+    broken.write_text("a: [1")
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    for path, context, said in (
+        (str(tmp_path / "none"), None, "no such kubeconfig"),
+        (good, "two", "two"),
+        (str(broken), None, "can't be used"),
+        (str(empty), None, "empty"),
+    ):
+        with pytest.raises(ConfigError, match=said) as caught:
+            connect(path, context, "x")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_broken_user_entry_does_not_print_its_token(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    kubeconfig(path)
+    config = json.loads(path.read_text())
+    config["users"] = [{"name": "u", "token": "s3cret"}]
+    path.write_text(json.dumps(config))
+    with pytest.raises(ConfigError) as caught:
+        connect(str(path), None, "x")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_without_kubeconfig_outside_a_pod_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match="--kubeconfig"):
+        connect(None, None, "x")
+    monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "k"))
+    assert connect(None, None, "x").server == "http://127.0.0.1:1"
+
+
+def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigError, match="service account"):
+        connect(None, None, "x")
+
+
+def test_can_i_asks_the_server() -> None:
+    with serving(lambda asked: Reply(status=201, body={"status": {"allowed": "eviction" in str(asked.body)}})) as (
+        api,
+        client,
+    ):
+        asks = needed_permissions(lease_namespace="rebalancer")
+        allowed = [str(ask) for ask in asks if can_i(client, ask)]
+        assert allowed == ["create pods/eviction"]
+        attributes = api.asked[-1].body["spec"]["resourceAttributes"]
+        assert attributes["namespace"] == "rebalancer"
+        assert attributes["group"] == "coordination.k8s.io"
+        assert can_i(client, Permission(verb="list", group="", resource="pods")) is False
+
+
+def test_a_server_without_access_reviews_can_not_tell() -> None:
+    with serving(lambda _: status(404)) as (_, client):
+        assert can_i(client, Permission(verb="list", group="", resource="pods")) is None

@@ -1,0 +1,166 @@
+import threading
+
+import pytest
+
+from rebalancer.kube.evict import KubeEvictor
+from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Service
+from tests.kube.fake_api import Asked, FakeApi, Reply, Script, client_of, serving, status
+from tests.kube.objects import Json, a_pod
+
+MOVE = Move(
+    pod=0,
+    namespace="shop",
+    name="web-1",
+    uid="uid-shop-web-1",
+    node=0,
+    node_name="n1",
+    pool="general",
+    service=Service(kind="Deployment", namespace="shop", name="web"),
+    strategy="LowNodeUtilization",
+    cpu_millicores=500.0,
+    landings=(),
+    reason="hot",
+)
+BUDGET_CAUSE = ("DisruptionBudget", "The disruption budget web needs 2 healthy pods and has 2 currently")
+CREATED = Reply(status=201, body={"kind": "Status", "status": "Success"})
+
+
+def pod_then(answer: Reply, pod: Json | None = None) -> Script:
+    """The pod as planned, then this answer to its eviction."""
+
+    def script(asked: Asked) -> Reply:
+        return answer if asked.method == "POST" else Reply(body=a_pod("web-1") if pod is None else pod)
+
+    return script
+
+
+def evict(script: Script, *, dry: bool = False, read_seconds: float = 5.0) -> tuple[Answer, FakeApi]:
+    with serving(script, read_seconds=read_seconds, attempts=1) as (api, client):
+        return KubeEvictor(client=client).evict(MOVE, server_dry_run=dry), api
+
+
+def code_of(answer: Answer) -> Reason | None:
+    return answer.refusal.code if answer.refusal else None
+
+
+def test_an_eviction_carries_the_uid_and_the_term() -> None:
+    with serving(pod_then(CREATED)) as (api, client):
+        answer = KubeEvictor(client=client, term=lambda: 7).evict(MOVE)
+    assert answer == Answer(outcome=Outcome.EVICTED)
+    get, post = api.asked
+    assert (get.method, get.path) == ("GET", "/api/v1/namespaces/shop/pods/web-1")
+    assert (post.method, post.path) == ("POST", "/api/v1/namespaces/shop/pods/web-1/eviction")
+    assert post.body["apiVersion"] == "policy/v1"
+    assert post.body["deleteOptions"] == {"preconditions": {"uid": "uid-shop-web-1"}}
+    assert post.headers["User-Agent"] == "rebalancer/test term/7"
+    assert not post.query
+
+
+def test_a_server_dry_run_asks_for_one_and_stays_planned() -> None:
+    answer, api = evict(pod_then(CREATED), dry=True)
+    assert answer == Answer(outcome=Outcome.PLANNED)
+    assert api.asked[1].body["deleteOptions"]["dryRun"] == ["All"]
+    assert api.asked[1].query == {"dryRun": "All"}
+
+
+ANSWERS: dict[str, tuple[Reply, Outcome, Reason]] = {
+    "429 with the budget's cause": (
+        status(429, "Cannot evict pod as it would violate the pod's disruption budget.", BUDGET_CAUSE),
+        Outcome.REFUSED,
+        Reason.SERVER_BUDGET,
+    ),
+    "429 without": (status(429, "too many requests"), Outcome.REFUSED, Reason.SERVER_THROTTLED),
+    "429 of a proxy": (Reply(status=429, body=b"slow down"), Outcome.REFUSED, Reason.SERVER_THROTTLED),
+    "500 for several budgets": (
+        status(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."),
+        Outcome.REFUSED,
+        Reason.SERVER_SEVERAL_BUDGETS,
+    ),
+    "500": (status(500, "internal error"), Outcome.FAILED, Reason.SERVER_ERROR),
+    "500 that ran into a deadline": (
+        status(500, "etcdserver: request timed out"),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
+    "502": (Reply(status=502, body=b"<html>"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "503": (Reply(status=503), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "504": (status(504, "timeout"), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "404": (status(404, "not found"), Outcome.FAILED, Reason.SERVER_GONE),
+    "409": (status(409, "Precondition failed: UID in precondition"), Outcome.FAILED, Reason.SERVER_UID_CHANGED),
+    "403": (status(403, "forbidden"), Outcome.REFUSED, Reason.SERVER_FORBIDDEN),
+    "401": (status(401, "Unauthorized"), Outcome.FAILED, Reason.SERVER_ERROR),
+    "422": (status(422, "invalid"), Outcome.FAILED, Reason.SERVER_ERROR),
+    "a cut connection": (Reply(drop=True), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
+    "an answer cut half-way": (
+        Reply(status=201, body={"kind": "Status"}, cut=True),
+        Outcome.UNKNOWN,
+        Reason.SERVER_UNKNOWN,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS.values(), ids=ANSWERS.keys())
+def test_every_answer_has_its_outcome_and_is_asked_for_once(case: tuple[Reply, Outcome, Reason]) -> None:
+    reply, outcome, code = case
+    answer, api = evict(pod_then(reply))
+    assert (answer.outcome, code_of(answer)) == (outcome, code)
+    assert api.count("POST") == 1
+    assert answer.refusal is not None
+    assert "\n" not in answer.refusal.message
+
+
+def test_the_budgets_name_and_the_servers_wait_are_told() -> None:
+    reply = status(429, "Cannot evict pod", BUDGET_CAUSE, headers={"Retry-After": "10"})
+    answer, _ = evict(pod_then(reply))
+    assert answer.retry_after_seconds == 10.0
+    assert answer.refusal is not None
+    assert "The disruption budget web" in answer.refusal.message
+
+
+def test_no_answer_in_time_is_unknown() -> None:
+    release = threading.Event()
+    answer, api = evict(pod_then(Reply(hang_until=release)), read_seconds=0.1)
+    release.set()
+    assert (answer.outcome, code_of(answer)) == (Outcome.UNKNOWN, Reason.SERVER_UNKNOWN)
+    assert api.count("POST") == 1
+
+
+CHANGED: dict[str, tuple[Reply, Outcome, Reason]] = {
+    "gone": (status(404), Outcome.FAILED, Reason.SERVER_GONE),
+    "another uid": (Reply(body=a_pod("web-1", metadata={"uid": "new"})), Outcome.FAILED, Reason.SERVER_UID_CHANGED),
+    "terminating": (
+        Reply(body=a_pod("web-1", metadata={"deletionTimestamp": "2026-11-21T04:00:00Z"})),
+        Outcome.FAILED,
+        Reason.TERMINATING,
+    ),
+    "finished": (Reply(body=a_pod("web-1", status={"phase": "Succeeded"})), Outcome.FAILED, Reason.FINISHED),
+    "on another node": (Reply(body=a_pod("web-1", node="n2")), Outcome.FAILED, Reason.SERVER_GONE),
+    "not readable": (Reply(body=b"<html>"), Outcome.FAILED, Reason.SERVER_ERROR),
+    "forbidden": (status(403), Outcome.REFUSED, Reason.SERVER_FORBIDDEN),
+    "no answer": (Reply(drop=True), Outcome.FAILED, Reason.SERVER_ERROR),
+    "server error": (Reply(status=503), Outcome.FAILED, Reason.SERVER_ERROR),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED.values(), ids=CHANGED.keys())
+def test_a_pod_that_is_not_as_planned_is_not_evicted(case: tuple[Reply, Outcome, Reason]) -> None:
+    reply, outcome, code = case
+    answer, api = evict(lambda _: reply)
+    assert (answer.outcome, code_of(answer)) == (outcome, code)
+    assert api.count("POST") == 0
+
+
+def test_a_refused_connection_certainly_evicted_nothing() -> None:
+    with FakeApi(lambda _: Reply()) as api:
+        url = api.url
+    answer = KubeEvictor(client=client_of(url, attempts=1)).evict(MOVE)
+    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.SERVER_ERROR)
+
+
+def test_a_lease_that_ran_out_during_the_reread_stops_the_call() -> None:
+    with serving(pod_then(CREATED)) as (api, client):
+        answer = KubeEvictor(client=client, may_send=lambda: False).evict(MOVE)
+    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
+    assert api.count("POST") == 0

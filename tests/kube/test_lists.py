@@ -1,0 +1,139 @@
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rebalancer.kube.client import Resource
+from rebalancer.kube.lists import MAX_RESTARTS, Gathered, read_list
+from rebalancer.kube.records import Namespace
+from rebalancer.kube.snapshot import NAMESPACES
+from rebalancer.model.errors import ConnectError, UnsafeDataError
+from tests.kube.fake_api import Asked, Reply, client_of, serving, status
+
+PAGES = 3
+
+
+def page(number: int, revision: str, *, remaining: bool = True) -> Reply:
+    """Two items a page; names carry the list's revision, so that a mix would show."""
+    meta: dict[str, Any] = {"resourceVersion": revision}
+    if number < PAGES - 1:
+        meta |= {"continue": f"{revision}/{number + 1}"}
+        if remaining:
+            meta["remainingItemCount"] = 2 * (PAGES - 1 - number)
+    items = [{"metadata": {"name": f"{revision}-{number}-{i}"}} for i in range(2)]
+    return Reply(body={"metadata": meta, "items": items})
+
+
+class Server:
+    """Pages of a list whose revision is new for each first page; `broken(revision, number)` may answer instead."""
+
+    def __init__(self, broken: Callable[[int, int], Reply | None]) -> None:
+        self.revision = 0
+        self.broken = broken
+
+    def __call__(self, asked: Asked) -> Reply:
+        token = asked.query.get("continue")
+        if token is None:
+            self.revision += 1
+            return self.broken(self.revision, 0) or page(0, str(self.revision))
+        revision, number = token.split("/")
+        return self.broken(int(revision), int(number)) or page(int(number), revision)
+
+
+def names(client: Any, **options: Any) -> list[str]:
+    found: Gathered[Namespace] = read_list(client, NAMESPACES, item=Namespace, collector=Gathered[Namespace], **options)
+    return [each.metadata.name for each in found]
+
+
+def all_of(revision: int) -> list[str]:
+    return [f"{revision}-{number}-{i}" for number in range(PAGES) for i in range(2)]
+
+
+def test_a_list_is_read_in_pages_of_500_from_one_moment() -> None:
+    with serving(Server(lambda *_: None)) as (api, client):
+        assert names(client) == all_of(1)
+    assert [asked.query.get("limit") for asked in api.asked] == ["500"] * 3
+    assert all("resourceVersion" not in asked.query for asked in api.asked)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        status(410, "The provided continue parameter is too old"),
+        Reply(status=410, body={"metadata": {"continue": "inconsistent"}, "code": 410, "message": "expired"}),
+        Reply(drop=True),
+        Reply(body={"items": []}, cut=True),
+        Reply(status=503),
+    ],
+    ids=["410", "410 with an inconsistent token", "dropped", "cut", "503"],
+)
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_list_that_breaks_half_way_is_read_again_and_never_mixed(reply: Reply, at: int) -> None:
+    server = Server(lambda revision, number: reply if revision < 3 and number == at else None)
+    with serving(server, attempts=2) as (api, client):
+        assert names(client) == all_of(3)
+    assert not any(asked.query.get("continue") == "inconsistent" for asked in api.asked)
+
+
+def test_a_page_that_comes_at_the_second_try_belongs_to_the_same_list() -> None:
+    tries = iter([Reply(status=503)])
+    server = Server(lambda _, number: next(tries, None) if number == 1 else None)
+    with serving(server) as (_, client):
+        assert names(client) == all_of(1)
+
+
+def test_a_page_of_another_moment_breaks_the_list() -> None:
+    server = Server(lambda revision, number: page(number, "9") if (revision, number) == (1, 1) else None)
+    with serving(server) as (_, client):
+        assert names(client) == all_of(2)
+
+
+def test_a_list_that_always_breaks_is_unsafe() -> None:
+    server = Server(lambda _, number: status(410, "too old") if number == 2 else None)
+    with serving(server) as (_, client), pytest.raises(UnsafeDataError, match=r"namespaces broke half-way.*too old"):
+        names(client)
+    assert server.revision == 1 + MAX_RESTARTS
+
+
+def test_a_list_that_is_refused_at_once_is_not_read_again() -> None:
+    server = Server(lambda *_: status(403, "forbidden"))
+    with serving(server) as (api, client), pytest.raises(ConnectError, match="list namespaces"):
+        names(client)
+    assert len(api.asked) == 1
+
+
+def test_an_unreachable_server_is_a_connection_error_not_a_broken_list() -> None:
+    with serving(lambda _: Reply()) as (api, _):
+        url = api.url
+    with pytest.raises(ConnectError, match="can't be reached"):
+        names(client_of(url, attempts=1))
+
+
+def test_a_page_that_is_no_list_is_unsafe_and_the_garbage_collector_runs_again() -> None:
+    with serving(lambda _: Reply(body=b"[1]")) as (_, client), pytest.raises(UnsafeDataError, match="can't be read"):
+        names(client)
+    assert gc.isenabled()
+
+
+def test_progress_tells_how_much_is_left() -> None:
+    steps: list[tuple[str, int, int | None]] = []
+
+    class Recorder:
+        def step(self, label: str, done: int, total: int | None) -> None:
+            steps.append((label, done, total))
+
+    with serving(Server(lambda *_: None)) as (_, client):
+        names(client, progress=Recorder())
+    assert steps == [("namespaces", 2, 6), ("namespaces", 4, 6), ("namespaces", 6, 6)]
+
+
+def test_an_empty_list_may_be_null() -> None:
+    with serving(lambda _: Reply(body={"items": None})) as (_, client):
+        assert names(client) == []
+
+
+def test_paths_follow_the_api() -> None:
+    leases = Resource(group="coordination.k8s.io", version="v1", plural="leases")
+    assert leases.path(namespace="a", name="b") == "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
+    assert NAMESPACES.path() == "/api/v1/namespaces"

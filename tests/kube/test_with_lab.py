@@ -1,0 +1,151 @@
+"""The adapters against the practice cluster: a server that nobody wrote for them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rebalancer.kube.client import ApiClient, Retries, Timeouts, connect
+from rebalancer.kube.evict import KubeEvictor
+from rebalancer.kube.lease import LeaseLock
+from rebalancer.kube.metrics_server import MetricsServerUsage
+from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import ClusterSnapshot, Service
+from rebalancer.policy.schema import Debounce, UsageSource
+
+WEB_PODS = 600
+"""More than a page."""
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    nodes = [node("a", pods=2000), node("b", pods=2000)]
+    workloads = [
+        workload("web", place={"a": WEB_PODS}, cpu=0.01, cpu_request="5m", pdb={"min_available": WEB_PODS - 1}),
+        workload("db", kind="StatefulSet", place={"b": 2}, cpu=0.5, pdb={"min_available": 2}),
+        workload("twice", place={"b": 2}, cpu=0.5, pdb={"min_available": 1}),
+        workload(
+            "other", place={"b": 1}, cpu=0.1, pdb={"min_available": 0, "selector": {"app.kubernetes.io/name": "twice"}}
+        ),
+    ]
+    with Lab.start(scenario(nodes=nodes, workloads=workloads, history_days=0.01), speed=20) as lab:
+        yield lab
+
+
+@pytest.fixture
+def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
+    lab.write_kubeconfig(tmp_path / "kubeconfig")
+    client = connect(
+        str(tmp_path / "kubeconfig"),
+        None,
+        "rebalancer/test",
+        timeouts=Timeouts(read_seconds=2.0),
+        retries=Retries(attempts=2, base_seconds=0.01),
+    )
+    yield client
+    client.close()
+
+
+def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Move:
+    found = [pod for pod in snapshot.iter_pods() if pod.service and pod.service.name == service]
+    pod = found[number]
+    return Move(
+        pod=pod.index,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        node=pod.node,
+        node_name=pod.node_name,
+        pool="p",
+        service=pod.service or Service(kind="", namespace="", name=""),
+        strategy="s",
+        cpu_millicores=1.0,
+        landings=(),
+        reason="",
+    )
+
+
+def code_of(answer: Answer) -> Reason | None:
+    return answer.refusal.code if answer.refusal else None
+
+
+def test_the_whole_cluster_is_read(lab: Lab, client: ApiClient) -> None:
+    snapshot = KubeCluster(client=client, clock=lab.clock).snapshot()
+    assert snapshot.nodes.names == ("a", "b")
+    assert len(snapshot.pods) == WEB_PODS + 5
+    assert snapshot.pods.ready.all()
+    first = next(pod for pod in snapshot.iter_pods() if pod.name.startswith("web"))
+    assert str(first.service) == "default/web"
+    assert snapshot.replicas(int(snapshot.pods.owner[first.index])) == (WEB_PODS, WEB_PODS)
+    assert {budget.name: budget.disruptions_allowed for budget in snapshot.budgets}["web"] == 1
+
+
+def test_continue_tokens_that_always_expire_make_the_list_unsafe(lab: Lab, client: ApiClient) -> None:
+    lab.faults.set(expire_continue=True)
+    with pytest.raises(UnsafeDataError, match="pods broke half-way"):
+        KubeCluster(client=client, clock=lab.clock).snapshot()
+    lab.faults.clear()
+    assert len(KubeCluster(client=client, clock=lab.clock).snapshot().pods) == WEB_PODS + 5
+
+
+@pytest.mark.parametrize("fault", ["error_share", "throttled_share", "cut_share"])
+def test_a_sick_server_ends_in_one_line(lab: Lab, client: ApiClient, fault: str) -> None:
+    lab.faults.set(**{fault: 1.0})
+    with pytest.raises(ConnectError) as caught:
+        KubeCluster(client=client, clock=lab.clock).snapshot()
+    assert lab.url in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_evictions_are_answered_as_a_cluster_answers(lab: Lab, client: ApiClient) -> None:
+    snapshot = KubeCluster(client=client, clock=lab.clock).snapshot()
+    evictor = KubeEvictor(client=client, term=lambda: 3)
+    assert evictor.evict(move(snapshot, "web"), server_dry_run=True).outcome == Outcome.PLANNED
+    assert evictor.evict(move(snapshot, "web")).outcome == Outcome.EVICTED
+    assert code_of(evictor.evict(move(snapshot, "web"))) in (Reason.TERMINATING, Reason.SERVER_GONE)
+    assert code_of(evictor.evict(move(snapshot, "db"))) == Reason.SERVER_BUDGET
+    assert code_of(evictor.evict(move(snapshot, "twice"))) == Reason.SERVER_SEVERAL_BUDGETS
+
+
+def test_an_eviction_that_answers_too_late_is_unknown_and_settled_by_a_second_look(lab: Lab, client: ApiClient) -> None:
+    cluster = KubeCluster(client=client, clock=lab.clock)
+    planned = move(cluster.snapshot(), "web")
+    lab.faults.set(eviction_delay_seconds=3.0)
+    answer = KubeEvictor(client=client).evict(planned)
+    lab.faults.clear()
+    assert (answer.outcome, code_of(answer)) == (Outcome.UNKNOWN, Reason.SERVER_UNKNOWN)
+    state = cluster.pod_states([(planned.namespace, planned.name)]).get((planned.namespace, planned.name))
+    assert state is None or state.terminating
+
+
+def test_only_one_holds_the_lease(lab: Lab, client: ApiClient) -> None:
+    def lock(identity: str, ledger: str = "one") -> LeaseLock:
+        return LeaseLock(
+            client=client, namespace="default", name="rebalancer", identity=identity, ledger_identity=ledger
+        )
+
+    with lock("first") as first:
+        assert first.holds(5)
+        with pytest.raises(UnsafeDataError, match="held by first"):
+            lock("second").acquire()
+        with pytest.raises(UnsafeDataError, match="ledger"):
+            lock("second", "two").acquire()
+    with lock("second") as second:
+        assert second.term == 2
+
+
+def test_metrics_server_is_read(lab: Lab, client: ApiClient) -> None:
+    snapshot = KubeCluster(client=client, clock=lab.clock).snapshot()
+    policy = UsageSource(source="MetricsServer", debounce=Debounce(samples=1))
+    usage = MetricsServerUsage(client=client, policy=policy, clock=lab.clock).read(snapshot)
+    assert not usage.problems
+    assert np.isfinite(usage.node_cpu_millicores).all()
+    assert usage.node_cpu_millicores[0] > 1000 * 0.01 * WEB_PODS * 0.5
+    lab.faults.set(missing=("b",))
+    usage = MetricsServerUsage(client=client, policy=policy, clock=lab.clock).read(snapshot)
+    assert [problem.code for problem in usage.problems.values()] == [Reason.NO_SAMPLE]
