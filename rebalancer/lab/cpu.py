@@ -1,0 +1,135 @@
+"""What each pod really uses, at any moment: a closed form, so that 8 days of history need no memory.
+
+A pod's demand is `base * (1 + amplitude * daily + noise * wobble)`: a cosine with its peak at `peak_hour`, and three
+cosines with incommensurate periods whose phases come from the seed and the pod's name. With `amplitude + noise <= 1`
+it never goes below zero.
+"""
+
+import math
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+DAY_SECONDS = 86400.0
+WOBBLE_PERIODS_SECONDS = (7919.0, 2477.0, 607.0)
+WOBBLE_WEIGHTS = (0.5, 0.3, 0.2)
+PERIODS_SECONDS = (DAY_SECONDS, *WOBBLE_PERIODS_SECONDS)
+
+BEHAVIOUR = "lab.rebalancer.dev/behaviour"
+"""Pod annotation with a `Behaviour` as JSON. It stands in the template, so a replacement behaves the same."""
+
+OVERHEAD = "lab.rebalancer.dev/overhead-cores"
+"""Node annotation: the cores that the machine uses besides its pods."""
+
+
+class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How much CPU a pod uses."""
+
+    base: float = 0.05
+    """Cores, mean over a day."""
+    amplitude: float = 0.0
+    """Of the daily curve, as a share of the base."""
+    peak_hour: float = 14.0
+    noise: float = 0.0
+    """As a share of the base."""
+    total: float | None = None
+    """Cores that all ready pods of the workload share evenly, instead of `base` for each."""
+
+    def __post_init__(self) -> None:
+        if self.base < 0 or (self.total is not None and self.total < 0):
+            raise ValueError("CPU can't be negative")
+        if self.amplitude < 0 or self.noise < 0 or self.amplitude + self.noise > 1:
+            raise ValueError("amplitude and noise must be at least 0, and together at most 1")
+
+
+class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a pod behaves in the lab."""
+
+    cpu: CpuModel = CpuModel()
+    group: str = ""
+    """Pods of one group share `cpu.total`."""
+    ready: bool = True
+    start_seconds: float | None = None
+    stop_seconds: float | None = None
+    run_seconds: float | None = None
+    sidecar: str = ""
+
+
+def behaviour_of(pod: dict[str, Any]) -> Behaviour:
+    """A pod's behaviour; the default when the annotation is absent or can't be read."""
+    text = (pod["metadata"].get("annotations") or {}).get(BEHAVIOUR)
+    if not text:
+        return Behaviour()
+    try:
+        return msgspec.json.decode(text, type=Behaviour)
+    except msgspec.DecodeError:
+        return Behaviour()
+
+
+def _phase(seed: int, key: str, index: int) -> float:
+    return zlib.crc32(f"{seed}/{index}/{key}".encode()) / 2**32 * 2 * math.pi
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A pod's demand as cosines: `level + sum(weights[k] * cos(2 pi t / PERIODS_SECONDS[k] - phases[k]))` cores."""
+
+    level: float
+    weights: tuple[float, ...]
+    phases: tuple[float, ...]
+
+    def at(self, seconds: float) -> float:
+        """Cores at `seconds` after midnight of the curves' day zero."""
+        return self.level + sum(
+            weight * math.cos(2 * math.pi * seconds / period - phase)
+            for weight, period, phase in zip(self.weights, PERIODS_SECONDS, self.phases, strict=True)
+        )
+
+
+def curve(model: CpuModel, *, key: str, seed: int) -> Curve:
+    """The curve of one pod (or of one group's total); `key` is its name."""
+    level = model.base if model.total is None else model.total
+    return Curve(
+        level,
+        (level * model.amplitude, *(level * model.noise * weight for weight in WOBBLE_WEIGHTS)),
+        (
+            2 * math.pi * model.peak_hour / 24.0,
+            *(_phase(seed, key, index) for index in range(len(WOBBLE_PERIODS_SECONDS))),
+        ),
+    )
+
+
+def coefficients(curves: list[Curve]) -> Floats:
+    """(curves, 1 + 2 * periods): constant, then a cosine and a sine weight for each period."""
+    table = np.zeros((len(curves), 1 + 2 * len(PERIODS_SECONDS)))
+    for row, each in enumerate(curves):
+        table[row, 0] = each.level
+        for k, (weight, phase) in enumerate(zip(each.weights, each.phases, strict=True)):
+            table[row, 1 + 2 * k] = weight * math.cos(phase)
+            table[row, 2 + 2 * k] = weight * math.sin(phase)
+    return table
+
+
+def basis(seconds: Floats) -> Floats:
+    """(1 + 2 * periods, times): what `coefficients` is multiplied with to get demand in cores."""
+    angles = 2 * np.pi * seconds[None, :] / np.array(PERIODS_SECONDS)[:, None]
+    rows = np.empty((1 + 2 * len(PERIODS_SECONDS), len(seconds)))
+    rows[0] = 1.0
+    rows[1::2] = np.cos(angles)
+    rows[2::2] = np.sin(angles)
+    return rows
+
+
+def integral_basis(seconds: Floats) -> Floats:
+    """The antiderivative of `basis`: multiplied with `coefficients` it gives CPU seconds up to `seconds`."""
+    pulse = 2 * np.pi / np.array(PERIODS_SECONDS)[:, None]
+    angles = pulse * seconds[None, :]
+    rows = np.empty((1 + 2 * len(PERIODS_SECONDS), len(seconds)))
+    rows[0] = seconds
+    rows[1::2] = np.sin(angles) / pulse
+    rows[2::2] = -np.cos(angles) / pulse
+    return rows

@@ -1,0 +1,139 @@
+"""The lab's kubelets: bound pods start and get Ready, terminating pods go away, each after its delay in lab seconds."""
+
+from typing import Any
+
+from rebalancer.lab.build import condition
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.cpu import behaviour_of
+from rebalancer.lab.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.store import Store
+
+Obj = dict[str, Any]
+
+_START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
+
+
+class Kubelet:
+    """All of them. What is due is remembered by pod uid; everything else is read from the pod."""
+
+    def __init__(self, *, store: Store, log: EventLog, start_seconds: float, stop_seconds: float) -> None:
+        self._store = store
+        self._log = log
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._due: dict[tuple[str, str], tuple[float, str, str]] = {}
+        """(uid, step) -> (lab time, namespace, name)."""
+        self._addresses = 0
+
+    def next_due(self) -> float | None:
+        """Lab time of the next step, or None when nothing is under way."""
+        return min((due for due, _, _ in self._due.values()), default=None)
+
+    def run(self, now: float) -> None:
+        """See what is new, then do what is due. The caller holds the lock."""
+        nodes = {node["metadata"]["name"] for node in self._store.all("nodes")}
+        for pod in self._store.all("pods"):
+            self._plan(pod, now, nodes)
+        for (uid, step), (due, namespace, name) in sorted(self._due.items(), key=lambda item: item[1][0]):
+            if due > now:
+                break
+            del self._due[uid, step]
+            found = self._store.find("pods", namespace, name)
+            if found is not None and found["metadata"]["uid"] == uid:
+                self._do(step, found, now)
+
+    def _plan(self, pod: Obj, now: float, nodes: set[str]) -> None:
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
+        phase = pod["status"]["phase"]
+        behaviour = behaviour_of(pod)
+        if is_terminating(pod):
+            delay = self._stop_seconds if behaviour.stop_seconds is None else behaviour.stop_seconds
+            delay = min(delay, float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
+            self._at(pod, _STOP, now + (delay if phase == "Running" else 0.0))
+        elif node and node not in nodes:
+            self._at(pod, _STOP, now)  # pod garbage collection: its node is gone
+        elif node and phase == "Pending":
+            delay = self._start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
+            if (uid, _START) not in self._due:
+                self._at(pod, _START, now + delay / 2)
+                if behaviour.ready:
+                    self._at(pod, _READY, now + delay)
+        elif phase == "Running" and behaviour.run_seconds is not None:
+            self._at(pod, _FINISH, now + behaviour.run_seconds)
+
+    def _at(self, pod: Obj, step: str, due: float) -> None:
+        meta = pod["metadata"]
+        self._due.setdefault((meta["uid"], step), (due, meta["namespace"], meta["name"]))
+
+    def _do(self, step: str, pod: Obj, now: float) -> None:
+        meta = pod["metadata"]
+        if step == _STOP:
+            self._store.remove("pods", meta["namespace"], meta["name"])
+            for other in (_START, _READY, _FINISH):
+                self._due.pop((meta["uid"], other), None)
+            self._note("deleted", pod, now)
+        elif step == _START and pod["status"]["phase"] == "Pending":
+            self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
+            self._note("started", pod, now)
+        elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod):
+            self._store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
+            self._note("ready", pod, now)
+        elif step == _FINISH and not is_finished(pod):
+            self._store.change("pods", pod, _succeed)
+            self._note("finished", pod, now)
+
+    def start(self, pod: Obj, now: float, *, ready: bool) -> None:
+        """Make a bound pod run: phase, addresses, conditions, container statuses. Changes `pod`."""
+        self._addresses += 1
+        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        host = next((each["address"] for each in (node or {}).get("status", {}).get("addresses", ())), "127.0.0.1")
+        count = self._addresses
+        address = f"10.{128 + count // 65536 % 64}.{count // 256 % 256}.{count % 256}"
+        pod["status"].update(
+            phase="Running",
+            podIP=address,
+            podIPs=[{"ip": address}],
+            hostIP=host,
+            hostIPs=[{"ip": host}],
+            startTime=timestamp(now),
+            containerStatuses=[
+                {
+                    "name": each["name"],
+                    "image": each.get("image", ""),
+                    "imageID": "",
+                    "ready": ready,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": timestamp(now)}},
+                    "lastState": {},
+                }
+                for each in pod["spec"].get("containers", ())
+            ],
+            conditions=[condition("Initialized", True, now), condition("PodScheduled", True, now)],
+        )
+        set_ready(pod, now, ready=ready)
+
+    def _note(self, event: str, pod: Obj, now: float) -> None:
+        meta = pod["metadata"]
+        node = pod["spec"].get("nodeName") or ""
+        self._log.add(event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
+
+
+def set_ready(pod: Obj, now: float, *, ready: bool) -> None:
+    """Set the Ready and ContainersReady conditions. Changes `pod`."""
+    status = pod["status"]
+    others = [each for each in status.get("conditions") or () if each["type"] not in ("Ready", "ContainersReady")]
+    status["conditions"] = [*others, condition("ContainersReady", ready, now), condition("Ready", ready, now)]
+    for container in status.get("containerStatuses") or ():
+        container["ready"] = ready
+
+
+def _succeed(pod: Obj) -> None:
+    pod["status"]["phase"] = "Succeeded"
+    for each in pod["status"].get("conditions") or ():
+        if each["type"] in ("Ready", "ContainersReady"):
+            each["status"] = "False"
+    for container in pod["status"].get("containerStatuses") or ():
+        container["ready"] = False
+        container["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}

@@ -1,0 +1,214 @@
+"""One lab: the cluster, its HTTP server, and the thread that keeps it moving."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from rebalancer.lab import scenario as scenarios
+from rebalancer.lab.app import build_app
+from rebalancer.lab.clock import LabClock
+from rebalancer.lab.cluster import Cluster
+from rebalancer.lab.faults import Switchboard
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.scenario import Scenario
+from rebalancer.lab.series import SeriesBook
+from rebalancer.lab.truth import Truth
+from rebalancer.lab.usage import UsageModel
+
+DAY_SECONDS = 86400.0
+_SHORTEST_WAIT_SECONDS = 0.005
+_LONGEST_WAIT_SECONDS = 1.0
+_START_SECONDS = 10.0
+
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: lab
+clusters:
+- name: lab
+  cluster:
+    server: {url}
+contexts:
+- name: lab
+  context:
+    cluster: lab
+    user: lab
+users:
+- name: lab
+  user: {user}
+"""
+
+
+class Lab:
+    """A running practice cluster; a context manager. Make one with `Lab.start`."""
+
+    def __init__(self, *, cluster: Cluster, token: str | None, prometheus_auth: str | None, seed: int) -> None:
+        scenario, clock = cluster.scenario, cluster.clock
+        self.cluster = cluster
+        self.clock: LabClock = clock
+        self.log: EventLog = cluster.log
+        self.faults = Switchboard(seed=seed, clock=clock)
+        self.origin = 0.0 if scenario.anchor_hour is None else clock.started_at - scenario.anchor_hour * 3600.0
+        self.usage = UsageModel(
+            history=cluster.history, origin=self.origin, window_seconds=scenario.rate_window_seconds
+        )
+        self.truth = Truth(
+            history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
+        )
+        self.series = SeriesBook(
+            usage=self.usage,
+            faults=self.faults,
+            clock=clock,
+            cluster=cluster,
+            history_seconds=scenario.history_days * DAY_SECONDS,
+        )
+        self.token = token
+        self.prometheus_auth = prometheus_auth
+        self.url = ""
+        self.on_stop: set[Callable[[], None]] = set()
+        """Called once when the lab stops: streams wait on more than the lab's flag."""
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._server: uvicorn.Server | None = None
+        self._socket: socket.socket | None = None
+
+    @classmethod
+    def start(
+        cls,
+        scenario: Scenario | str = "demo",
+        *,
+        speed: float = 1.0,
+        seed: int = 1,
+        port: int = 0,
+        token: str | None = None,
+        prometheus_auth: str | None = None,
+        start_time: float | None = None,
+    ) -> Self:
+        """Build the cluster, serve it on a loopback port, and return when it answers.
+
+        `token` is the bearer token that the Kubernetes API asks for (the `kubernetes` package sends it; kubectl does
+        so over TLS only, so not to the lab). `prometheus_auth` is the whole Authorization header that the Prometheus
+        API asks for (`Bearer ...`, `Basic ...`). `start_time` is the lab's first moment in seconds since the epoch,
+        the real time when absent. Raises ScenarioError, and OSError when the port is taken.
+        """
+        spec = scenarios.load(scenario) if isinstance(scenario, str) else scenario
+        cluster = Cluster(scenario=spec, clock=LabClock(speed=speed, start=start_time), seed=seed)
+        lab = cls(cluster=cluster, token=token, prometheus_auth=prometheus_auth, seed=seed)
+        lab._serve(port)
+        return lab
+
+    @property
+    def prometheus_url(self) -> str:
+        """Where a Prometheus client finds the lab."""
+        return f"{self.url}/prometheus"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called: streams end themselves then."""
+        return self._stopping.is_set()
+
+    def _serve(self, port: int) -> None:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            listening.close()
+            raise
+        self._socket = listening
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        config = uvicorn.Config(
+            build_app(self),
+            lifespan="off",
+            ws="none",
+            http="h11",
+            loop="asyncio",
+            access_log=False,
+            log_config=None,
+            log_level="error",
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        server = self._server = uvicorn.Server(config)
+        self._threads = [
+            threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="lab-http", daemon=True),
+            threading.Thread(target=self._simulate, name="lab-simulation", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not server.started:
+            if time.monotonic() > deadline or not self._threads[0].is_alive():
+                self.stop()
+                raise OSError("the lab's HTTP server did not start")
+            time.sleep(0.005)
+
+    def _simulate(self) -> None:
+        while not self.stopping:
+            due = self.cluster.step()
+            wait = _LONGEST_WAIT_SECONDS if due is None else (due - self.clock.now()) / self.clock.speed
+            self.cluster.wait_for_change(min(max(wait, _SHORTEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS))
+
+    def stop(self) -> None:
+        """End streams, server and simulation. Safe to call twice."""
+        self._stopping.set()
+        self.cluster.wake()
+        for wake in tuple(self.on_stop):
+            wake()
+        if self._server is not None:
+            self._server.should_exit = True
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout=10)
+        if self._socket is not None:
+            self._socket.close()
+
+    def kubeconfig_text(self) -> str:
+        """A kubeconfig with one context, `lab`."""
+        user = f"{{token: {self.token}}}" if self.token else "{}"
+        return _KUBECONFIG.format(url=self.url, user=user)
+
+    def write_kubeconfig(self, path: Path | str) -> Path:
+        """Write it, readable by its owner only."""
+        target = Path(path)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(self.kubeconfig_text())
+        return target
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def run(
+    scenario: Scenario | str,
+    *,
+    port: int = 0,
+    speed: float = 1.0,
+    seed: int = 1,
+    kubeconfig: Path | None = None,
+    on_ready: Callable[[Lab], None] | None = None,
+) -> None:
+    """Serve a lab until interrupted (Ctrl-C); for the command line."""
+    with Lab.start(scenario, speed=speed, seed=seed, port=port) as lab:
+        if kubeconfig is not None:
+            lab.write_kubeconfig(kubeconfig)
+        if on_ready is not None:
+            on_ready(lab)
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            return

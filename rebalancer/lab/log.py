@@ -1,0 +1,88 @@
+"""What happened in the lab, by its own account: tests check a program's claims against it."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One event.
+
+    `event` is `request` (a mutating API request), `eviction` (an eviction as answered), or what a pod went through:
+    `created`, `bound`, `started`, `ready`, `terminating`, `deleted`, `finished`.
+    """
+
+    at: float
+    """Lab time, seconds since the epoch."""
+    real_at: float
+    event: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    node: str = ""
+    code: int = 0
+    """HTTP answer code of a request or an eviction."""
+    verb: str = ""
+    path: str = ""
+    user_agent: str = ""
+    dry_run: bool = False
+    detail: str = ""
+
+
+class EventLog:
+    """An append-only list, safe to read from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: list[Entry] = []
+
+    def add(
+        self,
+        event: str,
+        *,
+        at: float,
+        namespace: str = "",
+        name: str = "",
+        uid: str = "",
+        node: str = "",
+        code: int = 0,
+        verb: str = "",
+        path: str = "",
+        user_agent: str = "",
+        dry_run: bool = False,
+        detail: str = "",
+    ) -> None:
+        """Keep one event."""
+        entry = Entry(
+            at=at,
+            real_at=time.time(),
+            event=event,
+            namespace=namespace,
+            name=name,
+            uid=uid,
+            node=node,
+            code=code,
+            verb=verb,
+            path=path,
+            user_agent=user_agent,
+            dry_run=dry_run,
+            detail=detail,
+        )
+        with self._lock:
+            self._entries.append(entry)
+
+    def entries(self, event: str | None = None) -> tuple[Entry, ...]:
+        """Everything so far, oldest first; only `event`s of one kind when named."""
+        with self._lock:
+            return tuple(each for each in self._entries if event is None or each.event == event)
+
+    def evictions(self, *, code: int | None = None, dry_run: bool = False) -> tuple[Entry, ...]:
+        """Evictions that were asked for, with the code that each was answered."""
+        return tuple(
+            each for each in self.entries("eviction") if each.dry_run == dry_run and (code is None or each.code == code)
+        )
+
+    def requests(self) -> tuple[Entry, ...]:
+        """Every mutating request."""
+        return self.entries("request")

@@ -1,0 +1,82 @@
+"""The part of PromQL that the lab reads: one plain selector, or `timestamp()` of one."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_SELECTOR = re.compile(r"^\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)?\s*(?:\{(?P<matchers>.*)\})?\s*$", re.DOTALL)
+_MATCHER = re.compile(
+    r"""\s*(?P<label>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<op>=~|!~|!=|=)\s*
+        (?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|`(?P<raw>[^`]*)`)\s*(?:,|$)""",
+    re.VERBOSE,
+)
+_TIMESTAMP = re.compile(r"^\s*timestamp\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class NotPlainError(ValueError):
+    """PromQL that the lab doesn't answer."""
+
+    def __init__(self, query: str) -> None:
+        super().__init__(f"the lab answers plain selectors only, not: {query}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matcher:
+    """One label matcher; `op` is =, !=, =~ or !~."""
+
+    label: str
+    op: str
+    value: str
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Regular expressions are anchored; an absent label is empty."""
+        have = labels.get(self.label, "")
+        if self.op in ("=", "!="):
+            return (have == self.value) is (self.op == "=")
+        return (re.fullmatch(self.value, have) is not None) is (self.op == "=~")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """What a query asks for."""
+
+    name: str
+    matchers: tuple[Matcher, ...] = ()
+    timestamps: bool = False
+    """`timestamp(<selector>)`: sample times instead of values."""
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(matcher.matches(labels) for matcher in self.matchers)
+
+
+def parse(query: str) -> Selector:
+    """Read a query. Raises NotPlainError for everything but a selector or the timestamp of one."""
+    wrapped = _TIMESTAMP.match(query)
+    match = _SELECTOR.match(wrapped["inner"] if wrapped else query)
+    if match is None:
+        raise NotPlainError(query)
+    matchers = _matchers(query, match["matchers"] or "")
+    name = match["name"] or next((each.value for each in matchers if each.label == "__name__" and each.op == "="), "")
+    if not name:
+        raise NotPlainError(query)
+    rest = tuple(each for each in matchers if each.label != "__name__")
+    return Selector(name=name, matchers=rest, timestamps=wrapped is not None)
+
+
+def _matchers(query: str, text: str) -> list[Matcher]:
+    found, at = [], 0
+    while at < len(text.rstrip()):
+        match = _MATCHER.match(text, at)
+        if match is None:
+            raise NotPlainError(query)
+        quoted = match["double"] if match["double"] is not None else match["single"]
+        value = match["raw"] if quoted is None else re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), quoted)
+        if match["op"] in ("=~", "!~"):
+            try:
+                re.compile(value)
+            except re.error:
+                raise NotPlainError(query) from None
+        found.append(Matcher(label=match["label"], op=match["op"], value=value))
+        at = match.end()
+    return found
