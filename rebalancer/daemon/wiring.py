@@ -21,6 +21,9 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus import Probe, PrometheusUsage
 from rebalancer.store import DatabaseStatus, SqlRecords, open_records, settle_unsettled, shown_url, status, upgrade
 
+CALL_MARGIN_SECONDS = 1.0
+"""Looked at once more between the pod's re-read and the eviction call."""
+
 USER_AGENT = f"rebalancer/{__version__}"
 
 
@@ -94,11 +97,13 @@ def _world(
     records: Records,
     lease: LeaseLock | None,
 ) -> World:
-    term = (lambda: lease.term) if lease is not None else (lambda: None)
+    evictor = KubeEvictor(client=client)
+    if lease is not None:
+        evictor = KubeEvictor(client=client, term=lambda: lease.term, may_send=lambda: lease.holds(CALL_MARGIN_SECONDS))
     return World(
         cluster=KubeCluster(client=client, clock=clock, progress=progress),
         usage=_usage(policy, client, clock, progress, stack),
-        evictor=KubeEvictor(client=client, term=term),
+        evictor=evictor,
         records=records,
         lease=lease,
         clock=clock,
@@ -173,9 +178,9 @@ class Doctor:
         return server_version(self._connected())
 
     def missing_permissions(self) -> list[Permission]:
-        """What a run needs and we are not allowed. Raises ConnectError."""
+        """What a run needs and we are not allowed, as far as the server tells. Raises ConnectError."""
         needed = needed_permissions(lease_namespace=self._settings.lease_at[0])
-        return [permission for permission in needed if not can_i(self._connected(), permission)]
+        return [permission for permission in needed if can_i(self._connected(), permission) is False]
 
     def prometheus(self) -> Probe:
         """Raises ConfigError, ConnectError."""

@@ -69,7 +69,10 @@ class Evictor(Protocol):
     """The Eviction API."""
 
     def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
-        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer."""
+        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
+
+        A server-side dry run that is accepted is answered as PLANNED.
+        """
         ...
 
 

@@ -244,10 +244,11 @@ class ClusterSnapshot:
 
     def service_of(self, owner: int) -> Service | None:
         """The service that an owner index belongs to; None for -1."""
-        if owner < 0:
-            return None
-        top = self.owners[int(self.top_owner[owner])]
-        return Service(kind=top.kind, namespace=top.namespace, name=top.name)
+        return None if owner < 0 else self._services[int(self.top_owner[owner])]
+
+    @cached_property
+    def _services(self) -> tuple[Service, ...]:
+        return tuple(Service(kind=each.kind, namespace=each.namespace, name=each.name) for each in self.owners)
 
     def replicas(self, owner: int) -> tuple[int, int]:
         """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell.
@@ -255,6 +256,16 @@ class ClusterSnapshot:
         A pod that is terminating or finished counts as neither.
         """
         top = int(self.top_owner[owner])
+        found = self._replicas.get(top)
+        if found is None:
+            found = self._replicas[top] = self._count_replicas(top)
+        return found
+
+    @cached_property
+    def _replicas(self) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def _count_replicas(self, top: int) -> tuple[int, int]:
         record = self.owners[top]
         members = self.pods_by_top_owner.get(top, np.empty(0, dtype=np.int32))
         finished = (self.pods.phase[members] == SUCCEEDED) | (self.pods.phase[members] == FAILED)

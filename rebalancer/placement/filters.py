@@ -3,13 +3,11 @@
 Source: Kubernetes v1.36, plugins NodeUnschedulable, TaintToleration and NodeAffinity.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
-from rebalancer.model.objects import Affinity, PodShape, Taint, Toleration
+from rebalancer.model.objects import PodShape, Taint, Toleration
 from rebalancer.model.snapshot import Nodes
 
 Bools = NDArray[np.bool_]
@@ -41,7 +39,7 @@ class StaticFilter:
 
         A node that is not Ready lets nothing in.
         """
-        key = (tuple(sorted(shape.node_selector.items())), _affinity_key(shape.affinity), shape.tolerations)
+        key = placement_key(shape)
         mask = self._masks.get(key)
         if mask is None:
             mask = self._masks[key] = self._compute(shape)
@@ -74,19 +72,9 @@ class StaticFilter:
         return counts
 
 
-def _affinity_key(affinity: Affinity | None) -> object:
+def placement_key(shape: PodShape) -> tuple[object, ...]:
+    """The same for pods that the filters here can't tell apart."""
+    affinity = shape.affinity.node_affinity if shape.affinity is not None else None
     # structs that hold dicts can't be hashed; their text can
-    return None if affinity is None or affinity.node_affinity is None else repr(affinity.node_affinity.required)
-
-
-def extended_fit(
-    wanted: Mapping[str, float], allocatable: tuple[Mapping[str, float], ...], used: Mapping[str, Floats]
-) -> Bools | None:
-    """(nodes,) whether the extended resources that a pod wants are free; None when it wants none."""
-    if not wanted:
-        return None
-    fits = np.ones(len(allocatable), dtype=bool)
-    for name, amount in wanted.items():
-        room = np.fromiter((held.get(name, 0.0) for held in allocatable), float, len(allocatable))
-        fits &= used.get(name, np.zeros(len(allocatable))) + amount <= room
-    return fits
+    required = None if affinity is None else repr(affinity.required)
+    return tuple(sorted(shape.node_selector.items())), required, shape.tolerations

@@ -5,27 +5,42 @@ selector, required node affinity, cpu, memory, pod count, extended resources, ho
 BalancedAllocation. A pod whose landing depends on other pods (required inter-pod affinity or anti-affinity, hard
 topology spread) is refused: not knowing is no reason to gamble. Image locality, preferred affinity and sampling above
 100 nodes are not in it yet.
+
+Pods that ask for the same are ranked once; after each move only the two nodes that it touched are ranked again.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.objects import PodShape
 from rebalancer.model.plan import Landing
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.filters import StaticFilter, extended_fit
+from rebalancer.placement.filters import StaticFilter, placement_key
 from rebalancer.placement.scores import MAX_SCORE, by_requests
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 TAINT_TOLERATION_WEIGHT = 3.0
 """Default weight of TaintToleration; source: apis/config/v1/default_plugins.go, Kubernetes v1.36."""
 
 SHOWN_LANDINGS = 8
 """Ties are kept up to this many; their shares are of all ties."""
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """All nodes for one kind of pod."""
+
+    feasible: Bools
+    score: Floats
+    touched: int
+    """How many of the model's touched nodes are in it."""
 
 
 class LandingModel:
@@ -45,137 +60,166 @@ class LandingModel:
         self._count = snapshot.per_node(np.ones(len(pods)))
         # ties are shown by name, so that the order in which nodes are listed changes nothing
         self._name_rank = np.argsort(np.argsort(np.array(nodes.names)))
-        self._extended: dict[str, Floats] = {}
-        self._ports: dict[tuple[str, int], Bools] = {}
+        self._extended_room: dict[str, Floats] = {}
+        self._ports: dict[tuple[str, int], Floats] = {}
+        self._rankings: dict[object, _Ranking] = {}
+        self._touched: list[int] = []
 
     @property
     def leaving(self) -> Bools:
         """(nodes,) nodes that an autoscaler is about to remove: never a landing."""
         return self._filter.leaving
 
+    # ---- questions
+
     def feasible(self, pod: Pod) -> Bools | Refusal:
         """(nodes,) where the replacement fits by every filter, or why that isn't known."""
-        shape = pod.shape
-        affinity = shape.affinity
-        if affinity is not None and (
-            (affinity.pod_affinity is not None and affinity.pod_affinity.required)
-            or (affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required)
-        ):
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, "required inter-pod affinity or anti-affinity")
-        if shape.topology_spread:
-            return Refusal.of(
-                Reason.LANDING_NOT_MODELLED, f"hard topology spread over {', '.join(shape.topology_spread)}"
-            )
-        if shape.scheduler_name != "default-scheduler":
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
-        wanted = np.array([shape.cpu_request_millicores, shape.memory_request_bytes])
-        requested, count = self._requested, self._count
-        if not self._overlaps(pod):
-            requested, count = requested.copy(), count.copy()
-            requested[pod.node] -= wanted
-            count[pod.node] -= 1
-        # like the scheduler, a resource that the pod doesn't ask for can't stop it
-        fits: Bools = ((requested + wanted <= self._allocatable) | (wanted == 0)).all(axis=1)
-        fits &= count + 1 <= self._snapshot.nodes.pods_allocatable
-        fits &= self._filter.feasible(shape)
-        extended = extended_fit(shape.extended_requests, self._snapshot.nodes.extended, self._extended_used(pod))
-        if extended is not None:
-            fits &= extended
-        for port in shape.host_ports:
-            fits &= ~self._port_taken(port)
-        return fits
+        refusal = _not_modelled(pod.shape)
+        return refusal if refusal is not None else self._ranking(pod).feasible
 
-    def landings(self, pod: Pod, feasible: Bools) -> tuple[Landing, ...]:
-        """The distribution over nodes: the best score's ties, each equally likely; empty when nothing is feasible.
+    def best(self, pod: Pod) -> Rows:
+        """Indices of the feasible nodes with the top score, by name; each is equally likely."""
+        ranking = self._ranking(pod)
+        if not ranking.feasible.any():
+            return np.empty(0, dtype=np.int64)
+        score = ranking.score
+        # TaintToleration scores relative to the worst feasible node
+        soft = self._filter.soft_taints(pod.shape)
+        if (most := soft[ranking.feasible].max()) > 0:
+            score = score + TAINT_TOLERATION_WEIGHT * np.floor(MAX_SCORE - MAX_SCORE * soft / most)
+        ties = np.flatnonzero(score >= score.max())
+        by_name: Rows = ties[np.argsort(self._name_rank[ties])]
+        return by_name
 
-        `feasible` is what `feasible(pod)` answered. At most SHOWN_LANDINGS are made into objects, but every tie
-        counts in the shares; `best` gives all of them.
+    def landings(self, pod: Pod) -> tuple[Landing, ...]:
+        """The distribution over nodes, likeliest first; empty when nothing is feasible.
+
+        At most SHOWN_LANDINGS ties are made into objects, but every tie counts in the shares.
         """
-        ties = self.best(pod, feasible)
+        ties = self.best(pod)
         return tuple(Landing(node=int(node), share=1.0 / len(ties)) for node in ties[:SHOWN_LANDINGS])
 
-    def best(self, pod: Pod, feasible: Bools) -> NDArray[np.int64]:
-        """Indices of the feasible nodes with the top score, by name."""
-        shape = pod.shape
-        if not feasible.any():
-            return np.empty(0, dtype=np.int64)
-        pod_scored = np.array([shape.cpu_scored_millicores, shape.memory_scored_bytes])
-        pod_requested = np.array([shape.cpu_request_millicores, shape.memory_request_bytes])
-        nodes = np.flatnonzero(feasible)
-        scored, requested = self._scored[nodes], self._requested[nodes]
-        if not self._overlaps(pod):
-            scored[nodes == pod.node] -= pod_scored
-            requested[nodes == pod.node] -= pod_requested
-        score = by_requests(
-            scored=scored,
-            requested=requested,
-            pod_scored=pod_scored,
-            pod_requested=pod_requested,
-            allocatable=self._allocatable[nodes],
-        )
-        soft = self._filter.soft_taints(shape)[nodes]
-        if (most := soft.max()) > 0:
-            score = score + TAINT_TOLERATION_WEIGHT * np.floor(MAX_SCORE - MAX_SCORE * soft / most)
-        ties = nodes[score >= score.max()]
-        by_name: NDArray[np.int64] = ties[np.argsort(self._name_rank[ties])]
-        return by_name
+    # ---- this plan's moves
 
     def commit(self, pod: Pod, node: int) -> None:
         """Count one eviction and its replacement on `node`: later landings see both."""
-        self._shift(pod, pod.node, -1.0)
-        self._shift(pod, node, 1.0)
+        self._shift(pod.shape, pod.node, -1.0)
+        self._shift(pod.shape, node, 1.0)
+        self._touched += [pod.node, node]
 
-    def undo(self, pod: Pod, node: int) -> None:
-        """Uncount it."""
-        self._shift(pod, node, -1.0)
-        self._shift(pod, pod.node, 1.0)
-
-    def _shift(self, pod: Pod, node: int, by: float) -> None:
-        shape = pod.shape
-        self._requested[node] += by * np.array([shape.cpu_request_millicores, shape.memory_request_bytes])
-        self._scored[node] += by * np.array([shape.cpu_scored_millicores, shape.memory_scored_bytes])
+    def _shift(self, shape: PodShape, node: int, by: float) -> None:
+        self._requested[node] += by * _requested(shape)
+        self._scored[node] += by * _scored(shape)
         self._count[node] += by
         for name, amount in shape.extended_requests.items():
-            if name in self._extended:
-                self._extended[name][node] += by * amount
+            self._room_for(name)[node] -= by * amount
         for port in shape.host_ports:
-            if port in self._ports:
-                self._ports[port][node] = by > 0
+            self._taken(port)[node] += by
 
-    @staticmethod
-    def _overlaps(pod: Pod) -> bool:
-        """Whether the replacement is scheduled while the old pod still holds its requests.
+    # ---- ranking
 
-        A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards.
-        """
-        return pod.owner is None or pod.owner.kind != "StatefulSet"
-
-    def _extended_used(self, pod: Pod) -> dict[str, Floats]:
-        for name in pod.shape.extended_requests:
-            if name not in self._extended:
-                self._extended[name] = self._sum_over_shapes(name)
-        return self._extended
-
-    def _sum_over_shapes(self, name: str) -> Floats:
-        snapshot = self._snapshot
-        per_shape = np.fromiter(
-            (snapshot.shapes[index].extended_requests.get(name, 0.0) for index in range(len(snapshot.shapes))),
-            float,
-            len(snapshot.shapes),
+    def _ranking(self, pod: Pod) -> _Ranking:
+        shape = pod.shape
+        key = (
+            placement_key(shape),
+            shape.cpu_request_millicores,
+            shape.memory_request_bytes,
+            shape.cpu_scored_millicores,
+            shape.memory_scored_bytes,
+            tuple(sorted(shape.extended_requests.items())),
+            shape.host_ports,
         )
-        return snapshot.per_node(per_shape[snapshot.pods.shape])
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            feasible, score = self._rank(shape, np.arange(len(self._snapshot.nodes)))
+            ranking = self._rankings[key] = _Ranking(feasible, score, len(self._touched))
+        elif ranking.touched < len(self._touched):
+            rows = np.unique(self._touched[ranking.touched :])
+            ranking.feasible[rows], ranking.score[rows] = self._rank(shape, rows)
+            ranking.touched = len(self._touched)
+        return ranking if _overlaps(pod) else self._without(pod, ranking)
 
-    def _port_taken(self, port: tuple[str, int]) -> Bools:
+    def _without(self, pod: Pod, ranking: _Ranking) -> _Ranking:
+        """The same with the pod's own requests off its node."""
+        self._shift(pod.shape, pod.node, -1.0)
+        row = np.array([pod.node])
+        alone = _Ranking(ranking.feasible.copy(), ranking.score.copy(), ranking.touched)
+        alone.feasible[row], alone.score[row] = self._rank(pod.shape, row)
+        self._shift(pod.shape, pod.node, 1.0)
+        return alone
+
+    def _rank(self, shape: PodShape, rows: Rows) -> tuple[Bools, Floats]:
+        """(rows,) feasibility and score by requests, -inf where not feasible."""
+        wanted, allocatable = _requested(shape), self._allocatable[rows]
+        # like the scheduler, a resource that the pod doesn't ask for can't stop it
+        fits: Bools = ((self._requested[rows] + wanted <= allocatable) | (wanted == 0)).all(axis=1)
+        fits &= self._count[rows] + 1 <= self._snapshot.nodes.pods_allocatable[rows]
+        fits &= self._filter.feasible(shape)[rows]
+        for name, amount in shape.extended_requests.items():
+            fits &= self._room_for(name)[rows] >= amount
+        for port in shape.host_ports:
+            fits &= self._taken(port)[rows] <= 0
+        score = by_requests(
+            scored=self._scored[rows],
+            requested=self._requested[rows],
+            pod_scored=_scored(shape),
+            pod_requested=wanted,
+            allocatable=allocatable,
+        )
+        return fits, np.where(fits, score, -np.inf)
+
+    def _room_for(self, name: str) -> Floats:
+        """(nodes,) what is free of an extended resource."""
+        room = self._extended_room.get(name)
+        if room is None:
+            nodes = self._snapshot.nodes
+            held = np.fromiter((each.get(name, 0.0) for each in nodes.extended), float, len(nodes))
+            used = self._per_shape([shape.extended_requests.get(name, 0.0) for shape in self._shapes()])
+            room = self._extended_room[name] = held - used
+        return room
+
+    def _taken(self, port: tuple[str, int]) -> Floats:
+        """(nodes,) how many pods hold a host port."""
         taken = self._ports.get(port)
         if taken is None:
-            snapshot = self._snapshot
-            holds = np.fromiter(
-                (port in snapshot.shapes[index].host_ports for index in range(len(snapshot.shapes))),
-                float,
-                len(snapshot.shapes),
-            )
-            taken = self._ports[port] = snapshot.per_node(holds[snapshot.pods.shape]) > 0
+            taken = self._ports[port] = self._per_shape([float(port in shape.host_ports) for shape in self._shapes()])
         return taken
+
+    def _shapes(self) -> list[PodShape]:
+        return [self._snapshot.shapes[index] for index in range(len(self._snapshot.shapes))]
+
+    def _per_shape(self, values: list[float]) -> Floats:
+        return self._snapshot.per_node(np.array(values)[self._snapshot.pods.shape])
+
+
+def _not_modelled(shape: PodShape) -> Refusal | None:
+    affinity = shape.affinity
+    if affinity is not None and (
+        (affinity.pod_affinity is not None and affinity.pod_affinity.required)
+        or (affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required)
+    ):
+        return Refusal.of(Reason.LANDING_NOT_MODELLED, "required inter-pod affinity or anti-affinity")
+    if shape.topology_spread:
+        return Refusal.of(Reason.LANDING_NOT_MODELLED, f"hard topology spread over {', '.join(shape.topology_spread)}")
+    if shape.scheduler_name != "default-scheduler":
+        return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
+    return None
+
+
+def _overlaps(pod: Pod) -> bool:
+    """Whether the replacement is scheduled while the old pod still holds its requests.
+
+    A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards.
+    """
+    return pod.owner is None or pod.owner.kind != "StatefulSet"
+
+
+def _requested(shape: PodShape) -> Floats:
+    return np.array([shape.cpu_request_millicores, shape.memory_request_bytes])
+
+
+def _scored(shape: PodShape) -> Floats:
+    return np.array([shape.cpu_scored_millicores, shape.memory_scored_bytes])
 
 
 def shares(landings: Sequence[Landing], names: Sequence[str]) -> tuple[tuple[str, float], ...]:

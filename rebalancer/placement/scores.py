@@ -17,7 +17,8 @@ def least_allocated(scored: Floats, allocatable: Floats) -> Floats:
     """NodeResourcesFit with LeastAllocated.
 
     `scored` (nodes, resources) are requests with the incoming pod counted in, a container that requests nothing
-    counting as 100m and 200 MiB. A resource that would be exhausted scores 0; one with nothing allocatable doesn't count.
+    counting as 100m and 200 MiB. A resource that would be exhausted scores 0; one with nothing allocatable isn't
+    counted.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.floor((allocatable - scored) * MAX_SCORE / allocatable)

@@ -103,15 +103,15 @@ class Planner:
     def refusals(self) -> list[PodRefusal]:
         """Every candidate that was not taken, with its reason, by node and name."""
         out = []
+        pods, snapshot = self._snapshot.pods, self._snapshot
         for index, refusal in self._refused.items():
             if index in self._moved:
                 continue
-            pod = self._snapshot.pod(index)
             out.append(
                 PodRefusal(
-                    node=pod.node_name,
-                    namespace=pod.namespace,
-                    name=pod.name,
+                    node=snapshot.nodes.names[pods.node[index]],
+                    namespace=snapshot.namespaces[pods.namespace[index]],
+                    name=pods.names[index],
                     code=refusal.code,
                     message=refusal.message,
                 )
@@ -201,12 +201,12 @@ class Planner:
         takes = job.room.takes(job.room.loads.pod[pod.index])
         if not (takes & elsewhere).any():
             return Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{np.count_nonzero(elsewhere)} nodes fit by requests")
-        ties = self._landing.best(pod, feasible)
+        ties = self._landing.best(pod)
         if pod.node in ties:
             return Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {1 / len(ties):.0%}")
         if len(warm := ties[~takes[ties]]):
             return Refusal.of(Reason.LANDING_TOO_WARM, f"{names[warm[0]]}, with a probability of {1 / len(ties):.0%}")
-        return self._landing.landings(pod, feasible)
+        return self._landing.landings(pod)
 
     def _move(self, job: _Job, pod: Pod) -> Move:
         """The move of a candidate, its landing not looked for yet."""

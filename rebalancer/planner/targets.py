@@ -23,18 +23,13 @@ class TargetRoom:
         judged = np.isfinite(loads.target).all(axis=1) & np.isfinite(loads.node).all(axis=1)
         self._open: Bools = np.asarray(judged & ~closed & ~hot)
         with np.errstate(invalid="ignore"):
-            under = np.asarray((loads.node < loads.low).all(axis=1))
-        self.low: Bools = self._open & under
+            self.low: Bools = np.asarray(self._open & (loads.node < loads.low).all(axis=1), dtype=np.bool_)
 
     def takes(self, pod_load: Floats) -> Bools:
         """(nodes,) nodes that stay at or under their target with `pod_load` (resources,) added."""
         with np.errstate(invalid="ignore"):
             fits: Bools = (self.node + pod_load <= self.loads.target * (1 + ROUNDING)).all(axis=1)
-        return fits & self._open
-
-    def is_open(self, node: int) -> bool:
-        """Whether the node may be landed on at all."""
-        return bool(self._open[node])
+        return np.asarray(fits & self._open, dtype=np.bool_)
 
     def excess(self, node: int) -> Floats:
         """(resources,) load over target; negative or zero where the goal is reached."""

@@ -1,0 +1,83 @@
+"""The program as a user runs it: another process, its stdout, its stderr, its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TIMEOUT_SECONDS = 150.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """stdout as JSON: fails when anything else stands there."""
+        return dict(json.loads(self.out))
+
+    @property
+    def error(self) -> str:
+        """The one line of stderr that explains; fails on a traceback or more than one line."""
+        lines = self.err.strip().splitlines()
+        assert "Traceback" not in self.err, self.err
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+
+def rebalancer(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Result:
+    """Run `rebalancer ARGUMENTS`, without any setting of the machine's leaking in."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("REBALANCER_", "KUBE")) and key not in ("POD_NAME", "POD_NAMESPACE", "COLUMNS")
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "rebalancer", *map(str, arguments)],
+        env={**kept, "HOME": str(cwd or "/nonexistent"), **(env or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    return Result(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def policy_for(prometheus_url: str, **sections: Any) -> dict[str, Any]:
+    """A policy for the lab's own recording rules; `sections` replace top-level ones."""
+    return {
+        "apiVersion": "rebalancer.dev/v1alpha1",
+        "kind": "RebalancerPolicy",
+        "cluster": "test",
+        "pools": [{"name": "all", "selector": {}, "thresholds": {"high": 75, "target": 65, "low": 50}}],
+        "usage": {
+            "prometheus": {
+                "url": prometheus_url,
+                "nodeCPU": {
+                    "query": "instance:node_cpu_utilisation:rate5m",
+                    "freshness": 'timestamp(node_cpu_seconds_total{mode="idle"})',
+                },
+                "podCPU": {"query": "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"},
+            },
+            "debounce": {"samples": 2, "over": "30s"},
+        },
+        "strategies": [{"name": "LowNodeUtilization"}],
+        "guards": {"minAge": "1m"},
+        **sections,
+    }
+
+
+def write_policy(folder: Path, policy: Mapping[str, Any], name: str = "policy.yaml") -> Path:
+    path = folder / name
+    path.write_text(yaml.safe_dump(dict(policy), sort_keys=False))
+    return path

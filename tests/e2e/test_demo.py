@@ -1,0 +1,56 @@
+"""`rebalancer demo`: cools every hot node, as tables and as JSON, and leaves a database that can be read."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cli import rebalancer
+
+DOCUMENT_KEYS = {"schemaVersion", "cycle", "nodes", "findings", "evictions", "refusals"}
+NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot"}
+FINDING_KEYS = {"strategy", "node", "pool", "cpuShare", "high", "target", "reason"}
+EVICTION_KEYS = {
+    "namespace", "pod", "uid", "node", "service", "cpuMillicores", "landing", "landings", "outcome",
+}  # fmt: skip
+REFUSAL_KEYS = {"node", "namespace", "pod", "code", "message"}
+
+
+def check_document(document: dict[str, Any]) -> None:
+    """The promised fields are there; others may be added."""
+    assert document.keys() >= DOCUMENT_KEYS
+    assert document["cycle"].keys() >= {"id", "cluster", "trigger", "dryRun", "startedAt"}
+    assert all(line.keys() >= NODE_KEYS for line in document["nodes"])
+    assert all(finding.keys() >= FINDING_KEYS for finding in document["findings"])
+    assert all(refusal.keys() >= REFUSAL_KEYS and refusal["message"] for refusal in document["refusals"])
+    for eviction in document["evictions"]:
+        assert eviction.keys() >= EVICTION_KEYS
+        assert eviction["landing"] == eviction["landings"][0]["node"]
+        assert eviction["reason"]
+
+
+def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> None:
+    result = rebalancer("demo", "-o", "json", cwd=tmp_path)
+    assert result.code == 0, result.err
+    document = result.document
+    check_document(document)
+    assert document["cycle"]["dryRun"] is False
+    hot = {line["name"] for line in document["nodes"] if line["hot"]}
+    assert hot
+    assert {finding["node"] for finding in document["findings"]} >= hot
+    assert document["evictions"]
+    assert all(line["cpuShareAfter"] <= 0.75 for line in document["nodes"])
+    moved = [each for each in document["evictions"] if each["outcome"] == "evicted"]
+    assert {each["node"] for each in moved} <= hot
+    assert all(each["landing"] != each["node"] for each in moved)
+
+
+def test_the_demo_shows_tables_and_leaves_a_database_that_status_reads(tmp_path: Path) -> None:
+    result = rebalancer("demo", cwd=tmp_path)
+    assert result.code == 0, result.err
+    for heading in ("Hot nodes", "Evictions", "Left alone", "BEFORE", "PLANNED", "MEASURED", "no node is hot any more"):
+        assert heading in result.out
+    status = rebalancer("db", "status", "-o", "json", cwd=tmp_path).document
+    assert status["current"] is True
+    assert status["unsettled"] == 0
+    assert status["rows"]["evictions"] > 0
+    assert status["rows"]["cycles"] >= 1
+    assert "evictions" in rebalancer("db", "status", cwd=tmp_path).out
