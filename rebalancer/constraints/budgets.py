@@ -9,10 +9,12 @@ class BudgetRoom:
     """Room left in every budget of a snapshot. Asks the server for nothing that it can see refused."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._by_namespace: dict[str, list[int]] = {}
         self._budgets = snapshot.budgets
+        # by namespace and one label pair that a selected pod must have; None for selectors without any
+        self._by_label: dict[tuple[str, tuple[str, str] | None], list[int]] = {}
         for index, budget in enumerate(snapshot.budgets):
-            self._by_namespace.setdefault(budget.namespace, []).append(index)
+            pairs = budget.selector.match_labels if budget.selector is not None else {}
+            self._by_label.setdefault((budget.namespace, next(iter(pairs.items()), None)), []).append(index)
         self._taken = [0] * len(snapshot.budgets)
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
         self._shape_of = snapshot.pods.shape
@@ -21,11 +23,14 @@ class BudgetRoom:
         key = (pod.namespace, int(self._shape_of[pod.index]))
         found = self._matching.get(key)
         if found is None:
-            found = self._matching[key] = tuple(
+            labels = pod.shape.labels
+            near = [
                 index
-                for index in self._by_namespace.get(pod.namespace, ())
-                if selector_matches(self._budgets[index].selector, pod.shape.labels)
-            )
+                for pair in (None, *labels.items())
+                for index in self._by_label.get((pod.namespace, pair), ())
+                if selector_matches(self._budgets[index].selector, labels)
+            ]
+            found = self._matching[key] = tuple(sorted(near))
         return found
 
     def budget_of(self, pod: Pod) -> DisruptionBudget | None:

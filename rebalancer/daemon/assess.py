@@ -53,10 +53,10 @@ def _wait_until_ready(world: World, services: set[str]) -> set[str]:
 
 def _not_ready(snapshot: ClusterSnapshot, services: set[str]) -> set[str]:
     out: set[str] = set()
-    for top in snapshot.pods_by_top_owner:
-        name = str(snapshot.service_of(top))
-        if name in services:
-            wanted, ready = snapshot.replicas(top)
+    for owner, record in enumerate(snapshot.owners):
+        name = str(snapshot.service_of(owner))
+        if record.parent < 0 and name in services:
+            wanted, ready = snapshot.replicas(owner)
             if ready < wanted:
                 out.add(name)
     return out

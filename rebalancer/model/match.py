@@ -42,9 +42,10 @@ def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) 
     """Whether a label selector selects `labels`. None selects nothing, an empty selector everything."""
     if selector is None:
         return False
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        requirement_matches(each, labels) for each in selector.match_expressions
-    )
+    for key, value in selector.match_labels.items():  # a loop: this is asked a hundred thousand times in a cycle
+        if labels.get(key) != value:
+            return False
+    return all(requirement_matches(each, labels) for each in selector.match_expressions)
 
 
 def labels_match(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -231,47 +231,43 @@ class ClusterSnapshot:
         return top
 
     @cached_property
-    def pods_by_top_owner(self) -> Mapping[int, Ints]:
-        """Indices of all listed pods of each top owner."""
-        owned = np.flatnonzero(self.pods.owner >= 0)
-        if not len(owned):
-            return {}
+    def _by_top_owner(self) -> tuple[Ints, Ints]:
+        owned = np.flatnonzero(self.pods.owner >= 0).astype(np.int32)
         tops = self.top_owner[self.pods.owner[owned]]
         order = np.argsort(tops, kind="stable")
-        keys, starts = np.unique(tops[order], return_index=True)
-        groups = np.split(owned[order].astype(np.int32), starts[1:])
-        return {int(key): group for key, group in zip(keys, groups, strict=True)}
+        starts = np.searchsorted(tops[order], np.arange(len(self.owners) + 1)).astype(np.int32)
+        return owned[order], starts
+
+    def pods_of(self, owner: int) -> Ints:
+        """Indices of all listed pods of an owner's service."""
+        order, starts = self._by_top_owner
+        top = self.top_owner[owner]
+        return order[starts[top] : starts[top + 1]]
 
     def service_of(self, owner: int) -> Service | None:
         """The service that an owner index belongs to; None for -1."""
-        return None if owner < 0 else self._services[int(self.top_owner[owner])]
+        if owner < 0:
+            return None
+        top = self.owners[int(self.top_owner[owner])]
+        return Service(kind=top.kind, namespace=top.namespace, name=top.name)
 
     @cached_property
-    def _services(self) -> tuple[Service, ...]:
-        return tuple(Service(kind=each.kind, namespace=each.namespace, name=each.name) for each in self.owners)
+    def _counted(self) -> tuple[Ints, Ints]:
+        """(owners,) pods alive and pods ready of each top owner; terminating and finished ones are neither."""
+        pods = self.pods
+        alive = (pods.owner >= 0) & ~pods.terminating & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
+        tops, count = self.top_owner[pods.owner[alive]], len(self.owners)
+        ready = self.top_owner[pods.owner[alive & pods.ready]]
+        return (
+            np.bincount(tops, minlength=count).astype(np.int32),
+            np.bincount(ready, minlength=count).astype(np.int32),
+        )
 
     def replicas(self, owner: int) -> tuple[int, int]:
-        """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell.
-
-        A pod that is terminating or finished counts as neither.
-        """
+        """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell."""
         top = int(self.top_owner[owner])
-        found = self._replicas.get(top)
-        if found is None:
-            found = self._replicas[top] = self._count_replicas(top)
-        return found
-
-    @cached_property
-    def _replicas(self) -> dict[int, tuple[int, int]]:
-        return {}
-
-    def _count_replicas(self, top: int) -> tuple[int, int]:
-        record = self.owners[top]
-        members = self.pods_by_top_owner.get(top, np.empty(0, dtype=np.int32))
-        finished = (self.pods.phase[members] == SUCCEEDED) | (self.pods.phase[members] == FAILED)
-        alive = members[~self.pods.terminating[members] & ~finished]
-        ready = int(np.count_nonzero(self.pods.ready[alive]))
-        wanted = len(alive) if record.wanted is None else record.wanted
+        record, alive, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
+        wanted = alive if record.wanted is None else record.wanted
         return wanted, ready if record.ready is None else min(ready, record.ready)
 
     def pod(self, index: int) -> Pod:

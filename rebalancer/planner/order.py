@@ -19,22 +19,20 @@ RELIEF_STEPS = 10
 QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 
 
-def relief(load: Floats, excess: Floats) -> float:
-    """The share of a node's excess that a pod's load (resources,) would take away, 0..1: the mean over the resources
-    that exceed, each counted up to 1."""
+def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
+    """(pods,) the share of a node's excess that each pod's load would take away, and by how much it overshoots.
+
+    `loads` (pods, resources), `excess` (resources,). The share, 0..1, is the mean over the resources that exceed, each
+    counted up to 1; the overshoot is the largest load/excess less 1.
+    """
     over = excess > 0
     if not over.any():
-        return 0.0
-    return float(np.minimum(load[over] / excess[over], 1.0).mean())
+        return np.zeros(len(loads)), np.zeros(len(loads))
+    ratio = loads[:, over] / excess[over]
+    return np.minimum(ratio, 1.0).mean(axis=1), ratio.max(axis=1) - 1.0
 
 
-def order_key(pod: Pod, load: Floats, excess: Floats) -> tuple[int, int, int, int, float, str, str]:
+def order_key(pod: Pod, share: float, overshoot: float) -> tuple[int, int, int, int, float, str, str]:
     """Smaller is better."""
-    over = excess > 0
-    share = relief(load, excess)
-    if share >= 1.0:
-        overshoot = float((load[over] / excess[over]).max()) - 1.0
-        step = (0, math.floor(overshoot / OVERSHOOT_STEP))
-    else:
-        step = (1, -math.ceil(share * RELIEF_STEPS))
+    step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
     return (*step, pod.priority, QOS_RANK.get(pod.shape.qos, 2), -pod.created, pod.namespace, pod.name)

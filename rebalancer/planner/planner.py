@@ -10,8 +10,10 @@ stay at or under its target, with all earlier moves of this plan counted in. It 
 gives the same plan, in whatever order nodes and pods are listed.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from rebalancer.model.ports import Admission
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.landing import LandingModel
-from rebalancer.planner.order import order_key, relief
+from rebalancer.planner.order import order_key, reliefs
 from rebalancer.planner.targets import TargetRoom
 from rebalancer.strategies.view import Findings
 
@@ -132,18 +134,17 @@ class Planner:
     def _may_go(self, finding: Finding, room: TargetRoom) -> list[Pod]:
         """The candidates that no guard protects and whose move would help."""
         left: list[Pod] = []
-        excess = room.excess(finding.node)
+        relief, _ = reliefs(room.loads.pod[finding.candidates], room.excess(finding.node))
         full = not room.low.any()
-        for index in finding.candidates:
-            if int(index) in self._moved:
+        for index, share in zip(finding.candidates.tolist(), relief.tolist(), strict=True):
+            if index in self._moved:
                 continue
-            pod = self._snapshot.pod(int(index))
-            load = room.loads.pod[pod.index]
+            pod = self._snapshot.pod(index)
             refusal = guarded(pod, self._view)
-            if refusal is None and not np.isfinite(load).all():
+            if refusal is None and math.isnan(share):
                 refusal = Refusal.of(Reason.NO_POD_USAGE)
-            if refusal is None and relief(load, excess) < MIN_RELIEF:
-                refusal = Refusal.of(Reason.NO_RELIEF, f"{relief(load, excess):.1%} of the excess")
+            if refusal is None and share < MIN_RELIEF:
+                refusal = Refusal.of(Reason.NO_RELIEF, f"{share:.1%} of the excess")
             if refusal is None and full:
                 refusal = Refusal.of(Reason.POOL_FULL)
             if refusal is None:
@@ -159,9 +160,9 @@ class Planner:
             for pod in job.left:
                 self._refused.setdefault(pod.index, Refusal.of(Reason.GOAL_REACHED))
             return None
-        excess = room.excess(node)
-        loads = room.loads.pod
-        job.left.sort(key=lambda pod: order_key(pod, loads[pod.index], excess))
+        relief, overshoot = reliefs(room.loads.pod[[pod.index for pod in job.left]], room.excess(node))
+        keys = [order_key(*each) for each in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)]
+        job.left = [pod for _, pod in sorted(zip(keys, job.left, strict=True), key=itemgetter(0))]
         warmer: Move | None = None
         undecided: list[Pod] = []
         for at, pod in enumerate(job.left):

@@ -28,7 +28,7 @@ class TargetRoom:
     def takes(self, pod_load: Floats) -> Bools:
         """(nodes,) nodes that stay at or under their target with `pod_load` (resources,) added."""
         with np.errstate(invalid="ignore"):
-            fits: Bools = (self.node + pod_load <= self.loads.target * (1 + ROUNDING)).all(axis=1)
+            fits = (self.node + pod_load <= self.loads.target * (1 + ROUNDING)).all(axis=1)
         return np.asarray(fits & self._open, dtype=np.bool_)
 
     def excess(self, node: int) -> Floats:

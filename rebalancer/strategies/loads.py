@@ -85,7 +85,7 @@ def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) 
     pods = snapshot.pods
     owner = int(pods.owner[index])
     if owner >= 0:
-        siblings = snapshot.pods_by_top_owner[int(snapshot.top_owner[owner])]
+        siblings = snapshot.pods_of(owner)
         settled = siblings[(pods.started[siblings] <= now - usage.window_seconds) & ~pods.terminating[siblings]]
         known = usage.pod_cpu_millicores[settled]
         known = known[np.isfinite(known)]
