@@ -1,0 +1,118 @@
+"""A process that dies between a decision and its outcome, an answer that never comes, an API server in trouble."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rebalancer.lab import Lab
+from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.e2e.stages import MOVED, the_lab
+
+
+def run_once(lab: Lab, folder: Path) -> Result:
+    policy = write_policy(folder, policy_for(lab.prometheus_url))
+    return rebalancer(
+        "run", "--once", "--no-wait", "-f", policy, "--kubeconfig", folder / "kubeconfig", "-o", "json", cwd=folder
+    )
+
+
+def status(folder: Path) -> dict[str, object]:
+    return rebalancer("db", "status", "-o", "json", cwd=folder).document
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL])
+def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_path: Path, sign: signal.Signals) -> None:
+    with the_lab(tmp_path) as lab:
+        lab.faults.set(eviction_delay_seconds=20.0)  # carried out at once, answered late
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "rebalancer",
+                "run",
+                "--once",
+                "-f",
+                policy,
+                "--kubeconfig",
+                tmp_path / "kubeconfig",
+            ],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 30
+        while not lab.log.entries("terminating") and time.monotonic() < until:
+            time.sleep(0.05)
+        os.kill(process.pid, sign)
+        process.wait()
+        assert len(lab.log.entries("terminating")) == 1
+        assert status(tmp_path)["unsettled"] == 1
+
+        lab.faults.clear()
+        time.sleep(16)  # the dead process's Lease runs out in real time
+        again = run_once(lab, tmp_path)
+        assert again.code == 0, again.err
+        assert status(tmp_path)["unsettled"] == 0
+        # the node is settling now: what happened in the dead process is counted
+        assert {each["code"] for each in again.document["refusals"] if each["pod"] == ""} == {"Settling"}
+        assert again.document["evictions"] == []
+
+
+def test_several_budgets_are_seen_before_the_server_is_asked(tmp_path: Path) -> None:
+    with the_lab(tmp_path) as lab:
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "second", "namespace": "shop"},
+            "spec": {"maxUnavailable": 1, "selector": {}},
+        }
+        with lab.cluster.lock:
+            lab.cluster.store.create("poddisruptionbudgets", budget)
+        lab.cluster.wait_until(lambda: True)
+        result = run_once(lab, tmp_path)
+        codes = {each["code"] for each in result.document["refusals"] if each["pod"].startswith("cache")}
+        assert codes == {"SeveralBudgets"}
+        assert len(lab.log.evictions()) == len(result.document["evictions"])
+
+
+def test_errors_of_the_api_server_are_retried_for_reads_and_never_for_evictions(tmp_path: Path) -> None:
+    with the_lab(tmp_path) as lab:
+        lab.faults.set(error_share=0.2, sides=("kubernetes",))
+        result = run_once(lab, tmp_path)
+        pods = [(each.namespace, each.name) for each in lab.log.evictions()]
+        assert len(pods) == len(set(pods))
+        if result.code == 0:
+            outcomes = {each["outcome"] for each in result.document["evictions"]}
+            assert outcomes <= {"evicted", "failed", "unknown"}
+        else:
+            assert result.code in (3, 5)
+            assert "Traceback" not in result.err
+
+
+def test_a_stale_prometheus_moves_nothing(tmp_path: Path) -> None:
+    with the_lab(tmp_path) as lab:
+        usage = policy_for(lab.prometheus_url)["usage"] | {"maxSampleAge": "1s"}
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url, usage=usage))
+        lab.faults.set(stale=("*",))
+        time.sleep(2)
+        result = rebalancer(
+            "run", "--once", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig", "-o", "json", cwd=tmp_path
+        )
+        assert result.code == 3
+        assert {each["code"] for each in result.document["refusals"]} <= {"StaleSample"}
+        assert lab.log.evictions() == ()
+
+
+def test_usage_from_metrics_server_plans_the_same(tmp_path: Path) -> None:
+    with the_lab(tmp_path) as lab:
+        usage = {"source": "MetricsServer", "rateWindow": "30s", "debounce": {"samples": 1, "over": "30s"}}
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url, usage=usage))
+        result = rebalancer("plan", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig", "-o", "json", cwd=tmp_path)
+        assert result.code == 0, result.err
+        assert sorted(each["service"] for each in result.document["evictions"]) == MOVED
