@@ -182,5 +182,5 @@ def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
         under_way.append(move.name)
     outcome = carry_out(planner, snapshot)
     assert found_in(snapshot, usage, policy)[0].findings
-    assert 1 <= len(outcome.moves)
+    assert outcome.moves
     assert len(outcome.moves) + len(under_way) <= case["limit"]

@@ -44,7 +44,7 @@ class BudgetRoom:
         if not found:
             return None
         if len(found) > 1:
-            return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(self._budgets[index].name for index in found))
+            return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(sorted(self._budgets[index].name for index in found)))
         budget, taken = self._budgets[found[0]], self._taken[found[0]]
         if not budget.up_to_date:
             return Refusal.of(Reason.BUDGET_OUTDATED, budget.name)

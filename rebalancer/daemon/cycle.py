@@ -79,7 +79,7 @@ def run_cycle(
             planner.reject(move, answer.refusal or Refusal.of(Reason.SERVER_ERROR))
             if answer.refusal is not None and answer.refusal.code in (*STOPS_THE_CYCLE, Reason.LEASE_LOST):
                 report.notes.append(f"stopped before the plan was done: {answer.refusal.message}")
-                break
+                planner.stop(answer.refusal)
             continue
         planner.accept(move)
     describe(report, seen, found, planner, policy)

@@ -4,7 +4,10 @@ Source: k8s.io/apimachinery/pkg/api/resource, "Quantity": a decimal with a binar
 or scientific suffix.
 """
 
+import re
 from functools import lru_cache
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")
 
 _SUFFIX: dict[str, float] = {
     "": 1.0,
@@ -32,13 +35,11 @@ def parse_quantity(text: str) -> float:
 
     Raises ValueError if `text` is no quantity.
     """
-    number = text.rstrip("numkMGTPEi")
-    suffix = text[len(number) :]
-    # "1E3" and "1e3" are exponents, not the suffix exa: rstrip stops at the digit behind them.
-    try:
-        return float(number) * _SUFFIX[suffix]
-    except (KeyError, ValueError):
-        raise ValueError(f"not a Kubernetes quantity: {text!r}") from None
+    match = _QUANTITY.fullmatch(text)
+    # an exponent stands instead of a suffix, never before one
+    if match is None or (match[2] and "e" in match[1].lower()):
+        raise ValueError(f"not a Kubernetes quantity: {text!r}")
+    return float(match[1]) * _SUFFIX[match[2] or ""]
 
 
 def cpu_millicores(text: str) -> float:

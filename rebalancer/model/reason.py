@@ -42,6 +42,27 @@ class Reason(StrEnum):
     NAMESPACE_EXCLUDED = "NamespaceExcluded"
     LABEL_EXCLUDED = "LabelExcluded"
 
+    # Lists, levels, windows, clusters.
+    DENY_LISTED = "DenyListed"
+    NOT_ALLOW_LISTED = "NotAllowListed"
+    UNKNOWN_LEVEL = "UnknownLevel"
+    LEVEL_FORBIDS = "LevelForbids"
+    WINDOW_CLOSED = "WindowClosed"
+    WINDOW_BROKEN = "WindowBroken"
+    CROSS_CLUSTER = "CrossCluster"
+    MOVED_ELSEWHERE = "MovedElsewhere"
+    READY_SHARE = "ReadyShare"
+
+    # Memory.
+    COOLDOWN_NODE = "CooldownNode"
+    COOLDOWN_SERVICE = "CooldownService"
+    COOLDOWN_SERVICE_NODE = "CooldownServiceNode"
+    COOLDOWN_POOL = "CooldownPool"
+    GAVE_UP = "GaveUp"
+    PAUSED = "Paused"
+    BRAKED = "Braked"
+    SERVICE_LATE = "ServiceLate"
+
     # Placement: where the replacement would go.
     NO_LANDING = "NoLanding"
     NO_ROOM_IN_TARGETS = "NoRoomInTargets"
@@ -57,8 +78,15 @@ class Reason(StrEnum):
 
     # Admission.
     LIMIT_CYCLE = "LimitCycle"
+    LIMIT_GLOBAL = "LimitGlobal"
+    LIMIT_CLUSTER = "LimitCluster"
+    LIMIT_POOL = "LimitPool"
     LIMIT_NODE = "LimitNode"
+    LIMIT_NAMESPACE = "LimitNamespace"
+    LIMIT_LEVEL = "LimitLevel"
     LIMIT_SERVICE = "LimitService"
+    LIMIT_LANDINGS = "LimitLandings"
+    LIMIT_PULLS = "LimitPulls"
 
     # Nodes that are not judged.
     NO_SAMPLE = "NoSample"
@@ -66,7 +94,6 @@ class Reason(StrEnum):
     NOT_FINITE = "NotFinite"
     AMBIGUOUS_NODE = "AmbiguousNode"
     NODE_NOT_READY = "NodeNotReady"
-    NOT_IN_A_POOL = "NotInAPool"
     DEBOUNCE = "Debounce"
     SETTLING = "Settling"
 
@@ -118,24 +145,47 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOT_OPTED_IN: "the policy asks for an opt-in that it doesn't have",
     Reason.NAMESPACE_EXCLUDED: "its namespace is excluded by the policy",
     Reason.LABEL_EXCLUDED: "its labels are excluded by the policy",
+    Reason.DENY_LISTED: "on a deny list",
+    Reason.NOT_ALLOW_LISTED: "on no allow list",
+    Reason.UNKNOWN_LEVEL: "it names a service level that the policy doesn't have",
+    Reason.LEVEL_FORBIDS: "its service level is never moved",
+    Reason.WINDOW_CLOSED: "outside its change window",
+    Reason.WINDOW_BROKEN: "its change window can't be understood, so it counts as closed",
+    Reason.CROSS_CLUSTER: "placed by a multi-cluster controller (crossCluster)",
+    Reason.MOVED_ELSEWHERE: "its service was moved in another cluster a short while ago",
+    Reason.READY_SHARE: "its service would keep too few ready replicas over all clusters",
+    Reason.COOLDOWN_NODE: "its node was relieved a short while ago",
+    Reason.COOLDOWN_SERVICE: "its service was moved a short while ago",
+    Reason.COOLDOWN_SERVICE_NODE: "its service was moved off this node a short while ago",
+    Reason.COOLDOWN_POOL: "its pool is scaling: nodes came a short while ago",
+    Reason.GAVE_UP: "moving it did not help before",
+    Reason.PAUSED: "paused",
+    Reason.BRAKED: "the brake is on: replacements don't become Ready",
+    Reason.SERVICE_LATE: "an earlier replacement of its service is still not Ready",
     Reason.NO_LANDING: "no node would take the replacement",
     Reason.NO_ROOM_IN_TARGETS: "every node that would take the replacement would go over its target",
     Reason.WOULD_COME_BACK: "kube-scheduler would put the replacement back on the same node",
     Reason.LANDING_TOO_WARM: "kube-scheduler would put the replacement on a node without room in real CPU",
     Reason.LANDING_NOT_MODELLED: "its placement rules are not modelled yet, so its landing isn't known",
-    Reason.POOL_FULL: "no node of the pool is under low",
+    Reason.POOL_FULL: "no node is under its low",
     Reason.NO_RELIEF: "its move would relieve the node of next to nothing",
     Reason.GOAL_REACHED: "not needed: the node reaches its target without it",
     Reason.NO_POD_USAGE: "its CPU isn't known",
     Reason.LIMIT_CYCLE: "the cycle's limit is reached",
+    Reason.LIMIT_GLOBAL: "the limit over all clusters is reached",
+    Reason.LIMIT_CLUSTER: "the cluster's limit is reached",
+    Reason.LIMIT_POOL: "the pool's limit is reached",
     Reason.LIMIT_NODE: "the node's limit is reached",
-    Reason.LIMIT_SERVICE: "another pod of its service is in flight",
+    Reason.LIMIT_NAMESPACE: "the namespace's limit is reached",
+    Reason.LIMIT_LEVEL: "the service level's limit is reached",
+    Reason.LIMIT_SERVICE: "the service's limit is reached",
+    Reason.LIMIT_LANDINGS: "too many replacements are on their way to its landing",
+    Reason.LIMIT_PULLS: "too many image bytes are still to be pulled in the landing's pool",
     Reason.NO_SAMPLE: "no usage sample",
     Reason.STALE_SAMPLE: "the usage sample is too old",
     Reason.NOT_FINITE: "the usage is not a finite, plausible number",
     Reason.AMBIGUOUS_NODE: "two usage series claim to be this node",
     Reason.NODE_NOT_READY: "the node is not Ready",
-    Reason.NOT_IN_A_POOL: "no node pool selects the node",
     Reason.DEBOUNCE: "not hot for long enough",
     Reason.SETTLING: "moved from recently: a whole rate window must pass first",
     Reason.COVERAGE_TOO_LOW: "too few nodes have fresh usage: this is an outage, not an idle cluster",

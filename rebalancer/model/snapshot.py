@@ -253,11 +253,14 @@ class ClusterSnapshot:
 
     @cached_property
     def _counted(self) -> tuple[Ints, Ints]:
-        """(owners,) pods alive and pods ready of each top owner; terminating and finished ones are neither."""
+        """(owners,) pods that are not finished and pods that are ready, of each top owner.
+
+        A terminating pod is not ready, but its service still wants somebody in its place.
+        """
         pods = self.pods
-        alive = (pods.owner >= 0) & ~pods.terminating & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
-        tops, count = self.top_owner[pods.owner[alive]], len(self.owners)
-        ready = self.top_owner[pods.owner[alive & pods.ready]]
+        there = (pods.owner >= 0) & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
+        tops, count = self.top_owner[pods.owner[there]], len(self.owners)
+        ready = self.top_owner[pods.owner[there & ~pods.terminating & pods.ready]]
         return (
             np.bincount(tops, minlength=count).astype(np.int32),
             np.bincount(ready, minlength=count).astype(np.int32),
@@ -266,8 +269,8 @@ class ClusterSnapshot:
     def replicas(self, owner: int) -> tuple[int, int]:
         """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell."""
         top = int(self.top_owner[owner])
-        record, alive, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
-        wanted = alive if record.wanted is None else record.wanted
+        record, there, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
+        wanted = there if record.wanted is None else record.wanted
         return wanted, ready if record.ready is None else min(ready, record.ready)
 
     def pod(self, index: int) -> Pod:

@@ -3,8 +3,8 @@
 It knows what tells nodes apart by the pod's own spec and by requests: unschedulable, taints (hard and soft), node
 selector, required node affinity, cpu, memory, pod count, extended resources, host ports; LeastAllocated and
 BalancedAllocation. A pod whose landing depends on other pods (required inter-pod affinity or anti-affinity, hard
-topology spread) is refused: not knowing is no reason to gamble. Image locality, preferred affinity and sampling above
-100 nodes are not in it yet.
+topology spread) or on volumes is refused: not knowing is no reason to gamble. Not in it yet: image locality, preferred
+affinity, the default soft spread, anti-affinity of pods already there, pods still Pending, sampling above 100 nodes.
 
 Pods that ask for the same are ranked once; after each move only the two nodes that it touched are ranked again.
 """
@@ -75,21 +75,31 @@ class LandingModel:
     def feasible(self, pod: Pod) -> Bools | Refusal:
         """(nodes,) where the replacement fits by every filter, or why that isn't known."""
         refusal = _not_modelled(pod.shape)
-        return refusal if refusal is not None else self._ranking(pod).feasible
+        if refusal is not None:
+            return refusal
+        ranking = self._ranking(pod)
+        return ranking.feasible if _overlaps(pod) else self._without(pod, ranking).feasible
 
     def best(self, pod: Pod) -> Rows:
         """Indices of the feasible nodes with the top score, by name; each is equally likely."""
-        ranking = self._ranking(pod)
+        overlaps = _overlaps(pod)
+        with_pod = self._ranking(pod)
+        rankings = [with_pod] if overlaps else [self._without(pod, with_pod)]
+        if overlaps is None:
+            rankings.append(with_pod)
+        ties = np.unique(np.concatenate([self._top(pod, ranking) for ranking in rankings]))
+        by_name: Rows = ties[np.argsort(self._name_rank[ties])]
+        return by_name
+
+    def _top(self, pod: Pod, ranking: _Ranking) -> Rows:
         if not ranking.feasible.any():
             return np.empty(0, dtype=np.int64)
         score = ranking.score
         # TaintToleration scores relative to the worst feasible node
         soft = self._filter.soft_taints(pod.shape)
         if (most := soft[ranking.feasible].max()) > 0:
-            score = score + TAINT_TOLERATION_WEIGHT * np.floor(MAX_SCORE - MAX_SCORE * soft / most)
-        ties = np.flatnonzero(score >= score.max())
-        by_name: Rows = ties[np.argsort(self._name_rank[ties])]
-        return by_name
+            score = score + TAINT_TOLERATION_WEIGHT * (MAX_SCORE - np.floor(MAX_SCORE * soft / most))
+        return np.flatnonzero(score >= score.max())
 
     def landings(self, pod: Pod) -> tuple[Landing, ...]:
         """The distribution over nodes, likeliest first; empty when nothing is feasible.
@@ -137,7 +147,7 @@ class LandingModel:
             rows = np.unique(self._touched[ranking.touched :])
             ranking.feasible[rows], ranking.score[rows] = self._rank(shape, rows)
             ranking.touched = len(self._touched)
-        return ranking if _overlaps(pod) else self._without(pod, ranking)
+        return ranking
 
     def _without(self, pod: Pod, ranking: _Ranking) -> _Ranking:
         """The same with the pod's own requests off its node."""
@@ -201,17 +211,23 @@ def _not_modelled(shape: PodShape) -> Refusal | None:
         return Refusal.of(Reason.LANDING_NOT_MODELLED, "required inter-pod affinity or anti-affinity")
     if shape.topology_spread:
         return Refusal.of(Reason.LANDING_NOT_MODELLED, f"hard topology spread over {', '.join(shape.topology_spread)}")
+    if any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in shape.volumes):
+        return Refusal.of(Reason.LANDING_NOT_MODELLED, "volumes may tie it to a zone or node")
     if shape.scheduler_name != "default-scheduler":
         return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
     return None
 
 
-def _overlaps(pod: Pod) -> bool:
-    """Whether the replacement is scheduled while the old pod still holds its requests.
+def _overlaps(pod: Pod) -> bool | None:
+    """Whether the replacement is scheduled while the old pod still holds its requests; None where nobody knows.
 
-    A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards.
+    A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards, and so is
+    a Job's with a podFailurePolicy (its podReplacementPolicy can only be Failed).
     """
-    return pod.owner is None or pod.owner.kind != "StatefulSet"
+    kind = pod.owner.kind if pod.owner is not None else ""
+    if kind in ("ReplicaSet", "ReplicationController"):
+        return True
+    return False if kind in ("StatefulSet", "Job") else None
 
 
 def _requested(shape: PodShape) -> Floats:

@@ -30,6 +30,7 @@ from rebalancer.planner.targets import TargetRoom
 from rebalancer.strategies.view import Findings
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 MIN_RELIEF = 0.02
 """A move that takes away less than this share of the excess is harm for nothing."""
@@ -67,6 +68,7 @@ class Planner:
         self._rooms = [TargetRoom(each.loads, self._landing.leaving) for each in found]
         self._refused: dict[int, Refusal] = {}
         self._moved: set[int] = set()
+        self._ties: dict[int, Rows] = {}
         self._jobs = self._each_job(found)
         self._job: _Job | None = next(self._jobs, None)
 
@@ -95,6 +97,14 @@ class Planner:
         """Note why a move was refused after all; the planner goes on with the next best."""
         self._refused[move.pod] = refusal
         self._drop(move.pod)
+
+    def stop(self, refusal: Refusal) -> None:
+        """End the plan here: whatever was not decided yet is refused with this reason."""
+        job: _Job | None = self._job
+        while job is not None:
+            self._refused.update((pod.index, refusal) for pod in job.left)
+            job = next(self._jobs, None)
+        self._job = None
 
     def _drop(self, pod: int) -> None:
         if self._job is not None:
@@ -135,12 +145,15 @@ class Planner:
         """The candidates that no guard protects and whose move would help."""
         left: list[Pod] = []
         relief, _ = reliefs(room.loads.pod[finding.candidates], room.excess(finding.node))
+        reached = room.reached(finding.node)
         full = not room.low.any()
         for index, share in zip(finding.candidates.tolist(), relief.tolist(), strict=True):
             if index in self._moved:
                 continue
             pod = self._snapshot.pod(index)
             refusal = guarded(pod, self._view)
+            if refusal is None and reached:
+                refusal = Refusal.of(Reason.GOAL_REACHED)
             if refusal is None and math.isnan(share):
                 refusal = Refusal.of(Reason.NO_POD_USAGE)
             if refusal is None and share < MIN_RELIEF:
@@ -172,7 +185,7 @@ class Planner:
                 continue
             undecided.append(pod)
             self._refused.pop(pod.index, None)
-            if all(room.low[landing.node] for landing in judged.landings):
+            if room.low[self._ties[pod.index]].all():
                 job.left = undecided + job.left[at + 1 :]
                 return judged
             warmer = warmer or judged
@@ -199,7 +212,8 @@ class Planner:
         elsewhere[pod.node] = False
         if not elsewhere.any():
             return Refusal.of(Reason.NO_LANDING)
-        takes = job.room.takes(job.room.loads.pod[pod.index])
+        # one strategy's move must not break another's target
+        takes = np.logical_and.reduce([room.takes(room.loads.pod[pod.index]) for room in self._rooms])
         if not (takes & elsewhere).any():
             return Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{np.count_nonzero(elsewhere)} nodes fit by requests")
         ties = self._landing.best(pod)
@@ -207,6 +221,7 @@ class Planner:
             return Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {1 / len(ties):.0%}")
         if len(warm := ties[~takes[ties]]):
             return Refusal.of(Reason.LANDING_TOO_WARM, f"{names[warm[0]]}, with a probability of {1 / len(ties):.0%}")
+        self._ties[pod.index] = ties
         return self._landing.landings(pod)
 
     def _move(self, job: _Job, pod: Pod) -> Move:

@@ -38,11 +38,21 @@ def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
         raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}:1: nested too deeply") from None
     if root is None:
         raise ConfigError(f"{source}:1: the file is empty: expected a RebalancerPolicy")
     if twice := _duplicate_keys(root):
         raise ConfigError("\n".join(f"{source}:{line}: {field}: the key stands twice" for line, field in twice))
-    value = yaml.SafeLoader(data).get_single_data() if data else None
+    try:
+        value = yaml.SafeLoader(data).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{source}:{line}: {error.problem or error.context}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}:1: nested too deeply") from None
+    except ValueError as error:  # a date that is none, an integer that is none
+        raise ConfigError(f"{source}:1: a value can't be understood: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{source}:1: expected a mapping with apiVersion and kind, got {_kind_of(value)}")
     try:
@@ -52,21 +62,28 @@ def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _duplicate_keys(node: yaml.Node, path: str = "") -> list[tuple[int, str]]:
+def _duplicate_keys(root: yaml.Node) -> list[tuple[int, str]]:
+    """(line, field) of every key that stands twice. A node that aliases share is looked at once."""
     found: list[tuple[int, str]] = []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, child in node.value:
-            name = str(key.value)
-            field = f"{path}.{name}" if path else name
-            if name in seen:
-                found.append((key.start_mark.line + 1, field))
-            seen.add(name)
-            found += _duplicate_keys(child, field)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, child in enumerate(node.value):
-            found += _duplicate_keys(child, f"{path}[{index}]")
-    return found
+    visited: set[int] = set()
+    waiting: list[tuple[yaml.Node, str]] = [(root, "")]
+    while waiting:
+        node, path = waiting.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, child in node.value:
+                name = str(key.value)
+                field = f"{path}.{name}" if path else name
+                if name in seen:
+                    found.append((key.start_mark.line + 1, field))
+                seen.add(name)
+                waiting.append((child, field))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(child, f"{path}[{index}]") for index, child in enumerate(node.value)]
+    return sorted(found)
 
 
 def _kind_of(value: Any) -> str:

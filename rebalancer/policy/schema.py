@@ -14,6 +14,7 @@ from rebalancer.policy.types import (
     PercentagePoints,
     Section,
     Selector,
+    at_least,
 )
 
 API_VERSION = "rebalancer.dev/v1alpha1"
@@ -31,7 +32,7 @@ class Thresholds(Section):
     target: Percent
     """A hot node is cooled to it, and no landing may go over it. Must be below `high`, or the node flaps."""
     low: PercentagePoints
-    """A node under it is a landing of choice; while no node of the pool is, nothing moves. With `relativeToMean`,
+    """A node under it is a landing of choice; while no node is, nothing moves. With `relativeToMean`,
     percentage points below the mean."""
     relative_to_mean: bool = False
     """Deviation mode: measure the three from the mean of the pool's nodes."""
@@ -55,8 +56,11 @@ class RequestThresholds(Section):
     """The same for strategies with `source: Requests`: shares of allocatable that pods request."""
 
     high: dict[Resource, Percent]
+    """Resource -> percent of allocatable above which a node is hot."""
     target: dict[Resource, Percent]
+    """Resource -> percent that a hot node is cooled to."""
     low: dict[Resource, Percent]
+    """Resource -> percent under which a node is a landing of choice."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "RequestThresholds":
@@ -76,6 +80,7 @@ class Pool(Section):
     """A group of nodes that share thresholds. A node in two pools is an error; a node in none is not touched."""
 
     name: NonEmpty
+    """Its name in records and limits."""
     selector: Selector
     """Labels of the nodes that belong to it."""
     thresholds: Thresholds | None = None
@@ -88,7 +93,9 @@ class BasicAuth(Section):
     """User name and the file that holds the password; the file is read anew for every cycle."""
 
     username: NonEmpty
+    """The user."""
     password_file: NonEmpty
+    """File that holds the password."""
 
 
 class NodeQuery(Section):
@@ -122,7 +129,9 @@ class PodQuery(Section):
     query: NonEmpty | None = None
     """PromQL in cores with one series per pod. Default: cAdvisor's counters of named containers, without duplicates."""
     namespace_label: NonEmpty = "namespace"
+    """Label that holds the pod's namespace."""
     pod_label: NonEmpty = "pod"
+    """Label that holds the pod's name."""
     node_label: NonEmpty = "node"
     """May be missing from the series; then pods that left a node are known from our records only."""
 
@@ -131,13 +140,16 @@ class Prometheus(Section):
     """How to reach Prometheus (or anything that answers its API) and what to ask."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
-    timeout: Duration = 15.0
+    """Base address, without /api."""
+    timeout: Annotated[Duration, at_least(1)] = 15.0
     """For one query, connection included."""
     bearer_token_file: NonEmpty | None = None
     """Read anew for every cycle."""
     basic_auth: BasicAuth | None = None
     ca_file: NonEmpty | None = None
+    """PEM file with the certificates to trust instead of the system's."""
     insecure_skip_verify: bool = False
+    """Don't check the server's certificate. For tests only."""
     headers: dict[str, str] = {}
     """For example `X-Scope-OrgID` for a tenant. Not for secrets."""
     node_cpu: NodeQuery = Field(default=NodeQuery(), alias="nodeCPU")
@@ -154,22 +166,26 @@ class Debounce(Section):
     """A node must have been hot in this many distinct fresh samples, spread over this time, and in all between."""
 
     samples: Annotated[int, Field(ge=1)] = 3
+    """How many distinct raw samples."""
     over: Duration = 120.0
+    """The time that they have to span."""
 
 
 class UsageSource(Section):
     """Where real CPU comes from, and when it can be trusted."""
 
     source: Literal["Prometheus", "MetricsServer"] = "Prometheus"
+    """MetricsServer is for clusters without Prometheus."""
     prometheus: Prometheus | None = None
     """Needed with `source: Prometheus`."""
-    rate_window: Duration = Field(default=300.0, ge=30)
+    rate_window: Annotated[Duration, at_least(30)] = 300.0
     """The window behind the rates. A pod that left is still measured for this long."""
-    max_sample_age: Duration = Field(default=180.0, gt=0)
+    max_sample_age: Annotated[Duration, at_least(1)] = 180.0
     """A node whose raw sample is older is skipped."""
     min_coverage: Percent = 80.0
     """Below this share of nodes with fresh usage the cycle plans nothing."""
     debounce: Debounce = Debounce()
+    """How long a node must have been hot."""
 
     @model_validator(mode="after")
     def _source_is_configured(self) -> "UsageSource":
@@ -189,7 +205,9 @@ class Strategy(Section):
     """A strategy that is switched on."""
 
     name: Literal["LowNodeUtilization"]
+    """Which strategy."""
     args: UtilizationArgs = UtilizationArgs()
+    """Its arguments."""
     pools: Annotated[tuple[str, ...], AsTuple] | None = None
     """Names of the pools it looks at; all when absent."""
 
@@ -198,21 +216,27 @@ class NamespaceFilter(Section):
     """Globs; `exclude` wins."""
 
     include: Annotated[tuple[str, ...], AsTuple] = ("*",)
-    exclude: Annotated[tuple[str, ...], AsTuple] = ()
+    """Namespaces whose pods may move."""
+    exclude: Annotated[tuple[str, ...], AsTuple] = ("kube-system",)
+    """Namespaces whose pods stay."""
 
 
 class LabelFilter(Section):
     """Label selectors on pods; `exclude` wins."""
 
     include: Selector = Selector()
+    """Pods that may move."""
     exclude: Selector | None = None
+    """Pods that stay."""
 
 
 class Ours(Section):
     """Pods that we depend on and never evict."""
 
     rebalancer: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "rebalancer"}})
+    """Ourselves."""
     prometheus: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "prometheus"}})
+    """The Prometheus that we read."""
     database: Selector = Selector.model_validate(
         {
             "matchExpressions": [
@@ -245,11 +269,14 @@ class Guards(Section):
     min_replicas: Count = 2
     """Services that want fewer replicas are left alone."""
     require_opt_in: bool = False
-    """Only pods with the label or annotation `rebalancer.dev/evict: "true"` (their own or their namespace's) may
-    move."""
-    namespaces: NamespaceFilter = NamespaceFilter(exclude=("kube-system",))
+    """Only pods with the label or annotation `rebalancer.dev/evict: "true"`, or with that label on their namespace or
+    node, may move."""
+    namespaces: NamespaceFilter = NamespaceFilter()
+    """By namespace."""
     labels: LabelFilter = LabelFilter()
+    """By label."""
     ours: Ours = Ours()
+    """What we depend on ourselves."""
 
     @model_validator(mode="after")
     def _one_threshold(self) -> "Guards":
@@ -262,6 +289,7 @@ class Limits(Section):
     """How many evictions, at most."""
 
     per_cycle: Count = 10
+    """In one cycle."""
     per_node: Count = 2
     """In one cycle."""
     per_service_in_flight: Count = 1
@@ -272,14 +300,21 @@ class RebalancerPolicy(Section):
     """The policy of one cluster."""
 
     api_version: Literal["rebalancer.dev/v1alpha1"]
+    """Version of this format."""
     kind: Literal["RebalancerPolicy"]
+    """Always RebalancerPolicy."""
     cluster: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
     """The cluster's name in records and in the Lease."""
     pools: Annotated[tuple[Pool, ...], AsTuple, Field(min_length=1)]
+    """The nodes that are looked after."""
     usage: UsageSource
+    """Where real CPU comes from."""
     strategies: Annotated[tuple[Strategy, ...], AsTuple, Field(min_length=1)]
+    """What is looked for."""
     guards: Guards = Guards()
+    """Which pods stay where they are."""
     limits: Limits = Limits()
+    """How many evictions."""
 
     @field_validator("pools")
     @classmethod

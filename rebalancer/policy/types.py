@@ -3,7 +3,16 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from rebalancer.model.objects import LabelSelector, Requirement
@@ -63,6 +72,17 @@ Duration = Annotated[
 ]
 
 
+def at_least(seconds: float) -> AfterValidator:
+    """A lower bound for a Duration, told as a duration."""
+
+    def check(value: float) -> float:
+        if value < seconds:
+            raise ValueError(f"expected at least {format_duration(seconds)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _percent(value: Any) -> float:
     # 0.75 meant as 75 % would otherwise be a threshold under which every node is hot
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:
@@ -101,10 +121,13 @@ class Expression(Section):
     """One expression of a label selector."""
 
     key: NonEmpty
+    """The label."""
     operator: Annotated[
         str, BeforeValidator(_one_of_operators), WithJsonSchema({"enum": ["In", "NotIn", "Exists", "DoesNotExist"]})
     ]
+    """In, NotIn, Exists or DoesNotExist."""
     values: Annotated[tuple[str, ...], AsTuple] = ()
+    """For In and NotIn."""
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> "Expression":
@@ -117,7 +140,9 @@ class Selector(Section):
     """A label selector, as Kubernetes writes it. Empty selects everything."""
 
     match_labels: dict[str, str] = {}
+    """Pairs that must be there."""
     match_expressions: Annotated[tuple[Expression, ...], AsTuple] = ()
+    """Expressions that must hold."""
 
     def compiled(self) -> LabelSelector:
         """The same selector as a noun of the model."""

@@ -34,8 +34,9 @@ def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Rece
     pods, count = snapshot.pods, len(snapshot.nodes)
     measured = usage.pod_cpu_millicores
     shown = np.nan_to_num(measured, nan=0.0)
-    running = snapshot.active & np.isfinite(pods.started)
-    arrived = running & ~pods.terminating & (pods.started > now - usage.window_seconds)
+    # a bound pod without a start time is only just arriving
+    settled = pods.started <= now - usage.window_seconds
+    arrived = snapshot.active & ~pods.terminating & ~settled
     pod = measured.copy()
     for index in np.flatnonzero(arrived):
         usual = _usual_cpu(snapshot, usage, int(index), now)

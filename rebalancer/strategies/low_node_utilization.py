@@ -5,6 +5,8 @@ is found only when it was hot in enough distinct fresh samples, and not while a 
 rate window.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -93,7 +95,7 @@ def cpu_marks(thresholds: Thresholds, shares: Floats) -> tuple[float, float, flo
     known = shares[np.isfinite(shares)]
     if not len(known):
         return np.nan, np.nan, np.nan
-    mean = float(known.mean())
+    mean = math.fsum(known) / len(known)  # exact: the order of the nodes must not matter
     top = max(mean + high, (thresholds.floor or 0.0) / 100)
     cooled = top - (high - target)
     return top, cooled, min(max(mean - low, 0.0), cooled)
@@ -133,7 +135,8 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     if not by_cpu:
         return out
     out.update(view.usage.problems)
-    for move in gone(view.snapshot, view.recent, leaving=True):
+    # the youngest move last, so that its waiting time stands
+    for move in sorted(gone(view.snapshot, view.recent, leaving=True), key=lambda each: each.at):
         node_index = view.snapshot.node_index.get(move.node)
         age = view.now - move.at
         if node_index is not None and age < view.usage.window_seconds:

@@ -1,0 +1,113 @@
+"""PodDisruptionBudgets: room, and what closes it."""
+
+from typing import Any
+
+import pytest
+
+from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.model.objects import LabelSelector, Requirement
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
+from tests.builders import a_budget, a_node, a_pod, cluster, replicas
+
+
+def room_of(*budgets: DisruptionBudget, pods: int = 3) -> tuple[BudgetRoom, ClusterSnapshot]:
+    snapshot = cluster([a_node("n1")], replicas("web", {"n1": pods}), budgets=budgets)
+    return BudgetRoom(snapshot), snapshot
+
+
+def code(room: BudgetRoom, snapshot: ClusterSnapshot, pod: int = 0) -> Reason | None:
+    refusal = room.refuses(snapshot.pod(pod))
+    return None if refusal is None else refusal.code
+
+
+def a_selector(**fields: Any) -> DisruptionBudget:
+    return DisruptionBudget(namespace="shop", name="pdb", disruptions_allowed=0, **fields)
+
+
+def test_a_pod_without_a_budget_may_go() -> None:
+    assert code(*room_of()) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [(1, None), (0, Reason.BUDGET_EXHAUSTED), (-1, Reason.BUDGET_EXHAUSTED)]
+)
+def test_a_budget_must_have_room(allowed: int, expected: Reason | None) -> None:
+    assert code(*room_of(a_budget("pdb", "web", allowed))) is expected
+
+
+def test_what_the_plan_took_counts_and_can_be_given_back() -> None:
+    room, snapshot = room_of(a_budget("pdb", "web", 2))
+    room.take(snapshot.pod(0))
+    assert code(room, snapshot, 1) is None
+    room.take(snapshot.pod(1))
+    refusal = room.refuses(snapshot.pod(2))
+    assert refusal is not None
+    assert refusal.code is Reason.BUDGET_EXHAUSTED
+    assert refusal.message.endswith(": pdb allows 2 disruptions, 2 of them taken by this plan")
+    room.give_back(snapshot.pod(0))
+    assert code(room, snapshot, 2) is None
+
+
+def test_several_budgets_are_a_veto_even_with_room() -> None:
+    assert code(*room_of(a_budget("a", "web", 5), a_budget("b", "web", 5))) is Reason.SEVERAL_BUDGETS
+
+
+def test_a_budget_of_another_app_or_namespace_does_not_count() -> None:
+    assert code(*room_of(a_budget("a", "api", 0), a_budget("b", "web", 0, namespace="other"))) is None
+
+
+def test_an_outdated_budget_closes_whatever_it_allows() -> None:
+    assert code(*room_of(a_budget("pdb", "web", 5, up_to_date=False))) is Reason.BUDGET_OUTDATED
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        (None, False),
+        (LabelSelector(), True),
+        (LabelSelector(match_expressions=(Requirement(key="app", operator="Exists"),)), True),
+        (LabelSelector(match_expressions=(Requirement(key="app", operator="NotIn", values=("web",)),)), False),
+        (LabelSelector(match_labels={"app": "web", "tier": "x"}), False),
+    ],
+    ids=["none", "empty", "expression", "not in", "two labels"],
+)
+def test_a_budget_selects_as_kubernetes_selects(selector: LabelSelector | None, selects: bool) -> None:
+    assert (code(*room_of(a_selector(selector=selector))) is not None) is selects
+
+
+def test_one_budget_over_two_services_is_shared() -> None:
+    pods = [*replicas("web", {"n1": 1}, labels={"team": "x"}), *replicas("api", {"n1": 1}, labels={"team": "x"})]
+    budget = DisruptionBudget(
+        namespace="shop", name="pdb", selector=LabelSelector(match_labels={"team": "x"}), disruptions_allowed=1
+    )
+    snapshot = cluster([a_node("n1")], pods, budgets=[budget])
+    room = BudgetRoom(snapshot)
+    room.take(snapshot.pod(0))
+    assert code(room, snapshot, 1) is Reason.BUDGET_EXHAUSTED
+
+
+def test_pods_of_one_service_with_different_labels_have_different_budgets() -> None:
+    pods = [a_pod("a", "n1", owner="web"), a_pod("b", "n1", owner="web", labels={"app": "canary"})]
+    snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 0)])
+    room = BudgetRoom(snapshot)
+    assert [code(room, snapshot, 0), code(room, snapshot, 1)] == [Reason.BUDGET_EXHAUSTED, None]
+
+
+def test_the_budget_of_a_pod_can_be_asked_for() -> None:
+    room, snapshot = room_of(a_budget("pdb", "web", 1))
+    budget = room.budget_of(snapshot.pod(0))
+    assert budget is not None
+    assert budget.name == "pdb"
+    assert room_of()[0].budget_of(snapshot.pod(0)) is None
+
+
+def test_several_budgets_are_named_in_one_order_however_they_are_listed() -> None:
+    a, b = a_budget("a", "web", 1), a_budget("b", "web", 1)
+    messages = set()
+    for listed in ((a, b), (b, a)):
+        room, snapshot = room_of(*listed)
+        refusal = room.refuses(snapshot.pod(0))
+        assert refusal is not None
+        messages.add(refusal.message)
+    assert len(messages) == 1

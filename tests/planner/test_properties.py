@@ -1,0 +1,234 @@
+"""What holds for every plan, on random hot clusters. Nothing may pass by planning nothing: see `in_every_plan`."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from rebalancer.model.reason import Reason
+from tests.planner.worlds import (
+    LIMITS,
+    Step,
+    Story,
+    World,
+    budgets_of,
+    holds_requests,
+    hot_clusters,
+    is_hot,
+    is_protected,
+    lets_in,
+    tell,
+)
+
+EXAMPLES = 80
+LEAST_SHARE_WITH_A_MOVE = 0.3
+SLACK = 1 + 1e-6
+
+BY_GUARDS = {
+    Reason.MIRROR_POD, Reason.STATIC_POD, Reason.DAEMONSET_POD, Reason.TERMINATING, Reason.FINISHED, Reason.NOT_READY,
+    Reason.BARE_POD, Reason.UNKNOWN_OWNER_KIND, Reason.JOB_POD, Reason.OURSELVES, Reason.OUR_PROMETHEUS,
+    Reason.OUR_DATABASE, Reason.SYSTEM_CRITICAL, Reason.PRIORITY_THRESHOLD, Reason.HOST_PATH, Reason.LOCAL_STORAGE,
+    Reason.LOCAL_VOLUME, Reason.PERSISTENT_VOLUME, Reason.TOO_YOUNG, Reason.MIN_REPLICAS, Reason.ROLLOUT_IN_PROGRESS,
+    Reason.OWNER_NOT_HEALTHY, Reason.ANNOTATION_VETO, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NAMESPACE_EXCLUDED,
+    Reason.LABEL_EXCLUDED,
+}  # fmt: skip
+BY_BUDGETS = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}
+
+
+def in_every_plan(check: Callable[[World, Story], None], *, draw_seed: int, examples: int = EXAMPLES) -> None:
+    """Run `check` over random clusters, always the same ones, and see to it that enough of them plan a move."""
+    seen: Counter[bool] = Counter()
+
+    @seed(draw_seed)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(world=hot_clusters())
+    def run(world: World) -> None:
+        story = tell(world)
+        seen[bool(story.steps)] += 1
+        check(world, story)
+
+    run()
+    assert seen.total() >= examples / 2
+    assert seen[True] >= LEAST_SHARE_WITH_A_MOVE * seen.total(), f"{seen[True]} of {seen.total()} plans move a pod"
+
+
+@pytest.mark.parametrize("shuffle", [1, 2])
+def test_a_plan_is_the_same_in_whatever_order_the_cluster_is_listed(shuffle: int) -> None:
+    def check(world: World, story: Story) -> None:
+        if world.thresholds == "deviation":
+            return  # see test_the_mean_of_a_pool_does_not_depend_on_the_order_of_its_nodes
+        assert _without_budget_names(tell(world, random.Random(shuffle))) == _without_budget_names(story)
+
+    in_every_plan(check, draw_seed=shuffle)
+
+
+def _without_budget_names(story: Story) -> object:
+    # see test_several_budgets_are_named_in_one_order_however_they_are_listed
+    moves, rejected, refusals, findings = story.told
+    return (
+        moves,
+        rejected,
+        [(*each[:4], "" if each[3] is Reason.SEVERAL_BUDGETS else each[4]) for each in refusals],
+        findings,
+    )
+
+
+def test_a_plan_never_takes_a_protected_pod() -> None:
+    def check(world: World, story: Story) -> None:
+        for name in [step.move.name for step in story.steps] + story.rejected:
+            assert not is_protected(world, world.pod[name])
+
+    in_every_plan(check, draw_seed=11)
+
+
+def test_guards_protect_just_those_pods_that_the_rules_protect() -> None:
+    def check(world: World, story: Story) -> None:
+        found = {story.snapshot.nodes.names[finding.node] for each in story.found for finding in each.findings}
+        by_guards = {each.name for each in story.refusals if each.code in BY_GUARDS}
+        assert by_guards == {pod.name for pod in world.pods if pod.node in found and is_protected(world, pod)}
+
+    in_every_plan(check, draw_seed=12)
+
+
+def test_a_plan_never_leaves_a_budget_below_its_floor() -> None:
+    def check(world: World, story: Story) -> None:
+        taken: Counter[str] = Counter()
+        for step in story.steps:
+            budgets = budgets_of(world, world.pod[step.move.name])
+            assert len(budgets) <= 1
+            for budget in budgets:
+                assert budget.up_to_date
+                taken[budget.name] += 1
+        for budget in world.budgets:
+            assert taken[budget.name] <= budget.disruptions_allowed
+
+    in_every_plan(check, draw_seed=13)
+
+
+def test_no_possible_landing_goes_over_its_target() -> None:
+    def check(world: World, story: Story) -> None:
+        for step in story.steps:
+            cpu = world.usage[step.move.name]
+            for landing in step.landings:
+                assert not is_hot(world, landing)
+                _, target = world.marks[landing]
+                assert step.loads[landing] + cpu <= target * SLACK
+
+    in_every_plan(check, draw_seed=14)
+
+
+def test_no_node_is_over_its_target_at_the_end_that_was_not_before() -> None:
+    def check(world: World, story: Story) -> None:
+        for name, (_, target) in world.marks.items():
+            if world.loads[name] <= target:
+                assert story.loads[name] <= target * SLACK
+        assert np.allclose(
+            [story.loads[name] for name in world.loads],
+            [world.loads[name] + _gained(world, story, name) for name in world.loads],
+            equal_nan=True,
+        )
+
+    in_every_plan(check, draw_seed=15)
+
+
+def _gained(world: World, story: Story, node: str) -> float:
+    return sum(
+        world.usage[step.move.name] * ((step.landings[0] == node) - (step.move.node_name == node))
+        for step in story.steps
+    )
+
+
+def test_every_landing_lets_the_replacement_in() -> None:
+    def check(world: World, story: Story) -> None:
+        for step in story.steps:
+            pod = world.pod[step.move.name]
+            assert step.landings
+            assert step.move.node_name not in step.landings
+            assert sum(each.share for each in step.move.landings) == pytest.approx(1.0)
+            for landing in step.landings:
+                node = world.node[landing]
+                cpu, memory, count = step.requests[landing]
+                assert lets_in(pod, node)
+                assert not any(taint.key.startswith("DeletionCandidate") for taint in node.taints)
+                assert pod.cpu == 0 or cpu + pod.cpu <= node.cpu
+                assert pod.memory == 0 or memory + pod.memory <= node.memory
+                assert count + 1 <= node.pods
+
+    in_every_plan(check, draw_seed=16)
+
+
+def test_only_hot_nodes_are_relieved_and_only_until_they_reach_their_target() -> None:
+    def check(world: World, story: Story) -> None:
+        settling = {move.node for move in world.recent}
+        for step in story.steps:
+            source = step.move.node_name
+            assert is_hot(world, source)
+            assert source not in settling
+            assert step.loads[source] > world.marks[source][1]
+
+    in_every_plan(check, draw_seed=17)
+
+
+def test_every_candidate_that_stays_has_a_reason_in_words() -> None:
+    def check(world: World, story: Story) -> None:
+        found = {story.snapshot.nodes.names[finding.node] for each in story.found for finding in each.findings}
+        gone = {step.move.name for step in story.steps}
+        stays = {pod.name for pod in world.pods if pod.node in found} - gone
+        assert {each.name for each in story.refusals} == stays
+        assert len(story.refusals) == len(stays)
+        for refusal in story.refusals:
+            assert len(refusal.message) > 10
+            assert refusal.node == world.pod[refusal.name].node
+
+    in_every_plan(check, draw_seed=18)
+
+
+def test_a_plan_never_exceeds_a_limit() -> None:
+    def check(world: World, story: Story) -> None:
+        limits = LIMITS[world.limits]
+        assert len(story.steps) <= limits["perCycle"]
+        assert all(n <= limits["perNode"] for n in Counter(each.move.node_name for each in story.steps).values())
+        services = Counter((each.move.service.namespace, each.move.service.name) for each in story.steps)
+        assert all(n <= limits["perServiceInFlight"] for n in services.values())
+
+    in_every_plan(check, draw_seed=19)
+
+
+def test_no_pod_is_moved_twice_and_what_the_server_refused_stays() -> None:
+    def check(world: World, story: Story) -> None:
+        moved = [step.move.uid for step in story.steps]
+        assert len(moved) == len(set(moved))
+        assert len(story.rejected) == len(set(story.rejected))
+        assert not {step.move.name for step in story.steps} & set(story.rejected)
+        codes = {each.name: each.code for each in story.refusals}
+        assert all(codes[name] is Reason.SERVER_BUDGET for name in story.rejected)
+
+    in_every_plan(check, draw_seed=20)
+
+
+def test_a_move_is_recorded_as_what_it_is() -> None:
+    def check(world: World, story: Story) -> None:
+        for step in story.steps:
+            _check_record(world, step)
+
+    in_every_plan(check, draw_seed=21)
+
+
+def _check_record(world: World, step: Step) -> None:
+    move, pod = step.move, world.pod[step.move.name]
+    assert (move.namespace, move.node_name) == (pod.namespace, pod.node)
+    assert move.uid == f"uid-{pod.namespace}-{pod.name}"
+    assert move.pool == world.node[pod.node].labels["pool"]
+    assert str(move.service) == f"{pod.namespace}/{pod.owner}"
+    assert move.cpu_millicores == pod.used
+    assert "over high" in move.reason
+    assert holds_requests(pod)

@@ -1,0 +1,211 @@
+"""Effective CPU: measured, less what left, plus what arrived and isn't measured yet. The rate window is 300 s."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.snapshot import FAILED, PENDING, Owner
+from rebalancer.model.usage import RecentMove
+from rebalancer.strategies.loads import CpuLoads, effective_cpu, gone, requested
+from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, cluster, replicas, usage_of
+
+NAN = float("nan")
+
+
+def effective(
+    pods: list[APod], *, nodes: list[ANode] | None = None, recent: tuple[RecentMove, ...] = (), **usage: Any
+) -> CpuLoads:
+    """Of a node n with 10,000 millicores measured, and an idle node m."""
+    nodes = nodes or [a_node("n", used=10_000.0), a_node("m", used=0.0)]
+    made = cluster(nodes, pods)
+    return effective_cpu(made, usage_of(made, nodes, pods, **usage), recent, NOW)
+
+
+def on_n(*args: Any, **fields: Any) -> float:
+    return float(effective(*args, **fields).node[0])
+
+
+def a_move(age: float, cpu: float = 1_000.0, node: str = "n", uid: str = "gone") -> RecentMove:
+    return RecentMove(node=node, cpu_millicores=cpu, at=NOW - age, service="shop/web", uid=uid)
+
+
+def test_without_moves_it_is_what_was_measured() -> None:
+    loads = effective(replicas("web", {"n": 3}, used=500.0))
+    assert loads.node.tolist() == [10_000.0, 0.0]
+    assert loads.pod.tolist() == [500.0] * 3
+
+
+# ---- pods that arrived
+
+
+def test_a_pod_that_arrived_stands_at_its_settled_siblings_mean() -> None:
+    pods = [*replicas("web", {"m": 2}), a_pod("new", "n", owner="web", used=100.0, age=60.0)]
+    pods[0].used, pods[1].used = 600.0, 1_000.0
+    loads = effective(pods)
+    assert loads.pod.tolist() == [600.0, 1_000.0, 800.0]
+    assert loads.node[0] == 10_000.0 + 800.0 - 100.0
+
+
+def test_a_pod_that_arrived_and_is_not_measured_at_all_counts_in_full() -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", age=10.0)]
+    assert on_n(pods) == 10_600.0
+
+
+def test_an_arrived_pod_without_settled_siblings_stands_at_what_it_requests() -> None:
+    pods = [
+        a_pod("new", "n", owner="web", cpu=700, age=60.0),
+        a_pod("twin", "n", owner="web", cpu=700, used=9.0, age=90.0),
+    ]
+    loads = effective(pods)
+    assert loads.pod.tolist() == [700.0, 700.0]
+    assert loads.node[0] == 10_000.0 + 700.0 + 691.0
+
+
+def test_a_pod_that_already_shows_more_than_usual_is_believed() -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", used=900.0, age=60.0)]
+    loads = effective(pods)
+    assert loads.pod[1] == 900.0
+    assert loads.node[0] == 10_000.0
+
+
+@pytest.mark.parametrize(("age", "load"), [(299.0, 10_500.0), (300.0, 10_000.0), (301.0, 10_000.0)])
+def test_a_pod_is_new_for_one_rate_window(age: float, load: float) -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0, age=9_999.0), a_pod("new", "n", owner="web", used=100.0, age=age)]
+    assert on_n(pods) == load
+
+
+def test_the_rate_window_is_the_sources() -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("new", "n", owner="web", used=100.0, age=250.0)]
+    assert on_n(pods, window=200.0) == 10_000.0
+
+
+def test_siblings_are_those_of_the_top_owner() -> None:
+    owners = [
+        Owner(kind="Deployment", namespace="shop", name="web", uid="d"),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r1", parent=0),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="r2", parent=0),
+    ]
+    nodes = [a_node("n", used=10_000.0), a_node("m", used=0.0)]
+    pods = [a_pod("old", "m", owner="web-1", used=800.0), a_pod("new", "n", owner="web-2", cpu=1, age=10.0)]
+    made = cluster(nodes, pods, owners=owners)
+    assert effective_cpu(made, usage_of(made, nodes, pods), (), NOW).node[0] == 10_800.0
+
+
+def test_terminating_and_unknown_siblings_tell_nothing() -> None:
+    pods = [
+        a_pod("leaving", "m", owner="web", used=5_000.0, terminating=True),
+        a_pod("unknown", "m", owner="web", used=NAN),
+        a_pod("known", "m", owner="web", used=300.0),
+        a_pod("new", "n", owner="web", age=10.0),
+    ]
+    assert on_n(pods) == 10_300.0
+
+
+def test_a_bare_pod_that_arrived_stands_at_what_it_requests() -> None:
+    assert on_n([a_pod("bare", "n", cpu=250, age=10.0)]) == 10_250.0
+
+
+def test_finished_and_unbound_pods_count_nowhere() -> None:
+    pods = [a_pod("failed", "n", owner="web", age=10.0, phase=FAILED), a_pod("waiting", "", owner="web", phase=PENDING)]
+    assert on_n(pods) == 10_000.0
+
+
+def test_a_pod_that_is_bound_but_not_started_has_arrived() -> None:
+    pods = [
+        *replicas("web", {"m": 1}, used=600.0),
+        a_pod("new", "n", owner="web", phase=PENDING, started=False, age=5.0),
+    ]
+    assert on_n(pods) == 10_600.0
+
+
+# ---- pods that leave or left
+
+
+def test_a_terminating_pod_is_taken_off_its_node() -> None:
+    pods = replicas("web", {"n": 2}, used=500.0)
+    pods[0].terminating = True
+    assert on_n(pods) == 9_500.0
+
+
+def test_a_terminating_pod_without_usage_takes_off_nothing() -> None:
+    assert on_n([a_pod("x", "n", owner="web", terminating=True)]) == 10_000.0
+
+
+def test_a_terminating_pod_that_is_new_is_leaving_not_arriving() -> None:
+    pods = [*replicas("web", {"m": 1}, used=600.0), a_pod("x", "n", owner="web", used=50.0, age=9.0, terminating=True)]
+    assert on_n(pods) == 9_950.0
+
+
+@pytest.mark.parametrize(
+    ("age", "load"), [(0.0, 9_000.0), (150.0, 9_500.0), (299.0, 9_996.7), (300.0, 10_000.0), (900.0, 10_000.0)]
+)
+def test_a_pod_known_from_the_records_fades_out_over_the_window(age: float, load: float) -> None:
+    assert on_n([], recent=(a_move(age),)) == pytest.approx(load, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [a_move(10.0, node="unknown"), a_move(10.0, cpu=NAN), a_move(-50.0)],
+    ids=["unknown node", "unknown CPU", "from the future"],
+)
+def test_a_record_that_says_nothing_changes_nothing(move: RecentMove) -> None:
+    assert on_n([], recent=(move,)) == 10_000.0
+
+
+def test_a_pod_that_is_alive_did_not_leave_whatever_the_record_says() -> None:
+    pods = replicas("web", {"n": 1}, used=1_000.0)
+    assert on_n(pods, recent=(a_move(0.0, uid="uid-shop-web-0"),)) == 10_000.0
+
+
+def test_a_recorded_pod_that_still_terminates_is_taken_off_once() -> None:
+    pods = replicas("web", {"n": 1}, used=1_000.0, terminating=True)
+    assert on_n(pods, recent=(a_move(0.0, uid="uid-shop-web-0"),)) == 9_000.0
+
+
+def test_what_the_source_knows_of_departed_pods_beats_the_records() -> None:
+    departed = np.array([300.0, 0.0])
+    assert on_n([], recent=(a_move(0.0),), departed_millicores=departed) == 9_700.0
+
+
+def test_a_load_is_never_negative() -> None:
+    assert on_n([], recent=(a_move(0.0, cpu=99_999.0),)) == 0.0
+
+
+def test_a_node_that_is_not_known_stays_unknown() -> None:
+    nodes = [a_node("n", used=NAN), a_node("m", used=0.0)]
+    pods = [a_pod("new", "n", owner="web", age=10.0)]
+    assert np.isnan(on_n(pods, nodes=nodes))
+
+
+def test_a_move_is_counted_on_both_ends() -> None:
+    # one pod of 1,000 left n at once and is back on m, not measured yet
+    pods = [*replicas("web", {"m": 1}, used=1_000.0), a_pod("new", "m", owner="web", age=5.0)]
+    assert effective(pods, recent=(a_move(0.0),)).node.tolist() == [9_000.0, 1_000.0]
+
+
+# ---- which moves are over
+
+
+def test_moves_whose_pod_is_there_are_not_gone() -> None:
+    made = cluster([a_node("n")], [a_pod("a", "n", owner="web"), a_pod("b", "n", owner="web", terminating=True)])
+    moves = [a_move(1.0, uid="uid-shop-a"), a_move(1.0, uid="uid-shop-b"), a_move(1.0), a_move(1.0, uid="")]
+    assert gone(made, moves, leaving=False) == moves[2:]
+    assert gone(made, moves, leaving=True) == moves[1:]
+    assert gone(made, moves[3:], leaving=False) == moves[3:]
+
+
+# ---- requests
+
+
+def test_requested_loads_are_sums_of_requests_without_terminating_pods() -> None:
+    pods = [
+        *replicas("web", {"n": 2}, cpu=500, memory=1 * GIB),
+        a_pod("leaving", "n", owner="web", cpu=100, terminating=True),
+        a_pod("done", "n", owner="web", cpu=100, phase=FAILED),
+        a_pod("waiting", "", owner="web", cpu=100),
+    ]
+    node, room, pod = requested(cluster([a_node("n", cpu=4_000, memory=8 * GIB, pods=10)], pods))
+    assert node.tolist() == [[1_000.0, 2 * GIB, 2.0]]
+    assert room.tolist() == [[4_000.0, 8 * GIB, 10.0]]
+    assert pod[0].tolist() == [500.0, 1 * GIB, 1.0]

@@ -1,0 +1,400 @@
+"""What LowNodeUtilization finds. A node has 16,000 millicores; it is hot over 12,000 (75 %)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.usage import RecentMove
+from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.schema import Thresholds
+from rebalancer.strategies import STRATEGIES, Findings
+from rebalancer.strategies.low_node_utilization import cpu_marks
+from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
+
+NAN = float("nan")
+REQUESTS = [{"name": "LowNodeUtilization", "args": {"source": "Requests"}}]
+
+
+def find(
+    nodes: Sequence[ANode],
+    pods: Sequence[APod] = (),
+    *,
+    policy: Any = None,
+    recent: tuple[RecentMove, ...] = (),
+    **usage: Any,
+) -> Findings:
+    made = cluster(nodes, pods)
+    return found_in(made, usage_of(made, nodes, pods, **usage), policy or a_policy(), recent)[0]
+
+
+def hot_in(found: Findings, nodes: Sequence[ANode]) -> list[str]:
+    return [nodes[each.node].name for each in found.findings]
+
+
+def skipped_in(found: Findings, nodes: Sequence[ANode]) -> dict[str, Reason]:
+    return {nodes[index].name: refusal.code for index, refusal in found.skipped.items()}
+
+
+def test_a_node_over_high_is_found_with_its_numbers_in_words() -> None:
+    nodes = [a_node("hot", used=13_600.0), a_node("cold", used=1_000.0)]
+    found = find(nodes, [a_pod("a", "hot", owner="web"), a_pod("b", "cold", owner="web")])
+    (finding,) = found.findings
+    assert (finding.strategy, finding.pool) == ("LowNodeUtilization", "general")
+    assert (finding.cpu_share, finding.high, finding.target) == (0.85, 0.75, 0.65)
+    assert finding.reason == "real CPU 85.0% is over high 75.0%, to be cooled to 65.0%"
+    assert finding.candidates.tolist() == [0]
+    assert found.skipped == {}
+
+
+@pytest.mark.parametrize(("used", "hot"), [(12_000.0, False), (12_000.1, True), (0.0, False)])
+def test_hot_is_strictly_over_high(used: float, hot: bool) -> None:
+    assert bool(find([a_node("n", used=used)]).findings) is hot
+
+
+def test_requests_do_not_make_a_node_hot_by_real_cpu() -> None:
+    assert find([a_node("n", used=100.0)], replicas("web", {"n": 30}, cpu=500)).findings == ()
+
+
+def test_the_hottest_comes_first_by_excess_as_a_share_and_ties_by_name() -> None:
+    nodes = [
+        a_node("z", used=14_000.0),
+        a_node("small", cpu=2_000, used=1_900.0),
+        a_node("a", used=14_000.0),
+        a_node("big", cpu=64_000, used=50_000.0),
+    ]
+    assert hot_in(find(nodes), nodes) == ["small", "a", "z", "big"]
+
+
+def test_a_share_is_of_capacity() -> None:
+    made = cluster([a_node("n", used=12_100.0)], [])
+    found = found_in(made, usage_of(made, [a_node("n", used=12_100.0)], []), a_policy())[0]
+    assert found.loads.room.tolist() == [[16_000.0]]
+    assert found.loads.resources == ("cpu",)
+
+
+def test_pods_that_just_arrived_can_make_a_node_hot_only_when_it_was_measured_hot() -> None:
+    nodes = [a_node("n", used=11_900.0)]
+    pods = [a_pod("old", "n", owner="web", used=500.0), a_pod("new", "n", owner="web", used=0.0, age=10.0)]
+    found = find(nodes, pods)
+    assert skipped_in(found, nodes) == {"n": Reason.DEBOUNCE}
+
+
+# ---- pools
+
+
+def two_pools(**fields: Any) -> Any:
+    return a_policy(
+        pools=[
+            {
+                "name": name,
+                "selector": {"matchLabels": {"pool": name}},
+                "thresholds": {"high": high, "target": high - 10, "low": 20},
+            }
+            for name, high in (("general", 75), ("other", 50))
+        ],
+        **fields,
+    )
+
+
+def test_each_pool_has_its_own_thresholds() -> None:
+    nodes = [a_node("g", used=9_000.0), a_node("o", used=9_000.0, labels={"pool": "other"})]
+    found = find(nodes, policy=two_pools())
+    assert hot_in(found, nodes) == ["o"]
+    assert found.findings[0].pool == "other"
+
+
+def test_a_node_in_no_pool_is_not_touched() -> None:
+    nodes = [a_node("free", used=16_000.0, labels={}), a_node("n", used=0.0)]
+    found = find(nodes)
+    assert found.findings == ()
+    assert np.isnan(found.loads.high[0, 0])
+
+
+def test_a_strategy_looks_only_at_the_pools_that_it_names() -> None:
+    nodes = [a_node("g", used=15_000.0), a_node("o", used=15_000.0, labels={"pool": "other"})]
+    policy = two_pools(strategies=[{"name": "LowNodeUtilization", "pools": ["other"]}])
+    assert hot_in(find(nodes, policy=policy), nodes) == ["o"]
+
+
+def test_a_node_in_two_pools_is_an_error_that_names_both() -> None:
+    pools = two_pools().pools
+    everything = pools[0].model_copy(update={"name": "all", "selector": type(pools[0].selector)()})
+    with pytest.raises(ConfigError, match="node n1 is in other and all"):
+        assign_pools([*pools, everything], ["n1"], [{"pool": "other"}])
+    assert assign_pools(pools, ["a", "b", "c"], [{"pool": "other"}, {}, {"pool": "general"}]).tolist() == [1, -1, 0]
+
+
+# ---- nodes that are not judged
+
+
+def test_a_node_without_usage_is_skipped_with_its_reason() -> None:
+    nodes = [a_node("blind", used=NAN), a_node("hot", used=13_000.0)]
+    found = find(nodes, problems={0: Refusal.of(Reason.NOT_FINITE, "NaN")})
+    assert hot_in(found, nodes) == ["hot"]
+    assert skipped_in(found, nodes) == {"blind": Reason.NOT_FINITE}
+
+
+def test_a_node_with_a_problem_is_skipped_although_it_has_a_number() -> None:
+    nodes = [a_node("old", used=15_000.0)]
+    found = find(nodes, problems={0: Refusal.of(Reason.STALE_SAMPLE)})
+    assert found.findings == ()
+    assert skipped_in(found, nodes) == {"old": Reason.STALE_SAMPLE}
+
+
+@pytest.mark.parametrize("strategies", [None, REQUESTS])
+def test_a_node_that_is_not_ready_is_skipped(strategies: Any) -> None:
+    nodes = [a_node("down", used=15_000.0, cpu=1_000, ready=False)]
+    policy = requests_policy({"cpu": 50}) if strategies else a_policy()
+    found = find(nodes, replicas("web", {"down": 3}), policy=policy)
+    assert found.findings == ()
+    assert skipped_in(found, nodes) == {"down": Reason.NODE_NOT_READY}
+
+
+def test_an_unknown_node_does_not_shift_the_mean_of_its_pool() -> None:
+    nodes = [a_node("hot", used=9_600.0), a_node("cold", used=3_200.0), a_node("blind", used=NAN)]
+    found = find(nodes, policy=deviation())
+    assert hot_in(found, nodes) == ["hot"]
+    assert found.loads.high[0, 0] / 16_000 == pytest.approx(0.5)
+
+
+# ---- settling
+
+
+def a_move(age: float, node: str = "hot", uid: str = "") -> RecentMove:
+    return RecentMove(node=node, cpu_millicores=10.0, at=NOW - age, service="shop/web", uid=uid)
+
+
+@pytest.mark.parametrize(
+    ("age", "settles"), [(0.0, True), (299.0, True), (300.0, False), (1000.0, False), (-10.0, True)]
+)
+def test_a_node_settles_for_a_whole_rate_window_after_a_move_from_it(age: float, settles: bool) -> None:
+    nodes = [a_node("hot", used=15_000.0), a_node("other", used=15_000.0)]
+    found = find(nodes, recent=(a_move(age),))
+    assert hot_in(found, nodes) == (["other"] if settles else ["hot", "other"])
+    assert skipped_in(found, nodes) == ({"hot": Reason.SETTLING} if settles else {})
+
+
+def test_how_long_it_still_settles_is_said() -> None:
+    found = find([a_node("hot", used=15_000.0)], recent=(a_move(100.0),))
+    assert found.skipped[0].message.endswith(": 3m20s to go")
+
+
+def test_a_pod_that_is_still_there_was_not_moved() -> None:
+    nodes, pods = [a_node("hot", used=15_000.0)], [a_pod("a", "hot", owner="web", used=100.0)]
+    move = a_move(10.0, uid="uid-shop-a")
+    assert hot_in(find(nodes, pods, recent=(move,)), nodes) == ["hot"]
+    pods[0].terminating = True
+    assert skipped_in(find(nodes, pods, recent=(move,)), nodes) == {"hot": Reason.SETTLING}
+
+
+def test_a_move_from_a_node_that_is_gone_holds_nothing_back() -> None:
+    nodes = [a_node("hot", used=15_000.0)]
+    assert hot_in(find(nodes, recent=(a_move(1.0, node="deleted"),)), nodes) == ["hot"]
+
+
+def test_the_youngest_move_tells_how_long_to_settle() -> None:
+    found = find([a_node("hot", used=15_000.0)], recent=(a_move(100.0), a_move(200.0)))
+    assert found.skipped[0].message.endswith(": 3m20s to go")
+
+
+# ---- debounce: 3 distinct samples over 2 minutes by default
+
+
+def sampled(times: Sequence[float], used: Sequence[float]) -> dict[str, Any]:
+    """`times` are seconds ago of the raw samples behind each reading, oldest first."""
+    return {
+        "sample_times": np.array([[NOW - ago] for ago in times]),
+        "samples": np.array([[each] for each in used], dtype=float),
+    }
+
+
+HOT, COOL = 13_000.0, 11_000.0
+
+
+@pytest.mark.parametrize(
+    ("times", "used", "found"),
+    [
+        ([120, 60, 0], [HOT] * 3, True),
+        ([120, 120, 120], [HOT] * 3, False),  # one sample, seen three times
+        ([120, 120, 60, 60, 0], [HOT] * 5, True),
+        ([120, 120, 0, 0, 0], [HOT] * 5, False),
+        ([120, 60, 0], [HOT, COOL, HOT], False),  # a dip in between
+        ([120, 60, 0], [COOL, HOT, HOT], False),
+        ([120, 60, 0], [HOT, HOT, 12_000.0], False),  # at high is not over it
+        ([30, 15, 0], [HOT] * 3, False),  # enough samples, too short
+        ([96, 48, 0], [HOT] * 3, True),  # a scrape interval inside the duration
+        ([95, 48, 0], [HOT] * 3, False),
+        ([120, 90, 60, 30, 0], [HOT, HOT, NAN, HOT, HOT], True),  # a missing reading is no dip
+        ([120, NAN, 60, 0], [HOT, HOT, HOT, HOT], True),
+        ([120, NAN, 0], [HOT, HOT, HOT], False),
+        ([NAN, NAN, NAN], [HOT] * 3, False),
+    ],
+)
+def test_a_node_must_be_hot_in_enough_distinct_samples_for_long_enough(
+    times: list[float], used: list[float], found: bool
+) -> None:
+    nodes = [a_node("n", used=HOT)]
+    findings = find(nodes, **sampled(times, used))
+    assert bool(findings.findings) is found
+    assert skipped_in(findings, nodes) == ({} if found else {"n": Reason.DEBOUNCE})
+
+
+@pytest.mark.parametrize(
+    ("times", "used", "message"),
+    [
+        ([120, 120, 0], [HOT] * 3, "2 of 3 distinct samples"),
+        ([120, 60, 0], [HOT, COOL, HOT], "1 of the last 3 readings were not hot"),
+        ([60, 30, 0], [HOT] * 3, "hot for 1m of 2m"),
+    ],
+)
+def test_what_the_debounce_waits_for_is_said(times: list[float], used: list[float], message: str) -> None:
+    assert find([a_node("n", used=HOT)], **sampled(times, used)).skipped[0].message.endswith(f": {message}")
+
+
+def test_one_sample_is_enough_when_the_policy_says_so() -> None:
+    policy = a_policy(usage={"source": "MetricsServer", "debounce": {"samples": 1, "over": "0s"}})
+    nodes = [a_node("n", used=HOT)]
+    assert hot_in(find(nodes, policy=policy, **sampled([10], [HOT])), nodes) == ["n"]
+
+
+def test_a_node_that_is_not_hot_is_not_debounced() -> None:
+    assert find([a_node("n", used=COOL)], **sampled([0], [COOL])).skipped == {}
+
+
+# ---- deviation mode
+
+
+def deviation(floor: float = 40, high: float = 10, target: float = 5, low: float = 5) -> Any:
+    return a_policy(
+        pools=[
+            {
+                "name": "general",
+                "selector": {},
+                "thresholds": {"high": high, "target": target, "low": low, "relativeToMean": True, "floor": floor},
+            }
+        ]
+    )
+
+
+def test_marks_lie_around_the_mean_of_the_pool() -> None:
+    thresholds = deviation().pools[0].thresholds
+    assert thresholds is not None
+    assert cpu_marks(thresholds, np.array([0.4, 0.6, NAN])) == pytest.approx((0.6, 0.55, 0.45))
+
+
+@pytest.mark.parametrize(
+    ("shares", "marks"),
+    [
+        ([0.1, 0.2], (0.4, 0.35, 0.1)),  # lifted to the floor, target with it
+        ([0.0, 0.02], (0.4, 0.35, 0.0)),  # low never below nothing
+        ([0.95, 0.99], (1.07, 1.02, 0.92)),  # nobody can be hot
+    ],
+)
+def test_the_floor_lifts_high_and_target_together(shares: list[float], marks: tuple[float, float, float]) -> None:
+    thresholds = deviation().pools[0].thresholds
+    assert thresholds is not None
+    assert cpu_marks(thresholds, np.array(shares)) == pytest.approx(marks)
+
+
+def test_without_any_known_node_there_are_no_marks() -> None:
+    thresholds = deviation().pools[0].thresholds
+    assert thresholds is not None
+    assert np.isnan(cpu_marks(thresholds, np.array([NAN, NAN]))).all()
+
+
+def test_absolute_marks_do_not_look_at_the_nodes() -> None:
+    thresholds = Thresholds.model_validate({"high": 75, "target": 65, "low": 50})
+    assert cpu_marks(thresholds, np.array([NAN])) == (0.75, 0.65, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("used", "hot"), [((9_600.0, 3_200.0), True), ((6_000.0, 1_000.0), False), ((8_000.0, 8_000.0), False)]
+)
+def test_a_node_far_from_the_mean_is_hot_unless_under_the_floor(used: tuple[float, float], hot: bool) -> None:
+    nodes = [a_node("a", used=used[0]), a_node("b", used=used[1])]
+    assert hot_in(find(nodes, policy=deviation()), nodes) == (["a"] if hot else [])
+
+
+def test_means_of_pools_are_apart() -> None:
+    nodes = [a_node("a", used=9_600.0), a_node("b", used=9_600.0), a_node("c", used=100.0, labels={"pool": "other"})]
+    marks = {"high": 10, "target": 5, "low": 5, "relativeToMean": True, "floor": 40}
+    policy = a_policy(
+        pools=[
+            {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": marks}
+            for name in ("general", "other")
+        ]
+    )
+    assert find(nodes, policy=policy).findings == ()
+
+
+# ---- source Requests
+
+
+def requests_policy(target: dict[str, float]) -> Any:
+    return a_policy(
+        pools=[
+            {
+                "name": "general",
+                "selector": {},
+                "requestThresholds": {
+                    "high": {key: mark + 10 for key, mark in target.items()},
+                    "target": target,
+                    "low": {key: mark - 10 for key, mark in target.items()},
+                },
+            }
+        ],
+        strategies=REQUESTS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "count", "hot"),
+    [
+        ({"cpu": 50}, 4, False),  # 2,400 of 4,000 are 60 %: not over
+        ({"cpu": 50}, 5, True),
+        ({"memory": 50}, 6, False),
+        ({"memory": 50}, 7, True),
+        ({"pods": 50}, 6, False),
+        ({"pods": 50}, 7, True),
+        ({"cpu": 80, "memory": 50}, 7, True),  # one of several is enough
+    ],
+)
+def test_a_node_is_hot_by_any_requested_resource(target: dict[str, float], count: int, hot: bool) -> None:
+    nodes = [a_node("n", cpu=4_000, memory=10 * GIB, pods=10)]
+    found = find(
+        nodes,
+        replicas("web", {"n": count}, cpu=600 if "cpu" in target else 0, memory=1 * GIB),
+        policy=requests_policy(target),
+    )
+    assert bool(found.findings) is hot
+    assert set(found.loads.resources) == set(target)
+
+
+def test_the_reason_names_the_worst_resource() -> None:
+    nodes = [a_node("n", cpu=4_000, memory=10 * GIB)]
+    found = find(
+        nodes, replicas("web", {"n": 7}, cpu=400, memory=1.2 * GIB), policy=requests_policy({"cpu": 50, "memory": 50})
+    )
+    assert found.findings[0].reason == "requested memory 84.0% is over high 60.0%, to be cooled to 50.0%"
+
+
+def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
+    nodes = [a_node("n", cpu=4_000, used=NAN)]
+    found = find(
+        nodes,
+        replicas("web", {"n": 6}, cpu=500),
+        policy=requests_policy({"cpu": 50}),
+        recent=(a_move(1.0, node="n"),),
+        problems={0: Refusal.of(Reason.NO_SAMPLE)},
+        **sampled([0], [NAN]),
+    )
+    assert hot_in(found, nodes) == ["n"]
+    assert found.skipped == {}
+
+
+def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
+    assert set(STRATEGIES) == {"LowNodeUtilization"}
