@@ -2,9 +2,9 @@
 
 import sys
 
-from bench import list_bench
+from bench import ledger_bench, list_bench
 
-BENCHES = {"list": list_bench.main}
+BENCHES = {"list": list_bench.main, "ledger": ledger_bench.main}
 
 
 def main() -> int:

@@ -4,8 +4,7 @@ import time
 
 import numpy as np
 
-from rebalancer.constraints.admission import CycleLimits
-from rebalancer.constraints.guards import GuardView
+from rebalancer.constraints.door import Door, Standing
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner
@@ -57,7 +56,13 @@ def bench_policy() -> RebalancerPolicy:
             "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
             "strategies": [{"name": "LowNodeUtilization"}],
             "guards": {"minAge": "1s", "namespaces": {"exclude": ["kube-system"]}},
-            "limits": {"perCycle": 100_000, "perNode": 100, "perServiceInFlight": 100},
+            "limits": {
+                "perCycle": 100_000,
+                "cluster": {"inFlight": 100_000},
+                "node": {"evictions": [{"max": 100, "per": "10m"}]},
+                "service": {"inFlight": 100},
+                "landings": {"perNode": 100},
+            },
         }
     )
 
@@ -82,8 +87,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
     planner = Planner(
         snapshot=snapshot,
         found=[found],
-        view=GuardView.of(snapshot=snapshot, guards=policy.guards, now=now),
-        admission=CycleLimits(policy.limits),
+        door=Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=Standing(), now=now),
         cpu_millicores=usage.pod_cpu_millicores,
     )
     moves = 0

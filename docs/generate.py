@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
@@ -84,16 +83,15 @@ def commands_page() -> str:
     """The help of every command."""
     out = "# Commands\n"
     for name, command in _commands(typer.main.get_command(app), "rebalancer"):
-        context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+        context = typer.Context(command, info_name=name, terminal_width=100, max_content_width=100)
         out += f"\n## {name}\n\n```\n{command.get_help(context).strip()}\n```\n"
     return out
 
 
-def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     yield name, command
-    if isinstance(command, click.Group):
-        for sub in sorted(command.commands):
-            yield from _commands(command.commands[sub], f"{name} {sub}")
+    for sub, inner in sorted(getattr(command, "commands", {}).items()):
+        yield from _commands(inner, f"{name} {sub}")
 
 
 def main() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.constraints.admission import CycleLimits
-from rebalancer.constraints.guards import GuardView
+from rebalancer.constraints.door import Door, Standing
 from rebalancer.model.objects import LabelSelector, PodShape, Taint
 from rebalancer.model.snapshot import (
     RUNNING,
@@ -208,6 +207,25 @@ def usage_of(
     )
 
 
+NO_LIMITS: dict[str, Any] = {
+    "perCycle": 1000,
+    "cluster": {"inFlight": 1000},
+    "node": {"evictions": []},
+    "service": {"inFlight": 1000},
+    "landings": {"perNode": 1000},
+}
+
+
+def some_limits(*, cycle: int = 1000, node: int = 1000, service: int = 1000) -> dict[str, Any]:
+    """Limits of a policy: for each cycle, each node in 10 minutes, each service in flight."""
+    return {
+        **NO_LIMITS,
+        "perCycle": cycle,
+        "node": {"evictions": [{"max": node, "per": "10m"}]},
+        "service": {"inFlight": service},
+    }
+
+
 def a_policy(**fields: Any) -> RebalancerPolicy:
     """A policy of one pool `general`; `fields` replace whole sections."""
     return RebalancerPolicy.model_validate(
@@ -224,7 +242,7 @@ def a_policy(**fields: Any) -> RebalancerPolicy:
             ],
             "usage": {"prometheus": {"url": "http://127.0.0.1:9090"}},
             "strategies": [{"name": "LowNodeUtilization"}],
-            "limits": {"perCycle": 1000, "perNode": 1000, "perServiceInFlight": 1000},
+            "limits": NO_LIMITS,
             **fields,
         }
     )
@@ -252,18 +270,28 @@ def found_in(
     ]
 
 
+def a_door(snapshot: ClusterSnapshot, policy: RebalancerPolicy, standing: Standing | None = None) -> Door:
+    """The door of a policy; without `standing` nothing has happened yet."""
+    return Door(
+        policy=policy,
+        snapshot=snapshot,
+        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        standing=standing or Standing(),
+        now=NOW,
+    )
+
+
 def planner_for(
     snapshot: ClusterSnapshot,
     usage: Usage,
     policy: RebalancerPolicy,
     recent: Sequence[RecentMove] = (),
-    admission: CycleLimits | None = None,
+    standing: Standing | None = None,
 ) -> Planner:
     return Planner(
         snapshot=snapshot,
         found=found_in(snapshot, usage, policy, recent),
-        view=GuardView.of(snapshot=snapshot, guards=policy.guards, now=NOW),
-        admission=admission or CycleLimits(policy.limits),
+        door=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
     )
 
@@ -298,7 +326,7 @@ def plan_all(
 def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
     moves = []
     while (move := planner.next_move()) is not None:
-        assert planner.admission.reserve(move) is None
+        assert planner.door.reserve(move) is None
         moves.append((move.name, move.node_name, snapshot.nodes.names[move.landings[0].node]))
         planner.accept(move)
     return Outcome(moves=moves, refusals={each.name: str(each.code) for each in planner.refusals()}, planner=planner)

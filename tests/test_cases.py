@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.constraints.admission import CycleLimits
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.model.reason import Reason
 from rebalancer.placement.landing import LandingModel
-from rebalancer.policy.schema import Guards, Limits
+from rebalancer.policy.schema import Guards
 from tests.builders import (
     NOW,
     ANode,
@@ -25,6 +24,7 @@ from tests.builders import (
     plan_all,
     planner_for,
     replicas,
+    some_limits,
     usage_of,
 )
 
@@ -170,14 +170,13 @@ def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
     policy = a_policy(guards={"minReplicas": 1})
     snapshot = cluster(nodes, pods)
     usage = usage_of(snapshot, nodes, pods)
-    limits = {"perCycle": 100, "perNode": 100, "perServiceInFlight": 100, scope: case["limit"]}
-    admission = CycleLimits(Limits.model_validate(limits))
-    planner = planner_for(snapshot, usage, policy, admission=admission)
+    limited = a_policy(guards={"minReplicas": 1}, limits=some_limits(**{scope: case["limit"]}))
+    planner = planner_for(snapshot, usage, limited)
     under_way = []
     for _ in range(case["inFlight"]):
         move = planner.next_move()
         assert move is not None
-        assert admission.reserve(move) is None
+        assert planner.door.reserve(move) is None
         planner.accept(move)
         under_way.append(move.name)
     outcome = carry_out(planner, snapshot)

@@ -1,6 +1,7 @@
 """What commands share: options, the policy file, JSON and errors."""
 
 import json
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -14,8 +15,18 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy, load_policy
 
 UNSAFE_EXIT = 3
+CONNECT_EXIT = 5
 NOT_EMPTY_EXIT = 2
 PIPE_WIDTH = 240
+DEMO_DATABASE = "rebalancer-demo.db"
+
+
+class Stopped(BaseException):
+    """A signal asked us to stop. No `except Exception` on the way may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
 
 
 class Output(StrEnum):
@@ -64,9 +75,16 @@ def read_file(path: Path) -> bytes:
         raise ConfigError(f"{path}: {error.strerror or error}: expected a readable file") from None
 
 
-def stdout_console() -> Console:
+class _PipeConsole(Console):
+    """Leaves a broken pipe (`plan | head -1`) to `main`, which ends quietly."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def stdout_console(*, markup: bool = True) -> Console:
     """Tables as wide as the terminal; in a pipe wide enough not to be folded."""
-    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    return _PipeConsole(markup=markup, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def say(message: str) -> None:

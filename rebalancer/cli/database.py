@@ -1,10 +1,21 @@
 """`rebalancer db`: bring the schema up to date, see what is in the database."""
 
+from pathlib import Path
+
 import typer
 from rich.table import Table
 
-from rebalancer.cli.common import DatabaseOption, Output, OutputOption, print_json, say, settings_for, stdout_console
-from rebalancer.daemon.wiring import database_shown, database_status, database_upgrade
+from rebalancer.cli.common import (
+    DEMO_DATABASE,
+    DatabaseOption,
+    Output,
+    OutputOption,
+    print_json,
+    say,
+    settings_for,
+    stdout_console,
+)
+from rebalancer.daemon.wiring import database_exists, database_shown, database_status, database_upgrade
 
 app = typer.Typer(help="The database of cycles, evictions and their outcomes.", no_args_is_help=True)
 
@@ -19,8 +30,15 @@ def upgrade(database: DatabaseOption = None) -> None:
 
 @app.command()
 def status(database: DatabaseOption = None, output: OutputOption = Output.TABLE) -> None:
-    """What is in the database: schema revision, rows, the last cycle, evictions without an outcome."""
-    found = database_status(settings_for(database=database))
+    """What is in the database: schema revision, rows, the last cycle, evictions without an outcome.
+
+    Without a database of our own yet, that of the last demo in this folder.
+    """
+    settings = settings_for(database=database)
+    unnamed = "database" not in settings.model_fields_set
+    if unnamed and not database_exists(settings) and Path(DEMO_DATABASE).exists():
+        settings = settings_for(database=f"sqlite:///{DEMO_DATABASE}")
+    found = database_status(settings)
     if output is Output.JSON:
         print_json(
             {
@@ -35,7 +53,7 @@ def status(database: DatabaseOption = None, output: OutputOption = Output.TABLE)
             }
         )
         return
-    console = stdout_console()
+    console = stdout_console(markup=False)
     state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
     console.print(f"{found.url_shown}: revision {found.revision or 'none'}, {state}")
     table = Table("TABLE", "ROWS", box=None, pad_edge=False, header_style="dim")

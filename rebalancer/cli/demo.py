@@ -1,5 +1,6 @@
 """`rebalancer demo`: the main job on the lab, a practice cluster inside this process."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import typer
 from rich.console import Console
 
 from rebalancer.cli.common import (
+    DEMO_DATABASE,
     UNSAFE_EXIT,
     DatabaseOption,
     Output,
@@ -41,6 +43,11 @@ def demo(
 ) -> None:
     """Cool the hot nodes of a practice cluster: real client, real HTTP, real database; nothing of yours is touched."""
     console = stdout_console() if output is Output.TABLE else Console(stderr=True, quiet=True)
+    if database is None and not os.environ.get("REBALANCER_DATABASE"):
+        # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
+        database = f"sqlite:///{DEMO_DATABASE}"
+        for suffix in ("", "-wal", "-shm"):
+            Path(DEMO_DATABASE + suffix).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder, Lab.start("demo", speed=speed, seed=seed) as lab:
         settings = settings_for(database=database, kubeconfig=str(lab.write_kubeconfig(Path(folder) / "kubeconfig")))
         policy = demo_policy(lab)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli.common import say
+from rebalancer.cli.common import Stopped, say
 from rebalancer.lab import Lab
 from rebalancer.lab import run as run_lab
 from rebalancer.lab.scenario import ScenarioError
@@ -29,6 +29,8 @@ def lab(
 
     try:
         run_lab(scenario, port=port, speed=speed, kubeconfig=kubeconfig, on_ready=ready)
+    except Stopped:
+        say("the lab is closed")
     except ScenarioError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:

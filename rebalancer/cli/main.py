@@ -1,18 +1,23 @@
 """`rebalancer`: the commands, and the one place where errors become a line and an exit code.
 
-Exit codes: 0 done; 1 a bug; 2 with `--detailed-exitcode` when the plan is not empty (and typer's usage errors);
-3 unsafe or partial data, or somebody else holds the lease; 4 bad configuration; 5 can't connect.
+Exit codes: 0 done; 1 a bug; 2 with `--detailed-exitcode` when the plan is not empty; 3 unsafe or partial data, or
+somebody else holds the lease; 4 bad configuration or usage; 5 can't connect; 128 + n stopped by signal n.
 """
 
 import os
+import signal
 import sys
+from types import FrameType
 
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli import database, demo, doctor, lab, plan, policy, run
-from rebalancer.cli.common import say
+from rebalancer.cli import database, demo, doctor, lab, limits, plan, policy, run
+from rebalancer.cli.common import Stopped, say
 from rebalancer.model.errors import RebalancerError
+
+# typer carries a click of its own and doesn't export this class
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="rebalancer",
@@ -24,6 +29,11 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
+app.command("limits")(limits.limits)
+app.command("windows")(limits.windows)
+app.command("pause")(limits.pause)
+app.command("resume")(limits.resume)
+app.command("status")(limits.status)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("lab")(lab.lab)
@@ -44,17 +54,29 @@ def root(
     """Rebalances Kubernetes clusters by real and predicted CPU load, and explains every decision."""
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
+
+
 def main() -> None:
     """The entry point of the `rebalancer` script."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _stop)  # so that the Lease is released and temporary files go
     try:
-        app()
+        sys.exit(typer.main.get_command(app).main(standalone_mode=False))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help
+            typer.echo(str(error))
+            sys.exit(0)
+        say(f"Error: {error} (see --help)")
+        sys.exit(4)
+    except Stopped as stopped:
+        say(str(stopped))
+        sys.exit(128 + stopped.number)
     except RebalancerError as error:
         for line in str(error).splitlines():
             say(f"Error: {line}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
     except BrokenPipeError:
         # `rebalancer plan | head`: nobody reads on; keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli.common import (
+    CONNECT_EXIT,
     NOT_EMPTY_EXIT,
     UNSAFE_EXIT,
     AllNodesOption,
@@ -26,7 +27,8 @@ from rebalancer.cli.progress import TerminalProgress
 from rebalancer.cli.tables import print_cycle
 from rebalancer.daemon.cycle import run_cycle
 from rebalancer.daemon.wiring import planning_world
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.plan import CycleReport, Outcome
+from rebalancer.model.reason import Reason
 
 
 def plan(
@@ -53,10 +55,17 @@ def plan(
     with TerminalProgress() as progress, planning_world(loaded, settings, progress=progress) as world:
         report = run_cycle(world, loaded, dry_run=True, server_dry_run=server_dry_run)
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
-    if report.stopped is not None:
-        raise typer.Exit(UNSAFE_EXIT)
-    if detailed_exitcode and report.evictions:
+    if (code := exit_code(report)) != 0:
+        raise typer.Exit(code)
+    if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
         raise typer.Exit(NOT_EMPTY_EXIT)
+
+
+def exit_code(report: CycleReport) -> int:
+    """0, or why the cycle could not be carried out: 5 where we lack rights, else 3."""
+    if report.interrupted is not None and report.interrupted.code is Reason.SERVER_FORBIDDEN:
+        return CONNECT_EXIT
+    return UNSAFE_EXIT if report.stopped is not None or report.interrupted is not None else 0
 
 
 def show(report: CycleReport, *, output: Output, namespace: str | None, all_nodes: bool) -> None:

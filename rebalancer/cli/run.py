@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli.common import (
-    UNSAFE_EXIT,
     AllNodesOption,
     ContextOption,
     DatabaseOption,
@@ -17,10 +16,10 @@ from rebalancer.cli.common import (
     read_policy,
     settings_for,
 )
-from rebalancer.cli.plan import show
+from rebalancer.cli.plan import exit_code, show
 from rebalancer.cli.progress import TerminalProgress
 from rebalancer.daemon.assess import assess
-from rebalancer.daemon.cycle import run_cycle
+from rebalancer.daemon.cycle import begin_report, carry_out
 from rebalancer.daemon.wiring import acting_world
 from rebalancer.model.errors import ConfigError
 
@@ -53,9 +52,17 @@ def run(
         TerminalProgress() as progress,
         acting_world(loaded, settings, progress=progress, dry_run=dry_run) as world,
     ):
-        report = run_cycle(world, loaded, dry_run=dry_run)
-        if wait:
-            assess(world, loaded, report)
+        report = begin_report(world, loaded, dry_run=dry_run)
+        try:
+            carry_out(world, loaded, report)
+            if wait:
+                assess(world, loaded, report)
+        except BaseException as error:
+            # whatever happens after an eviction, people get to see which pods went
+            if report.evictions:
+                report.notes.append(f"ended early: {error or type(error).__name__}")
+                show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+            raise
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
-    if report.stopped is not None:
-        raise typer.Exit(UNSAFE_EXIT)
+    if report.stopped is not None or report.interrupted is not None:
+        raise typer.Exit(exit_code(report))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,22 +23,24 @@ OUTCOME_STYLE = {
 def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = False) -> None:
     """Everything about one cycle."""
     if report.stopped is not None:
-        console.print(f"[bold red]Nothing was planned:[/] {report.stopped.message} ({report.stopped.code})")
+        what = f" {report.stopped.message} ({report.stopped.code})"
+        console.print(Text.assemble(("Nothing was planned:", "bold red"), what))
     print_findings(console, report)
     print_evictions(console, report)
     print_refusals(console, report)
     print_nodes(console, report.nodes, all_nodes=all_nodes)
     for note in report.notes:
-        console.print(f"[yellow]Note:[/] {note}")
+        console.print(Text.assemble(("Note:", "yellow"), f" {note}"))
 
 
 def print_findings(console: Console, report: CycleReport) -> None:
     """Hot nodes."""
     if not report.findings:
         if report.stopped is None:
-            console.print("No node is hot.")
+            hot = sum(line.hot for line in report.nodes)
+            console.print(f"{hot} node(s) over high, none to be relieved now: see below." if hot else "No node is hot.")
         return
-    table = _table("Hot nodes", "NODE", "POOL", "REASON")
+    table = plain_table("Hot nodes", "NODE", "POOL", "REASON")
     for finding, node in report.findings:
         table.add_row(node, finding.pool, finding.reason)
     console.print(table)
@@ -50,7 +53,7 @@ def print_evictions(console: Console, report: CycleReport) -> None:
             console.print("No eviction would help and is allowed; see the refusals.")
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
-    table = _table(title, "POD", "SERVICE", "FROM -> LANDING", "CPU", "OUTCOME", "REASON")
+    table = plain_table(title, "POD", "SERVICE", "FROM -> LANDING", "CPU", "OUTCOME", "REASON")
     for eviction in report.evictions:
         move = eviction.move
         outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
@@ -78,7 +81,7 @@ def print_refusals(console: Console, report: CycleReport) -> None:
         groups.setdefault((refusal.node, str(refusal.code)), []).append((pod, refusal.message))
     if not groups:
         return
-    table = _table("Left alone", "NODE", "CODE", "COUNT", "FOR EXAMPLE", "BECAUSE")
+    table = plain_table("Left alone", "NODE", "CODE", "COUNT", "FOR EXAMPLE", "BECAUSE")
     for (node, code), members in sorted(groups.items()):
         shown = ", ".join(pod for pod, _ in members[:EXAMPLES]) + (", ..." if len(members) > EXAMPLES else "")
         table.add_row(node, code, str(len(members)), shown, members[0][1])
@@ -90,7 +93,7 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
     shown = [line for line in lines if all_nodes or line.hot or _moved(line)]
     if not shown:
         return
-    table = _table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
+    table = plain_table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
     for line in shown:
         table.add_row(
             Text(line.name, style="bold red" if line.hot else ""),
@@ -112,8 +115,20 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+class _PlainTable(Table):
+    """A table whose cells are never read as markup: what stands in a cluster is not ours to interpret."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    """A table without lines."""
+    table = _PlainTable(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in ("CPU", "COUNT") else "left")
+        table.add_column(
+            column, overflow="fold", justify="right" if column in ("CPU", "COUNT", "USED", "LEFT", "TIMES") else "left"
+        )
     return table

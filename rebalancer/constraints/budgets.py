@@ -2,7 +2,7 @@
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Pod
+from rebalancer.model.snapshot import ClusterSnapshot, Pod
 
 
 class BudgetRoom:
@@ -33,11 +33,6 @@ class BudgetRoom:
             found = self._matching[key] = tuple(sorted(near))
         return found
 
-    def budget_of(self, pod: Pod) -> DisruptionBudget | None:
-        """The first budget that selects the pod."""
-        found = self._of(pod)
-        return self._budgets[found[0]] if found else None
-
     def refuses(self, pod: Pod) -> Refusal | None:
         """Why the pod's budget forbids its eviction now."""
         found = self._of(pod)
@@ -60,7 +55,7 @@ class BudgetRoom:
         for index in self._of(pod):
             self._taken[index] += 1
 
-    def give_back(self, pod: Pod) -> None:
-        """Uncount an eviction that certainly did not happen."""
+    def close(self, pod: Pod) -> None:
+        """The API server knows better: nothing more of the pod's budget in this plan."""
         for index in self._of(pod):
-            self._taken[index] -= 1
+            self._taken[index] = max(self._taken[index], self._budgets[index].disruptions_allowed)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import CycleLimits
-from rebalancer.constraints.guards import GuardView
+from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.limits import refusal_for
+from rebalancer.daemon.standing import read_standing
 from rebalancer.daemon.world import World
+from rebalancer.model.limits import Denied, ReservationDetails
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -23,10 +25,16 @@ from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import STRATEGIES, Findings, StrategyView
 
 LEASE_MARGIN_SECONDS = 5.0
-"""An eviction call must be over before the lease can run out."""
+"""With less left of the lease no eviction is begun; the call itself is bounded by what is left then."""
 
-STOPS_THE_CYCLE = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN)
+SERVER_ERRORS_AT_MOST = 3
+"""So many errors of the API server in one cycle are enough."""
+
+STOPS_THE_CYCLE = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
 """Answers that the next call would get too."""
+
+DEFAULT_GRACE_SECONDS = 30.0
+"""terminationGracePeriodSeconds where a pod doesn't set it."""
 
 MEMORY_WINDOWS = 2.0
 """How far back moves are remembered, in rate windows."""
@@ -41,6 +49,7 @@ class Observation:
     pool_of: NDArray[np.int32]
     """(nodes,) index into the policy's pools, -1 for none."""
     recent: tuple[RecentMove, ...]
+    standing: Standing
     now: float
 
 
@@ -56,46 +65,73 @@ def run_cycle(
 
     Data that is readable but not safe to act on ends in `report.stopped`, with nothing planned.
     """
-    report = CycleReport(
+    report = begin_report(world, policy, trigger=trigger, dry_run=dry_run)
+    carry_out(world, policy, report, server_dry_run=server_dry_run)
+    return report
+
+
+def begin_report(
+    world: World, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
+) -> CycleReport:
+    """An empty report: whoever holds it sees what was done, even when the cycle ends in an error."""
+    return CycleReport(
         id=uuid.uuid4().hex,
         cluster=policy.cluster,
         trigger=trigger,
         dry_run=dry_run,
         started_at=world.clock.now(),
     )
-    seen = observe(world, policy)
+
+
+def carry_out(world: World, policy: RebalancerPolicy, report: CycleReport, *, server_dry_run: bool = False) -> None:
+    """The story itself."""
+    seen = observe(world, policy, writes=not report.dry_run)
     world.records.begin(report)
     report.stopped = unsafe(seen, policy)
     found = [] if report.stopped else find(seen, policy)
     planner = plan(world, seen, found, policy)
-    admission = planner.admission
+    server_errors = 0
     while (move := planner.next_move()) is not None:
-        if (refusal := admission.reserve(move)) is not None:
+        eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
+        if (refusal := admit(world, report, seen, planner.door, eviction, policy)) is not None:
             planner.reject(move, refusal)
+            if refusal.code is Reason.LEASE_LOST:
+                interrupt(report, planner, refusal)
             continue
-        answer = evict(world, report, seen, move, dry_run=dry_run, server_dry_run=server_dry_run)
-        if answer.outcome in (Outcome.REFUSED, Outcome.FAILED):
-            admission.refund(move)
-            planner.reject(move, answer.refusal or Refusal.of(Reason.SERVER_ERROR))
-            if answer.refusal is not None and answer.refusal.code in (*STOPS_THE_CYCLE, Reason.LEASE_LOST):
-                report.notes.append(f"stopped before the plan was done: {answer.refusal.message}")
-                planner.stop(answer.refusal)
+        report.evictions.append(eviction)
+        answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
+        if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
+            planner.accept(move)
             continue
-        planner.accept(move)
+        refusal = answer.refusal or Refusal.of(Reason.SERVER_ERROR)
+        planner.door.refund(move)
+        planner.reject(move, refusal)
+        server_errors += refusal.code is Reason.SERVER_ERROR
+        if refusal.code in STOPS_THE_CYCLE or server_errors >= SERVER_ERRORS_AT_MOST:
+            interrupt(report, planner, refusal)
     describe(report, seen, found, planner, policy)
     report.finished_at = world.clock.now()
     world.records.finish(report)
-    return report
 
 
-def observe(world: World, policy: RebalancerPolicy) -> Observation:
-    """Read the cluster, its usage and what we did lately."""
+def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
+    """End the plan before it is done."""
+    report.interrupted = refusal
+    report.notes.append(f"stopped before the plan was done: {refusal.message}")
+    planner.stop(refusal)
+
+
+def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observation:
+    """Read the cluster, its usage and what we did lately; with `writes`, note what has landed since."""
     snapshot = world.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     usage = world.usage.read(snapshot)
     since = world.clock.now() - MEMORY_WINDOWS * usage.window_seconds
     recent = tuple(world.records.recent_moves(since))
-    return Observation(snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, now=world.clock.now())
+    standing = read_standing(world.ledger, policy, snapshot, writes=writes)
+    return Observation(
+        snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=world.clock.now()
+    )
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
@@ -130,36 +166,96 @@ def find(seen: Observation, policy: RebalancerPolicy) -> list[Findings]:
 
 
 def plan(world: World, seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> Planner:
-    """A planner over everything that was found."""
-    view = GuardView.of(snapshot=seen.snapshot, guards=policy.guards, now=seen.now, own_pod=world.own_pod)
-    return Planner(
+    """A planner over everything that was found, behind the one door."""
+    door = Door(
+        policy=policy,
         snapshot=seen.snapshot,
-        found=found,
-        view=view,
-        admission=CycleLimits(policy.limits),
-        cpu_millicores=seen.usage.pod_cpu_millicores,
+        pool_of=seen.pool_of,
+        standing=seen.standing,
+        now=seen.now,
+        own_pod=world.own_pod,
+    )
+    return Planner(snapshot=seen.snapshot, found=found, door=door, cpu_millicores=seen.usage.pod_cpu_millicores)
+
+
+def admit(
+    world: World, report: CycleReport, seen: Observation, door: Door, eviction: Eviction, policy: RebalancerPolicy
+) -> Refusal | None:
+    """Reserve the move: in this plan, and for a real run in the ledger, whose row is written before the call.
+
+    A move that has to be spaced out is waited for, as long as the policy allows.
+    """
+    move = eviction.move
+    due = door.due(move)
+    if isinstance(due, Refusal):
+        return due
+    door.reserve(move)
+    if report.dry_run:
+        eviction.not_before = due if due > seen.now else None
+        eviction.record = world.records.planned(report, eviction)
+        return None
+    assert world.ledger is not None
+    wait = due - world.clock.now()
+    if wait > 0:
+        world.clock.sleep(wait)
+    refusal = None
+    if world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS):
+        refusal = Refusal.of(Reason.LEASE_LOST)
+    else:
+        answer = world.ledger.reserve(
+            report,
+            eviction,
+            scopes=door.book.scopes(move),
+            checks=door.checks(move),
+            term=world.lease.term,
+            details=reservation_details(seen.snapshot, move, policy, now=world.ledger.now()),
+        )
+        if isinstance(answer, Denied):
+            refusal = refusal_for(answer)
+        else:
+            eviction.record = answer
+    if refusal is not None:
+        door.refund(move)
+    return refusal
+
+
+def reservation_details(
+    snapshot: ClusterSnapshot, move: Move, policy: RebalancerPolicy, *, now: float
+) -> ReservationDetails:
+    """What tells later whether the replacement has landed, and when it is late."""
+    owner = int(snapshot.pods.owner[move.pod])
+    wanted, ready = snapshot.replicas(owner)
+    patience = policy.safety.in_flight.start_up + policy.safety.in_flight.margin
+    return ReservationDetails(
+        service_identity=move.identity,
+        level=move.level,
+        ready_before=ready,
+        wanted_before=wanted,
+        deadline_at=now + DEFAULT_GRACE_SECONDS + patience,
+        owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
+        landing_node=move.landing_name,
     )
 
 
-def evict(
-    world: World, report: CycleReport, seen: Observation, move: Move, *, dry_run: bool, server_dry_run: bool
-) -> Answer:
-    """Write the decision, make the call, write its outcome. A dry run only writes."""
-    if not dry_run and (world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS)):
-        return Answer(outcome=Outcome.FAILED, refusal=Refusal.of(Reason.LEASE_LOST))
-    eviction = Eviction(move=move, landings=shares(move.landings, seen.snapshot.nodes.names), outcome=Outcome.PLANNED)
-    eviction.record = world.records.planned(report, eviction)
-    report.evictions.append(eviction)
+def evict(world: World, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
+    """Make the call and write its outcome. A dry run makes none; a server dry run probes."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
-    answer = world.evictor.evict(move, server_dry_run=dry_run)
+    answer = world.evictor.evict(eviction.move, server_dry_run=dry_run)
     eviction.outcome = answer.outcome
     eviction.code = answer.refusal.code if answer.refusal else None
     eviction.detail = answer.refusal.message if answer.refusal else ""
-    if dry_run and answer.outcome is Outcome.PLANNED:
-        eviction.detail = "the API server would accept it, probed alone"
-    world.records.outcome(eviction)
+    if dry_run:
+        if answer.outcome is Outcome.PLANNED:
+            eviction.detail = "the API server would accept it, probed alone"
+        world.records.outcome(eviction)
+    elif world.ledger is not None:
+        world.ledger.outcome(eviction)
     return answer
+
+
+def _shares(move: Move, seen: Observation) -> tuple[tuple[str, float], ...]:
+    return shares(move.landings, seen.snapshot.nodes.names)
 
 
 def describe(

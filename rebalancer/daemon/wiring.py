@@ -4,8 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
+from dataclasses import replace
 
 from rebalancer import __version__
 from rebalancer.daemon.settings import Settings
@@ -19,7 +18,17 @@ from rebalancer.kube.snapshot import KubeCluster
 from rebalancer.model.ports import Clock, Progress, Records, UsageReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus import Probe, PrometheusUsage
-from rebalancer.store import DatabaseStatus, SqlRecords, open_records, settle_unsettled, shown_url, status, upgrade
+from rebalancer.store import (
+    DatabaseStatus,
+    SqlLedger,
+    SqlRecords,
+    open_records,
+    settle_unsettled,
+    shown_url,
+    status,
+    upgrade,
+)
+from rebalancer.store import database_exists as exists
 
 CALL_MARGIN_SECONDS = 1.0
 """Looked at once more between the pod's re-read and the eviction call."""
@@ -32,11 +41,12 @@ def planning_world(
     policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None
 ) -> Iterator[World]:
     """A world to look at: it reads the ledger, writes nothing and can't evict (but may probe with a server dry run)."""
-    clock = clock or SystemClock()
+    ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
         client = _client(settings, stack)
-        ledger = stack.enter_context(_records(settings, policy, clock)) if _exists(settings.database) else None
-        yield _world(policy, settings, client, clock, progress, stack, records=NoRecords(ledger), lease=None)
+        records = stack.enter_context(_records(settings, policy, clock)) if exists(settings.database) else None
+        world = _world(policy, settings, client, clock, progress, stack, records=NoRecords(records), lease=None)
+        yield replace(world, ledger=records.ledger(clock=ledger_clock) if records is not None else None)
 
 
 @contextmanager
@@ -53,14 +63,16 @@ def acting_world(
     A new SQLite file gets its tables; any other database must have been upgraded. What an earlier process left
     without an outcome is settled first. Raises UnsafeDataError when somebody else holds the Lease.
     """
-    clock = clock or SystemClock()
+    ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
         client = _client(settings, stack)
-        if settings.database.startswith("sqlite") and not _exists(settings.database):
+        if settings.database.startswith("sqlite") and not exists(settings.database):
             upgrade(settings.database)
         records = stack.enter_context(_records(settings, policy, clock))
+        ledger = records.ledger(clock=ledger_clock)  # None: the database's own clock, which all clusters share
         if dry_run:
-            yield _world(policy, settings, client, clock, progress, stack, records=records, lease=None)
+            world = _world(policy, settings, client, clock, progress, stack, records=records, lease=None)
+            yield replace(world, ledger=ledger)
             return
         namespace, name = settings.lease_at
         lease = LeaseLock(
@@ -72,8 +84,19 @@ def acting_world(
         )
         stack.enter_context(lease)
         world = _world(policy, settings, client, clock, progress, stack, records=records, lease=lease)
-        settle_unsettled(records=records, reader=world.cluster, now=clock.now())
-        yield world
+        if lease.term is not None:
+            ledger.fence(lease.term)  # from here on no older leader can reserve
+        settle_unsettled(records=records, reader=world.cluster, now=ledger.now())
+        yield replace(world, ledger=ledger)
+
+
+@contextmanager
+def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLedger]:
+    """The ledger alone, for what people say and ask. A new SQLite file gets its tables."""
+    if settings.database.startswith("sqlite") and not exists(settings.database):
+        upgrade(settings.database)
+    with _records(settings, policy, SystemClock()) as records:
+        yield records.ledger()
 
 
 def _client(settings: Settings, stack: ExitStack) -> ApiClient:
@@ -99,12 +122,18 @@ def _world(
 ) -> World:
     evictor = KubeEvictor(client=client)
     if lease is not None:
-        evictor = KubeEvictor(client=client, term=lambda: lease.term, may_send=lambda: lease.holds(CALL_MARGIN_SECONDS))
+        evictor = KubeEvictor(
+            client=client,
+            term=lambda: lease.term,
+            may_send=lambda: lease.holds(CALL_MARGIN_SECONDS),
+            deadline_seconds=lease.seconds_left,
+        )
     return World(
         cluster=KubeCluster(client=client, clock=clock, progress=progress),
         usage=_usage(policy, client, clock, progress, stack),
         evictor=evictor,
         records=records,
+        ledger=None,
         lease=lease,
         clock=clock,
         progress=progress,
@@ -122,10 +151,9 @@ def _usage(
     return reader
 
 
-def _exists(url: str) -> bool:
-    """Whether a database is there: always for a server, for SQLite when its file is."""
-    parts = urlsplit(url)
-    return not parts.scheme.startswith("sqlite") or Path(parts.path[1:]).exists()
+def database_exists(settings: Settings) -> bool:
+    """Whether there is a database: always for a server, for SQLite when its file is there."""
+    return exists(settings.database)
 
 
 def database_upgrade(settings: Settings) -> str:
@@ -158,7 +186,7 @@ class Doctor:
 
     def database(self) -> DatabaseStatus | None:
         """None where a SQLite file isn't there yet. Raises ConfigError when the schema isn't current, ConnectError."""
-        if not _exists(self._settings.database):
+        if not exists(self._settings.database):
             return None
         with _records(self._settings, self._policy, SystemClock()):
             return status(self._settings.database)

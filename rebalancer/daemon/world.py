@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.plan import CycleReport, Eviction
-from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Progress, Records, UsageReader
+from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.usage import RecentMove
 
 
@@ -56,6 +56,8 @@ class World:
     usage: UsageReader
     evictor: Evictor
     records: Records
+    ledger: Ledger | None
+    """None where there is no database yet (only to look)."""
     lease: Lease | None
     """None where nothing is evicted for good."""
     clock: Clock

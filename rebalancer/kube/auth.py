@@ -4,9 +4,13 @@ The package reads a kubeconfig's `tokenFile` and a plugin's answer without expir
 `Credentials.reload` reads the kubeconfig again; the package's own refresh hook still runs for every request.
 """
 
+import logging
 import os
 import re
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +19,11 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, incluster_config, kube_config
 from urllib3.util import parse_url
 
+from rebalancer.kube.kubeconfig import check_kubeconfig
 from rebalancer.model.errors import ConfigError
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
+_SHOWN_CHARS = 300
 
 
 class Credentials:
@@ -41,7 +47,8 @@ class Credentials:
         Raises ConfigError when a token file or plugin stopped working.
         """
         try:
-            token = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            with _package_log():
+                token = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except Exception as error:  # noqa: BLE001 - token files, plugins and clouds fail in their own ways
             raise ConfigError(f"credentials can't be refreshed: {_one_line(error)}") from None
         # A token file usually ends in a newline, which no header may hold.
@@ -53,6 +60,9 @@ class Credentials:
 
     def pool(self) -> Any:
         """A urllib3 pool manager with the package's TLS, client certificate and proxy settings."""
+        if not self.configuration.verify_ssl:
+            # asked for in the kubeconfig; urllib3 would say so again on every single request
+            warnings.filterwarnings("ignore", message="Unverified HTTPS request")
         try:
             return RESTClientObject(self.configuration).pool_manager
         except (OSError, ValueError) as error:
@@ -78,18 +88,21 @@ def find_credentials(kubeconfig: str | None, context: str | None) -> Credentials
 
 
 def _from_file(paths: str, context: str | None) -> Any:
+    check_kubeconfig(paths)
     configuration = _blank()
     try:
-        kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=paths, context=context, client_configuration=configuration
-        )
+        with _package_log() as said:
+            kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=paths, context=context, client_configuration=configuration
+            )
         user = _user(paths, context)
     except Exception as error:  # noqa: BLE001 - the package lets YAML's and its own slips through
         raise ConfigError(f"{paths}: the kubeconfig can't be used: {_one_line(error)}") from None
     # The package logs a plugin's failure and goes on without credentials: say so before the server says 401.
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
-        raise ConfigError(f"{paths}: the credential plugin {command!r} gave no credentials: run it by hand to see why")
+        why = " ".join(" ".join(said).split())[:_SHOWN_CHARS] or "run it by hand to see why"
+        raise ConfigError(f"{paths}: the credential plugin {command!r} gave no credentials: {why}")
     return configuration
 
 
@@ -115,6 +128,31 @@ def _blank() -> Any:
     # Otherwise the package silently sends a GET that answers 429 or 503 four times.
     configuration.retries = 0
     return configuration
+
+
+@contextmanager
+def _package_log() -> Iterator[list[str]]:
+    """Catch what the package logs in this thread.
+
+    It calls the root logger, which would print, and which would get a handler to stderr for good if it has none.
+    """
+    said: list[str] = []
+    thread = threading.get_ident()
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.thread != thread or record.module != "kube_config":
+            return True
+        said.append(record.getMessage())
+        return False
+
+    root, nothing = logging.getLogger(), logging.NullHandler()
+    root.addHandler(nothing)
+    root.addFilter(keep)
+    try:
+        yield said
+    finally:
+        root.removeFilter(keep)
+        root.removeHandler(nothing)
 
 
 def _one_line(error: BaseException) -> str:

@@ -44,6 +44,13 @@ class Timeouts:
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
+    total_seconds: float | None = None
+    """For both together: what connecting took is missing from the wait. Looking up a name is not counted."""
+
+
+Limits = Timeouts | Callable[[], Timeouts] | None
+"""Timeouts of a request, or what tells them right before it goes out (and may raise NotSentError instead); None: the
+client's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,17 +201,29 @@ class ApiClient:
         query: Mapping[str, str | int] | None = None,
         content_type: str = JSON,
         user_agent: str | None = None,
-        timeouts: Timeouts | None = None,
+        timeouts: Limits = None,
     ) -> urllib3.BaseHTTPResponse:
-        """POST, PUT or PATCH, sent exactly once. Raises NotSentError or AnswerLostError when no answer came."""
-        return self._send(
-            method,
-            path,
-            query=query,
-            body=body,
-            headers={"Content-Type": content_type} | ({"User-Agent": user_agent} if user_agent else {}),
-            timeouts=timeouts,
-        )
+        """POST, PUT or PATCH, carried out at most once.
+
+        Sent once; a second time only after a 401, with credentials read anew: a server that doesn't know us has done
+        nothing. Raises NotSentError or AnswerLostError when no answer came, ConfigError when the credentials can't
+        be read.
+        """
+
+        def once() -> urllib3.BaseHTTPResponse:
+            return self._send(
+                method,
+                path,
+                query=query,
+                body=body,
+                headers={"Content-Type": content_type} | ({"User-Agent": user_agent} if user_agent else {}),
+                timeouts=timeouts,
+            )
+
+        response = once()
+        if response.status == 401 and self._reload_credentials():
+            response = once()
+        return response
 
     def read(
         self,
@@ -248,6 +267,11 @@ class ApiClient:
         return StatusError(f"{self.server}: {text}" + (f": {message}" if message else ""), status=code)
 
     @property
+    def timeouts(self) -> Timeouts:
+        """Of requests that come without their own."""
+        return self._timeouts
+
+    @property
     def user_agent(self) -> str:
         """What we call ourselves in every request."""
         return self._user_agent
@@ -274,19 +298,22 @@ class ApiClient:
         body: bytes | None = None,
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts | None = None,
+        timeouts: Limits = None,
     ) -> urllib3.BaseHTTPResponse:
-        limits = timeouts or self._timeouts
         url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         everything = {"User-Agent": self._user_agent, "Accept": accept}
         everything |= dict(headers or {}) | self._credentials.headers()
+        # last, because the credentials may have come from a plugin that took its time
+        limits = timeouts() if callable(timeouts) else timeouts or self._timeouts
         try:
             response: urllib3.BaseHTTPResponse = self._pool.request(
                 method,
                 url,
                 body=body,
                 headers=everything,
-                timeout=urllib3.Timeout(connect=limits.connect_seconds, read=limits.read_seconds),
+                timeout=urllib3.Timeout(
+                    total=limits.total_seconds, connect=limits.connect_seconds, read=limits.read_seconds
+                ),
                 retries=False,
             )
         except (broken.HTTPError, OSError, ValueError) as error:
@@ -301,9 +328,9 @@ class ApiClient:
             case broken.NewConnectionError():
                 sent, why = False, f"can't connect: {_cause(error)}"
             case broken.ConnectTimeoutError():
-                sent, why = False, f"no connection within {limits.connect_seconds:g} s"
+                sent, why = False, f"no connection within {limits.connect_seconds:.3g} s"
             case broken.ReadTimeoutError():
-                why = f"no answer within {limits.read_seconds:g} s"
+                why = f"no answer within {limits.read_seconds:.3g} s"
             case broken.SSLError():
                 # A refused certificate ends the handshake; any other TLS error may come in the middle.
                 sent = "CERTIFICATE_VERIFY_FAILED" not in str(error) and "WRONG_VERSION_NUMBER" not in str(error)

@@ -1,8 +1,9 @@
 """The Eviction API, one pod at a time.
 
 Right before the call the pod is read again: a uid that is no longer right answers 409 only *after* it has spent the
-budget's room. The call is never sent twice: an answer that doesn't come leaves the eviction *unknown*, and it stays
-counted until the pod is seen. Sources: pkg/registry/core/pod/storage/eviction.go, v1.36.
+budget's room. The call is never sent twice, but for a 401, which did nothing: an answer that doesn't come leaves the
+eviction *unknown*, and it stays counted until the pod is seen. Sources: pkg/registry/core/pod/storage/eviction.go,
+v1.36.
 """
 
 import re
@@ -14,6 +15,7 @@ import urllib3
 from rebalancer.kube.client import (
     AnswerLostError,
     ApiClient,
+    NotSentError,
     Retries,
     Status,
     StatusError,
@@ -36,11 +38,23 @@ REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0
 MAYBE_DONE = re.compile(r"timed? ?out|deadline|unavailable|lost|leader changed", re.IGNORECASE)
 
 
+class _LeaseLostError(NotSentError):
+    """Found out when everything was ready to be sent."""
+
+
 class KubeEvictor:
     """Implements `model.ports.Evictor`.
 
     `term` tells the lease's term, which travels in the User-Agent: the API server's audit log then shows which leader
-    asked. `may_send` is asked between the re-read and the call: re-reading takes time, in which the lease may run out.
+    asked. `may_send` is asked right before the call leaves: the re-read and a credential plugin take time, in which the
+    lease may run out. `deadline_seconds` tells then how long the lease still lasts; without it the client's timeouts
+    hold.
+
+    What this bounds is *our* part: the call leaves while the lease is ours, and we stop connecting and waiting for the
+    answer when the time left has passed. It runs over by a slow look-up of the server's name, by an address list whose
+    first entries don't answer, and by an answer that comes in drops (each is waited for as long). It doesn't bound the
+    server: a call that arrived may be carried out after we gave up, for as long as the server lets requests run (60 s
+    unless told otherwise). So a lost answer is UNKNOWN and stays counted.
     """
 
     def __init__(
@@ -49,10 +63,12 @@ class KubeEvictor:
         client: ApiClient,
         term: Callable[[], int | None] = lambda: None,
         may_send: Callable[[], bool] = lambda: True,
+        deadline_seconds: Callable[[], float] | None = None,
     ) -> None:
         self._client = client
         self._term = term
         self._may_send = may_send
+        self._deadline_seconds = deadline_seconds
 
     def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
         """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
@@ -63,8 +79,6 @@ class KubeEvictor:
         gone = self._changed(move)
         if gone is not None:
             return gone
-        if not server_dry_run and not self._may_send():
-            return _answer(Outcome.FAILED, Reason.LEASE_LOST)
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -79,7 +93,10 @@ class KubeEvictor:
                 msgspec.json.encode(body),
                 query={"dryRun": "All"} if server_dry_run else None,
                 user_agent=self._client.user_agent if term is None else f"{self._client.user_agent} term/{term}",
+                timeouts=None if server_dry_run else self._limits,
             )
+        except _LeaseLostError:
+            return _answer(Outcome.FAILED, Reason.LEASE_LOST)
         except AnswerLostError as error:
             return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, str(error))
         except RebalancerError as error:
@@ -88,6 +105,22 @@ class KubeEvictor:
         if response.status in (200, 201, 202):
             return Answer(outcome=Outcome.PLANNED if server_dry_run else Outcome.EVICTED)
         return _refused(response)
+
+    def _limits(self) -> Timeouts:
+        """How long the call may take; raises _LeaseLostError when it may not be sent any more."""
+        if not self._may_send():
+            raise _LeaseLostError("the lease was lost")
+        usual = self._client.timeouts
+        if self._deadline_seconds is None:
+            return usual
+        left = self._deadline_seconds()
+        if left <= 0:
+            raise _LeaseLostError("the lease ran out")
+        return Timeouts(
+            connect_seconds=min(usual.connect_seconds, left),
+            read_seconds=min(usual.read_seconds, left),
+            total_seconds=left,
+        )
 
     def _changed(self, move: Move) -> Answer | None:
         """The answer when the pod is no longer what was planned; None when it is."""

@@ -93,6 +93,11 @@ class LeaseLock:
         with self._guard:
             return self._held is not None and self._boot_time() + margin_seconds < self._deadline
 
+    def seconds_left(self) -> float:
+        """How long the lease is still ours if it isn't renewed; 0 without it."""
+        with self._guard:
+            return 0.0 if self._held is None else max(0.0, self._deadline - self._boot_time())
+
     def __enter__(self) -> "LeaseLock":
         self.acquire()
         self._thread = threading.Thread(target=self._keep, name=f"lease {self._namespace}/{self._name}", daemon=True)

@@ -78,6 +78,12 @@ class Move:
     landings: tuple[Landing, ...]
     """Likeliest first."""
     reason: str
+    identity: str = ""
+    """Its service, the same in every cluster."""
+    level: str = ""
+    """Its service level; empty where the policy has none."""
+    landing_name: str = ""
+    """Name of the likeliest landing; empty while that isn't known."""
 
 
 class Outcome(StrEnum):
@@ -127,6 +133,8 @@ class Eviction:
     detail: str = ""
     record: int | None = None
     """Its row in the database."""
+    not_before: float | None = None
+    """Of a planned eviction: seconds since the epoch from when it may be made, where moves have to be spaced out."""
 
 
 class Trigger(StrEnum):
@@ -169,3 +177,5 @@ class CycleReport:
     """Why the cycle as a whole did nothing, or less than it could."""
     stopped: Refusal | None = None
     """Set when the data was not safe to act on."""
+    interrupted: Refusal | None = None
+    """Set when evictions ended before the plan was done: lease lost, API server throttling or refusing us."""

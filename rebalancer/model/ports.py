@@ -1,10 +1,20 @@
 """The outside world, as the story of a cycle needs it. Adapters implement these; tests may too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from rebalancer.model.limits import (
+    Check,
+    Denied,
+    Entry,
+    GaveUp,
+    OpenEviction,
+    Pause,
+    ReadyElsewhere,
+    ReservationDetails,
+    Scope,
+)
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move
-from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
 
@@ -79,6 +89,11 @@ class Evictor(Protocol):
 class Lease(Protocol):
     """The right to evict in this cluster."""
 
+    @property
+    def term(self) -> int | None:
+        """The number of this leadership: it grows with each new holder."""
+        ...
+
     def holds(self, margin_seconds: float = 0.0) -> bool:
         """Whether the lease is ours for at least `margin_seconds` more."""
         ...
@@ -102,17 +117,49 @@ class Records(Protocol):
         ...
 
 
-class Admission(Protocol):
-    """The one door before an eviction."""
+class Ledger(Protocol):
+    """Counts evictions over every scope and cluster that shares the database; all times are by its clock."""
 
-    def refuses(self, move: Move) -> Refusal | None:
-        """Why the move may not be made now, from a view of the headroom; None reserves nothing."""
+    def now(self) -> float: ...
+
+    def reserve(
+        self,
+        report: CycleReport,
+        eviction: Eviction,
+        *,
+        scopes: Sequence[Scope],
+        checks: Sequence[Check],
+        term: int | None,
+        details: ReservationDetails,
+    ) -> int | Denied:
+        """Count the eviction and write its row in one transaction, before the call; the row's id.
+
+        Raises UnsafeDataError for a stale lease term.
+        """
         ...
 
-    def reserve(self, move: Move) -> Refusal | None:
-        """Reserve the move atomically; None when it may go."""
+    def outcome(self, eviction: Eviction) -> None:
+        """Write what the call came to; what certainly did not happen is refunded."""
         ...
 
-    def refund(self, move: Move) -> None:
-        """Give a reservation back: the eviction certainly did not happen."""
-        ...
+    def entries(self, since_seconds: float) -> Sequence[Entry]: ...
+
+    def open_evictions(self) -> Sequence[OpenEviction]: ...
+
+    def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None: ...
+
+    def late(self, record: int) -> None: ...
+
+    def pauses(self) -> Sequence[Pause]: ...
+
+    def memories(self) -> Sequence[GaveUp]: ...
+
+    def give_up(self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]) -> GaveUp: ...
+
+    def services_evicted_elsewhere(self, since_seconds: float) -> Mapping[str, float]: ...
+
+    def report_ready(self, services: Mapping[str, tuple[int, int]]) -> None: ...
+
+    def ready_elsewhere(self, services: Sequence[str], *, max_age_seconds: float) -> Mapping[str, ReadyElsewhere]: ...
+
+    def state_global_limits(self, *, digest: str, text: str) -> None: ...

@@ -32,7 +32,9 @@ def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
     return np.minimum(ratio, 1.0).mean(axis=1), ratio.max(axis=1) - 1.0
 
 
-def order_key(pod: Pod, share: float, overshoot: float) -> tuple[int, int, int, int, float, str, str]:
-    """Smaller is better."""
+def order_key(
+    pod: Pod, share: float, overshoot: float, cost: float
+) -> tuple[int, int, float, int, int, float, str, str]:
+    """Smaller is better. `cost` is the service level's."""
     step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
-    return (*step, pod.priority, QOS_RANK.get(pod.shape.qos, 2), -pod.created, pod.namespace, pod.name)
+    return (*step, cost, pod.priority, QOS_RANK.get(pod.shape.qos, 2), -pod.created, pod.namespace, pod.name)

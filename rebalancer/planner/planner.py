@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.constraints.guards import GuardView, guarded
+from rebalancer.constraints.door import Door
 from rebalancer.model.plan import Finding, Landing, Move, PodRefusal
-from rebalancer.model.ports import Admission
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.landing import LandingModel
@@ -54,14 +53,12 @@ class Planner:
         *,
         snapshot: ClusterSnapshot,
         found: Sequence[Findings],
-        view: GuardView,
-        admission: Admission,
+        door: Door,
         cpu_millicores: Floats,
     ) -> None:
         """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown."""
         self._snapshot = snapshot
-        self._view = view
-        self.admission = admission
+        self.door = door
         self._cpu = cpu_millicores
         self._landing = LandingModel(snapshot)
         self._budgets = BudgetRoom(snapshot)
@@ -96,6 +93,8 @@ class Planner:
     def reject(self, move: Move, refusal: Refusal) -> None:
         """Note why a move was refused after all; the planner goes on with the next best."""
         self._refused[move.pod] = refusal
+        if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
+            self._budgets.close(self._snapshot.pod(move.pod))
         self._drop(move.pod)
 
     def stop(self, refusal: Refusal) -> None:
@@ -151,7 +150,7 @@ class Planner:
             if index in self._moved:
                 continue
             pod = self._snapshot.pod(index)
-            refusal = guarded(pod, self._view)
+            refusal = self.door.stays(pod, pool=finding.pool)
             if refusal is None and reached:
                 refusal = Refusal.of(Reason.GOAL_REACHED)
             if refusal is None and math.isnan(share):
@@ -174,7 +173,10 @@ class Planner:
                 self._refused.setdefault(pod.index, Refusal.of(Reason.GOAL_REACHED))
             return None
         relief, overshoot = reliefs(room.loads.pod[[pod.index for pod in job.left]], room.excess(node))
-        keys = [order_key(*each) for each in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)]
+        keys = [
+            order_key(pod, share, over, self.door.traits(pod).cost)
+            for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
+        ]
         job.left = [pod for _, pod in sorted(zip(keys, job.left, strict=True), key=itemgetter(0))]
         warmer: Move | None = None
         undecided: list[Pod] = []
@@ -197,10 +199,14 @@ class Planner:
         if (refusal := self._budgets.refuses(pod)) is not None:
             return refusal
         move = self._move(job, pod)
-        if (refusal := self.admission.refuses(move)) is not None:
+        if (refusal := self.door.refuses(move)) is not None:
             return refusal
         landings = self._landings(job, pod)
-        return landings if isinstance(landings, Refusal) else replace(move, landings=landings)
+        if isinstance(landings, Refusal):
+            return landings
+        landed = replace(move, landings=landings, landing_name=self._snapshot.nodes.names[landings[0].node])
+        # once more, now that it is known where it goes: too much may be on its way there
+        return self.door.refuses(landed) or landed
 
     def _landings(self, job: _Job, pod: Pod) -> tuple[Landing, ...] | Refusal:
         """Where the replacement may land, when all of those nodes can take it."""
@@ -229,6 +235,7 @@ class Planner:
         finding, snapshot = job.finding, self._snapshot
         service = snapshot.service_of(int(snapshot.pods.owner[pod.index]))
         assert service is not None  # a bare pod never passes the guards
+        traits = self.door.traits(pod)
         load, room = job.room.loads.pod[pod.index], job.room.loads.room[finding.node]
         parts = [
             f"{name} {each / whole:.1%}" for name, each, whole in zip(job.room.loads.resources, load, room, strict=True)
@@ -245,5 +252,7 @@ class Planner:
             strategy=finding.strategy,
             cpu_millicores=float(self._cpu[pod.index]),
             landings=(),
+            identity=traits.identity,
+            level=traits.level,
             reason=f"{finding.reason}; relieves it of {', '.join(parts)}",
         )

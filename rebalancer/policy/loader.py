@@ -1,6 +1,7 @@
 """Bytes of a policy file to a `RebalancerPolicy`, or to one line for each mistake with file, line and field."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,25 @@ _EXPECTED = {
     "tuple_type": "expected a list",
     "model_type": "expected a mapping",
     "model_attributes_type": "expected a mapping",
+    "string_unicode": "expected text that UTF-8 can carry",
 }
+_LONGEST_SHOWN = 120
+_NOT_TEXT = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null", "timestamp", "binary"))
+"""What YAML takes a key without quotes for."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, but a value that its constructors stumble over is an error with a line, as all others are."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, IndexError, AttributeError, KeyError, TypeError, OverflowError):
+            kind = str(node.tag).rpartition(":")[2]
+            value = f"{_got(node.value)} is no {kind}" if isinstance(node, yaml.ScalarNode) else f"not a {kind}"
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a value can't be understood: {value}", node.start_mark
+            ) from None
 
 
 def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
@@ -36,23 +55,21 @@ def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: an escape that is no character
         raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ConfigError(f"{source}:1: nested too deeply") from None
     if root is None:
         raise ConfigError(f"{source}:1: the file is empty: expected a RebalancerPolicy")
-    if twice := _duplicate_keys(root):
-        raise ConfigError("\n".join(f"{source}:{line}: {field}: the key stands twice" for line, field in twice))
+    if wrong := _wrong_keys(root):
+        raise ConfigError("\n".join(f"{source}:{line}: {field}: {what}" for line, field, what in wrong))
     try:
-        value = yaml.SafeLoader(data).get_single_data()
+        value = _Loader(data).get_single_data()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{source}:{line}: {error.problem or error.context}") from None
     except RecursionError:
         raise ConfigError(f"{source}:1: nested too deeply") from None
-    except ValueError as error:  # a date that is none, an integer that is none
-        raise ConfigError(f"{source}:1: a value can't be understood: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{source}:1: expected a mapping with apiVersion and kind, got {_kind_of(value)}")
     try:
@@ -62,9 +79,12 @@ def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _duplicate_keys(root: yaml.Node) -> list[tuple[int, str]]:
-    """(line, field) of every key that stands twice. A node that aliases share is looked at once."""
-    found: list[tuple[int, str]] = []
+def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
+    """(line, field, what is wrong) of every key that is no text or stands twice.
+
+    A node that aliases share is looked at once.
+    """
+    found: list[tuple[int, str, str]] = []
     visited: set[int] = set()
     waiting: list[tuple[yaml.Node, str]] = [(root, "")]
     while waiting:
@@ -76,9 +96,13 @@ def _duplicate_keys(root: yaml.Node) -> list[tuple[int, str]]:
             seen: set[str] = set()
             for key, child in node.value:
                 name = str(key.value)
-                field = f"{path}.{name}" if path else name
-                if name in seen:
-                    found.append((key.start_mark.line + 1, field))
+                field = f"{path}.{_key(name)}" if path else _key(name)
+                line = key.start_mark.line + 1
+                if key.tag in _NOT_TEXT:
+                    kind = str(key.tag).rpartition(":")[2]
+                    found.append((line, field, f"expected text as a key, got {kind} (quotes would make it text)"))
+                elif name in seen:
+                    found.append((line, field, "the key stands twice"))
                 seen.add(name)
                 waiting.append((child, field))
         elif isinstance(node, yaml.SequenceNode):
@@ -126,8 +150,25 @@ def _locate(root: yaml.Node, location: Sequence[Any]) -> int:
 def _shown(location: Sequence[Any]) -> str:
     out = ""
     for part in location:
-        out += f"[{part}]" if isinstance(part, int) else (f".{part}" if out else str(part))
+        out += f"[{part}]" if isinstance(part, int) else (f".{_key(part)}" if out else _key(part))
     return out
+
+
+def _key(part: Any) -> str:
+    """A key as it may stand in a line."""
+    text = str(part)
+    shown = text if text.isprintable() and text else repr(text)
+    return shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + " …"
+
+
+def _got(given: Any) -> str:
+    """A value as it may stand in a line: no longer than that, and without what a URL holds before its host."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python refuses to write so many digits
+        text = "a number of thousands of digits"
+    text = re.sub(r"//\S*@", "//***@", text)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + " …"
 
 
 def _expected(error: ErrorDetails, location: Sequence[Any]) -> str:
@@ -143,22 +184,22 @@ def _expected(error: ErrorDetails, location: Sequence[Any]) -> str:
         return (
             text
             if isinstance(cause, FieldError) or not isinstance(given, str | int | float)
-            else f"{text}, got {given!r}"
+            else f"{text}, got {_got(given)}"
         )
     if kind == "literal_error":
-        return f"expected {context['expected']}, got {given!r}"
+        return f"expected {context['expected']}, got {_got(given)}"
     if kind == "string_pattern_mismatch":
-        return f"expected text that matches {context['pattern']}, got {given!r}"
+        return f"expected text that matches {context['pattern']}, got {_got(given)}"
     if kind == "string_too_short":
         return "expected text that is not empty"
     if kind in ("too_short",):
         return f"expected at least {context['min_length']} entry"
     if kind == "greater_than_equal":
-        return f"expected at least {context['ge']}, got {given!r}"
+        return f"expected at least {context['ge']}, got {_got(given)}"
     if kind == "greater_than":
-        return f"expected more than {context['gt']}, got {given!r}"
+        return f"expected more than {context['gt']}, got {_got(given)}"
     expected = _EXPECTED.get(kind, error["msg"])
-    return f"{expected}, got {given!r}" if isinstance(given, str | int | float | bool) else expected
+    return f"{expected}, got {_got(given)}" if isinstance(given, str | int | float | bool) else expected
 
 
 def _unknown_field(name: str, fields: Sequence[str]) -> str:

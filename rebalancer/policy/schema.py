@@ -1,9 +1,15 @@
 """What a policy file says. Every field is documented here; the reference and the JSON Schema are made from it."""
 
+import ipaddress
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.policy.levels import ServiceLevels
+from rebalancer.policy.limits import Limits, ScopeLimits
+from rebalancer.policy.lists import Lists
+from rebalancer.policy.safety import Safety
 from rebalancer.policy.types import (
     AsTuple,
     Count,
@@ -15,12 +21,21 @@ from rebalancer.policy.types import (
     Section,
     Selector,
     at_least,
+    format_duration,
 )
+from rebalancer.policy.windows import Window, Windows
 
 API_VERSION = "rebalancer.dev/v1alpha1"
 KIND = "RebalancerPolicy"
 
 Resource = Literal["cpu", "memory", "pods"]
+
+_URL = re.compile(
+    r"https?://(?:[^/?#\[\]\s]*@)?(?:\[(?P<six>[^\[\]\s]+)\]|[^/?#\[\]\\:@\s]+)(?::(?P<port>\d{0,5}))?(?:[/?#]\S*)?"
+)
+_LONGEST_DEBOUNCE_SECONDS = 3600.0
+_CLOSEST_SAMPLES_SECONDS = 5.0
+"""Prometheus is looked into no finer. With the longest debounce a range query stays at 720 points; it allows 11,000."""
 
 
 class Thresholds(Section):
@@ -87,6 +102,10 @@ class Pool(Section):
     """For strategies with `source: CPU`."""
     request_thresholds: RequestThresholds | None = None
     """For strategies with `source: Requests`."""
+    limits: ScopeLimits | None = None
+    """Instead of `limits.pool`."""
+    windows: Annotated[tuple[Window, ...], AsTuple] = ()
+    """When its nodes may be relieved."""
 
 
 class BasicAuth(Section):
@@ -155,11 +174,28 @@ class Prometheus(Section):
     node_cpu: NodeQuery = Field(default=NodeQuery(), alias="nodeCPU")
     pod_cpu: PodQuery = Field(default=PodQuery(), alias="podCPU")
 
+    @field_validator("url")
+    @classmethod
+    def _url_can_be_read(cls, url: str) -> str:
+        match = _URL.fullmatch(url)
+        if match is None or not _is_address(match["six"]):
+            raise ValueError("expected a URL such as http://prometheus:9090 (other characters percent-encoded)")
+        if int(match["port"] or 0) > 65535:
+            raise ValueError("expected a port of at most 65535")
+        return url
+
     @model_validator(mode="after")
     def _one_way_in(self) -> "Prometheus":
         if self.bearer_token_file and self.basic_auth:
             raise FieldError("basicAuth", "expected bearerTokenFile or basicAuth, not both")
         return self
+
+
+def _is_address(six: str | None) -> bool:
+    try:
+        return six is None or bool(ipaddress.IPv6Address(six.replace("%25", "%", 1)))
+    except ValueError:
+        return False
 
 
 class Debounce(Section):
@@ -168,7 +204,21 @@ class Debounce(Section):
     samples: Annotated[int, Field(ge=1)] = 3
     """How many distinct raw samples."""
     over: Duration = 120.0
-    """The time that they have to span."""
+    """The time that they have to span; at most 1h."""
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> "Debounce":
+        if self.over > _LONGEST_DEBOUNCE_SECONDS:
+            longest = format_duration(_LONGEST_DEBOUNCE_SECONDS)
+            raise FieldError("over", f"expected at most {longest}, got {format_duration(self.over)}")
+        if self.samples - 1 > self.over / _CLOSEST_SAMPLES_SECONDS:  # this way round, for an int that no float can hold
+            most = int(self.over // _CLOSEST_SAMPLES_SECONDS) + 1
+            raise FieldError(
+                "samples",
+                f"expected at most {most} over {format_duration(self.over)}: "
+                f"we look every {format_duration(_CLOSEST_SAMPLES_SECONDS)} at most",
+            )
+        return self
 
 
 class UsageSource(Section):
@@ -285,17 +335,6 @@ class Guards(Section):
         return self
 
 
-class Limits(Section):
-    """How many evictions, at most."""
-
-    per_cycle: Count = 10
-    """In one cycle."""
-    per_node: Count = 2
-    """In one cycle."""
-    per_service_in_flight: Count = 1
-    """Evicted, replacement not yet Ready."""
-
-
 class RebalancerPolicy(Section):
     """The policy of one cluster."""
 
@@ -314,7 +353,15 @@ class RebalancerPolicy(Section):
     guards: Guards = Guards()
     """Which pods stay where they are."""
     limits: Limits = Limits()
-    """How many evictions."""
+    """How many evictions, how fast."""
+    windows: Windows = Windows()
+    """When."""
+    lists: Lists = Lists()
+    """Who, by allow and deny lists."""
+    service_levels: ServiceLevels = ServiceLevels()
+    """Which services need more care."""
+    safety: Safety = Safety()
+    """Cooldowns, replacements in flight, the brake, other clusters."""
 
     @field_validator("pools")
     @classmethod
@@ -339,3 +386,20 @@ class RebalancerPolicy(Section):
                         f"expected pool {name} to have {shown}: {strategy.name} reads source {strategy.args.source}",
                     )
         return self
+
+    @property
+    def longest_window(self) -> float:
+        """Seconds for which an eviction matters to any limit."""
+        limits = self.limits
+        scopes: list[ScopeLimits] = [
+            limits.global_,
+            limits.cluster,
+            limits.pool,
+            limits.node,
+            limits.namespace,
+            limits.service,
+            *(pool.limits for pool in self.pools if pool.limits is not None),
+            *(level.limits for level in self.service_levels.levels),
+        ]
+        spans = [rate.per for scope in scopes for rate in scope.evictions]
+        return max([*spans, *(scope.spacing or 0.0 for scope in scopes)])

@@ -50,6 +50,8 @@ def parse_duration(value: Any) -> float:
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if match is None or not any(match.groups()):
         raise ValueError(f"expected {_DURATION_HINT}")
+    if len(value) > 20:  # as many digits as no clock has
+        raise ValueError(f"expected {_DURATION_HINT}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 

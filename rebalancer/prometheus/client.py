@@ -5,6 +5,7 @@ told, drops `warnings` (Prometheus' way of saying that an answer is partial), ne
 into nested dicts. Queries read only, so all of them may be repeated.
 """
 
+import logging
 import time
 import warnings
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from typing import Any
 
 import msgspec
 import requests
-import structlog
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.policy.schema import Prometheus
@@ -29,10 +30,11 @@ _PASSING = frozenset({429, 502, 503, 504})
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARS = 300
 _INFO = "PromQL info:"
+_log = logging.getLogger(__name__)
 
 
 class _Passing(PrometheusApiClientException):
-    """Something that may be gone a second later: a refused connection, a restart, a throttle."""
+    """Something that may be gone a second later: a refused connection, an answer that breaks off, a throttle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,6 @@ class PrometheusClient:
         self._connection = PrometheusConnect(
             url=self.url, headers=dict(credentials.headers(settings)), session=self._session, retry=0
         )
-        self._log = structlog.get_logger("rebalancer.prometheus")
         self.renew()
         if settings.insecure_skip_verify:
             # asked for in the policy; urllib3 would say so again on every single request
@@ -191,7 +192,7 @@ class PrometheusClient:
         except (requests.exceptions.InvalidHeader, ValueError) as error:
             raise ConfigError("usage.prometheus.headers: not what HTTP can carry") from error
         except requests.exceptions.RequestException as error:
-            self._log.debug("prometheus call failed", url=self.url, error=self._clean(_root(error)))
+            _log.debug("call to %s failed: %s", self.url, self._clean(_root(error)))
             raise _Passing(_root(error)) from error
         reply = _Reply(
             status=response.status_code,
@@ -204,12 +205,24 @@ class PrometheusClient:
         return reply
 
     def _body(self, response: requests.Response, deadline: float) -> bytes:
-        """All bytes of the answer. The library's timeout is for each read; a server that dribbles never meets it."""
+        """All bytes of the answer. The library's timeout is for each read; a server that dribbles never meets it.
+
+        Raises ReadTimeout, or _Passing for an answer that breaks off: urllib3's own errors, which `requests` translates
+        only where it reads itself.
+        """
         parts = []
-        while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
-            parts.append(part)
-            if time.monotonic() > deadline:
-                raise requests.exceptions.ReadTimeout
+        try:
+            while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+                parts.append(part)
+                if time.monotonic() > deadline:
+                    raise requests.exceptions.ReadTimeout
+        except (broken.TimeoutError, TimeoutError) as error:
+            raise requests.exceptions.ReadTimeout from error
+        except requests.exceptions.RequestException:  # an OSError too
+            raise
+        except (broken.HTTPError, OSError) as error:
+            _log.debug("answer of %s broke off: %s", self.url, self._clean(_root(error)))
+            raise _Passing(f"its answer broke off: {_root(error)}") from error
         return b"".join(parts)
 
     def _gave_up(self, reply: _Reply) -> bool:

@@ -1,12 +1,17 @@
 """The database: what was decided is written before the call, its outcome after.
 
     url ──> open_engine ──> check_schema ──> SqlRecords ──> begin, planned, outcome, finish, recent_moves
-     └────> upgrade, status                      └────────> unsettled, settle ──> settle_unsettled (at the next start)
+     └────> upgrade, status                      ├────────> unsettled, settle ──> settle_unsettled (at the next start)
+                                                 └────────> SqlLedger ──> reserve, outcome, landed, entries, notes
 
 - `tables`    the tables, and how time and measurements are kept in them
 - `engine`    one URL to one engine: SQLite (a file) or PostgreSQL; transactions; errors in one line, without secrets
 - `migrate`   Alembic, run by us: `upgrade` and `status`
+- `ledger`    how many evictions, how fast, how many at once: reserved in one transaction each, over all clusters
+- `counting`  the locks, the clock and the sliding windows behind it
+- `notes`     what people, the past and other clusters say: pauses, give-up memory, ready replicas, stated limits
 - `records`   the adapter behind `model.ports.Records`
+- `rows`      the rows of evictions, which both write, and the entries that hang on them
 - `settle`    what became of evictions whose outcome was never written
 - `history`   cycles read back as plain dicts
 
@@ -17,7 +22,8 @@ Every function raises `ConfigError` for a URL, file or schema that can't be used
 can't be reached, is locked or refuses us. Whoever gets one before an eviction must not evict.
 """
 
-from rebalancer.store.engine import open_engine, shown_url
+from rebalancer.store.engine import database_exists, open_engine, shown_url
+from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import DatabaseStatus, check_schema, status, upgrade
 from rebalancer.store.records import SqlRecords, open_records
 from rebalancer.store.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
@@ -25,9 +31,11 @@ from rebalancer.store.settle import Settled, Unsettled, judge_unsettled, settle_
 __all__ = [
     "DatabaseStatus",
     "Settled",
+    "SqlLedger",
     "SqlRecords",
     "Unsettled",
     "check_schema",
+    "database_exists",
     "judge_unsettled",
     "open_engine",
     "open_records",

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, quote_plus
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -34,6 +34,22 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _SECRET_OPTIONS = ("password", "sslpassword")
+_SHORTEST_REPLACED = 4
+"""A shorter password stands in half of all words: replacing it would spoil the text and show what it is."""
+_PHRASES = (
+    "Connection refused",
+    "failed to resolve host",
+    "timeout expired",
+    "server closed the connection unexpectedly",
+    "password authentication failed",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "does not exist",
+    "invalid connection option",
+    "no such table",
+    "no such column",
+)
+"""What of a driver's words is passed on when the password can't be taken out of them."""
 
 # Every statement is small; one that takes longer than this waits for something that should end the cycle, not hang it.
 _POSTGRES_SESSION = (
@@ -68,6 +84,20 @@ def open_engine(
         engine.dispose()
         raise
     return engine
+
+
+def database_exists(url: str) -> bool:
+    """Whether something can be opened: for SQLite whether its file is there, for a server always (nobody is asked).
+
+    Raises ConfigError for a URL that can't be one of ours or a file that can't be looked at.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        return True
+    try:
+        return _file_of(parsed).exists()
+    except OSError as error:
+        raise _not_looked_at(parsed, error) from None
 
 
 def shown_url(url: str | URL) -> str:
@@ -118,9 +148,7 @@ def as_model_error(error: SQLAlchemyError, url: URL) -> RebalancerError | SQLAlc
         return ConnectError(f"{shown}: all connections of the pool are in use")
     if not isinstance(error, DBAPIError):
         return error
-    # PostgreSQL shows the statement behind "LINE"; the driver's advice comes on further lines
-    text = " ".join(str(error.orig).split()).partition(" LINE ")[0]
-    detail = _scrub(text, url)[:400]
+    detail = _detail(error, url)
     if isinstance(error.orig, sqlite3.Error):
         return _sqlite_error(error.orig, shown, detail) or error
     return _postgres_error(error, shown, detail) or error
@@ -155,15 +183,26 @@ def _parse(url: str) -> URL:
 
 
 def _check_file(url: URL, *, create: bool) -> None:
-    path = Path((url.database or "").removeprefix("file:"))
+    path = _file_of(url)
     shown = shown_url(url)
-    if not path.parent.is_dir():
-        raise ConfigError(f"{shown}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise ConfigError(f"{shown}: {path} is a folder: expected a file")
-    if not create and not path.exists():
-        # connecting would leave an empty file behind
-        raise ConfigError(f"{shown}: {path} does not exist: {UPGRADE_HINT}")
+    try:
+        if not path.parent.is_dir():
+            raise ConfigError(f"{shown}: the folder {path.parent} does not exist")
+        if path.is_dir():
+            raise ConfigError(f"{shown}: {path} is a folder: expected a file")
+        if not create and not path.exists():
+            # connecting would leave an empty file behind
+            raise ConfigError(f"{shown}: {path} does not exist: {UPGRADE_HINT}")
+    except OSError as error:
+        raise _not_looked_at(url, error) from None
+
+
+def _file_of(url: URL) -> Path:
+    return Path((url.database or "").removeprefix("file:"))
+
+
+def _not_looked_at(url: URL, error: OSError) -> ConfigError:
+    return ConfigError(f"{shown_url(url)}: the file can't be looked at: {error.strerror or error}")
 
 
 def _sqlite(url: URL, *, busy_timeout_seconds: float) -> Engine:
@@ -205,7 +244,12 @@ def _postgres(url: URL, *, connect_timeout_seconds: int) -> Engine:
         arguments["connect_timeout"] = connect_timeout_seconds
     if "application_name" not in url.query:
         arguments["application_name"] = "rebalancer"
-    engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, pool_timeout=10, hide_parameters=True)
+    # Said with each BEGIN: where a server's default is stricter, a transaction would count the rows as they were before
+    # it waited for a scope's lock, and let more through than the limit.
+    level: Literal["READ COMMITTED"] = "READ COMMITTED"
+    engine = create_engine(
+        url, connect_args=arguments, isolation_level=level, pool_pre_ping=True, pool_timeout=10, hide_parameters=True
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
@@ -234,7 +278,8 @@ def _sqlite_error(error: sqlite3.Error, shown: str, detail: str) -> RebalancerEr
         return ConfigError(f"{shown}: not a SQLite database file")
     if name.startswith("SQLITE_CORRUPT"):
         return ConfigError(f"{shown}: the database file is damaged: {detail}")
-    if detail.startswith(("no such table", "no such column")) or " has no column named " in detail:
+    said = str(error)
+    if said.startswith(("no such table", "no such column")) or " has no column named " in said:
         return ConfigError(f"{shown}: {detail}: {UPGRADE_HINT}")
     return None
 
@@ -258,9 +303,19 @@ def _sqlstate(error: SQLAlchemyError) -> str | None:
     return state if isinstance(state, str) else None
 
 
-def _scrub(text: str, url: URL) -> str:
-    secrets = [url.password, *(url.query.get(key) for key in _SECRET_OPTIONS)]
-    for secret in (each for each in secrets if isinstance(each, str) and each):
+def _detail(error: DBAPIError, url: URL) -> str:
+    """What the driver says, without passwords; where one is too short to be replaced, only what kind of error it is."""
+    given = [url.password, *(url.query.get(key) for key in _SECRET_OPTIONS)]
+    # an option that stands twice in the URL is a tuple
+    secrets = [one for each in given if each for one in ((each,) if isinstance(each, str) else each) if one]
+    if any(len(secret) < _SHORTEST_REPLACED for secret in secrets):
+        state = _sqlstate(error)
+        kind = type(error.orig).__name__ + (f" (SQLSTATE {state})" if state else "")
+        known = [phrase for phrase in _PHRASES if phrase in str(error.orig)]
+        return ": ".join((kind, *known)) + " (the rest is held back: it may hold the password)"
+    # PostgreSQL shows the statement behind "LINE"; the driver's advice comes on further lines
+    text = " ".join(str(error.orig).split()).partition(" LINE ")[0]
+    for secret in secrets:
         for form in (secret, quote(secret, safe=""), quote_plus(secret)):
             text = text.replace(form, "***")
-    return text
+    return text[:400]

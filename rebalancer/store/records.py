@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Update, delete, false, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
@@ -20,7 +20,9 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store import history
 from rebalancer.store.engine import open_engine, read, shown_url, write
+from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import check_schema
+from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction
 from rebalancer.store.settle import Unsettled
 from rebalancer.store.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
 
@@ -62,6 +64,10 @@ class SqlRecords:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ledger(self, *, clock: Clock | None = None) -> SqlLedger:
+        """The ledger of the same cluster, over the same connections. See `SqlLedger` for `clock`."""
+        return SqlLedger(engine=self._engine, cluster=self._cluster, clock=clock)
+
     # -- one cycle ----------------------------------------------------------------------------------------------------
 
     def begin(self, report: CycleReport) -> None:
@@ -78,44 +84,24 @@ class SqlRecords:
         write(self._engine, lambda connection: connection.execute(insert(CYCLES).values(row)))
 
     def planned(self, report: CycleReport, eviction: Eviction) -> int:
-        """Write the eviction before its call; the row's id, for `eviction.record`. It has committed on return."""
-        move = eviction.move
-        row = {
-            "cycle": report.id,
-            "cluster": self._cluster,
-            "pool": move.pool,
-            "node": move.node_name,
-            "namespace": move.namespace,
-            "pod": move.name,
-            "uid": move.uid,
-            "service": str(move.service),
-            "service_kind": move.service.kind,
-            "strategy": move.strategy,
-            "cpu_millicores": move.cpu_millicores,
-            "landings": [{"node": node, "share": float(share)} for node, share in eviction.landings],
-            "reason": move.reason,
-            "outcome": Outcome.PLANNED.value,
-            "detail": eviction.detail,
-            "dry_run": report.dry_run,
-            "planned_at": self._clock.now(),
-        }
-        statement = insert(EVICTIONS).values(row).returning(EVICTIONS.c.id)
-        return write(self._engine, lambda connection: int(connection.execute(statement).scalar_one()))
+        """Write the eviction before its call; the row's id, for `eviction.record`. It has committed on return.
+
+        It counts in no limit: this is for dry runs, and `SqlLedger.reserve` for the others.
+        """
+
+        def work(connection: Connection) -> int:
+            return add_eviction(connection, report, eviction, cluster=self._cluster, at=self._clock.now())
+
+        return write(self._engine, work)
 
     def outcome(self, eviction: Eviction) -> None:
-        """Write what the call came to, into the row `eviction.record`.
+        """Write what the call came to, into the row `eviction.record`; what did not happen is refunded.
 
         Raises UnsafeDataError when the row is not there (any more).
         """
         if eviction.record is None:
             raise ValueError("an outcome without its planned row")
-        self._update(
-            eviction.record,
-            outcome=eviction.outcome.value,
-            code=None if eviction.code is None else eviction.code.value,
-            detail=eviction.detail,
-            answered_at=self._clock.now(),
-        )
+        self._update(eviction.record, **answered(eviction, at=self._clock.now()))
 
     def finish(self, report: CycleReport) -> None:
         """Write what the cycle saw, found and refused, and that it is over.
@@ -190,7 +176,7 @@ class SqlRecords:
             .where(
                 rows.cluster == self._cluster,
                 rows.dry_run == false(),
-                rows.outcome.in_((Outcome.EVICTED, Outcome.UNKNOWN, Outcome.PLANNED)),
+                rows.outcome.in_(MAY_HAVE_HAPPENED),
                 rows.planned_at >= since - _LONGEST_CALL_SECONDS,
                 or_(rows.planned_at >= since, rows.answered_at >= since),
             )
@@ -238,7 +224,11 @@ class SqlRecords:
         ]
 
     def settle(self, record: int, outcome: Outcome, detail: str) -> None:
-        """Write the outcome of an eviction that was found unsettled. Raises UnsafeDataError when its row is gone."""
+        """Write the outcome of an eviction that was found unsettled; what did not happen is refunded.
+
+        What did happen stays counted, and in flight until its replacement is Ready. Raises UnsafeDataError when its row
+        is gone.
+        """
         self._update(record, outcome=outcome.value, detail=detail, settled_at=self._clock.now())
 
     def replaced(self, record: int, *, at: float) -> None:
@@ -282,11 +272,7 @@ class SqlRecords:
         return shown_url(self._engine.url)
 
     def _update(self, record: int, **values: object) -> None:
-        # within our own cluster only: an id from elsewhere must not change another cluster's row
-        statement: Update = update(EVICTIONS).where(EVICTIONS.c.id == record, EVICTIONS.c.cluster == self._cluster)
-        changed = write(self._engine, lambda connection: connection.execute(statement.values(values)).rowcount)
-        if changed != 1:
-            raise UnsafeDataError(f"{self._shown}: eviction {record} is not in the database any more")
+        write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, **values))
 
 
 def group_refusals(refusals: Sequence[PodRefusal]) -> list[dict[str, Any]]:

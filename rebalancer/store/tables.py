@@ -26,6 +26,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     Uuid,
+    true,
 )
 
 
@@ -166,6 +167,19 @@ EVICTIONS = Table(
     Column("settled_at", Instant),  # the outcome was settled later, from what the API server says of the pod
     Column("replaced_at", Instant),  # its replacement was seen Ready
     Column("lease_term", BigInteger),
+    # What a reservation knows and a dry run's row doesn't: NULL there, and in rows older than the ledger.
+    Column("service_identity", Text),
+    Column("level", Text),
+    Column("ready_before", Integer),
+    Column("wanted_before", Integer),
+    Column("deadline_at", Instant),  # later, without a landing, it is late
+    Column("owner_uid", Text),
+    Column("landing_node", Text),  # where the replacement is expected
+    Column("pull_bytes", Measure),
+    Column("replacement_pod", Text),
+    Column("replacement_uid", Text),
+    Column("replacement_node", Text),
+    Column("late", Boolean),
     Index(None, "cluster", "planned_at"),
     Index(None, "service", "planned_at"),
     Index(None, "node", "planned_at"),
@@ -183,4 +197,84 @@ REFUSALS = Table(
     Column("count", Integer, nullable=False),
     Column("examples", JSON, nullable=False),  # [{namespace, pod, message}], pod is empty where the node is meant
     UniqueConstraint("cycle", "node", "code"),
+)
+
+# The rows that are locked, in the order of their key, while a reservation counts. They are never deleted.
+SCOPES = Table(
+    "scopes",
+    METADATA,
+    Column("kind", Text, primary_key=True),  # model.limits.ScopeKind
+    Column("key", Text, primary_key=True),
+    Column("term", BigInteger),  # of a cluster: the highest lease term that was seen
+)
+
+# One row for each eviction and scope. Those of an eviction that did not happen stay, and count no more.
+ENTRIES = Table(
+    "entries",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("eviction", RowId, ForeignKey(EVICTIONS.c.id), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("at", Instant, nullable=False),  # by the ledger's clock, read while the scope's row was locked
+    Column("counted", Boolean, nullable=False),
+    Column("in_flight", Boolean, nullable=False),
+    Index(None, "kind", "key", "at"),
+    Index(None, "at"),
+)
+# Few rows are in flight at any time: the index holds only those.
+Index(
+    "ix_entries_in_flight",
+    ENTRIES.c.kind,
+    ENTRIES.c.key,
+    sqlite_where=ENTRIES.c.in_flight == true(),
+    postgresql_where=ENTRIES.c.in_flight == true(),
+)
+
+PAUSES = Table(
+    "pauses",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("who", Words, nullable=False),
+    Column("created", Instant, nullable=False),
+    Column("until", Instant),  # NULL: until resumed
+    Column("ended", Instant),  # resumed
+)
+
+# What is remembered about a service on a node.
+MEMORY = Table(
+    "memory",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("service_identity", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("kind", Text, CheckConstraint("kind IN ('gaveUp')", name="kind"), primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("updated", Instant, nullable=False),
+)
+
+# How many replicas of each service are ready in each cluster, as that cluster said last.
+READY_REPORTS = Table(
+    "ready_reports",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("service_identity", Text, primary_key=True, index=True),
+    Column("ready", Integer, nullable=False),
+    Column("wanted", Integer, nullable=False),
+    Column("reported_at", Instant, nullable=False),
+)
+
+# The global limits that each cluster states: they should be the same.
+CLUSTER_LIMITS = Table(
+    "cluster_limits",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("text", Text, nullable=False),  # JSON
+    Column("updated", Instant, nullable=False),
 )

@@ -139,7 +139,8 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     for move in sorted(gone(view.snapshot, view.recent, leaving=True), key=lambda each: each.at):
         node_index = view.snapshot.node_index.get(move.node)
         age = view.now - move.at
-        if node_index is not None and age < view.usage.window_seconds:
+        # the ledger's clock may be a little ahead; a move from far in the future is another clock's and says nothing
+        if node_index is not None and abs(age) < view.usage.window_seconds:
             waits = format_duration(view.usage.window_seconds - max(age, 0.0))
             out[node_index] = Refusal.of(Reason.SETTLING, f"{waits} to go")
     return out

@@ -36,7 +36,7 @@ def test_a_budget_must_have_room(allowed: int, expected: Reason | None) -> None:
     assert code(*room_of(a_budget("pdb", "web", allowed))) is expected
 
 
-def test_what_the_plan_took_counts_and_can_be_given_back() -> None:
+def test_what_the_plan_took_counts_and_what_the_server_refused_closes() -> None:
     room, snapshot = room_of(a_budget("pdb", "web", 2))
     room.take(snapshot.pod(0))
     assert code(room, snapshot, 1) is None
@@ -45,8 +45,9 @@ def test_what_the_plan_took_counts_and_can_be_given_back() -> None:
     assert refusal is not None
     assert refusal.code is Reason.BUDGET_EXHAUSTED
     assert refusal.message.endswith(": pdb allows 2 disruptions, 2 of them taken by this plan")
-    room.give_back(snapshot.pod(0))
-    assert code(room, snapshot, 2) is None
+    other, snapshot = room_of(a_budget("pdb", "web", 2))
+    other.close(snapshot.pod(0))
+    assert code(other, snapshot, 1) is Reason.BUDGET_EXHAUSTED
 
 
 def test_several_budgets_are_a_veto_even_with_room() -> None:
@@ -92,14 +93,6 @@ def test_pods_of_one_service_with_different_labels_have_different_budgets() -> N
     snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 0)])
     room = BudgetRoom(snapshot)
     assert [code(room, snapshot, 0), code(room, snapshot, 1)] == [Reason.BUDGET_EXHAUSTED, None]
-
-
-def test_the_budget_of_a_pod_can_be_asked_for() -> None:
-    room, snapshot = room_of(a_budget("pdb", "web", 1))
-    budget = room.budget_of(snapshot.pod(0))
-    assert budget is not None
-    assert budget.name == "pdb"
-    assert room_of()[0].budget_of(snapshot.pod(0)) is None
 
 
 def test_several_budgets_are_named_in_one_order_however_they_are_listed() -> None:

@@ -115,7 +115,13 @@ def api_server_stage(folder: Path) -> Iterator[Stage]:
             usage = {"prometheus": {"url": prometheus.url}, "debounce": {"samples": 3, "over": "1m"}}
             yield Stage(
                 kubeconfig=server.kubeconfig(folder / "kubeconfig"),
-                policy=policy_for(prometheus.url, usage=usage, guards={"minAge": "1s"}),
+                policy=policy_for(
+                    prometheus.url,
+                    usage=usage,
+                    guards={"minAge": "1s"},
+                    # the nodes have just been made
+                    safety={"cooldowns": {"poolAfterScaleUp": "1s"}},
+                ),
                 evicted=lambda: _terminating(server),
             )
 

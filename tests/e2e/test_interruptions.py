@@ -25,8 +25,7 @@ def status(folder: Path) -> dict[str, object]:
     return rebalancer("db", "status", "-o", "json", cwd=folder).document
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL])
-def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_path: Path, sign: signal.Signals) -> None:
+def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_path: Path) -> None:
     with the_lab(tmp_path) as lab:
         lab.faults.set(eviction_delay_seconds=20.0)  # carried out at once, answered late
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
@@ -49,7 +48,7 @@ def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_pat
         until = time.monotonic() + 30
         while not lab.log.entries("terminating") and time.monotonic() < until:
             time.sleep(0.05)
-        os.kill(process.pid, sign)
+        os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert len(lab.log.entries("terminating")) == 1
         assert status(tmp_path)["unsettled"] == 1
@@ -62,6 +61,43 @@ def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_pat
         # the node is settling now: what happened in the dead process is counted
         assert {each["code"] for each in again.document["refusals"] if each["pod"] == ""} == {"Settling"}
         assert again.document["evictions"] == []
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_stopped_while_it_waits_tells_what_it_did_and_gives_the_lease_back(
+    tmp_path: Path, sign: signal.Signals, code: int
+) -> None:
+    with the_lab(tmp_path) as lab:
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "rebalancer",
+                "run",
+                "--once",
+                "-f",
+                policy,
+                "--kubeconfig",
+                tmp_path / "kubeconfig",
+            ],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        until = time.monotonic() + 30
+        while len(lab.log.evictions()) < len(MOVED) and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(sign)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == code
+        assert "shop/web" in out
+        assert len(err.strip().splitlines()) == 1
+        with lab.cluster.lock:
+            lease = lab.cluster.store.get("leases", "kube-system", "rebalancer")
+        assert not lease["spec"].get("holderIdentity")
 
 
 def test_several_budgets_are_seen_before_the_server_is_asked(tmp_path: Path) -> None:

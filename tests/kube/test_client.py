@@ -1,10 +1,16 @@
 import json
+import logging
 import socket
 import threading
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes.client import Configuration
+from urllib3.exceptions import InsecureRequestWarning
 
+from rebalancer.kube.auth import Credentials
 from rebalancer.kube.client import AnswerLostError, NotSentError, connect
 from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
@@ -154,6 +160,36 @@ def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monk
         client.close()
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_write_that_was_refused_with_401_is_sent_once_more_with_new_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    token = tmp_path / "token"
+    token.write_text("old\n")
+
+    def script(asked: object) -> Reply:
+        return Reply(status=201 if api.asked[-1].headers["Authorization"] == "Bearer new" else 401)
+
+    with FakeApi(script) as api:
+        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)}), None, "x")
+        token.write_text("new\n")
+        assert client.send(method, "/x", b'{"a": 1}').status == 201
+        assert [asked.body for asked in api.asked] == [{"a": 1}] * 2
+        client.close()
+    with FakeApi(lambda _: status(401)) as api:
+        client = connect(kubeconfig(tmp_path / "k", server=api.url, user={"tokenFile": str(token)}), None, "x")
+        assert client.send(method, "/x", b"{}").status == 401
+        assert len(api.asked) == 2
+        client.close()
+
+
+def test_a_write_is_not_sent_again_when_the_credentials_were_read_just_now() -> None:
+    with serving(lambda _: status(401)) as (api, client):
+        assert client.send("POST", "/x", b"{}").status == 401
+        assert len(api.asked) == 1
+
+
 def test_an_exec_plugin_is_asked_and_its_failure_is_said(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
@@ -189,6 +225,113 @@ def test_bad_kubeconfigs_are_one_line_each(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=said) as caught:
             connect(path, context, "x")
         assert "\n" not in str(caught.value)
+
+
+ODD: dict[str, tuple[Any, str]] = {
+    "a list": ([], "the file: expected a mapping"),
+    "a number": (5, "the file: expected a mapping"),
+    "clusters a number": ({"clusters": 5}, "clusters: expected a list"),
+    "users a mapping": ({"users": {"a": 1}}, "users: expected a list"),
+    "an entry without a name": ({"contexts": [{"context": {}}]}, r"contexts\[0\]\.name: expected text"),
+    "an entry a number": ({"users": [7]}, r"users\[0\]: expected a mapping with name"),
+    "a name a number": ({"users": [{"name": 7}]}, r"users\[0\]\.name: expected text"),
+    "a cluster a text": ({"clusters": [{"name": "c", "cluster": "x"}]}, r"clusters\[0\]\.cluster: expected a mapping"),
+    "a context a number": ({"current-context": 1}, "current-context: expected text"),
+    "a token a number": ({"users": [{"name": "u", "user": {"token": 1}}]}, r"users\[0\]\.user\.token: expected text"),
+    "arguments a number": (
+        {"users": [{"name": "u", "user": {"exec": {"apiVersion": "v1", "command": "x", "args": 5}}}]},
+        r"users\[0\]\.user\.exec\.args: expected a list",
+    ),
+    "a plugin without a command": (
+        {"users": [{"name": "u", "user": {"exec": {"apiVersion": "v1"}}}]},
+        r"users\[0\]\.user\.exec\.command: expected text",
+    ),
+    "a variable without a value": (
+        {"users": [{"name": "u", "user": {"exec": {"apiVersion": "v1", "command": "x", "env": [{"name": "A"}]}}}]},
+        r"exec\.env\[0\]\.value: expected text",
+    ),
+    "verification a text": (
+        {"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": "yes"}}]},
+        r"insecure-skip-tls-verify: expected true or false",
+    ),
+    "no base64": (
+        {"clusters": [{"name": "c", "cluster": {"certificate-authority-data": "abcde"}}]},
+        r"certificate-authority-data: expected base64",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD.values(), ids=ODD.keys())
+def test_an_odd_kubeconfig_is_one_line_with_the_key_and_what_was_expected(
+    case: tuple[Any, str], tmp_path: Path
+) -> None:
+    change, said = case
+    path = tmp_path / "k"
+    kubeconfig(path)
+    whole = json.loads(path.read_text()) | change if isinstance(change, dict) else change
+    path.write_text(json.dumps(whole))
+    with pytest.raises(ConfigError, match=said) as caught:
+        connect(str(path), None, "x")
+    assert str(caught.value).startswith(f"{path}: the kubeconfig can't be used: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "host", "https://", "http://[::1", "https://h:99999", "ftp://h", ""])
+def test_a_server_that_is_no_url_is_named_by_its_key_without_a_warning(
+    server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = kubeconfig(tmp_path / "k", server=server)
+    with pytest.raises(ConfigError, match=r"clusters\[0\]\.cluster\.server: expected a URL such as https://host:6443$"):
+        connect(path, None, "x")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_kubeconfig_that_is_no_yaml_does_not_print_the_token_in_it(tmp_path: Path) -> None:
+    for text in ("users:\n- token: 's3cret\n  x", "token: !!float s3cret", "s3cret: !s3cret x", '"\\UFFFFFFFF"'):
+        (tmp_path / "k").write_text(text)
+        with pytest.raises(ConfigError, match="not YAML") as caught:
+            connect(str(tmp_path / "k"), None, "x")
+        assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo no luck >&2; exit 3", "exec: process returned 3. no luck"),
+        ("echo nonsense", "exec: failed to decode process output"),
+        ('echo \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "x", "status": {}}\'', "missing token"),
+    ],
+)
+def test_a_failing_plugin_is_one_line_of_ours_and_nothing_else(
+    script: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as it is outside of pytest, whose handlers would hide that the package gives the root logger one
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\n{script}\n")
+    plugin.chmod(0o755)
+    user: dict[str, object] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    with pytest.raises(ConfigError, match="gave no credentials: ") as caught:
+        connect(kubeconfig(tmp_path / "k", user=user), None, "x")
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger().handlers == []
+    assert logging.getLogger().filters == []
+
+
+def test_a_server_that_need_not_be_verified_is_not_warned_of() -> None:
+    def load() -> Configuration:
+        configuration = Configuration(host="https://127.0.0.1:1")
+        configuration.verify_ssl = False
+        return configuration
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Credentials(load).pool()
+        warnings.warn(
+            "Unverified HTTPS request is being made to host '127.0.0.1'", InsecureRequestWarning, stacklevel=1
+        )
 
 
 def test_a_broken_user_entry_does_not_print_its_token(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from rebalancer.kube.client import connect
 from rebalancer.kube.evict import KubeEvictor
 from rebalancer.model.plan import Answer, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
 from tests.kube.fake_api import Asked, FakeApi, Reply, Script, client_of, serving, status
 from tests.kube.objects import Json, a_pod
+from tests.kube.test_client import kubeconfig
 
 MOVE = Move(
     pod=0,
@@ -164,3 +168,58 @@ def test_a_lease_that_ran_out_during_the_reread_stops_the_call() -> None:
         answer = KubeEvictor(client=client, may_send=lambda: False).evict(MOVE)
     assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
     assert api.count("POST") == 0
+
+
+def test_the_answer_is_waited_for_no_longer_than_the_lease_lasts() -> None:
+    release = threading.Event()
+    with serving(pod_then(Reply(hang_until=release)), read_seconds=5.0, attempts=1) as (api, client):
+        start = time.monotonic()
+        answer = KubeEvictor(client=client, deadline_seconds=lambda: 0.2).evict(MOVE)
+        took = time.monotonic() - start
+        release.set()
+    assert 0.2 <= took < 2
+    assert (answer.outcome, code_of(answer)) == (Outcome.UNKNOWN, Reason.SERVER_UNKNOWN)
+    assert answer.refusal is not None
+    assert "no answer within 0.2 s" in answer.refusal.message
+    assert api.count("POST") == 1
+
+
+def test_a_lease_that_lasts_long_leaves_the_clients_time_limit() -> None:
+    release = threading.Event()
+    with serving(pod_then(Reply(hang_until=release)), read_seconds=0.1, attempts=1) as (_, client):
+        answer = KubeEvictor(client=client, deadline_seconds=lambda: 9.0).evict(MOVE)
+        release.set()
+    assert answer.refusal is not None
+    assert "no answer within 0.1 s" in answer.refusal.message
+
+
+def test_without_time_left_nothing_is_sent() -> None:
+    with serving(pod_then(CREATED)) as (api, client):
+        answer = KubeEvictor(client=client, deadline_seconds=lambda: 0.0).evict(MOVE)
+    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
+    assert api.count("POST") == 0
+
+
+def test_a_server_dry_run_needs_no_lease() -> None:
+    with serving(pod_then(CREATED)) as (_, client):
+        evictor = KubeEvictor(client=client, may_send=lambda: False, deadline_seconds=lambda: 0.0)
+        assert evictor.evict(MOVE, server_dry_run=True).outcome == Outcome.PLANNED
+
+
+@pytest.mark.parametrize("still_ours", [True, False])
+def test_after_a_401_the_lease_is_asked_for_again_before_the_eviction_is_sent_again(
+    still_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    answers = iter([status(401), CREATED])
+    held = iter([True, still_ours])
+    with FakeApi(lambda asked: next(answers) if asked.method == "POST" else Reply(body=a_pod("web-1"))) as api:
+        client = connect(kubeconfig(tmp_path / "k", server=api.url), None, "x")
+        answer = KubeEvictor(client=client, may_send=lambda: next(held)).evict(MOVE)
+        client.close()
+    if still_ours:
+        assert answer.outcome == Outcome.EVICTED
+        assert api.count("POST") == 2
+    else:
+        assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.LEASE_LOST)
+        assert api.count("POST") == 1

@@ -111,6 +111,23 @@ def test_a_missing_lease_is_created_with_our_identity_and_ledger() -> None:
     assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-1"}
 
 
+def test_the_time_left_is_counted_from_the_last_renewal_and_is_none_without_the_lease() -> None:
+    server, hands = LeaseServer(), Hands()
+    with serving(server) as (_, client):
+        mine = lock(client, hands)
+        assert mine.seconds_left() == 0
+        mine.acquire()
+        assert mine.seconds_left() == 10
+        hands.now += 4
+        assert mine.seconds_left() == 6
+        mine.renew()
+        assert mine.seconds_left() == 10
+        hands.now += 11
+        assert mine.seconds_left() == 0
+        mine.release()
+        assert mine.seconds_left() == 0
+
+
 def test_a_released_lease_is_taken_at_once_and_what_others_wrote_stays() -> None:
     server, hands = LeaseServer(a_lease("")), Hands()
     with serving(server) as (_, client):

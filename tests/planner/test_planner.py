@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.constraints.admission import CycleLimits
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import SENTENCES, Reason, Refusal
 from rebalancer.model.snapshot import Owner
 from rebalancer.planner import Planner
-from rebalancer.policy.schema import Limits
+from rebalancer.policy.limits import Limits
 from tests.builders import (
     GIB,
     NOW,
@@ -31,6 +30,7 @@ from tests.builders import (
     plan_all,
     planner_for,
     replicas,
+    some_limits,
     usage_of,
 )
 
@@ -187,8 +187,8 @@ def test_an_idle_cluster_gives_an_empty_plan() -> None:
 def planned(nodes: list[ANode], pods: list[APod], **limits: int) -> tuple[Planner, Any]:
     policy = a_policy(**ANY_REPLICAS)
     snapshot = cluster(nodes, pods)
-    admission = CycleLimits(Limits.model_validate({"perCycle": 99, "perNode": 99, "perServiceInFlight": 99, **limits}))
-    return planner_for(snapshot, usage_of(snapshot, nodes, pods), policy, admission=admission), snapshot
+    limited = policy.model_copy(update={"limits": Limits.model_validate(some_limits(**limits))})
+    return planner_for(snapshot, usage_of(snapshot, nodes, pods), limited), snapshot
 
 
 def test_after_a_refusal_it_goes_on_with_the_next_best() -> None:
@@ -221,7 +221,7 @@ def test_a_rejected_move_leaves_its_room_to_others() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "code"),
-    [({"perCycle": 1}, "LimitCycle"), ({"perNode": 1}, "LimitNode"), ({"perServiceInFlight": 1}, "LimitService")],
+    [({"cycle": 1}, "LimitCycle"), ({"node": 1}, "LimitNode"), ({"service": 1}, "LimitService")],
 )
 def test_a_limit_that_is_reached_is_the_reason(limits: dict[str, int], code: str) -> None:
     planner, snapshot = planned([hot(), cold()], [heavy("hot"), *replicas("web", {"hot": 3}, used=1_000.0)], **limits)
@@ -232,14 +232,14 @@ def test_a_limit_that_is_reached_is_the_reason(limits: dict[str, int], code: str
 
 def test_a_service_at_its_limit_lets_another_service_go() -> None:
     pods = [heavy("hot"), *replicas("web", {"hot": 2}, used=1_500.0), *replicas("api", {"hot": 2}, used=1_400.0)]
-    planner, snapshot = planned([hot(), cold()], pods, perServiceInFlight=1)
+    planner, snapshot = planned([hot(), cold()], pods, service=1)
     outcome = carry_out(planner, snapshot)
     assert {name[:3] for name in outcome.pods} == {"web", "api"}
     assert len(outcome.moves) == 2
 
 
 def test_a_limit_of_zero_moves_nothing() -> None:
-    planner, snapshot = planned([hot(), cold()], [heavy("hot"), *replicas("web", {"hot": 3}, used=1_000.0)], perCycle=0)
+    planner, snapshot = planned([hot(), cold()], [heavy("hot"), *replicas("web", {"hot": 3}, used=1_000.0)], cycle=0)
     assert carry_out(planner, snapshot).moves == []
 
 

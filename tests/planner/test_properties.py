@@ -196,9 +196,12 @@ def test_a_plan_never_exceeds_a_limit() -> None:
     def check(world: World, story: Story) -> None:
         limits = LIMITS[world.limits]
         assert len(story.steps) <= limits["perCycle"]
-        assert all(n <= limits["perNode"] for n in Counter(each.move.node_name for each in story.steps).values())
+        assert all(
+            n <= limits["node"]["evictions"][0]["max"] if limits["node"]["evictions"] else True
+            for n in Counter(each.move.node_name for each in story.steps).values()
+        )
         services = Counter((each.move.service.namespace, each.move.service.name) for each in story.steps)
-        assert all(n <= limits["perServiceInFlight"] for n in services.values())
+        assert all(n <= limits["service"]["inFlight"] for n in services.values())
 
     in_every_plan(check, draw_seed=19)
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from rebalancer.constraints.admission import CycleLimits
-from rebalancer.constraints.guards import GuardView
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
@@ -24,7 +22,19 @@ from rebalancer.model.usage import RecentMove
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-from tests.builders import GIB, NOW, ANode, APod, a_budget, a_policy, cluster, found_in, usage_of
+from tests.builders import (
+    GIB,
+    NOW,
+    ANode,
+    APod,
+    a_budget,
+    a_door,
+    a_policy,
+    cluster,
+    found_in,
+    some_limits,
+    usage_of,
+)
 
 WINDOW = 300.0
 
@@ -53,9 +63,9 @@ GUARDS: dict[str, dict[str, Any]] = {
         "labels": {"exclude": {"matchLabels": {"tier": "db"}}},
     },
 }
-LIMITS: dict[str, dict[str, int]] = {
-    "wide": {"perCycle": 1000, "perNode": 1000, "perServiceInFlight": 1000},
-    "tight": {"perCycle": 3, "perNode": 2, "perServiceInFlight": 1},
+LIMITS: dict[str, dict[str, Any]] = {
+    "wide": some_limits(),
+    "tight": some_limits(cycle=3, node=2, service=1),
 }
 
 # What makes a service special: fields of its pods and of its owner.
@@ -379,8 +389,7 @@ def tell(world: World, shuffled: random.Random | None = None) -> Story:
     planner = Planner(
         snapshot=snapshot,
         found=found,
-        view=GuardView.of(snapshot=snapshot, guards=world.policy.guards, now=NOW),
-        admission=CycleLimits(world.policy.limits),
+        door=a_door(snapshot, world.policy),
         cpu_millicores=usage.pod_cpu_millicores,
     )
     loads = dict(world.loads)
@@ -396,9 +405,9 @@ def tell(world: World, shuffled: random.Random | None = None) -> Story:
     rejected: list[str] = []
     while (move := planner.next_move()) is not None:
         assert len(steps) + len(rejected) < len(pods), "the planner proposes for ever"
-        assert planner.admission.reserve(move) is None
+        assert planner.door.reserve(move) is None
         if move.name in world.refused_by_server:
-            planner.admission.refund(move)
+            planner.door.refund(move)
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
             rejected.append(move.name)
             continue

@@ -56,8 +56,7 @@ guards:
   ours:
     database: {matchLabels: {app: pg}}
 limits:
-  perCycle: 10
-  perNode: 2
+  perCycle: 2
 """
 
 
@@ -125,16 +124,16 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("    exclude: [kube-system]", "    excludes: [kube-system]", "excludes", "guards.namespaces.excludes", "did you mean exclude?"),
     ("    include: {match", "    includ: {match", "includ:", "guards.labels.includ", "did you mean include?"),
     ("    database: {match", "    db: {match", "db:", "guards.ours.db", "unknown field; known here: rebalancer, prometheus, database"),
-    ("  perNode: 2", "  pernode: 2", "pernode", "limits.pernode", "did you mean perNode?"),
+    ("  perCycle: 2", "  percycle: 2", "percycle", "limits.percycle", "did you mean perCycle?"),
     ("  minReplicas: 2", "  min_replicas: 2", "min_replicas", "guards.min_replicas", "did you mean minReplicas?"),
     # wrong types
     ("cluster: my-cluster", "cluster: 5", "cluster", "cluster", "expected a string, got 5"),
     ("      high: 75", '      high: "75"', "high:", "pools[0].thresholds.high", "expected a percentage between 1 and 100, got '75'"),
     ("      high: 75", "      high: true", "high:", "pools[0].thresholds.high", "expected a percentage"),
     ("      high: 75", "      high: [75]", "high:", "pools[0].thresholds.high", "expected a percentage"),
-    ("  perCycle: 10", "  perCycle: ten", "perCycle", "limits.perCycle", "expected a whole number, got 'ten'"),
-    ("  perCycle: 10", "  perCycle: 1.5", "perCycle", "limits.perCycle", "expected a whole number, got 1.5"),
-    ("  perCycle: 10", "  perCycle: true", "perCycle", "limits.perCycle", "expected a whole number, got True"),
+    ("  perCycle: 2", "  perCycle: ten", "perCycle", "limits.perCycle", "expected a whole number, got 'ten'"),
+    ("  perCycle: 2", "  perCycle: 1.5", "perCycle", "limits.perCycle", "expected a whole number, got 1.5"),
+    ("  perCycle: 2", "  perCycle: true", "perCycle", "limits.perCycle", "expected a whole number, got True"),
     ("  jobPods: false", '  jobPods: "no"', "jobPods", "guards.jobPods", "expected true or false, got 'no'"),
     ("    exclude: [kube-system]", "    exclude: kube-system", "exclude", "guards.namespaces.exclude", "expected a list, got 'kube-system'"),
     ("    exclude: [kube-system]", "    exclude: [1]", "exclude", "guards.namespaces.exclude[0]", "expected a string, got 1"),
@@ -157,7 +156,7 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("      high: 75", "      high: .inf", "high:", "pools[0].thresholds.high", "expected a percentage between 1 and 100, got inf"),
     ("      low: 55", "      low: -1", "low:", "pools[0].thresholds.low", "expected percentage points between 0 and 100, got -1"),
     ("  minCoverage: 80", "  minCoverage: 0", "minCoverage", "usage.minCoverage", "expected a percentage between 1 and 100, got 0"),
-    ("  perNode: 2", "  perNode: -1", "perNode", "limits.perNode", "expected at least 0, got -1"),
+    ("  perCycle: 2", "  perCycle: -1", "perCycle", "limits.perCycle", "expected at least 0, got -1"),
     ("{samples: 3,", "{samples: 0,", "samples", "usage.debounce.samples", "expected at least 1, got 0"),
     # several fields that don't agree
     ("      target: 65", "      target: 75", "target", "pools[0].thresholds.target", "expected target < high, got target 75 and high 75"),
@@ -205,13 +204,13 @@ def test_a_mistake_gives_file_line_field_and_what_was_expected(
 def test_every_mistake_is_told_at_once_in_its_own_line() -> None:
     text = (
         with_change("      high: 75", "      high: 750")
-        .replace("perNode: 2", "perNode: two")
+        .replace("perCycle: 2", "perCycle: two")
         .replace("  jobPods", "  jobPod")
     )
     assert [each.split(": ")[1] for each in mistakes(text)] == [
         "pools[0].thresholds.high",
         "guards.jobPod",
-        "limits.perNode",
+        "limits.perCycle",
     ]
 
 
@@ -261,7 +260,7 @@ def test_request_thresholds_are_in_order_for_each_resource(thresholds: str, said
 
 
 def test_a_key_that_stands_twice_is_named_with_the_second_line() -> None:
-    assert mistakes(with_change("  perNode: 2", "  perNode: 2\n  perCycle: 3")) == [
+    assert mistakes(with_change("  perCycle: 2", "  perCycle: 2\n  perCycle: 3")) == [
         f"p.yaml:{len(GOOD.splitlines()) + 1}: limits.perCycle: the key stands twice"
     ]
     assert mistakes(GOOD + "cluster: other\n") == [
@@ -337,7 +336,94 @@ def test_a_mistake_behind_an_alias_is_blamed_on_the_aliased_line() -> None:
 def test_a_key_that_is_no_string_is_a_mistake() -> None:
     (said,) = mistakes(with_change("limits:\n", "limits:\n  1: x\n"))
     assert said.startswith(f"p.yaml:{line_of(GOOD, 'limits:') + 1}: limits")
-    assert "Keys should be strings" in said
+    assert said.endswith("limits.1: expected text as a key, got int (quotes would make it text)")
+
+
+@pytest.mark.parametrize(
+    ("key", "shown", "kind"),
+    [("1", "1", "int"), ("~", "~", "null"), ("on", "on", "bool"), ("2001-01-01", "2001-01-01", "timestamp")],
+)
+def test_a_top_level_key_that_is_no_text_is_named_as_it_stands_in_the_file(key: str, shown: str, kind: str) -> None:
+    (said,) = mistakes(GOOD + f"{key}: 2\n")
+    line = len(GOOD.splitlines()) + 1
+    assert said == f"p.yaml:{line}: {shown}: expected text as a key, got {kind} (quotes would make it text)"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('!!float ""', "'' is no float"),
+        ('!!int ""', "'' is no int"),
+        ("!!timestamp foo", "'foo' is no timestamp"),
+        ("2001-01-01T00:00:00+99:99", "'2001-01-01T00:00:00+99:99' is no timestamp"),
+        ("!!bool foo", "'foo' is no bool"),
+        ("0x_", "'0x_' is no int"),
+        ("1" * 5000, "'" + "1" * 119 + " … is no int"),
+    ],
+)
+def test_a_value_that_yaml_stumbles_over_is_one_line_with_its_place(value: str, said: str) -> None:
+    (answer,) = mistakes(GOOD + f"a: {value}\n")
+    assert answer == f"p.yaml:{len(GOOD.splitlines()) + 1}: a value can't be understood: {said}"
+
+
+@pytest.mark.parametrize("value", ['"\\UFFFFFFFF"', '"\\U00110000"', '"\\uD800"', "0x" + "f" * 5000, "!!binary aGk="])
+def test_a_cluster_name_that_is_none_is_one_line_whatever_python_makes_of_it(value: str) -> None:
+    (answer,) = mistakes(with_change("cluster: my-cluster", f"cluster: {value}"))
+    assert answer.startswith("p.yaml:")
+    assert answer.isprintable()
+
+
+def test_a_key_with_a_line_break_does_not_break_the_line() -> None:
+    (answer,) = mistakes(GOOD + '"a\\nb": 1\n')
+    assert answer.startswith(f"p.yaml:{len(GOOD.splitlines()) + 1}: 'a\\nb': unknown field")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1", "http://[zz]", "http://h:99999", "http://h:port", "http://h:123456", "http:///path", "http://:80",
+        "http://?x", "http://u:p[x@h", "http://a]b", "http://a\\b",
+    ],
+)  # fmt: skip
+def test_a_url_that_cannot_be_read_is_a_mistake_with_its_line(url: str) -> None:
+    text = with_change("    url: http://prometheus:9090", f"    url: '{url}'")
+    (said,) = mistakes(text)
+    assert said.startswith(f"p.yaml:{line_of(text, 'url:')}: usage.prometheus.url: expected a ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://prometheus", "http://u:p%40@h:9090/a/b", "http://[::1]:9090", "http://[fe80::1%25eth0]:1", "http://a_b:65535/",
+        "http://192.168.1.1", "http://h:", "http://h?x",
+    ],
+)  # fmt: skip
+def test_a_url_that_can_be_read_is_taken_as_it_is(url: str) -> None:
+    policy = load_policy(with_change("http://prometheus:9090", f'"{url}"').encode(), source="p.yaml")
+    assert policy.usage.prometheus is not None
+    assert policy.usage.prometheus.url == url
+
+
+@pytest.mark.parametrize("url", ["http://me:hunter2@h:99999", "ftp://me:hunter2@h", "http://me:hun/ter2@h"])
+def test_the_password_of_a_wrong_url_is_not_repeated(url: str) -> None:
+    (said,) = mistakes(with_change("http://prometheus:9090", url))
+    assert "ter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("debounce", "field", "expected"),
+    [
+        ("{samples: 3, over: 61m}", "over", "expected at most 1h, got 1h1m"),
+        ("{samples: 3, over: 8d}", "over", "expected at most 1h, got 8d"),
+        ("{samples: 26, over: 2m}", "samples", "expected at most 25 over 2m"),
+        ("{samples: 2, over: 0s}", "samples", "expected at most 1 over 0s"),
+        ("{samples: 1" + "0" * 400 + ", over: 2m}", "samples", "expected at most 25 over 2m"),
+    ],
+)
+def test_a_debounce_that_nobody_can_see_is_a_mistake(debounce: str, field: str, expected: str) -> None:
+    text = with_change("{samples: 3, over: 2m}", debounce)
+    (said,) = mistakes(text)
+    assert said.startswith(f"p.yaml:{line_of(text, 'debounce')}: usage.debounce.{field}: {expected}")
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.policy.schema import Prometheus, UsageSource
+from rebalancer.prometheus.client import PrometheusClient
+from rebalancer.prometheus.queries import Query, debounce_offsets
 from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual
 
 NODES: dict[str, list[str]] = {"a": []}
@@ -94,8 +98,10 @@ def test_a_name_that_does_not_resolve_is_said_so() -> None:
 
 @pytest.mark.parametrize("url", ["http://host:port", "http://[::1", "http://host:99999"])
 def test_a_url_that_is_none_is_a_mistake_in_the_policy(url: str) -> None:
+    # the policy's own check comes first; this one is for settings that were made without it
+    settings = Prometheus(url="http://host").model_copy(update={"url": url})
     with pytest.raises(ConfigError, match=r"usage\.prometheus\.url"):
-        read(url, a_cluster(NODES))
+        PrometheusClient(settings)
 
 
 def test_user_and_password_of_the_url_are_used() -> None:
@@ -136,6 +142,91 @@ def test_a_server_that_dribbles_is_given_up_too() -> None:
             read(f"http://127.0.0.1:{server.getsockname()[1]}", a_cluster(NODES), timeout="1s")
         assert time.monotonic() - start < 2
         thread.join()
+
+
+def scripted(answers: list[bytes], *, hold: float = 0.0) -> tuple[socket.socket, threading.Thread]:
+    """A server that sends each of these once, waits for `hold` and closes the connection."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+                time.sleep(hold)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return server, thread
+
+
+GOOD_BODY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+WHOLE = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(GOOD_BODY), GOOD_BODY)
+BROKEN_OFF = {
+    "counted": WHOLE[:-10],
+    "in chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nabc",
+    "a chunk without a length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+    "no gzip": WHOLE.replace(b"Connection", b"Content-Encoding: gzip\r\nConnection"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN_OFF.values(), ids=BROKEN_OFF.keys())
+def test_an_answer_that_breaks_off_is_asked_for_again_and_not_for_ever(broken: bytes) -> None:
+    for answers, fails in (([broken, broken, WHOLE], False), ([broken] * 3, True)):
+        server, thread = scripted(answers)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with server, closing(PrometheusClient(Prometheus(url=url))) as client:
+            if fails:
+                with pytest.raises(ConnectError, match=f"^Prometheus at {url}: its answer broke off: ") as caught:
+                    client.query(Query(field="f", promql="up"))
+                assert "\n" not in str(caught.value)
+            else:
+                assert not client.query(Query(field="f", promql="up")).warnings
+            thread.join()
+
+
+def test_a_body_that_stops_coming_is_the_time_limit() -> None:
+    server, thread = scripted([WHOLE[:-10]], hold=1.5)
+    settings = Prometheus.model_validate({"url": f"http://127.0.0.1:{server.getsockname()[1]}", "timeout": "1s"})
+    with server, closing(PrometheusClient(settings)) as client:
+        with pytest.raises(ConnectError, match=r"no answer within 1 s \(usage\.prometheus\.timeout\)"):
+            client.query(Query(field="f", promql="up"))
+        thread.join()
+
+
+def test_answers_that_the_lab_cuts_end_in_a_line_or_not_at_all() -> None:
+    query = Query(field="f", promql="node_cpu_seconds_total")
+    with Lab.start("small") as lab, closing(PrometheusClient(Prometheus(url=lab.prometheus_url))) as client:
+        lab.faults.set(sides=("prometheus",), cut_share=0.25)
+        said = []
+        for _ in range(20):
+            try:
+                client.query(query)
+            except ConnectError as error:
+                said.append(str(error))
+        assert len(said) < 10
+        lab.faults.set(cut_share=1.0)
+        with pytest.raises(ConnectError, match="its answer broke off"):
+            client.query(query)
+
+
+def test_a_failed_call_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ConnectError), closing(PrometheusClient(Prometheus(url=url))) as client:
+            client.query(Query(field="f", promql="up"))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("samples", [1, 3, 300, 721])
+def test_no_debounce_asks_for_more_points_than_prometheus_gives(samples: int) -> None:
+    section = {"url": "http://h"}
+    usage = UsageSource.model_validate(
+        {"prometheus": section, "rateWindow": "30s", "debounce": {"samples": samples, "over": "1h"}}
+    )
+    assert len(debounce_offsets(usage)) <= 720
 
 
 def test_a_passing_failure_is_tried_again_and_a_lasting_one_not_for_ever() -> None:

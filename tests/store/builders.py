@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rebalancer.model.limits import Check, ReservationDetails, Scope
 from rebalancer.model.plan import (
     CycleReport,
     Eviction,
@@ -87,6 +88,52 @@ def build_move(*, pod: str = "web-1", node: str = "n1", service: str = "web", cp
 
 def build_eviction(*, outcome: Outcome = Outcome.PLANNED, **move) -> Eviction:
     return Eviction(move=build_move(**move), landings=(("n2", 0.75), ("n3", 0.25)), outcome=outcome)
+
+
+def build_details(*, service: str = "web", deadline_at: float = NOW + 600, **changes) -> ReservationDetails:
+    return ReservationDetails(
+        **{
+            "service_identity": f"shop/{service}",
+            "level": "gold",
+            "ready_before": 3,
+            "wanted_before": 3,
+            "deadline_at": deadline_at,
+            "owner_uid": f"uid-of-{service}",
+            "landing_node": "n2",
+            "pull_bytes": 5e8,
+        }
+        | changes
+    )
+
+
+GLOBAL = Scope("global", "")
+
+
+def build_scopes(*, cluster: str = CLUSTER, node: str = "n1", service: str = "web") -> tuple[Scope, ...]:
+    """What an eviction counts in."""
+    return (
+        GLOBAL,
+        Scope("cluster", cluster),
+        Scope("node", f"{cluster}/{node}"),
+        Scope("service", f"shop/{service}"),
+        Scope("serviceNode", f"{cluster}/{node}/shop/{service}"),
+    )
+
+
+def rate(scope: Scope, at_most: int, per_seconds: float = 60.0) -> Check:
+    return Check(scope=scope, kind="rate", at_most=at_most, per_seconds=per_seconds)
+
+
+def spacing(scope: Scope, per_seconds: float) -> Check:
+    return Check(scope=scope, kind="spacing", at_most=1, per_seconds=per_seconds)
+
+
+def separation(scope: Scope, per_seconds: float) -> Check:
+    return Check(scope=scope, kind="separation", at_most=1, per_seconds=per_seconds)
+
+
+def in_flight(scope: Scope, at_most: int) -> Check:
+    return Check(scope=scope, kind="inFlight", at_most=at_most)
 
 
 def build_finding(*, cpu_share: float = 0.91) -> Finding:

@@ -23,8 +23,8 @@ SECOND = '''"""Rebuilds a table that others refer to."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
@@ -43,7 +43,7 @@ def newer(tmp_path):
     def make(then="pass", recreate="auto"):
         folder = tmp_path / "newer migrations 100%"
         shutil.copytree(Path(rebalancer.__file__).parent.parent / "migrations", folder)
-        (folder / "versions" / "0002_mood.py").write_text(SECOND.format(then=then, recreate=recreate))
+        (folder / "versions" / "0003_mood.py").write_text(SECOND.format(then=then, recreate=recreate))
         return folder
 
     return make
@@ -62,11 +62,11 @@ def test_the_migrations_and_the_tables_agree(url):
 
 
 def test_upgrading_twice_changes_nothing(empty_url, clock, capfd):
-    assert upgrade(empty_url) == "0001"
+    assert upgrade(empty_url) == "0002"
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         records.begin(build_report())
         identity = records.ledger_identity()
-    assert upgrade(empty_url) == "0001"
+    assert upgrade(empty_url) == "0002"
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         assert records.ledger_identity() == identity
         assert len(records.cycles(5)) == 1
@@ -79,7 +79,7 @@ def test_two_processes_upgrade_at_once(empty_url):
         subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [process.communicate(timeout=60)[0].strip() for process in processes] == ["0001"] * 3
+    assert [process.communicate(timeout=60)[0].strip() for process in processes] == ["0002"] * 3
     assert [process.returncode for process in processes] == [0] * 3
 
 
@@ -94,8 +94,10 @@ def test_status_counts_what_is_there(url, records, clock):
 
     now = status(url)
 
-    assert (now.revision, now.head, now.current, now.unsettled) == ("0001", "0001", True, 1)
-    assert now.rows == {"ledger": 0, "cycles": 2, "node_lines": 0, "findings": 0, "evictions": 1, "refusals": 0}
+    assert (now.revision, now.head, now.current, now.unsettled) == ("0002", "0002", True, 1)
+    there = {name: count for name, count in now.rows.items() if count}
+    assert there == {"cycles": 2, "evictions": 1}
+    assert set(now.rows) == set(METADATA.tables)
     assert (now.last_cycle["id"], now.last_cycle["started_at"]) == ("c2", NOW + 60)
     assert "s3cret" not in now.url_shown
     assert now.url_shown.startswith(("sqlite:////", "postgresql://rebalancer:***@127.0.0.1:"))
@@ -113,20 +115,20 @@ def test_a_database_without_tables_says_what_to_run(empty_url, clock):
 def test_a_schema_that_is_behind_says_what_to_run(url, newer):
     scripts = newer()
     engine = open_engine(url)
-    with pytest.raises(ConfigError, match="schema 0001 is behind 0002: run `rebalancer db upgrade`"):
+    with pytest.raises(ConfigError, match="schema 0002 is behind 0003: run `rebalancer db upgrade`"):
         check_schema(engine, scripts=scripts)
     engine.dispose()
     assert status(url, scripts=scripts).current is False
-    assert upgrade(url, scripts=scripts) == "0002"
+    assert upgrade(url, scripts=scripts) == "0003"
     assert status(url, scripts=scripts).current is True
 
 
 def test_a_schema_from_a_newer_rebalancer_is_left_alone(url, newer, clock):
     upgrade(url, scripts=newer())
     for use in (lambda: open_records(url=url, cluster=CLUSTER, clock=clock), lambda: upgrade(url)):
-        with pytest.raises(ConfigError, match=r"schema 0002 is newer than rebalancer .*: run a newer rebalancer"):
+        with pytest.raises(ConfigError, match=r"schema 0003 is newer than rebalancer .*: run a newer rebalancer"):
             use()
-    assert (status(url).revision, status(url).current) == ("0002", False)
+    assert (status(url).revision, status(url).current) == ("0003", False)
 
 
 def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
@@ -141,6 +143,35 @@ def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
     assert (rows["cycles"], rows["evictions"], rows["node_lines"]) == (1, 1, 1)
 
 
+def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
+    """What 0001 wrote is there after 0002, and can be settled."""
+    folder = tmp_path / "older"
+    shutil.copytree(Path(rebalancer.__file__).parent.parent / "migrations", folder)
+    (folder / "versions" / "0002_ledger.py").unlink()
+    assert upgrade(empty_url, scripts=folder) == "0001"
+    engine = open_engine(empty_url)
+    older = [
+        f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "
+        f"VALUES ('c1', '{CLUSTER}', 'manual', false, '2025-10-09 08:53:20.250000', '0.1', '[]')",
+        f"INSERT INTO evictions (cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, strategy, "
+        f"landings, reason, outcome, detail, dry_run, planned_at) VALUES ('c1', '{CLUSTER}', 'general', 'n1', 'shop', "
+        f"'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'planned', '', false, '2025-10-09 08:53:20.250000')",
+    ]
+    write(engine, lambda connection: [connection.execute(text(each)) for each in older])
+    engine.dispose()
+
+    assert upgrade(empty_url) == "0002"
+
+    with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
+        (row,) = records.unsettled()
+        assert (row.pod, row.planned_at) == ("web-1", NOW)
+        records.settle(row.record, Outcome.EVICTED, "gone")
+        # it was no reservation: nothing waits for its replacement
+        assert records.ledger().open_evictions() == []
+        (kept,) = records.cycle_report("c1")["evictions"]
+        assert (kept["outcome"], kept["service_identity"], kept["late"]) == ("evicted", None, None)
+
+
 def test_a_migration_that_fails_leaves_the_database_as_it_was(url, newer):
     with pytest.raises(RuntimeError, match="half-way"):
         upgrade(url, scripts=newer(then='raise RuntimeError("half-way")'))
@@ -148,7 +179,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(url, newer):
     with pytest.raises(ConfigError, match="mood"):
         read(engine, lambda connection: connection.execute(text("SELECT mood FROM cycles")))
     engine.dispose()
-    assert status(url).revision == "0001"
+    assert status(url).revision == "0002"
 
 
 def test_a_missing_table_is_told_with_the_remedy(url, records):

@@ -104,6 +104,19 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "settled_at": None,
         "replaced_at": None,
         "lease_term": None,
+        # what only a reservation knows
+        "service_identity": None,
+        "level": None,
+        "ready_before": None,
+        "wanted_before": None,
+        "deadline_at": None,
+        "owner_uid": None,
+        "landing_node": None,
+        "pull_bytes": None,
+        "replacement_pod": None,
+        "replacement_uid": None,
+        "replacement_node": None,
+        "late": None,
     }
     assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
         "refused",

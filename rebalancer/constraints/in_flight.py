@@ -1,0 +1,123 @@
+"""Evictions whose replacement is not Ready yet: which have landed, which are late, and what that stops.
+
+An eviction is in flight until its service has as many ready replicas as it had before (or as it wants now, if that is
+fewer). The replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner; after a
+scale-down there is none. Past its deadline an eviction is late: its service stays where it is until the replacement
+is Ready, and several late ones brake their pool or the cluster.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebalancer.model.limits import OpenEviction
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy.safety import Brake
+
+CLOCK_SLACK_SECONDS = 5.0
+"""The API server's clock and the ledger's may differ by so much; API times are whole seconds besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """The pod that took an evicted one's place."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    """Empty while it is not bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What became of one eviction in flight."""
+
+    eviction: OpenEviction
+    landed: bool
+    late: bool
+    replacement: Replacement | None
+
+    @property
+    def came_back(self) -> bool:
+        """Whether the replacement landed on the node that its predecessor had left."""
+        return self.replacement is not None and self.replacement.node == self.eviction.node
+
+
+def follow(snapshot: ClusterSnapshot, open_evictions: Sequence[OpenEviction], *, now: float) -> list[Progress]:
+    """Hold every open eviction against the cluster as it is now.
+
+    A pod takes the place of one eviction only: of several of one owner, the oldest eviction gets the oldest new pod.
+    """
+    taken: set[str] = set()
+    tops = {
+        (record.kind, record.namespace, record.name): index
+        for index, record in enumerate(snapshot.owners)
+        if record.parent < 0
+    }
+    out = []
+    for each in sorted(open_evictions, key=lambda one: (one.at, one.record)):
+        owner = tops.get((each.service_kind, each.namespace, each.service_name))
+        replacement = None if owner is None else _replacement(snapshot, each, owner, taken)
+        if replacement is not None:
+            taken.add(replacement.uid)
+        gone = owner is None  # the service itself was deleted: nothing will come
+        wanted, ready = (0, 0) if owner is None else snapshot.replicas(owner)
+        enough = ready >= min(each.ready_before, wanted)
+        # while the evicted pod is still alive its service looks complete although nothing has landed
+        landed = gone or (enough and each.uid not in _alive(snapshot, owner))
+        late = not landed and now > each.deadline_at
+        out.append(Progress(eviction=each, landed=landed, late=late, replacement=replacement))
+    return out
+
+
+def _alive(snapshot: ClusterSnapshot, owner: int | None) -> set[str]:
+    members = () if owner is None else snapshot.pods_of(owner)
+    return {snapshot.pods.uids[index] for index in members if not snapshot.pods.terminating[index]}
+
+
+def _replacement(snapshot: ClusterSnapshot, each: OpenEviction, owner: int, taken: set[str]) -> Replacement | None:
+    pods = snapshot.pods
+    new = [
+        int(index)
+        for index in snapshot.pods_of(owner)
+        if pods.uids[index] != each.uid
+        and pods.uids[index] not in taken
+        and pods.created[index] >= each.at - CLOCK_SLACK_SECONDS
+        and (each.service_kind != "StatefulSet" or pods.names[index] == each.pod)
+    ]
+    if not new:
+        return None
+    index = min(new, key=lambda one: (pods.created[one], pods.names[one]))
+    node = int(pods.node[index])
+    return Replacement(
+        namespace=snapshot.namespaces[pods.namespace[index]],
+        name=pods.names[index],
+        uid=pods.uids[index],
+        node=snapshot.nodes.names[node] if node >= 0 else "",
+    )
+
+
+class LateEvictions:
+    """What late evictions stop."""
+
+    def __init__(self, late: Sequence[OpenEviction], brake: Brake) -> None:
+        self._brake = brake
+        self._services = {each.service_identity for each in late}
+        self._total = len(late)
+        self._by_pool: dict[str, int] = {}
+        for each in late:
+            self._by_pool[each.pool] = self._by_pool.get(each.pool, 0) + 1
+
+    def refuses(self, *, pool: str, service: str) -> Refusal | None:
+        """Why nothing of this service, pool or cluster may be evicted now."""
+        if self._total >= self._brake.late_in_cluster:
+            return Refusal.of(
+                Reason.BRAKED, f"{self._total} late in the cluster, {self._brake.late_in_cluster} stop it"
+            )
+        if self._by_pool.get(pool, 0) >= self._brake.late_in_pool:
+            count = self._by_pool[pool]
+            return Refusal.of(Reason.BRAKED, f"{count} late in pool {pool}, {self._brake.late_in_pool} stop it")
+        if service in self._services:
+            return Refusal.of(Reason.SERVICE_LATE, service)
+        return None

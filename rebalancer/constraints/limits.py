@@ -1,0 +1,279 @@
+"""Limits at every scope, as a plan sees them: the ledger's entries, with this plan's own moves counted in.
+
+The ledger in the database has the last word, in one transaction for each eviction; this view only keeps a plan from
+asking for what it can see refused, and puts the numbers into the refusal.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Scope
+from rebalancer.model.plan import Move
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.policy.limits import Limits, ScopeLimits, resolve
+from rebalancer.policy.types import format_duration
+
+REASON_OF: Mapping[str, Reason] = {
+    "global": Reason.LIMIT_GLOBAL,
+    "cluster": Reason.LIMIT_CLUSTER,
+    "pool": Reason.LIMIT_POOL,
+    "node": Reason.LIMIT_NODE,
+    "namespace": Reason.LIMIT_NAMESPACE,
+    "level": Reason.LIMIT_LEVEL,
+    "service": Reason.LIMIT_SERVICE,
+    "landing": Reason.LIMIT_LANDINGS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bases:
+    """What percentages are taken of."""
+
+    nodes: int
+    """Nodes of the cluster."""
+    pool_nodes: Mapping[str, int]
+    namespace_wanted: Mapping[str, int]
+    level_wanted: Mapping[str, int]
+    service_wanted: Callable[[Move], int]
+    identity_wanted: Mapping[str, int]
+    """The same by service identity, where that is namespace/name."""
+
+
+class LimitBook:
+    """Which scopes a move counts in, and which checks it has to pass."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        limits: Limits,
+        pool_limits: Mapping[str, ScopeLimits],
+        level_limits: Mapping[str, ScopeLimits],
+        bases: Bases,
+    ) -> None:
+        self._cluster = cluster
+        self._limits = limits
+        self._pool_limits = pool_limits
+        self._level_limits = level_limits
+        self._bases = bases
+
+    def scopes(self, move: Move) -> tuple[Scope, ...]:
+        """Every scope that the move counts in, in the order in which they are locked."""
+        return self._scopes(
+            pool=move.pool,
+            node=move.node_name,
+            namespace=move.namespace,
+            service=move.identity,
+            level=move.level,
+            landing=move.landing_name,
+        )
+
+    def every_check(self, seen: Collection[Scope]) -> list[Check]:
+        """The checks of global, cluster, every pool and level, and of the nodes, namespaces, services and landings in
+        `seen`."""
+        limits, bases, cluster = self._limits, self._bases, self._cluster
+        out = _checks(Scope("global", ""), limits.global_, bases.nodes)
+        out += _checks(Scope("cluster", cluster), limits.cluster, bases.nodes)
+        for pool, count in bases.pool_nodes.items():
+            out += _checks(Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), count)
+        for level, of_level in self._level_limits.items():
+            out += _checks(Scope("level", f"{cluster}/{level}"), of_level, bases.level_wanted.get(level, 0))
+        for scope in sorted(seen):
+            name = scope.key.partition("/")[2]
+            if scope.kind == "node":
+                out += _checks(scope, limits.node, 0)
+            elif scope.kind == "namespace":
+                out += _checks(scope, limits.namespace, bases.namespace_wanted.get(name, 0))
+            elif scope.kind == "service":
+                out += _checks(scope, limits.service, bases.identity_wanted.get(scope.key, 0))
+            elif scope.kind == "landing" and limits.landings.per_node is not None:
+                out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
+        return out
+
+    def scopes_of(self, eviction: OpenEviction) -> tuple[Scope, ...]:
+        """The scopes that an earlier eviction was counted in."""
+        return self._scopes(
+            pool=eviction.pool,
+            node=eviction.node,
+            namespace=eviction.namespace,
+            service=eviction.service_identity,
+            level=eviction.level,
+            landing=eviction.landing_node,
+        )
+
+    def _scopes(
+        self, *, pool: str, node: str, namespace: str, service: str, level: str, landing: str
+    ) -> tuple[Scope, ...]:
+        cluster = self._cluster
+        found = [
+            Scope("global", ""),
+            Scope("cluster", cluster),
+            Scope("pool", f"{cluster}/{pool}"),
+            Scope("node", f"{cluster}/{node}"),
+            Scope("namespace", f"{cluster}/{namespace}"),
+            Scope("service", service),
+            Scope("serviceNode", f"{cluster}/{node}/{service}"),
+        ]
+        if level:
+            found.append(Scope("level", f"{cluster}/{level}"))
+        if landing:
+            found.append(Scope("landing", f"{cluster}/{landing}"))
+        return tuple(sorted(found))
+
+    def checks(self, move: Move) -> tuple[Check, ...]:
+        """Every check that the move has to pass."""
+        limits, bases, cluster = self._limits, self._bases, self._cluster
+        out: list[Check] = []
+        for scope, of_scope, base in (
+            (Scope("global", ""), limits.global_, bases.nodes),
+            (Scope("cluster", cluster), limits.cluster, bases.nodes),
+            (
+                Scope("pool", f"{cluster}/{move.pool}"),
+                self._pool_limits.get(move.pool, limits.pool),
+                bases.pool_nodes.get(move.pool, 0),
+            ),
+            (Scope("node", f"{cluster}/{move.node_name}"), limits.node, 0),
+            (
+                Scope("namespace", f"{cluster}/{move.namespace}"),
+                limits.namespace,
+                bases.namespace_wanted.get(move.namespace, 0),
+            ),
+            (Scope("service", move.identity), limits.service, bases.service_wanted(move)),
+        ):
+            out += _checks(scope, of_scope, base)
+        if move.level in self._level_limits:
+            scope = Scope("level", f"{cluster}/{move.level}")
+            out += _checks(scope, self._level_limits[move.level], bases.level_wanted.get(move.level, 0))
+        if limits.landings.per_node is not None and move.landing_name:
+            scope = Scope("landing", f"{cluster}/{move.landing_name}")
+            out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
+        return tuple(out)
+
+
+def _checks(scope: Scope, limits: ScopeLimits, base: int) -> list[Check]:
+    out = [
+        Check(scope=scope, kind="rate", at_most=resolve(rate.max, base, rate.at_least), per_seconds=rate.per)
+        for rate in limits.evictions
+    ]
+    if limits.spacing:
+        out.append(Check(scope=scope, kind="spacing", at_most=1, per_seconds=limits.spacing))
+    if limits.in_flight is not None:
+        at_most = resolve(limits.in_flight, base, limits.in_flight_at_least)
+        out.append(Check(scope=scope, kind="inFlight", at_most=at_most))
+    return out
+
+
+class LimitView:
+    """The ledger's entries at one moment, and this plan's own."""
+
+    def __init__(self, entries: Sequence[Entry], *, now: float, wait_at_most: float) -> None:
+        """`wait_at_most` seconds: a move that only has to be spaced out is let through when it is due by then."""
+        self._now = now
+        self._wait_at_most = wait_at_most
+        self._at: dict[Scope, list[float]] = {}
+        self._in_flight: dict[Scope, int] = {}
+        for entry in sorted(entries, key=lambda each: each.at):
+            self._at.setdefault(entry.scope, []).append(entry.at)
+            self._in_flight[entry.scope] = self._in_flight.get(entry.scope, 0) + entry.in_flight
+
+    def used(self, check: Check) -> int:
+        """How much of a check is used up now."""
+        if check.kind == "inFlight":
+            return self._in_flight.get(check.scope, 0)
+        return self._within(check.scope, self._now - check.per_seconds)
+
+    def _within(self, scope: Scope, since: float) -> int:
+        times = self._at.get(scope, [])
+        return len(times) - bisect_right(times, since)
+
+    def last(self, scope: Scope, *, before: float) -> float | None:
+        """When the scope's newest entry older than `before` was made."""
+        times = self._at.get(scope, [])
+        at = bisect_left(times, before)
+        return times[at - 1] if at else None
+
+    def due(self, checks: Sequence[Check]) -> float | Denied:
+        """When a move may be made (now, or soon where it has to be spaced out), or the check that forbids it."""
+        not_before = self._now
+        for check in (each for each in checks if each.kind == "spacing"):
+            times = self._at.get(check.scope)
+            if times:
+                not_before = max(not_before, times[-1] + check.per_seconds)
+        if not_before - self._now > self._wait_at_most:
+            worst = max(
+                (each for each in checks if each.kind == "spacing" and each.scope in self._at),
+                key=lambda each: self._at[each.scope][-1] + each.per_seconds,
+            )
+            return Denied(check=worst, used=1, next_at=not_before)
+        denied = [found for check in checks if (found := self._denied(check)) is not None]
+        if not denied:
+            return not_before
+        # the one that holds longest: no use in trying again earlier
+        return max(denied, key=lambda each: float("inf") if each.next_at is None else each.next_at)
+
+    def _denied(self, check: Check) -> Denied | None:
+        # spacing is judged by its due time, separation by the ledger: entries don't tell clusters apart
+        if check.kind in ("spacing", "separation"):
+            return None
+        used = self.used(check)
+        if used < check.at_most:
+            return None
+        if check.kind == "inFlight" or check.at_most == 0:
+            return Denied(check=check, used=used, next_at=None)
+        times = self._at[check.scope]
+        # when so many have left the window that one fits in
+        return Denied(check=check, used=used, next_at=times[-check.at_most] + check.per_seconds)
+
+    def count(self, scopes: Sequence[Scope], *, at: float) -> None:
+        """Count a move of this plan."""
+        for scope in scopes:
+            insort(self._at.setdefault(scope, []), at)
+            self._in_flight[scope] = self._in_flight.get(scope, 0) + 1
+
+    def release(self, scopes: Sequence[Scope]) -> None:
+        """An earlier eviction has landed: it is in flight no more, but still counts in its windows."""
+        for scope in scopes:
+            if self._in_flight.get(scope, 0) > 0:
+                self._in_flight[scope] -= 1
+
+    def uncount(self, scopes: Sequence[Scope], *, at: float) -> None:
+        """Uncount a move of this plan that certainly did not happen."""
+        for scope in scopes:
+            self._at[scope].remove(at)
+            self._in_flight[scope] -= 1
+
+
+def refusal_for(denied: Denied) -> Refusal:
+    """The limit with its numbers: `service shop/cart: 2 of 2 in 1h, next at 14:05`."""
+    check = denied.check
+    span = format_duration(check.per_seconds)
+    match check.kind:
+        case "rate":
+            text = f"{check.scope}: {denied.used} of {check.at_most} in {span}"
+        case "spacing":
+            text = f"{check.scope}: at least {span} between two"
+        case "inFlight":
+            text = f"{check.scope}: {denied.used} of {check.at_most} in flight"
+        case "separation":
+            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{check.scope}: at least {span} between two clusters")
+    if denied.next_at is not None:
+        text += f", next at {clock_time(denied.next_at)}"
+    return Refusal(code=REASON_OF[check.scope.kind], message=text)
+
+
+def describe_check(check: Check) -> str:
+    """`2 in 1h`, `30s apart`, `1 in flight`."""
+    span = format_duration(check.per_seconds)
+    return {
+        "rate": f"{check.at_most} in {span}",
+        "spacing": f"{span} apart",
+        "separation": f"{span} apart over clusters",
+        "inFlight": f"{check.at_most} in flight",
+    }[check.kind]
+
+
+def clock_time(seconds: float) -> str:
+    """`14:05 UTC`, with the date when it isn't near."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

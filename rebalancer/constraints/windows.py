@@ -1,0 +1,118 @@
+"""When: the change windows of every scope that a move touches. All must be open.
+
+A service carries its own windows in the annotation `rebalancer.dev/change-window`. It's read from the pod, so it
+belongs in the workload's pod template: a snapshot keeps no annotations of workloads or namespaces.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rebalancer.model.limits import Scope
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import Pod
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.windows import Window, WindowState, is_open, show_time, state_of_annotation
+
+CHANGE_WINDOW = "rebalancer.dev/change-window"
+
+Key = tuple[Window, ...] | str
+
+
+def annotation_of(pod: Pod) -> str | None:
+    """The change windows that the pod's service carries, unread."""
+    return pod.shape.annotations.get(CHANGE_WINDOW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowBook:
+    """The windows of every scope, made anew from the policy for each cycle.
+
+    Asking again for the same windows at the same `now` costs a look-up.
+    """
+
+    cluster: str
+    windows: Mapping[Scope, tuple[Window, ...]]
+    """Of the scopes that have any, from the widest to the narrowest."""
+    _memo: dict[Key, tuple[float, WindowState]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        cluster: str,
+        global_windows: tuple[Window, ...] = (),
+        cluster_windows: tuple[Window, ...] = (),
+        pools: Mapping[str, tuple[Window, ...]] | None = None,
+        levels: Mapping[str, tuple[Window, ...]] | None = None,
+    ) -> "WindowBook":
+        """The policy's windows: of all clusters, of this one, and by the names of its pools and service levels."""
+        named = {
+            Scope("global", ""): global_windows,
+            Scope("cluster", cluster): cluster_windows,
+            **{Scope("pool", f"{cluster}/{name}"): windows for name, windows in (pools or {}).items()},
+            **{Scope("level", f"{cluster}/{name}"): windows for name, windows in (levels or {}).items()},
+        }
+        return cls(cluster=cluster, windows={scope: windows for scope, windows in named.items() if windows})
+
+    @classmethod
+    def of_policy(cls, policy: RebalancerPolicy) -> "WindowBook":
+        """Every window that a policy states."""
+        return cls.of(
+            cluster=policy.cluster,
+            global_windows=policy.windows.global_,
+            cluster_windows=policy.windows.cluster,
+            pools={pool.name: pool.windows for pool in policy.pools},
+            levels={level.name: level.windows for level in policy.service_levels.levels},
+        )
+
+    def state(self, scope: Scope, *, now: float) -> WindowState:
+        """Whether a scope's own windows are open at `now` (seconds since the epoch). One without windows is."""
+        return self._remembered(self.windows.get(scope, ()), now)
+
+    def state_of_service(self, annotation: str, *, now: float) -> WindowState:
+        """Whether the windows in a service's annotation are open. A broken annotation closes."""
+        return self._remembered(annotation, now)
+
+    def refuses(
+        self, *, pool: str | None, level: str, annotation: str | None, now: float, service: str = ""
+    ) -> Refusal | None:
+        """Why nothing may move at `now` (seconds since the epoch), or None when all windows are open.
+
+        `pool` and `level` are names, `annotation` is the text of the service's own windows, `service` is for the
+        message. Of several closed scopes the message names the one that opens last, a broken one before all.
+        """
+        states = [
+            (str(scope), self.state(scope, now=now))
+            for scope in (
+                Scope("global", ""),
+                Scope("cluster", self.cluster),
+                Scope("pool", f"{self.cluster}/{pool or ''}"),
+                Scope("level", f"{self.cluster}/{level}"),
+            )
+        ]
+        if annotation is not None:
+            states.append((f"service {service}".rstrip(), self.state_of_service(annotation, now=now)))
+        closed = [(name, state) for name, state in states if not state.open]
+        if not closed:
+            return None
+        name, state = max(closed, key=lambda each: (each[1].broken, each[1].next_open or math.inf))
+        code = Reason.WINDOW_BROKEN if state.broken else Reason.WINDOW_CLOSED
+        return Refusal.of(code, f"{name}: {describe(state, now=now)}")
+
+    def _remembered(self, key: Key, now: float) -> WindowState:
+        found = self._memo.get(key)
+        if found is None or found[0] != now:
+            state = state_of_annotation(key, now) if isinstance(key, str) else is_open(key, now)
+            found = self._memo[key] = (now, state)
+        return found[1]
+
+
+def describe(state: WindowState, *, now: float) -> str:
+    """A state in words: "closed until Mon 22:00 Europe/Berlin". `now` is in seconds since the epoch."""
+    if state.broken:
+        return state.because
+    word = "open" if state.open else "closed"
+    if state.until is None:
+        return f"{word}, no change within 400 days"
+    return f"{word} until {show_time(state.until, zone=state.zone, now=now)}"

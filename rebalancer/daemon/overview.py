@@ -1,0 +1,55 @@
+"""What `limits` and `windows` show: every scope, held against the ledger and the clock."""
+
+from dataclasses import dataclass
+
+from rebalancer.constraints.door import Door
+from rebalancer.constraints.limits import describe_check
+from rebalancer.constraints.windows import WindowBook, describe
+from rebalancer.daemon.standing import read_standing
+from rebalancer.daemon.world import World
+from rebalancer.model.limits import Denied, Scope
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.windows import WindowState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLine:
+    """One limit of one scope."""
+
+    scope: Scope
+    what: str
+    used: int
+    left: int
+    next_at: float | None
+    """Seconds since the epoch when one more fits; None where there is room, or only a landing helps."""
+
+
+def limit_lines(world: World, policy: RebalancerPolicy) -> list[LimitLine]:
+    """The limits of global, cluster, pools and levels, and of whatever else has been counted lately."""
+    snapshot = world.cluster.snapshot()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    standing = read_standing(world.ledger, policy, snapshot, writes=False)
+    now = world.ledger.now() if world.ledger is not None else world.clock.now()
+    door = Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=standing, now=now)
+    seen = {entry.scope for entry in standing.entries}
+    out = []
+    for check in door.book.every_check(seen):
+        due = door.view.due((check,))
+        used = door.view.used(check)
+        out.append(
+            LimitLine(
+                scope=check.scope,
+                what=describe_check(check),
+                used=used,
+                left=0 if isinstance(due, Denied) else max(check.at_most - used, 0),
+                next_at=due.next_at if isinstance(due, Denied) else (due if due > now else None),
+            )
+        )
+    return out
+
+
+def window_lines(book: WindowBook, *, now: float) -> list[tuple[Scope, WindowState, str]]:
+    """(scope, state, words) of every scope that has windows, widest first."""
+    states = ((scope, book.state(scope, now=now)) for scope in book.windows)
+    return [(scope, state, describe(state, now=now)) for scope, state in states]

@@ -1,0 +1,133 @@
+"""Limits as the ledger counts them: scopes, checks, and what stood in the way."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+ScopeKind = Literal["global", "cluster", "pool", "node", "namespace", "level", "service", "serviceNode", "landing"]
+
+
+# keys of these start with the cluster's name
+_IN_CLUSTER = ("pool", "node", "namespace", "level", "serviceNode", "landing")
+
+
+class Scope(NamedTuple):
+    """What a limit counts over. Sorting gives the order in which rows are locked."""
+
+    kind: str
+    """A ScopeKind."""
+    key: str
+    """Empty for global; the cluster's name; `cluster/pool`, `cluster/node`, `cluster/namespace`, `cluster/level`; the
+    service's identity, which is the same across clusters."""
+
+    def __str__(self) -> str:
+        shown = self.key.split("/", 1)[1] if self.kind in _IN_CLUSTER else self.key
+        return f"{self.kind} {shown}" if shown else self.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One condition on one scope.
+
+    `rate`: at most `at_most` reservations in any `per_seconds`. `spacing`: none within `per_seconds` of another.
+    `separation`: none by another cluster within `per_seconds` (a service's scope).
+    `inFlight`: at most `at_most` whose replacement is not Ready yet.
+    """
+
+    scope: Scope
+    kind: Literal["rate", "spacing", "separation", "inFlight"]
+    at_most: int
+    per_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A check that is used up."""
+
+    check: Check
+    used: int
+    next_at: float | None
+    """Seconds since the epoch when it may be tried again; None where only an event (a replacement Ready) helps."""
+
+
+class Entry(NamedTuple):
+    """One reservation as one scope counts it."""
+
+    scope: Scope
+    at: float
+    """Seconds since the epoch, by the ledger's clock."""
+    in_flight: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenEviction:
+    """An eviction that happened, or may have, and whose replacement was not seen Ready yet."""
+
+    record: int
+    """Its row in the database."""
+    cluster: str
+    pool: str
+    node: str
+    namespace: str
+    pod: str
+    uid: str
+    service_kind: str
+    service_name: str
+    """Without the namespace."""
+    service_identity: str
+    at: float
+    """Seconds since the epoch when it was reserved."""
+    deadline_at: float
+    ready_before: int
+    wanted_before: int
+    pull_bytes: float = 0.0
+    late: bool = False
+    level: str = ""
+    landing_node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationDetails:
+    """What the in-flight tracker will want to know of an eviction."""
+
+    service_identity: str
+    level: str
+    ready_before: int
+    wanted_before: int
+    deadline_at: float
+    owner_uid: str
+    landing_node: str
+    pull_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Somebody stopped evictions in a scope."""
+
+    scope: Scope
+    reason: str
+    who: str
+    until: float | None
+    """Seconds since the epoch; None = until resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaveUp:
+    """A service whose move off a node did not help."""
+
+    service_identity: str
+    node: str
+    until: float
+    """Seconds since the epoch."""
+    count: int
+    """How many times."""
+    reason: str
+
+
+class ReadyElsewhere(NamedTuple):
+    """A service's replicas in the other clusters, as they reported them."""
+
+    ready: int
+    """A report that is too old counts as none."""
+    wanted: int
+    clusters: int
+    """How many of the others run it."""

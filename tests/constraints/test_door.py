@@ -1,0 +1,235 @@
+"""The door: limits at every scope, memory, pauses and the brake, as a plan sees them."""
+
+from typing import Any
+
+import pytest
+
+from rebalancer.constraints.door import Door, Standing
+from rebalancer.model.limits import Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.model.plan import Landing, Move
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Service
+from tests.builders import NOW, a_door, a_node, a_policy, cluster, replicas, some_limits
+
+NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
+NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
+
+
+def a_move(pod: int = 0, *, service: str = "web", node: str = "n1", landing: str = "n2") -> Move:
+    return Move(
+        pod=pod,
+        namespace="shop",
+        name=f"{service}-{pod}",
+        uid=f"uid-{service}-{pod}",
+        node=int(node[1:]) - 1,
+        node_name=node,
+        pool="general",
+        service=Service(kind="ReplicaSet", namespace="shop", name=service),
+        strategy="LowNodeUtilization",
+        cpu_millicores=500.0,
+        landings=(Landing(node=1, share=1.0),),
+        reason="hot",
+        identity=f"shop/{service}",
+        landing_name=landing,
+    )
+
+
+def door(limits: dict[str, Any] | None = None, *, safety: dict[str, Any] | None = None, **standing: Any) -> Door:
+    policy = a_policy(limits=limits or some_limits(), safety={**NO_MEMORY, **(safety or {})})
+    pods = [*replicas("web", {"n1": 6}), *replicas("api", {"n1": 4})]
+    return a_door(cluster(NODES, pods), policy, Standing(**standing))
+
+
+def entries(scope: Scope, *seconds_ago: float, in_flight: bool = False) -> tuple[Entry, ...]:
+    return tuple(Entry(scope, NOW - ago, in_flight) for ago in seconds_ago)
+
+
+WEB = Scope("service", "shop/web")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (some_limits(cycle=1), Reason.LIMIT_CYCLE),
+        ({**some_limits(), "global": {"evictions": [{"max": 1, "per": "1h"}]}}, Reason.LIMIT_GLOBAL),
+        ({**some_limits(), "cluster": {"inFlight": 1}}, Reason.LIMIT_CLUSTER),
+        ({**some_limits(), "pool": {"evictions": [{"max": 1, "per": "1h"}]}}, Reason.LIMIT_POOL),
+        (some_limits(node=1), Reason.LIMIT_NODE),
+        ({**some_limits(), "namespace": {"inFlight": 1}}, Reason.LIMIT_NAMESPACE),
+        (some_limits(service=1), Reason.LIMIT_SERVICE),
+        ({**some_limits(), "landings": {"perNode": 1}}, Reason.LIMIT_LANDINGS),
+    ],
+)
+def test_every_scope_refuses_the_second_move_when_one_is_allowed(limits: dict[str, Any], reason: Reason) -> None:
+    at = door(limits)
+    assert at.reserve(a_move(0)) is None
+    refusal = at.reserve(a_move(1))
+    assert refusal is not None
+    assert refusal.code is reason
+    at.refund(a_move(0))
+    assert at.reserve(a_move(1)) is None
+
+
+def test_the_refusal_names_the_limit_with_its_numbers_and_the_next_time() -> None:
+    limits = {**some_limits(), "service": {"evictions": [{"max": 2, "per": "1h"}], "inFlight": 9}}
+    refusal = door(limits, entries=entries(WEB, 600, 1800)).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_SERVICE
+    # the older one leaves the window in half an hour
+    assert refusal.message == "service shop/web: 2 of 2 in 1h, next at 2027-01-15 08:30 UTC"
+
+
+def test_the_window_slides() -> None:
+    limits = {**some_limits(), "service": {"evictions": [{"max": 2, "per": "1h"}], "inFlight": 9}}
+    assert door(limits, entries=entries(WEB, 600, 3601)).refuses(a_move()) is None
+    assert door(limits, entries=entries(WEB, 600, 3599)).refuses(a_move()) is not None
+
+
+@pytest.mark.parametrize(
+    ("percent", "at_least", "allowed"), [("50%", 0, 3), ("10%", 0, 0), ("10%", 1, 1), ("100%", 0, 6)]
+)
+def test_a_percentage_is_of_the_wanted_replicas_rounded_down(percent: str, at_least: int, allowed: int) -> None:
+    rate = {"max": percent, "per": "1h", **({"atLeast": at_least} if at_least else {})}
+    at = door({**some_limits(), "service": {"evictions": [rate], "inFlight": 99}})
+    assert sum(at.reserve(a_move(pod)) is None for pod in range(6)) == allowed
+
+
+def test_a_move_that_is_nearly_due_gets_its_time_and_a_later_one_is_refused() -> None:
+    limits = {**some_limits(), "cluster": {"spacing": "30s", "inFlight": 99}}
+    at = door(limits)
+    assert at.due(a_move(0)) == NOW
+    assert at.reserve(a_move(0)) is None
+    assert at.due(a_move(1)) == NOW + 30
+    assert at.reserve(a_move(1)) is None
+    assert at.due(a_move(2)) == NOW + 60
+    assert at.reserve(a_move(2)) is None
+    refusal = at.refuses(a_move(3))  # due in 90 s, and the cycle waits for a minute at most
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_CLUSTER
+    assert "at least 30s between two" in refusal.message
+
+
+def test_what_has_landed_is_in_flight_no_more_but_counts_in_its_window() -> None:
+    landed = open_eviction()
+    in_flight = {**some_limits(service=1), "service": {"inFlight": 1}}
+    held = entries(WEB, 60, in_flight=True)
+    assert door(in_flight, entries=held, open_evictions=(landed,)).refuses(a_move()) is not None
+    assert door(in_flight, entries=held, landed=(landed,)).refuses(a_move()) is None
+    rate = {**some_limits(), "service": {"evictions": [{"max": 1, "per": "1h"}], "inFlight": 9}}
+    assert door(rate, entries=held, landed=(landed,)).refuses(a_move()) is not None
+
+
+def open_eviction(
+    *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1
+) -> OpenEviction:
+    return OpenEviction(
+        record=record,
+        cluster="test",
+        pool=pool,
+        node="n1",
+        namespace="shop",
+        pod="web-9",
+        uid="uid-gone",
+        service_kind="ReplicaSet",
+        service_name=service.split("/")[1],
+        service_identity=service,
+        at=NOW - 60,
+        deadline_at=NOW + 60,
+        ready_before=6,
+        wanted_before=6,
+        late=late,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cooldowns", "scope", "reason"),
+    [
+        ({"node": "10m"}, Scope("node", "test/n1"), Reason.COOLDOWN_NODE),
+        ({"service": "10m"}, WEB, Reason.COOLDOWN_SERVICE),
+        ({"serviceNode": "10m"}, Scope("serviceNode", "test/n1/shop/web"), Reason.COOLDOWN_SERVICE_NODE),
+    ],
+)
+def test_cooldowns_hold_from_earlier_cycles_and_not_within_one(
+    cooldowns: dict[str, str], scope: Scope, reason: Reason
+) -> None:
+    safety = {"cooldowns": {**NO_MEMORY["cooldowns"], **cooldowns}}
+    refusal = door(safety=safety, entries=entries(scope, 300)).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is reason
+    assert door(safety=safety, entries=entries(scope, 601)).refuses(a_move()) is None
+    same_cycle = door(safety=safety)
+    assert same_cycle.reserve(a_move(0)) is None
+    assert same_cycle.reserve(a_move(1)) is None
+
+
+def test_a_pool_is_left_alone_while_nodes_join_it() -> None:
+    policy = a_policy(safety={"cooldowns": {"poolAfterScaleUp": "10m"}})
+    snapshot = cluster(NODES, replicas("web", {"n1": 2}))
+    assert a_door(snapshot, policy).refuses(a_move()) is None
+    snapshot.nodes.created[2] = NOW - 300
+    refusal = a_door(snapshot, policy).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.COOLDOWN_POOL
+
+
+def test_give_up_memory_holds_until_its_time() -> None:
+    memory = GaveUp(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
+    refusal = door(gave_up=(memory,)).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.GAVE_UP
+    assert "it came back (2 times)" in refusal.message
+    over = GaveUp(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
+    assert door(gave_up=(over,)).refuses(a_move()) is None
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [Scope("global", ""), Scope("cluster", "test"), Scope("pool", "test/general"), Scope("service", "shop/web")],
+)
+def test_a_pause_closes_its_scope(scope: Scope) -> None:
+    pause = Pause(scope=scope, reason="release day", who="ana", until=NOW + 60)
+    refusal = door(pauses=(pause,)).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.PAUSED
+    assert "release day" in refusal.message
+    assert door(pauses=(Pause(scope=scope, reason="r", who="ana", until=NOW - 1),)).refuses(a_move()) is None
+
+
+def test_late_replacements_brake_service_then_pool_then_cluster() -> None:
+    def code(*late: OpenEviction) -> Reason | None:
+        refusal = door(open_evictions=late).refuses(a_move())
+        return refusal.code if refusal else None
+
+    other = open_eviction(service="shop/other", late=True)
+    assert code(open_eviction(service="shop/other")) is None
+    assert code(other) is None
+    assert code(open_eviction(late=True)) is Reason.SERVICE_LATE
+    assert code(other, open_eviction(service="shop/third", late=True, record=2)) is Reason.BRAKED
+    far = [open_eviction(service=f"shop/{name}", late=True, pool=name, record=at) for at, name in enumerate("abc")]
+    assert code(*far[:2]) is None
+    assert code(*far) is Reason.BRAKED
+
+
+def test_a_service_is_not_moved_in_two_clusters_within_the_separation() -> None:
+    refusal = door(elsewhere={"shop/web": NOW - 60}).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.MOVED_ELSEWHERE
+    assert door(elsewhere={"shop/web": NOW - 601}).refuses(a_move()) is None
+
+
+def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
+    safety = {"crossCluster": {"minReadyShare": 75}}
+    # 6 here, all ready; 6 wanted elsewhere
+    enough = {"shop/web": ReadyElsewhere(ready=4, wanted=6, clusters=1)}
+    at = door(safety=safety, ready_elsewhere=enough)
+    assert at.reserve(a_move(0)) is None  # 9 of 12 stay
+    refusal = at.reserve(a_move(1))
+    assert refusal is not None
+    assert refusal.code is Reason.READY_SHARE
+    assert "8 of 12 would stay ready" in refusal.message
+
+
+def test_a_limit_of_zero_closes() -> None:
+    refusal = door({**some_limits(), "cluster": {"evictions": [{"max": 0, "per": "1h"}]}}).refuses(a_move())
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_CLUSTER

@@ -1,0 +1,88 @@
+"""Reads a ledger's rows without any of our code, and does its own arithmetic on them."""
+
+import sqlite3
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psycopg
+
+MICRO = 1_000_000
+RawConnection = sqlite3.Connection | psycopg.Connection
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry: an eviction as one scope counts it."""
+
+    eviction: int
+    cluster: str
+    scope: tuple[str, str]
+    at_us: int
+    """Microseconds since the epoch, so that nothing is rounded."""
+    counted: bool
+    in_flight: bool
+    outcome: str
+
+
+@contextmanager
+def raw_connection(url: str) -> Iterator[RawConnection]:
+    """A connection of the driver, which commits each statement by itself."""
+    if url.startswith("sqlite:///"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
+    else:
+        connection = psycopg.connect(url, autocommit=True)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def read_rows(source: str | RawConnection) -> list[Row]:
+    """Every entry there is, oldest first; `source` is a URL or a connection."""
+    if isinstance(source, str):
+        with raw_connection(source) as connection:
+            return read_rows(connection)
+    found = source.execute(
+        "SELECT e.eviction, v.cluster, e.kind, e.key, e.at, e.counted, e.in_flight, v.outcome "
+        "FROM entries e JOIN evictions v ON v.id = e.eviction"
+    ).fetchall()
+    rows = [
+        Row(eviction, cluster, (kind, key), _microseconds(at), bool(counted), bool(in_flight), outcome)
+        for eviction, cluster, kind, key, at, counted, in_flight, outcome in found
+    ]
+    return sorted(rows, key=lambda row: (row.at_us, row.eviction))
+
+
+def _microseconds(at: str | datetime) -> int:
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * MICRO + since.microseconds
+
+
+def counted_times(rows: Sequence[Row]) -> dict[tuple[str, str], list[int]]:
+    """Scope -> the times of what counts in it, ascending, in microseconds."""
+    times: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        if row.counted:
+            times[row.scope].append(row.at_us)
+    return {scope: sorted(each) for scope, each in times.items()}
+
+
+def fullest_window(times_us: Sequence[int], per_seconds: float) -> int:
+    """The most that any window (t - per, t] holds; it is enough to look at those that end at an entry."""
+    per_us = round(per_seconds * MICRO)
+    return max((index + 1 - bisect_right(times_us, at - per_us) for index, at in enumerate(times_us)), default=0)
+
+
+def in_flight_now(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
+    """Scope -> how many are in flight in it."""
+    out: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        out[row.scope] += row.in_flight
+    return dict(out)

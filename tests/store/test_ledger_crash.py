@@ -1,0 +1,85 @@
+"""Killed (`kill -9`) at any step of an eviction, the ledger agrees with the cluster after the next start."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rebalancer.model.limits import Denied
+from rebalancer.model.plan import Outcome
+from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
+from tests.store.builders import (
+    CLUSTER,
+    GLOBAL,
+    FakeReader,
+    PodSeen,
+    SteppingClock,
+    build_details,
+    build_eviction,
+    build_report,
+    build_scopes,
+    rate,
+)
+from tests.store.ledger_crash import AT_MOST, STEPS
+from tests.store.ledger_reader import read_rows
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, step):
+    pods = tmp_path / "pods"
+    pods.mkdir()
+    names = [f"web-{number}" for number in range(1, 7)]
+    for name in names:
+        (pods / name).touch()
+
+    program = [sys.executable, "-m", "tests.store.ledger_crash", url, str(pods), step]
+    died = subprocess.run(program, check=False, timeout=60)
+    assert died.returncode == -signal.SIGKILL
+
+    # before anything is settled: whatever may have happened is counted
+    gone = {name for name in names if not (pods / name).exists()}
+    assert len(counted(url)) >= len(gone)
+
+    engine = open_engine(url)
+    # no call can be on its way any more
+    clock = SteppingClock(time.time() + 120)
+    records = SqlRecords(engine=engine, cluster=CLUSTER, clock=clock)
+    alive = {("shop", name): PodSeen(uid=f"uid-{name}") for name in names if name not in gone}
+    settle_unsettled(records=records, reader=FakeReader(pods=alive), now=clock.now())
+
+    assert records.unsettled() == []
+    rows = records.cycle_report("killed")["evictions"]
+    assert {row["pod"] for row in rows if row["outcome"] == "evicted"} == gone
+    assert counted(url) == {row["id"] for row in rows if row["outcome"] == "evicted"}
+    assert {row["pod"]: row["outcome"] for row in rows}["web-1"] == "evicted"
+    assert len(SqlLedger(engine=engine, cluster=CLUSTER).open_evictions()) == len(gone)
+
+    # the next leader gets what is left of the limit, not more
+    ledger = SqlLedger(engine=engine, cluster=CLUSTER)
+    report = build_report(cycle="next")
+    records.begin(report)
+    for name in names:
+        if name in gone:
+            continue
+        eviction = build_eviction(pod=name)
+        answer = ledger.reserve(
+            report,
+            eviction,
+            scopes=build_scopes(),
+            checks=[rate(GLOBAL, AT_MOST, 3600)],
+            term=2,
+            details=build_details(),
+        )
+        if isinstance(answer, Denied):
+            break
+        (pods / name).unlink()
+        eviction.record, eviction.outcome = answer, Outcome.EVICTED
+        ledger.outcome(eviction)
+    assert sum(not (pods / name).exists() for name in names) == AT_MOST
+    engine.dispose()
+
+
+def counted(url: str) -> set[int]:
+    return {row.eviction for row in read_rows(url) if row.counted}

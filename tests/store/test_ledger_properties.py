@@ -1,0 +1,252 @@
+"""Whatever happens, no window ever holds more than its limit, and nothing is lost.
+
+Random limits, clusters, services and clocks (that jump ahead and are set back), answers of all kinds, refunds,
+landings, and processes that die between the reservation and its outcome. After each step a reader that shares no code
+with the ledger looks at the rows; and its own arithmetic says beforehand whether a reservation must be let through.
+"""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+from rebalancer.model.limits import Check, Denied, Scope
+from rebalancer.model.plan import Outcome
+from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled, upgrade
+from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_details, build_eviction, build_report
+from tests.store.ledger_reader import MICRO, counted_times, fullest_window, in_flight_now, raw_connection, read_rows
+
+CLUSTERS, SERVICES, NODES = ("blue", "green"), ("web", "db"), ("n1", "n2")
+KINDS = ("global", "cluster", "node", "service")
+DURATIONS = (1.0, 7.5, 30.0)
+EMPTY = ("entries", "evictions", "scopes", "cycles")
+
+rates = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(DURATIONS)), max_size=2)
+limits = st.fixed_dictionaries(
+    {
+        kind: st.fixed_dictionaries(
+            {
+                "rate": rates,
+                "spacing": st.none() | st.sampled_from(DURATIONS),
+                "inFlight": st.none() | st.integers(1, 5),
+            }
+        )
+        for kind in KINDS
+    }
+)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Several clusters and one ledger; `url` is set by the test."""
+
+    url = ""
+    reservations = Bundle("reservations")
+
+    def __init__(self):
+        super().__init__()
+        self.clock = SteppingClock()
+        self.engine = self.raw = None
+        self.resources = ExitStack()
+        self.expected: dict[int, tuple[bool, bool]] = {}
+        """Eviction -> (counted, in flight), as it must be."""
+        self.of: dict[int, tuple[str, object]] = {}
+        self.pods = 0
+
+    @initialize(limits=limits, separation=st.none() | st.sampled_from(DURATIONS))
+    def begin(self, limits, separation):
+        self.limits, self.separation = limits, separation
+        self.raw = self.resources.enter_context(raw_connection(self.url))
+        for table in EMPTY:
+            self.raw.execute(f"DELETE FROM {table}")
+        self.open()
+        self.reports = {}
+        for cluster in CLUSTERS:
+            self.reports[cluster] = build_report(cycle=f"cycle-of-{cluster}")
+            self.records[cluster].begin(self.reports[cluster])
+
+    def open(self):
+        self.engine = open_engine(self.url)
+        self.ledgers = {name: SqlLedger(engine=self.engine, cluster=name, clock=self.clock) for name in CLUSTERS}
+        self.records = {name: SqlRecords(engine=self.engine, cluster=name, clock=self.clock) for name in CLUSTERS}
+
+    def teardown(self):
+        self.resources.close()
+        if self.engine is not None:
+            self.engine.dispose()
+
+    def checks(self, scopes, service):
+        out = []
+        for scope in scopes:
+            of_kind = self.limits[scope.kind]
+            out += [
+                Check(scope=scope, kind="rate", at_most=at_most, per_seconds=per) for at_most, per in of_kind["rate"]
+            ]
+            if of_kind["spacing"] is not None:
+                out.append(Check(scope=scope, kind="spacing", at_most=1, per_seconds=of_kind["spacing"]))
+            if of_kind["inFlight"] is not None:
+                out.append(Check(scope=scope, kind="inFlight", at_most=of_kind["inFlight"]))
+        if self.separation is not None:
+            scope = Scope("service", service)
+            out.append(Check(scope=scope, kind="separation", at_most=1, per_seconds=self.separation))
+        return out
+
+    def frees_up(self, check, cluster, rows, now_us):
+        """By the reader's rows: when the check has room, in microseconds; 0 for now, inf for not by itself."""
+        counted = [row for row in rows if row.scope == tuple(check.scope) and row.counted]
+        if check.kind == "inFlight":
+            return 0 if sum(row.in_flight for row in counted) < check.at_most else math.inf
+        if check.kind == "separation":
+            counted = [row for row in counted if row.cluster != cluster]
+        leaves = sorted(row.at_us + round(check.per_seconds * MICRO) for row in counted)
+        blocking = [each for each in leaves if each > now_us]
+        return blocking[-check.at_most] if len(blocking) >= check.at_most else 0
+
+    @rule(seconds=st.sampled_from((0.000001, 0.3, 1.0, 7.5, 29.9, 100.0)))
+    def time_passes(self, seconds):
+        self.clock.sleep(seconds)
+
+    @rule(seconds=st.sampled_from((0.5, 5.0)))
+    def the_clock_is_set_back(self, seconds):
+        self.clock.sleep(-seconds)
+
+    @rule(
+        target=reservations,
+        cluster=st.sampled_from(CLUSTERS),
+        service=st.sampled_from(SERVICES),
+        node=st.sampled_from(NODES),
+    )
+    def reserve(self, cluster, service, node):
+        self.pods += 1
+        identity = f"shop/{service}"
+        scopes = [
+            Scope("service", identity),
+            Scope("node", f"{cluster}/{node}"),
+            Scope("global", ""),
+            Scope("cluster", cluster),
+        ]
+        checks = self.checks(scopes, identity)
+        rows, now_us = read_rows(self.raw), round(self.clock.now() * MICRO)
+        frees_up = {check: self.frees_up(check, cluster, rows, now_us) for check in checks}
+        eviction = build_eviction(pod=f"p{self.pods}", node=node, service=service)
+        answer = self.ledgers[cluster].reserve(
+            self.reports[cluster],
+            eviction,
+            scopes=scopes,
+            checks=checks,
+            term=1,
+            details=build_details(service=service),
+        )
+        full_until = max(frees_up.values(), default=0)
+        if isinstance(answer, Denied):
+            assert full_until, "denied although every check had room"
+            assert frees_up[answer.check] == full_until
+            expected = None if full_until == math.inf else full_until
+            assert (answer.next_at and round(answer.next_at * MICRO)) == expected
+            assert answer.used >= answer.check.at_most
+            return multiple()
+        assert not full_until, "let through although a check was used up"
+        eviction.record = answer
+        self.expected[answer] = (True, True)
+        self.of[answer] = (cluster, eviction)
+        return answer
+
+    @rule(record=reservations, outcome=st.sampled_from(list(Outcome)[1:]))
+    def the_call_answers(self, record, outcome):
+        cluster, eviction = self.of[record]
+        if eviction.outcome is not Outcome.PLANNED:
+            return
+        eviction.outcome = outcome
+        self.ledgers[cluster].outcome(eviction)
+        if outcome in (Outcome.REFUSED, Outcome.FAILED):
+            self.expected[record] = (False, False)
+
+    @rule(record=reservations, times=st.integers(1, 3))
+    def refund(self, record, times):
+        cluster, eviction = self.of[record]
+        for _ in range(times):
+            self.ledgers[cluster].refund(record)
+        eviction.outcome = Outcome.FAILED
+        self.expected[record] = (False, False)
+
+    @rule(record=reservations)
+    def land(self, record):
+        cluster, _ = self.of[record]
+        self.ledgers[cluster].landed(record, at=self.clock.now())
+        self.expected[record] = (self.expected[record][0], False)
+
+    @rule(record=reservations)
+    def is_late(self, record):
+        self.ledgers[self.of[record][0]].late(record)
+
+    @rule(cluster=st.sampled_from(CLUSTERS), alive=st.sets(st.integers(1, 30)), wait=st.booleans())
+    def dies_and_settles_at_its_next_start(self, cluster, alive, wait):
+        self.engine.dispose()
+        self.open()
+        self.clock.sleep(61.0 if wait else 0.0)
+        pods = {("shop", f"p{number}"): PodSeen(uid=f"uid-p{number}") for number in alive}
+        settled = settle_unsettled(records=self.records[cluster], reader=FakeReader(pods=pods), now=self.clock.now())
+        for each in settled:
+            self.of[each.row.record][1].outcome = each.outcome
+            if each.outcome is Outcome.FAILED:
+                self.expected[each.row.record] = (False, False)
+
+    @invariant()
+    def no_window_is_over_its_limit(self):
+        rows = read_rows(self.raw) if self.raw else []
+        flying = in_flight_now(rows)
+        for scope, times in counted_times(rows).items():
+            of_kind = self.limits[scope[0]]
+            for at_most, per in of_kind["rate"]:
+                assert fullest_window(times, per) <= at_most, (scope, at_most, per)
+            if of_kind["spacing"] is not None:
+                assert fullest_window(times, of_kind["spacing"]) <= 1, scope
+            if of_kind["inFlight"] is not None:
+                assert flying[scope] <= of_kind["inFlight"], scope
+
+    @invariant()
+    def nothing_is_lost_and_nothing_goes_below_zero(self):
+        rows = read_rows(self.raw) if self.raw else []
+        found = {}
+        for row in rows:
+            found.setdefault(row.eviction, []).append((row.counted, row.in_flight))
+        assert {record: set(each) for record, each in found.items()} == {
+            record: {each} for record, each in self.expected.items()
+        }
+        assert all(len(each) == len(KINDS) for each in found.values())
+        if self.engine:
+            for cluster, ledger in self.ledgers.items():
+                open_ones = {each.record for each in ledger.open_evictions()}
+                assert open_ones == {
+                    record for record, (_, flies) in self.expected.items() if flies and self.of[record][0] == cluster
+                }
+
+
+def machine_at(url: str) -> type[LedgerMachine]:
+    return type("LedgerMachineHere", (LedgerMachine,), {"url": url})
+
+
+# several statements for each step, each committed to the disk: what is slow here is not what is tested
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+def test_no_history_breaks_a_limit_on_sqlite(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/rebalancer.db"
+    upgrade(url)
+    run(
+        machine_at(url),
+        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
+    )
+
+
+@pytest.mark.real
+def test_no_history_breaks_a_limit_on_postgresql(postgres_url: str):
+    upgrade(postgres_url)
+    run(
+        machine_at(postgres_url),
+        settings=settings(max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
+    )

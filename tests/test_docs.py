@@ -1,0 +1,47 @@
+"""What the documentation says is true: references are made from the code, examples load."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.policy import load_policy
+from tests.builders import a_policy
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "limits.md").read_text(), flags=re.S)
+
+
+def test_the_generated_references_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_policy_loads(path: Path) -> None:
+    load_policy(path.read_bytes(), source=path.name)
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split(":")[0])
+def test_every_example_of_the_limits_page_is_a_valid_section(text: str) -> None:
+    section: dict[str, Any] = yaml.safe_load(text)
+    if "metadata" not in section:
+        a_policy(**section)
+        return
+    from rebalancer.policy.windows import parse_change_window
+
+    (annotation,) = section["metadata"]["annotations"].values()
+    assert len(parse_change_window(annotation)) == 2
+
+
+def test_every_link_of_the_pages_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
