@@ -25,7 +25,7 @@ def doctor(
     context: ContextOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Probe database, API server, rights and metrics; exit with the code of the first thing that is broken."""
+    """Probe database, API server, rights and Prometheus; exit with the code of the first thing that is broken."""
     loaded = read_policy(policy)
     checks = list(diagnose(loaded, settings_for(database=database, kubeconfig=kubeconfig, context=context)))
     if output is Output.JSON:

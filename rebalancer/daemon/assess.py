@@ -10,6 +10,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
 POLL_SECONDS = 10.0
+LONGEST_POLL_SECONDS = 60.0
 READY_DEADLINE_SECONDS = 900.0
 SCRAPE_SLACK_SECONDS = 30.0
 """Two scrape intervals of Prometheus' default configuration in kube-prometheus-stack."""
@@ -41,13 +42,14 @@ def assess(world: World, policy: RebalancerPolicy, report: CycleReport) -> None:
 
 def _wait_until_ready(world: World, services: set[str]) -> set[str]:
     """Services that are still not Ready at the deadline."""
-    waited = 0.0
+    waited, pause = 0.0, POLL_SECONDS
     while waiting := _not_ready(world.cluster.snapshot(), services):
         if waited >= READY_DEADLINE_SECONDS:
             return waiting
         world.progress.step("replacements Ready", len(services) - len(waiting), len(services))
-        world.clock.sleep(POLL_SECONDS)
-        waited += POLL_SECONDS
+        world.clock.sleep(pause)
+        waited += pause
+        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)  # each look lists the cluster
     return set()
 
 

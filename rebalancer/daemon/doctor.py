@@ -9,6 +9,10 @@ from rebalancer.daemon.wiring import Doctor
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
 
+DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `rebalancer db upgrade`"
+SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` asks the same server"
+PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -23,10 +27,12 @@ class Check:
 
 
 def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
-    """Probe the database, the API server, our rights, metrics and the Lease; one broken part never hides another."""
+    """Probe the database, the API server, our rights and Prometheus; one broken part never hides another."""
     with closing(Doctor(policy=policy, settings=settings)) as doctor:
-        yield _attempt("database", lambda: _database(doctor))
-        server = _attempt("api server", lambda: f"{doctor.server}: Kubernetes {doctor.server_version()}")
+        yield _attempt("database", lambda: _database(doctor), fix=DATABASE_FIX)
+        server = _attempt(
+            "api server", lambda: f"{doctor.server}: Kubernetes {doctor.server_version()}", fix=SERVER_FIX
+        )
         yield server
         if server.ok:
             yield from _permissions(doctor)
@@ -70,7 +76,7 @@ def _prometheus(doctor: Doctor) -> Iterator[Check]:
     try:
         found = doctor.prometheus()
     except RebalancerError as error:
-        yield Check(name="prometheus", ok=False, detail=str(error), exit_code=error.exit_code)
+        yield Check(name="prometheus", ok=False, detail=str(error), fix=PROMETHEUS_FIX, exit_code=error.exit_code)
         return
     yield Check(name="prometheus", ok=True, detail=f"{found.url}: version {found.version or 'not told'}")
     for metric in found.metrics:

@@ -4,7 +4,7 @@ It knows what tells nodes apart by the pod's own spec and by requests: unschedul
 selector, required node affinity, cpu, memory, pod count, extended resources, host ports; LeastAllocated and
 BalancedAllocation. A pod whose landing depends on other pods (required inter-pod affinity or anti-affinity, hard
 topology spread) or on volumes is refused: not knowing is no reason to gamble. Not in it yet: image locality, preferred
-affinity, the default soft spread, anti-affinity of pods already there, pods still Pending, sampling above 100 nodes.
+affinity, the default soft spread, anti-affinity of pods already there, sampling above 100 nodes.
 
 Pods that ask for the same are ranked once; after each move only the two nodes that it touched are ranked again.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rebalancer.model.objects import PodShape
 from rebalancer.model.plan import Landing
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.snapshot import PENDING, ClusterSnapshot, Pod
 from rebalancer.placement.filters import StaticFilter, placement_key
 from rebalancer.placement.scores import MAX_SCORE, by_requests
 
@@ -28,6 +28,9 @@ Rows = NDArray[np.int64]
 
 TAINT_TOLERATION_WEIGHT = 3.0
 """Default weight of TaintToleration; source: apis/config/v1/default_plugins.go, Kubernetes v1.36."""
+
+MOST_PENDING = 500
+"""With more pods Pending no landing is predicted."""
 
 SHOWN_LANDINGS = 8
 """Ties are kept up to this many; their shares are of all ties."""
@@ -64,6 +67,7 @@ class LandingModel:
         self._ports: dict[tuple[str, int], Floats] = {}
         self._rankings: dict[object, _Ranking] = {}
         self._touched: list[int] = []
+        self._crowd = self._place_pending()
 
     @property
     def leaving(self) -> Bools:
@@ -74,7 +78,7 @@ class LandingModel:
 
     def feasible(self, pod: Pod) -> Bools | Refusal:
         """(nodes,) where the replacement fits by every filter, or why that isn't known."""
-        refusal = _not_modelled(pod.shape)
+        refusal = self._crowd or _not_modelled(pod.shape)
         if refusal is not None:
             return refusal
         ranking = self._ranking(pod)
@@ -82,7 +86,7 @@ class LandingModel:
 
     def best(self, pod: Pod) -> Rows:
         """Indices of the feasible nodes with the top score, by name; each is equally likely."""
-        overlaps = _overlaps(pod)
+        overlaps = _overlaps(pod) if pod.node >= 0 else True
         with_pod = self._ranking(pod)
         rankings = [with_pod] if overlaps else [self._without(pod, with_pod)]
         if overlaps is None:
@@ -125,6 +129,24 @@ class LandingModel:
             self._room_for(name)[node] -= by * amount
         for port in shape.host_ports:
             self._taken(port)[node] += by
+
+    def _place_pending(self) -> Refusal | None:
+        """Pods that already wait take their room first, by priority and age, as the scheduler's queue would.
+
+        Where too many wait, nobody knows what room they will grab.
+        """
+        pods = self._snapshot.pods
+        waiting = np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating)
+        if len(waiting) > MOST_PENDING:
+            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"{len(waiting)} pods are Pending")
+        names = pods.names
+        for index in sorted(waiting.tolist(), key=lambda at: (-pods.priority[at], pods.created[at], names[at])):
+            pod = self._snapshot.pod(index)
+            best = self.best(pod)
+            if len(best):
+                self._shift(pod.shape, int(best[0]), 1.0)
+                self._touched.append(int(best[0]))
+        return None
 
     # ---- ranking
 

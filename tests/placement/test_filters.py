@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from rebalancer.model.objects import PodShape, Taint
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.filters import LEAVING_TAINTS, StaticFilter, placement_key
-from rebalancer.placement.landing import LandingModel, shares
+from rebalancer.placement.landing import MOST_PENDING, LandingModel, shares
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 
 NODES = [
@@ -406,3 +408,23 @@ def test_landings_are_shown_by_name_and_share() -> None:
     made = cluster([a_node("home"), a_node("y"), a_node("x")], [mover(cpu=8_000)])
     model = LandingModel(made)
     assert shares(model.landings(made.pod(0)), made.nodes.names) == (("x", 0.5), ("y", 0.5))
+
+
+def test_pods_that_already_wait_take_their_room_first() -> None:
+    waiting = [a_pod(f"waiting-{index}", owner="batch", phase=PENDING, ready=False, cpu=4_000) for index in range(3)]
+    made = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web", cpu=8_000), *waiting])
+    model = LandingModel(made)
+    # three of 4,000 go to the empty node of 16,000 (or fill up home): 8,000 more fit on neither
+    assert not model.feasible(made.pod(0))[1]
+    alone = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web", cpu=8_000)])
+    assert LandingModel(alone).feasible(alone.pod(0))[1]
+
+
+def test_where_a_crowd_waits_no_landing_is_predicted() -> None:
+    waiting = [
+        a_pod(f"waiting-{index}", owner="batch", phase=PENDING, ready=False) for index in range(MOST_PENDING + 1)
+    ]
+    made = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web"), *waiting])
+    answer = LandingModel(made).feasible(made.pod(0))
+    assert isinstance(answer, Refusal)
+    assert answer.code is Reason.LANDING_NOT_MODELLED
