@@ -81,6 +81,7 @@ def acting_world(
             name=name,
             identity=f"{settings.pod_name or socket.gethostname()}_{os.getpid()}",
             ledger_identity=records.ledger_identity(),
+            last_term=ledger.last_term(),
         )
         stack.enter_context(lease)
         world = _world(policy, settings, client, clock, progress, stack, records=records, lease=lease)

@@ -49,7 +49,8 @@ class LeaseLock:
     """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
-    end. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look.
+    end. `last_term` is the highest term that the ledger has seen: a Lease that was deleted and made again goes on from
+    there. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class LeaseLock:
         name: str,
         identity: str,
         ledger_identity: str,
+        last_term: int = 0,
         wait_seconds: float = 0.0,
         timing: Timing = Timing(),
         boot_time: Callable[[], float] = boot_seconds,
@@ -71,6 +73,7 @@ class LeaseLock:
         self._name = name
         self._identity = identity
         self._ledger = ledger_identity
+        self._last_term = last_term
         self._wait = wait_seconds
         self._timing = timing
         self._boot_time = boot_time
@@ -203,7 +206,7 @@ class LeaseLock:
                 "leaseDurationSeconds": self._timing.duration,
                 "acquireTime": now,
                 "renewTime": now,
-                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1,
+                "leaseTransitions": max(int(spec.get("leaseTransitions") or 0), self._last_term) + 1,
             },
         }
         try:

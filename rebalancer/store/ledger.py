@@ -21,7 +21,7 @@ from rebalancer.store.counting import add_entries, count, lock_scopes
 from rebalancer.store.engine import read, write
 from rebalancer.store.notes import Notes
 from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction
-from rebalancer.store.tables import ENTRIES, EVICTIONS
+from rebalancer.store.tables import ENTRIES, EVICTIONS, SCOPES
 
 
 class SqlLedger(Notes):
@@ -82,6 +82,11 @@ class SqlLedger(Notes):
             return record
 
         return write(self._engine, work)
+
+    def last_term(self) -> int:
+        """The highest lease term that was seen in this cluster; 0 before the first."""
+        own = select(SCOPES.c.term).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
+        return read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
 
     def fence(self, term: int) -> None:
         """Make `term` the cluster's, before a new leader's first reservation: older leaders can reserve no more.

@@ -111,6 +111,15 @@ def test_a_missing_lease_is_created_with_our_identity_and_ledger() -> None:
     assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-1"}
 
 
+def test_a_lease_that_was_deleted_goes_on_from_the_last_term_that_the_ledger_saw() -> None:
+    server, hands = LeaseServer(), Hands()
+    with serving(server) as (_, client):
+        lease = lock(client, hands, last_term=41)
+        lease.acquire()
+        assert lease.term == 42
+        assert server.spec["leaseTransitions"] == 42
+
+
 def test_the_time_left_is_counted_from_the_last_renewal_and_is_none_without_the_lease() -> None:
     server, hands = LeaseServer(), Hands()
     with serving(server) as (_, client):
