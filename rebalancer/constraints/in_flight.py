@@ -63,6 +63,8 @@ def follow(snapshot: ClusterSnapshot, open_evictions: Sequence[OpenEviction], *,
             taken.add(replacement.uid)
         gone = owner is None  # the service itself was deleted: nothing will come
         wanted, ready = (0, 0) if owner is None else snapshot.replicas(owner)
+        if owner is not None and snapshot.owners[owner].wanted is None:
+            wanted = each.wanted_before  # counted from the pods it would shrink with the one that is missing
         enough = ready >= min(each.ready_before, wanted)
         # while the evicted pod is still alive its service looks complete although nothing has landed
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))

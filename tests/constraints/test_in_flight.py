@@ -1,0 +1,353 @@
+"""Which evictions have landed, which are late, and which pod took an evicted one's place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
+from rebalancer.model.limits import OpenEviction
+from rebalancer.model.snapshot import PENDING, Owner
+from tests.builders import NOW, APod, a_node, a_pod, cluster
+
+NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
+EVICTED_AGO = 60.0
+
+
+def an_eviction(pod: str = "web-0", *, ago: float = EVICTED_AGO, record: int = 1, **fields: Any) -> OpenEviction:
+    """Evicted `ago` seconds before now, off n1, when all three replicas were ready; late five minutes after that."""
+    return OpenEviction(
+        **{
+            "record": record,
+            "cluster": "test",
+            "pool": "general",
+            "node": "n1",
+            "namespace": "shop",
+            "pod": pod,
+            "uid": f"uid-shop-{pod}",
+            "service_kind": "Deployment",
+            "service_name": "web",
+            "service_identity": "shop/web",
+            "at": NOW - ago,
+            "deadline_at": NOW - ago + 300.0,
+            "ready_before": 3,
+            "wanted_before": 3,
+            **fields,
+        }
+    )
+
+
+def old(name: str, node: str = "n2", *, kind: str = "Deployment", **fields: Any) -> APod:
+    return a_pod(name, node, owner="web", owner_kind=kind, **fields)
+
+
+def new(name: str, node: str = "n3", *, age: float = EVICTED_AGO - 1, **fields: Any) -> APod:
+    """A pod that was created after the eviction."""
+    return old(name, node, age=age, **fields)
+
+
+def pending(name: str, **fields: Any) -> APod:
+    return new(name, node="", phase=PENDING, ready=False, started=False, **fields)
+
+
+def service(wanted: int = 3, ready: int | None = None, *, kind: str = "Deployment") -> Owner:
+    """As its controller reports it; without `ready` the pods tell."""
+    return Owner(kind=kind, namespace="shop", name="web", uid="uid-web", wanted=wanted, ready=ready)
+
+
+def progress(pods: Sequence[APod], *evictions: OpenEviction, owner: Owner | None = None) -> list[Progress]:
+    owners = [] if owner is None else [owner]
+    return follow(cluster(NODES, pods, owners=owners), evictions, now=NOW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    says: str
+    pods: list[APod]
+    owner: Owner | None = None
+    eviction: OpenEviction = field(default_factory=an_eviction)
+    landed: bool
+    late: bool = False
+    replacement: str | None = None
+    on: str = ""
+    """The replacement's node."""
+    came_back: bool = False
+
+
+STAYED = [old("web-1"), old("web-2")]
+"""The two replicas that nobody touched."""
+LEAVING = old("web-0", "n1", terminating=True)
+OVERDUE: dict[str, Any] = {"deadline_at": NOW - 0.1}
+
+CASES = [
+    Case(
+        says="the first new pod of the owner, once it is Ready",
+        pods=[*STAYED, new("web-b", age=30), new("web-a", age=40)],
+        owner=service(4),
+        landed=True,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(
+        says="a replacement that isn't bound yet has no node, and is no landing",
+        pods=[*STAYED, LEAVING, pending("web-a")],
+        owner=service(),
+        landed=False,
+        replacement="web-a",
+    ),
+    Case(
+        says="a replacement that is bound but not Ready",
+        pods=[*STAYED, new("web-a", ready=False)],
+        owner=service(),
+        landed=False,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(says="nothing has come yet", pods=[*STAYED, LEAVING], owner=service(), landed=False),
+    Case(says="late: nothing came in time", pods=STAYED, owner=service(), eviction=an_eviction(**OVERDUE), landed=False,
+         late=True),
+    Case(
+        says="late: what came is not Ready in time",
+        pods=[*STAYED, pending("web-a")],
+        owner=service(),
+        eviction=an_eviction(**OVERDUE),
+        landed=False,
+        late=True,
+        replacement="web-a",
+    ),
+    Case(
+        says="on its deadline it isn't late yet",
+        pods=STAYED,
+        owner=service(),
+        eviction=an_eviction(deadline_at=NOW),
+        landed=False,
+    ),
+    Case(
+        says="past its deadline, but landed: not late",
+        pods=[*STAYED, new("web-a")],
+        owner=service(),
+        eviction=an_eviction(**OVERDUE),
+        landed=True,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(
+        says="the replacement came back to the node that its predecessor had left",
+        pods=[*STAYED, new("web-a", "n1")],
+        owner=service(),
+        landed=True,
+        replacement="web-a",
+        on="n1",
+        came_back=True,
+    ),
+    Case(
+        says="on its way back to the same node: seen before it has landed",
+        pods=[*STAYED, new("web-a", "n1", ready=False)],
+        owner=service(),
+        landed=False,
+        replacement="web-a",
+        on="n1",
+        came_back=True,
+    ),
+    Case(says="none after a scale-down: enough are ready", pods=STAYED, owner=service(2), landed=True),
+    Case(
+        says="scaled down to nothing",
+        pods=[old("web-1", terminating=True)],
+        owner=service(0),
+        landed=True,
+    ),
+    Case(
+        says="scaled down, but still one short of what it wants now",
+        pods=[old("web-1")],
+        owner=service(2),
+        landed=False,
+    ),
+    Case(
+        says="scaled up meanwhile: as many as before are enough",
+        pods=[*STAYED, new("web-a"), pending("web-b"), pending("web-c")],
+        owner=service(5),
+        landed=True,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(
+        says="it was one short before: as many as then are enough",
+        pods=[*STAYED, new("web-a", ready=False)],
+        owner=service(),
+        eviction=an_eviction(ready_before=2),
+        landed=True,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(
+        says="the controller has counted fewer ready pods than the list shows",
+        pods=[*STAYED, new("web-a")],
+        owner=service(ready=2),
+        landed=False,
+        replacement="web-a",
+        on="n3",
+    ),
+    Case(
+        says="the controller still counts the pod that is leaving",
+        pods=[*STAYED, LEAVING, pending("web-a")],
+        owner=service(ready=3),
+        landed=False,
+        replacement="web-a",
+    ),
+    Case(
+        says="the service was deleted: nothing will come",
+        pods=[a_pod("api-0", "n1", owner="api", owner_kind="Deployment")],
+        eviction=an_eviction(**OVERDUE),
+        landed=True,
+    ),
+    Case(
+        says="a service of the same name in another namespace is another one",
+        pods=[new("web-a", namespace="blog")],
+        landed=True,
+    ),
+    Case(
+        says="the call's outcome is unknown and the pod is alive: not landed, although the service is complete",
+        pods=[old("web-0", "n1"), *STAYED],
+        owner=service(),
+        landed=False,
+    ),
+    Case(
+        says="alive past the deadline: late",
+        pods=[old("web-0", "n1"), *STAYED],
+        owner=service(),
+        eviction=an_eviction(**OVERDUE),
+        landed=False,
+        late=True,
+    ),
+    Case(
+        says="the evicted pod itself is never its replacement, however young",
+        pods=[new("web-0", "n1", terminating=True), *STAYED],
+        owner=service(),
+        landed=False,
+    ),
+    Case(
+        says="a pod that was there before is no replacement",
+        pods=[*STAYED, old("web-9", age=EVICTED_AGO + CLOCK_SLACK_SECONDS + 1)],
+        owner=service(),
+        landed=True,
+    ),
+    Case(
+        says="clocks differ: a pod that seems to be a little older than the eviction is its replacement",
+        pods=[*STAYED, new("web-a", age=EVICTED_AGO + CLOCK_SLACK_SECONDS)],
+        owner=service(),
+        landed=True,
+        replacement="web-a",
+        on="n3",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_one_eviction(case: Case) -> None:
+    (one,) = progress(case.pods, case.eviction, owner=case.owner)
+    found = one.replacement
+    assert (one.landed, one.late) == (case.landed, case.late)
+    assert (None if found is None else found.name) == case.replacement
+    assert (found.node if found is not None else "") == case.on
+    assert one.came_back is case.came_back
+    if found is not None:
+        assert (found.namespace, found.uid) == ("shop", f"uid-shop-{found.name}")
+
+
+SET: dict[str, Any] = {"kind": "StatefulSet"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "replacement", "landed"),
+    [
+        # the builder makes a pod's uid from its name: the evicted one's is another here
+        ([old("web-1", **SET), old("web-2", **SET), new("web-0", **SET)], "web-0", True),
+        ([old("web-1", **SET), old("web-2", **SET), new("web-0", ready=False, **SET)], "web-0", False),
+        ([new("web-1", **SET), old("web-2", **SET)], None, False),
+        ([new("web-1", **SET), old("web-2", **SET), pending("web-3", **SET)], None, False),
+        ([new("web-1", age=50, **SET), new("web-0", age=40, **SET), old("web-2", **SET)], "web-0", True),
+    ],
+    ids=["there", "not Ready", "another one is new", "scaled up", "two are new"],
+)
+def test_of_a_statefulset_it_is_the_pod_of_the_same_name(
+    pods: list[APod], replacement: str | None, landed: bool
+) -> None:
+    eviction = an_eviction(service_kind="StatefulSet", uid="uid-before")
+    (one,) = progress(pods, eviction, owner=service(**SET))
+    assert (one.replacement.name if one.replacement else None) == replacement
+    assert one.landed is landed
+
+
+def test_a_deployment_and_a_statefulset_of_one_name_are_two_services() -> None:
+    pods = [*STAYED, new("web-0", **SET)]
+    first, second = progress(
+        pods,
+        an_eviction(uid="uid-a"),
+        an_eviction(record=2, uid="uid-b", service_kind="StatefulSet", ready_before=1),
+        owner=service(),
+    )
+    assert (first.landed, first.replacement) == (False, None)
+    assert second.landed
+    assert second.replacement is not None
+
+
+def names_of(found: list[Progress]) -> list[tuple[int, str | None]]:
+    return [(each.eviction.record, each.replacement.name if each.replacement else None) for each in found]
+
+
+def test_several_evictions_of_one_owner_and_their_pods_pair_up_in_order() -> None:
+    evictions = [
+        an_eviction("web-2", ago=20, record=3),
+        an_eviction("web-0", ago=60, record=1),
+        an_eviction("web-1", ago=40, record=2),
+    ]
+    pods = [pending("z", age=59), pending("y", age=39), pending("x", age=19)]
+    found = progress(pods, *evictions, owner=service())
+    assert names_of(found) == [(1, "z"), (2, "y"), (3, "x")]
+    assert not any(each.landed for each in found)
+
+
+def test_of_evictions_and_pods_of_one_moment_the_row_and_the_name_decide() -> None:
+    evictions = [an_eviction("web-1", record=2), an_eviction("web-0", record=1)]
+    found = progress([pending("b"), pending("a"), old("web-2")], *evictions, owner=service())
+    assert names_of(found) == [(1, "a"), (2, "b")]
+
+
+def test_the_older_eviction_has_its_pod_and_the_younger_one_waits() -> None:
+    evictions = [an_eviction("web-0", record=1), an_eviction("web-1", record=2)]
+    found = progress([new("a"), old("web-2")], *evictions, owner=service())
+    assert names_of(found) == [(1, "a"), (2, None)]
+    # two of three are ready: it can't be told which of the two has landed, so neither has
+    assert [each.landed for each in found] == [False, False]
+
+
+def test_a_pod_from_between_two_evictions_is_never_the_second_ones() -> None:
+    evictions = [an_eviction("web-0", ago=60, record=1), an_eviction("web-1", ago=20, record=2)]
+    found = progress([new("a", age=50), new("b", age=45), old("web-2")], *evictions, owner=service())
+    assert names_of(found) == [(1, "a"), (2, None)]
+
+
+def test_evictions_of_several_services_dont_mix() -> None:
+    api: dict[str, Any] = {"service_name": "api", "service_identity": "shop/api", "ready_before": 1}
+    pods = [*STAYED, new("web-a"), a_pod("api-a", "n2", owner="api", owner_kind="Deployment", age=30)]
+    found = progress(pods, an_eviction(record=1), an_eviction("api-0", record=2, **api), owner=service())
+    assert names_of(found) == [(1, "web-a"), (2, "api-a")]
+    assert [each.landed for each in found] == [True, True]
+
+
+def test_half_landed_one_is_late_and_the_other_is_not() -> None:
+    evictions = [an_eviction("web-0", ago=400, record=1), an_eviction("web-1", ago=30, record=2)]
+    found = progress([old("web-2"), pending("a", age=20)], *evictions, owner=service())
+    assert [each.late for each in found] == [True, False]
+
+
+def test_nothing_in_flight_nothing_to_follow() -> None:
+    assert progress(STAYED) == []
+
+
+def test_an_owner_that_does_not_tell_how_many_it_wants_still_wants_as_many_as_before() -> None:
+    # the evicted pod is gone, and nothing could be created in its place (a quota, a webhook)
+    pods = [old("web-1", kind="CloneSet"), old("web-2", kind="CloneSet")]
+    (one,) = progress(pods, an_eviction(service_kind="CloneSet"), owner=None)
+    assert not one.landed
