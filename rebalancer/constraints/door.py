@@ -8,6 +8,7 @@ counting in its own transaction; nothing here is a promise.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,16 +202,18 @@ def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
 def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitBook:
     counts = np.bincount(pool_of[pool_of >= 0], minlength=len(policy.pools))
     pool_nodes = {pool.name: int(count) for pool, count in zip(policy.pools, counts, strict=True)}
-    namespaces: dict[str, int] = {}
-    services: dict[str, int] = {}
-    for index, owner in enumerate(snapshot.owners):
-        if owner.parent < 0 and owner.kind != "DaemonSet":
-            wanted = snapshot.replicas(index)[0]
-            namespaces[owner.namespace] = namespaces.get(owner.namespace, 0) + wanted
-            services[str(snapshot.service_of(index))] = wanted
-    levels: dict[str, int] = {}
-    if policy.service_levels.levels:
-        levels = _level_replicas(policy, snapshot)
+
+    @cache
+    def wanted() -> tuple[dict[str, int], dict[str, int]]:
+        namespaces: dict[str, int] = {}
+        services: dict[str, int] = {}
+        for index, owner in enumerate(snapshot.owners):
+            if owner.parent < 0 and owner.kind != "DaemonSet":
+                count = snapshot.replicas(index)[0]
+                namespaces[owner.namespace] = namespaces.get(owner.namespace, 0) + count
+                services[str(snapshot.service_of(index))] = count
+        return namespaces, services
+
     return LimitBook(
         cluster=policy.cluster,
         limits=policy.limits,
@@ -219,9 +222,9 @@ def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[
         bases=Bases(
             nodes=len(snapshot.nodes),
             pool_nodes=pool_nodes,
-            namespace_wanted=namespaces,
-            level_wanted=levels,
-            identity_wanted=services,
+            namespace_wanted=lambda: wanted()[0],
+            level_wanted=cache(lambda: _level_replicas(policy, snapshot)),
+            identity_wanted=lambda: wanted()[1],
             service_wanted=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod]))[0],
         ),
     )

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Scope
 from rebalancer.model.plan import Move
@@ -29,15 +30,15 @@ REASON_OF: Mapping[str, Reason] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bases:
-    """What percentages are taken of."""
+    """What percentages are taken of; counted only where a limit is a percentage."""
 
     nodes: int
     """Nodes of the cluster."""
     pool_nodes: Mapping[str, int]
-    namespace_wanted: Mapping[str, int]
-    level_wanted: Mapping[str, int]
+    namespace_wanted: Callable[[], Mapping[str, int]]
+    level_wanted: Callable[[], Mapping[str, int]]
     service_wanted: Callable[[Move], int]
-    identity_wanted: Mapping[str, int]
+    identity_wanted: Callable[[], Mapping[str, int]]
     """The same by service identity, where that is namespace/name."""
 
 
@@ -74,20 +75,24 @@ class LimitBook:
         """The checks of global, cluster, every pool and level, and of the nodes, namespaces, services and landings in
         `seen`."""
         limits, bases, cluster = self._limits, self._bases, self._cluster
-        out = _checks(Scope("global", ""), limits.global_, bases.nodes)
-        out += _checks(Scope("cluster", cluster), limits.cluster, bases.nodes)
+        out = _checks(Scope("global", ""), limits.global_, lambda: bases.nodes)
+        out += _checks(Scope("cluster", cluster), limits.cluster, lambda: bases.nodes)
         for pool, count in bases.pool_nodes.items():
-            out += _checks(Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), count)
+            out += _checks(
+                Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), partial(_same, count)
+            )
         for level, of_level in self._level_limits.items():
-            out += _checks(Scope("level", f"{cluster}/{level}"), of_level, bases.level_wanted.get(level, 0))
+            out += _checks(
+                Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_wanted().get(level, 0))
+            )
         for scope in sorted(seen):
             name = scope.key.partition("/")[2]
             if scope.kind == "node":
-                out += _checks(scope, limits.node, 0)
+                out += _checks(scope, limits.node, _nothing)
             elif scope.kind == "namespace":
-                out += _checks(scope, limits.namespace, bases.namespace_wanted.get(name, 0))
+                out += _checks(scope, limits.namespace, partial(_same, bases.namespace_wanted().get(name, 0)))
             elif scope.kind == "service":
-                out += _checks(scope, limits.service, bases.identity_wanted.get(scope.key, 0))
+                out += _checks(scope, limits.service, partial(_same, bases.identity_wanted().get(scope.key, 0)))
             elif scope.kind == "landing" and limits.landings.per_node is not None:
                 out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
         return out
@@ -127,42 +132,54 @@ class LimitBook:
         limits, bases, cluster = self._limits, self._bases, self._cluster
         out: list[Check] = []
         for scope, of_scope, base in (
-            (Scope("global", ""), limits.global_, bases.nodes),
-            (Scope("cluster", cluster), limits.cluster, bases.nodes),
+            (Scope("global", ""), limits.global_, lambda: bases.nodes),
+            (Scope("cluster", cluster), limits.cluster, lambda: bases.nodes),
             (
                 Scope("pool", f"{cluster}/{move.pool}"),
                 self._pool_limits.get(move.pool, limits.pool),
-                bases.pool_nodes.get(move.pool, 0),
+                lambda: bases.pool_nodes.get(move.pool, 0),
             ),
-            (Scope("node", f"{cluster}/{move.node_name}"), limits.node, 0),
+            (Scope("node", f"{cluster}/{move.node_name}"), limits.node, _nothing),
             (
                 Scope("namespace", f"{cluster}/{move.namespace}"),
                 limits.namespace,
-                bases.namespace_wanted.get(move.namespace, 0),
+                lambda: bases.namespace_wanted().get(move.namespace, 0),
             ),
-            (Scope("service", move.identity), limits.service, bases.service_wanted(move)),
+            (Scope("service", move.identity), limits.service, lambda: bases.service_wanted(move)),
         ):
             out += _checks(scope, of_scope, base)
         if move.level in self._level_limits:
             scope = Scope("level", f"{cluster}/{move.level}")
-            out += _checks(scope, self._level_limits[move.level], bases.level_wanted.get(move.level, 0))
+            out += _checks(scope, self._level_limits[move.level], lambda: bases.level_wanted().get(move.level, 0))
         if limits.landings.per_node is not None and move.landing_name:
             scope = Scope("landing", f"{cluster}/{move.landing_name}")
             out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
         return tuple(out)
 
 
-def _checks(scope: Scope, limits: ScopeLimits, base: int) -> list[Check]:
+def _nothing() -> int:
+    return 0
+
+
+def _same(count: int) -> int:
+    return count
+
+
+def _checks(scope: Scope, limits: ScopeLimits, base: Callable[[], int]) -> list[Check]:
     out = [
-        Check(scope=scope, kind="rate", at_most=resolve(rate.max, base, rate.at_least), per_seconds=rate.per)
+        Check(scope=scope, kind="rate", at_most=_resolved(rate.max, base, rate.at_least), per_seconds=rate.per)
         for rate in limits.evictions
     ]
     if limits.spacing:
         out.append(Check(scope=scope, kind="spacing", at_most=1, per_seconds=limits.spacing))
     if limits.in_flight is not None:
-        at_most = resolve(limits.in_flight, base, limits.in_flight_at_least)
+        at_most = _resolved(limits.in_flight, base, limits.in_flight_at_least)
         out.append(Check(scope=scope, kind="inFlight", at_most=at_most))
     return out
+
+
+def _resolved(limit: int | str, base: Callable[[], int], at_least: int) -> int:
+    return limit if isinstance(limit, int) else resolve(limit, base(), at_least)
 
 
 class LimitView:

@@ -88,12 +88,16 @@ class LandingModel:
         """Indices of the feasible nodes with the top score, by name; each is equally likely."""
         overlaps = _overlaps(pod) if pod.node >= 0 else True
         with_pod = self._ranking(pod)
+        if overlaps:
+            return self._by_name(self._top(pod, with_pod))
         rankings = [with_pod] if overlaps else [self._without(pod, with_pod)]
         if overlaps is None:
             rankings.append(with_pod)
-        ties = np.unique(np.concatenate([self._top(pod, ranking) for ranking in rankings]))
-        by_name: Rows = ties[np.argsort(self._name_rank[ties])]
-        return by_name
+        return self._by_name(np.unique(np.concatenate([self._top(pod, ranking) for ranking in rankings])))
+
+    def _by_name(self, ties: Rows) -> Rows:
+        sorted_ties: Rows = ties[np.argsort(self._name_rank[ties])] if len(ties) > 1 else ties
+        return sorted_ties
 
     def _top(self, pod: Pod, ranking: _Ranking) -> Rows:
         if not ranking.feasible.any():
