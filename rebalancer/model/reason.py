@@ -86,7 +86,6 @@ class Reason(StrEnum):
     LIMIT_LEVEL = "LimitLevel"
     LIMIT_SERVICE = "LimitService"
     LIMIT_LANDINGS = "LimitLandings"
-    LIMIT_PULLS = "LimitPulls"
 
     # Nodes that are not judged.
     NO_SAMPLE = "NoSample"
@@ -180,7 +179,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.LIMIT_LEVEL: "the service level's limit is reached",
     Reason.LIMIT_SERVICE: "the service's limit is reached",
     Reason.LIMIT_LANDINGS: "too many replacements are on their way to its landing",
-    Reason.LIMIT_PULLS: "too many image bytes are still to be pulled in the landing's pool",
     Reason.NO_SAMPLE: "no usage sample",
     Reason.STALE_SAMPLE: "the usage sample is too old",
     Reason.NOT_FINITE: "the usage is not a finite, plausible number",

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from rebalancer.model.quantity import parse_quantity
 from rebalancer.policy.types import AsTuple, Count, Duration, FieldError, Section
 
 _PERCENT = re.compile(r"(\d{1,3})%")
@@ -32,18 +31,6 @@ def resolve(limit: int | str, base: int, at_least: int = 0) -> int:
     if isinstance(limit, int):
         return limit
     return max(int(limit[:-1]) * base // 100, at_least)
-
-
-def _size(value: Any) -> float:
-    if isinstance(value, str):
-        try:
-            return parse_quantity(value)
-        except ValueError:
-            pass
-    raise ValueError("expected a size such as 20Gi")
-
-
-Size = Annotated[float, BeforeValidator(_size), WithJsonSchema({"type": "string", "description": "a size: 20Gi"})]
 
 
 class Rate(Section):
@@ -109,8 +96,6 @@ class LandingLimits(Section):
 
     per_node: Count | None = 3
     """Replacements on their way to one node."""
-    pull_bytes_per_pool: Size | None = None
-    """Bytes of images still to be pulled by replacements on their way into one pool."""
 
 
 class Limits(Section):
