@@ -25,9 +25,6 @@ from rebalancer.policy.types import (
 )
 from rebalancer.policy.windows import Window, Windows
 
-API_VERSION = "rebalancer.dev/v1alpha1"
-KIND = "RebalancerPolicy"
-
 Resource = Literal["cpu", "memory", "pods"]
 
 _URL = re.compile(
