@@ -13,8 +13,10 @@ from rebalancer.model.snapshot import (
     RUNNING,
     ClusterSnapshot,
     DisruptionBudget,
+    NodeImages,
     Nodes,
     Owner,
+    Pod,
     Pods,
     ShapeTable,
 )
@@ -41,6 +43,9 @@ class ANode:
     ready: bool = True
     unschedulable: bool = False
     extended: Mapping[str, float] = field(default_factory=dict)
+    images: Mapping[str, float] = field(default_factory=dict)
+    """Image name (with its tag) -> bytes."""
+    age: float = 30 * 86_400.0
 
 
 @dataclass(kw_only=True)
@@ -65,6 +70,9 @@ class APod:
     age: float = 86_400.0
     started: bool = True
     priority: int = 0
+    gated: bool = False
+    nominated: str = ""
+    """Name of the node that it was nominated to."""
 
 
 def a_node(name: str, **fields: Any) -> ANode:
@@ -123,11 +131,12 @@ def cluster(
             pods_allocatable=np.array([float(node.pods) for node in nodes]),
             ready=np.array([node.ready for node in nodes], dtype=bool),
             unschedulable=np.array([node.unschedulable for node in nodes], dtype=bool),
-            created=np.full(len(nodes), NOW - 30 * 86_400),
+            created=np.array([NOW - node.age for node in nodes]),
             labels=tuple({"kubernetes.io/hostname": node.name, **node.labels} for node in nodes),
             taints=tuple(node.taints for node in nodes),
             addresses=tuple(() for _ in nodes),
             extended=tuple(node.extended for node in nodes),
+            images=_images(nodes),
         ),
         pods=Pods(
             names=[pod.name for pod in pods],
@@ -146,6 +155,8 @@ def cluster(
             memory_request_bytes=np.array([shape.memory_request_bytes for shape in decoded]),
             cpu_scored_millicores=np.array([shape.cpu_scored_millicores for shape in decoded]),
             memory_scored_bytes=np.array([shape.memory_scored_bytes for shape in decoded]),
+            gated=np.array([pod.gated for pod in pods], dtype=bool),
+            nominated=np.array([node_index.get(pod.nominated, -1) for pod in pods], dtype=np.int32),
         ),
         shapes=shapes,
         namespaces=tuple(namespaces),
@@ -154,6 +165,25 @@ def cluster(
         budgets=tuple(budgets),
         **fields,
     )
+
+
+def pods_in(snapshot: ClusterSnapshot) -> list[Pod]:
+    """Every pod as an object."""
+    return [snapshot.pod(index) for index in range(len(snapshot.pods))]
+
+
+def _images(nodes: Sequence[ANode]) -> NodeImages:
+    number: dict[str, int] = {}
+    sizes: list[float] = []
+    pairs: list[tuple[int, int]] = []
+    for index, node in enumerate(nodes):
+        for name, size in node.images.items():
+            if name not in number:
+                number[name] = len(sizes)
+                sizes.append(size)
+            pairs.append((number[name], index))
+    image, on = (np.array([pair[side] for pair in pairs], dtype=np.int32) for side in (0, 1))
+    return NodeImages(number, np.array(sizes, dtype=float), image, on)
 
 
 def _shape(pod: APod) -> PodShape:

@@ -141,6 +141,8 @@ class PodColumns:
             memory_request_bytes=figures.memory_request_bytes[shape],
             cpu_scored_millicores=figures.cpu_scored_millicores[shape],
             memory_scored_bytes=figures.memory_scored_bytes[shape],
+            gated=np.zeros(len(shape), dtype=np.bool_),
+            nominated=np.full(len(shape), -1, dtype=np.int32),
         )
 
     def _joined(self) -> tuple[NDArray[Any], ...]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from rebalancer.model.objects import Affinity, LabelSelector, NodeSelector, Taint, Toleration
+from rebalancer.model.objects import Affinity, LabelSelector, NodeSelector, SpreadConstraint, Taint, Toleration
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ class Resources(Wire, frozen=True):
 
 class Port(Wire, frozen=True):
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
@@ -92,11 +93,6 @@ class VolumeSource(Wire, frozen=True):
     empty_dir: dict[str, str] | None = None
     persistent_volume_claim: dict[str, str | bool] | None = None
     ephemeral: Empty | None = None
-
-
-class SpreadConstraint(Wire, frozen=True):
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
 
 
 class PodSpec(Wire, frozen=True):

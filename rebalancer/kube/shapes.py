@@ -31,6 +31,7 @@ KEPT_ANNOTATIONS = frozenset(
     }
 )
 OWN_PREFIX = "rebalancer.dev/"
+ANY_IP = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +159,7 @@ def decode_shape(blob: bytes) -> PodShape:
         node_selector=template.node_selector or {},
         affinity=template.affinity,
         tolerations=tuple(template.tolerations or ()),
-        topology_spread=tuple(
-            constraint.topology_key
-            for constraint in template.topology_spread_constraints or ()
-            if constraint.when_unsatisfiable == "DoNotSchedule"
-        ),
+        topology_spread=tuple(template.topology_spread_constraints or ()),
         volumes=tuple(found for volume in template.volumes or () if (found := _volume(volume)) is not None),
         host_ports=_host_ports([*containers, *sidecars]),
         cpu_request_millicores=figures.cpu_millicores,
@@ -190,6 +187,8 @@ def _volume(source: VolumeSource) -> Volume | None:
     return None
 
 
-def _host_ports(containers: list[Container]) -> tuple[tuple[str, int], ...]:
+def _host_ports(containers: list[Container]) -> tuple[tuple[str, int, str], ...]:
     ports = chain.from_iterable(container.ports or () for container in containers)
-    return tuple(sorted({(port.protocol or "TCP", port.host_port) for port in ports if port.host_port}))
+    return tuple(
+        sorted({(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP) for port in ports if port.host_port})
+    )

@@ -14,6 +14,8 @@ class Taint(Noun, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str = ""
+    """RFC 3339; set by whoever added it, often absent."""
 
 
 class Toleration(Noun, frozen=True):
@@ -60,15 +62,27 @@ class NodeAffinity(Noun, frozen=True):
 
 
 class PodAffinityTerm(Noun, frozen=True):
+    """The API server has merged `matchLabelKeys` into the selector already. No namespace at all = the pod's own."""
+
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     topology_key: str = ""
 
 
+class WeightedPodAffinityTerm(Noun, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
 class PodAffinity(Noun, frozen=True):
+    """Serves pod affinity and pod anti-affinity."""
+
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -76,6 +90,19 @@ class Affinity(Noun, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(Noun, frozen=True):
+    """`whenUnsatisfiable` is DoNotSchedule or ScheduleAnyway; the policies are Honor or Ignore."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class Volume(Noun, frozen=True):
@@ -99,11 +126,10 @@ class PodShape(Noun, frozen=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread: tuple[str, ...] = ()
-    """Topology keys of the DoNotSchedule constraints."""
+    topology_spread: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    host_ports: tuple[tuple[str, int], ...] = ()
-    """(protocol, port) of every host port."""
+    host_ports: tuple[tuple[str, int, str], ...] = ()
+    """(protocol, port, host IP) of every host port; the IP is 0.0.0.0 where none is given."""
     cpu_request_millicores: float = 0.0
     memory_request_bytes: float = 0.0
     cpu_scored_millicores: float = 0.0
@@ -112,6 +138,11 @@ class PodShape(Noun, frozen=True):
     """As kube-scheduler scores it: 200 MB for each container that requests no memory."""
     extended_requests: dict[str, float] = {}
     images: tuple[str, ...] = ()
+    """One for each container and init container, as written in the spec."""
+    volume_images: tuple[str, ...] = ()
+    """Of image volumes."""
+    grace_seconds: float = 30.0
+    """terminationGracePeriodSeconds."""
     priority_class: str = ""
     scheduler_name: str = "default-scheduler"
     qos: str = "BestEffort"

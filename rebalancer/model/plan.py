@@ -84,6 +84,10 @@ class Move:
     """Its service level; empty where the policy has none."""
     landing_name: str = ""
     """Name of the likeliest landing; empty while that isn't known."""
+    landing_pool: str = ""
+    """Its pool."""
+    pull_bytes: float = 0.0
+    """Images that the landing has to pull; of several likely landings, the most."""
 
 
 class Outcome(StrEnum):

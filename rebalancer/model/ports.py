@@ -86,6 +86,22 @@ class Evictor(Protocol):
         ...
 
 
+class NodeTaints(Protocol):
+    """Sets and removes our own taint on nodes; never touches anybody else's."""
+
+    def granted(self) -> bool:
+        """Whether we may patch nodes. Raises ConnectError."""
+        ...
+
+    def put(self, node: str, *, value: str) -> bool:
+        """Taint a node (PreferNoSchedule, our key), or change the value; False when that could not be done."""
+        ...
+
+    def take(self, node: str) -> bool:
+        """Remove our taint; True when it is gone, also when the node is. False when that could not be done."""
+        ...
+
+
 class Lease(Protocol):
     """The right to evict in this cluster."""
 

@@ -69,12 +69,16 @@ class Reason(StrEnum):
     WOULD_COME_BACK = "WouldComeBack"
     LANDING_TOO_WARM = "LandingTooWarm"
     LANDING_NOT_MODELLED = "LandingNotModelled"
+    LANDING_CLOSED = "LandingClosed"
+    NEEDS_PREEMPTION = "NeedsPreemption"
+    PENDING_TAKES_ROOM = "PendingTakesRoom"
     POOL_FULL = "PoolFull"
 
     # Planning.
     NO_RELIEF = "NoRelief"
     GOAL_REACHED = "GoalReached"
     NO_POD_USAGE = "NoPodUsage"
+    OUT_OF_TIME = "OutOfTime"
 
     # Admission.
     LIMIT_CYCLE = "LimitCycle"
@@ -86,6 +90,7 @@ class Reason(StrEnum):
     LIMIT_LEVEL = "LimitLevel"
     LIMIT_SERVICE = "LimitService"
     LIMIT_LANDINGS = "LimitLandings"
+    LIMIT_PULLS = "LimitPulls"
 
     # Nodes that are not judged.
     NO_SAMPLE = "NoSample"
@@ -165,11 +170,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_ROOM_IN_TARGETS: "every node that would take the replacement would go over its target",
     Reason.WOULD_COME_BACK: "kube-scheduler would put the replacement back on the same node",
     Reason.LANDING_TOO_WARM: "kube-scheduler would put the replacement on a node without room in real CPU",
-    Reason.LANDING_NOT_MODELLED: "its placement rules are not modelled yet, so its landing isn't known",
+    Reason.LANDING_NOT_MODELLED: "its placement rules are not modelled, so its landing isn't known",
+    Reason.LANDING_CLOSED: "kube-scheduler may put the replacement on a node that is leaving or has just joined",
+    Reason.NEEDS_PREEMPTION: "its replacement would find room only by preempting other pods",
+    Reason.PENDING_TAKES_ROOM: "a pending pod would take the room that it leaves",
     Reason.POOL_FULL: "no node is under its low",
     Reason.NO_RELIEF: "its move would relieve the node of next to nothing",
     Reason.GOAL_REACHED: "not needed: the node reaches its target without it",
     Reason.NO_POD_USAGE: "its CPU isn't known",
+    Reason.OUT_OF_TIME: "the cycle's time for planning was over",
     Reason.LIMIT_CYCLE: "the cycle's limit is reached",
     Reason.LIMIT_GLOBAL: "the limit over all clusters is reached",
     Reason.LIMIT_CLUSTER: "the cluster's limit is reached",
@@ -179,6 +188,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LIMIT_LEVEL: "the service level's limit is reached",
     Reason.LIMIT_SERVICE: "the service's limit is reached",
     Reason.LIMIT_LANDINGS: "too many replacements are on their way to its landing",
+    Reason.LIMIT_PULLS: "too many bytes of images are being pulled in the landing's pool",
     Reason.NO_SAMPLE: "no usage sample",
     Reason.STALE_SAMPLE: "the usage sample is too old",
     Reason.NOT_FINITE: "the usage is not a finite, plausible number",

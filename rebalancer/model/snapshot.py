@@ -4,14 +4,14 @@
 milliseconds, and `Pod` objects are made only for the few that a decision looks at. Index -1 means "none".
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.objects import LabelSelector, PodShape, Taint
+from rebalancer.model.objects import LabelSelector, NodeSelector, PodShape, Taint
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -19,6 +19,37 @@ Bools = NDArray[np.bool_]
 
 SCORED_DEFAULT_CPU_MILLICORES = 100.0
 SCORED_DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
+
+
+class NodeImages:
+    """Which container images are on which nodes, by every name that a node reports for them."""
+
+    def __init__(self, names: Mapping[str, int], size_bytes: Floats, image: Ints, node: Ints) -> None:
+        """`names` gives each image name a number; `size_bytes` (names,) is what the first node that reported it says;
+        `image` and `node` (pairs,) say which name is on which node, in any order, without repeats."""
+        self._names = names
+        self._size_bytes = size_bytes
+        order = np.argsort(image, kind="stable")
+        self._node = node[order]
+        self._starts = np.searchsorted(image[order], np.arange(len(size_bytes) + 1))
+
+    @classmethod
+    def none(cls) -> "NodeImages":
+        """No node reports any."""
+        nothing = np.empty(0, dtype=np.int32)
+        return cls({}, np.empty(0), nothing, nothing)
+
+    def size_of(self, name: str) -> float | None:
+        """Bytes of an image; None where no node has it. `name` must be normalised (with its tag)."""
+        number = self._names.get(name)
+        return None if number is None else float(self._size_bytes[number])
+
+    def nodes_with(self, name: str) -> Ints:
+        """Indices of the nodes that have the image."""
+        number = self._names.get(name)
+        if number is None:
+            return self._node[:0]
+        return self._node[self._starts[number] : self._starts[number + 1]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +71,7 @@ class Nodes:
     """Internal IPs and hostnames: what an `instance` label may name."""
     extended: tuple[Mapping[str, float], ...]
     """Allocatable of every resource besides cpu, memory and pods."""
+    images: NodeImages = field(default_factory=NodeImages.none)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -95,6 +127,10 @@ class Pods:
     memory_request_bytes: Floats
     cpu_scored_millicores: Floats
     memory_scored_bytes: Floats
+    gated: Bools
+    """Has scheduling gates: the scheduler doesn't look at it yet."""
+    nominated: Ints
+    """Index of the node that it was nominated to (room is kept for it there), -1 for none."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -189,6 +225,10 @@ class ClusterSnapshot:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     local_claims: frozenset[tuple[str, str]] = frozenset()
     """(namespace, name) of the claims whose volume stays on one node."""
+    volume_nodes: Mapping[tuple[str, str], NodeSelector] = field(default_factory=dict)
+    """(namespace, name) of a claim -> the nodes that its bound volume can be used on, where not on all."""
+    exclusive_claims: frozenset[tuple[str, str]] = frozenset()
+    """Claims that one pod at a time may use (ReadWriteOncePod)."""
     claims_known: bool = True
     """False where PersistentVolumes can't be read: then every claim counts as local."""
 
@@ -294,7 +334,3 @@ class ClusterSnapshot:
             started=float(pods.started[index]),
             priority=int(pods.priority[index]),
         )
-
-    def iter_pods(self) -> Iterator[Pod]:
-        """Every pod as an object: for small clusters and tests."""
-        return (self.pod(index) for index in range(len(self.pods)))

@@ -64,7 +64,7 @@ class LandingModel:
         # ties are shown by name, so that the order in which nodes are listed changes nothing
         self._name_rank = np.argsort(np.argsort(np.array(nodes.names)))
         self._extended_room: dict[str, Floats] = {}
-        self._ports: dict[tuple[str, int], Floats] = {}
+        self._ports: dict[tuple[str, int, str], Floats] = {}
         self._rankings: dict[object, _Ranking] = {}
         self._touched: list[int] = []
         self._crowd = self._place_pending()
@@ -214,7 +214,7 @@ class LandingModel:
             room = self._extended_room[name] = held - used
         return room
 
-    def _taken(self, port: tuple[str, int]) -> Floats:
+    def _taken(self, port: tuple[str, int, str]) -> Floats:
         """(nodes,) how many pods hold a host port."""
         taken = self._ports.get(port)
         if taken is None:
@@ -235,8 +235,9 @@ def _not_modelled(shape: PodShape) -> Refusal | None:
         or (affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required)
     ):
         return Refusal.of(Reason.LANDING_NOT_MODELLED, "required inter-pod affinity or anti-affinity")
-    if shape.topology_spread:
-        return Refusal.of(Reason.LANDING_NOT_MODELLED, f"hard topology spread over {', '.join(shape.topology_spread)}")
+    hard = [each.topology_key for each in shape.topology_spread if each.when_unsatisfiable == "DoNotSchedule"]
+    if hard:
+        return Refusal.of(Reason.LANDING_NOT_MODELLED, f"hard topology spread over {', '.join(hard)}")
     if any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in shape.volumes):
         return Refusal.of(Reason.LANDING_NOT_MODELLED, "volumes may tie it to a zone or node")
     if shape.scheduler_name != "default-scheduler":

@@ -10,6 +10,7 @@ from rebalancer.policy.levels import ServiceLevels
 from rebalancer.policy.limits import Limits, ScopeLimits
 from rebalancer.policy.lists import Lists
 from rebalancer.policy.safety import Safety
+from rebalancer.policy.steering import Scheduler, Steering
 from rebalancer.policy.types import (
     AsTuple,
     Count,
@@ -359,6 +360,10 @@ class RebalancerPolicy(Section):
     """Which services need more care."""
     safety: Safety = Safety()
     """Cooldowns, replacements in flight, the brake, other clusters."""
+    scheduler: Scheduler = Scheduler()
+    """What places the replacements."""
+    steering: Steering = Steering()
+    """Soft taints on nodes without room in real CPU."""
 
     @field_validator("pools")
     @classmethod

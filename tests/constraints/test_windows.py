@@ -7,7 +7,7 @@ from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, annotation
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy.windows import Window, WindowState, parse_change_window
-from tests.builders import a_node, a_pod, cluster
+from tests.builders import a_node, a_pod, cluster, pods_in
 
 NIGHT = parse_change_window("allow 0 22 * * 1-5 8h Europe/Berlin")
 FREEZE = parse_change_window("deny 0 0 24 12 * 72h Europe/Berlin")
@@ -116,4 +116,4 @@ def test_a_services_windows_are_found_on_its_pods() -> None:
     text = "allow 0 22 * * 1-5 8h Europe/Berlin"
     pods = [a_pod("a", "n1", owner="cart", shape={"annotations": {CHANGE_WINDOW: text}}), a_pod("b", "n1", owner="web")]
     made = cluster([a_node("n1")], pods)
-    assert [annotation_of(pod) for pod in made.iter_pods()] == [text, None]
+    assert [annotation_of(pod) for pod in pods_in(made)] == [text, None]

@@ -154,12 +154,15 @@ def test_a_shape_holds_what_guards_and_placement_read() -> None:
     assert shape.annotations == {"karpenter.sh/do-not-disrupt": "true", "rebalancer.dev/evict": "false"}
     assert shape.node_selector == {"disk": "ssd"}
     assert shape.tolerations[0].operator == "Exists"
-    assert shape.topology_spread == ("zone",)
+    assert [(each.topology_key, each.when_unsatisfiable) for each in shape.topology_spread] == [
+        ("zone", "DoNotSchedule"),
+        ("host", "ScheduleAnyway"),
+    ]
     assert [volume.host_path is not None for volume in shape.volumes] == [True, False, False, False, False]
     assert [volume.empty_dir for volume in shape.volumes[1:3]] == [{}, {"medium": "Memory", "sizeLimit": "1Gi"}]
     assert shape.volumes[3].persistent_volume_claim == {"claimName": "data", "readOnly": True}
     assert shape.volumes[4].ephemeral is not None
-    assert shape.host_ports == (("TCP", 80), ("TCP", 81), ("UDP", 53))
+    assert shape.host_ports == (("TCP", 80, "0.0.0.0"), ("TCP", 81, "0.0.0.0"), ("UDP", 53, "0.0.0.0"))
     assert shape.cpu_request_millicores == 1000
     assert shape.cpu_scored_millicores == 1000 + 100
     assert shape.extended_requests == {"nvidia.com/gpu": 1.0}

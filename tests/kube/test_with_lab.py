@@ -17,6 +17,7 @@ from rebalancer.model.plan import Answer, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot, Service
 from rebalancer.policy.schema import Debounce, UsageSource
+from tests.builders import pods_in
 
 WEB_PODS = 600
 """More than a page."""
@@ -52,7 +53,7 @@ def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
 
 
 def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Move:
-    found = [pod for pod in snapshot.iter_pods() if pod.service and pod.service.name == service]
+    found = [pod for pod in pods_in(snapshot) if pod.service and pod.service.name == service]
     pod = found[number]
     return Move(
         pod=pod.index,
@@ -79,7 +80,7 @@ def test_the_whole_cluster_is_read(lab: Lab, client: ApiClient) -> None:
     assert snapshot.nodes.names == ("a", "b")
     assert len(snapshot.pods) == WEB_PODS + 5
     assert snapshot.pods.ready.all()
-    first = next(pod for pod in snapshot.iter_pods() if pod.name.startswith("web"))
+    first = next(pod for pod in pods_in(snapshot) if pod.name.startswith("web"))
     assert str(first.service) == "default/web"
     assert snapshot.replicas(int(snapshot.pods.owner[first.index])) == (WEB_PODS, WEB_PODS)
     assert {budget.name: budget.disruptions_allowed for budget in snapshot.budgets}["web"] == 1

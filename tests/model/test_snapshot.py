@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, Owner
-from tests.builders import a_node, a_pod, cluster, replicas, usage_of
+from tests.builders import a_node, a_pod, cluster, pods_in, replicas, usage_of
 
 
 def an_owner(kind: str, name: str, parent: int = -1, **fields: Any) -> Owner:
@@ -87,7 +87,7 @@ def test_a_cluster_without_pods_or_owners_is_a_cluster() -> None:
     assert made.service_of(-1) is None
     assert made.pods_on(0).tolist() == []
     assert made.per_node(made.pods.cpu_request_millicores).tolist() == [0.0]
-    assert list(made.iter_pods()) == []
+    assert pods_in(made) == []
 
 
 def one() -> ClusterSnapshot:
@@ -97,7 +97,7 @@ def one() -> ClusterSnapshot:
 
 
 def test_a_pod_as_an_object_says_what_its_columns_say() -> None:
-    a, b, c = one().iter_pods()
+    a, b, c = pods_in(one())
     assert (str(a), a.uid, a.node_name, a.priority, str(a.service)) == ("shop/a", "uid-shop-a", "n", 7, "shop/web")
     assert a.owner is not None
     assert a.owner.kind == "ReplicaSet"

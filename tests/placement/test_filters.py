@@ -281,7 +281,7 @@ def test_every_extended_resource_must_be_free() -> None:
     assert feasible(nodes, [mover(shape=both)]) == {"room"}
 
 
-PORT = {"hostPorts": [["TCP", 80]]}
+PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}
 
 
 def test_a_host_port_must_be_free_by_protocol_and_number() -> None:
@@ -289,8 +289,8 @@ def test_a_host_port_must_be_free_by_protocol_and_number() -> None:
     pods = [
         mover(shape=PORT),
         a_pod("same", "same", owner="x", shape=PORT),
-        a_pod("udp", "udp", owner="x", shape={"hostPorts": [["UDP", 80]]}),
-        a_pod("other", "other", owner="x", shape={"hostPorts": [["TCP", 81]]}),
+        a_pod("udp", "udp", owner="x", shape={"hostPorts": [["UDP", 80, "0.0.0.0"]]}),
+        a_pod("other", "other", owner="x", shape={"hostPorts": [["TCP", 81, "0.0.0.0"]]}),
     ]
     assert feasible(nodes, pods) == {"udp", "other"}
 

@@ -456,7 +456,7 @@ def test_a_hot_node_is_no_landing_for_another_hot_node() -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        {"topologySpread": ["topology.kubernetes.io/zone"]},
+        {"topologySpread": [{"topologyKey": "topology.kubernetes.io/zone"}]},
         {"schedulerName": "mine"},
         {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
         {

@@ -109,7 +109,7 @@ SERVICE_QUIRKS: dict[str, dict[str, Any]] = {
     "one is missing": {"missing": 1},
     "picky": {"shape": {"nodeSelector": {"disk": "ssd"}}},
     "tolerant": {"shape": {"tolerations": [{"operator": "Exists"}]}},
-    "spread": {"shape": {"topologySpread": ["zone"]}},
+    "spread": {"shape": {"topologySpread": [{"topologyKey": "zone"}]}},
     "other scheduler": {"shape": {"schedulerName": "mine"}},
 }
 LOCAL_CLAIMS = frozenset({("shop", "near"), ("kube-system", "near")})
