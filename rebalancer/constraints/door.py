@@ -80,7 +80,7 @@ class Door:
         self.book = _book(policy, snapshot, pool_of)
         self.view = LimitView(standing.entries, now=now, wait_at_most=policy.safety.wait_at_most)
         for landed in standing.landed:
-            self.view.release(self.book.scopes_of(landed))
+            self.view.release(self.book.scopes_of(landed), pull_bytes=landed.pull_bytes)
         self._memory = Memory(
             cluster=policy.cluster,
             cooldowns=policy.safety.cooldowns,
@@ -172,15 +172,16 @@ class Door:
         self._gone[move.identity] = self._gone.get(move.identity, 0) + by
         if by > 0:
             self._counted_at[move.uid] = at
-            self.view.count(self.book.scopes(move), at=at)
+            self.view.count(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
         else:
-            self.view.uncount(self.book.scopes(move), at=at)
+            self.view.uncount(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
 
     def _elsewhere(self, move: Move) -> Refusal | None:
         cross, standing = self._policy.safety.cross_cluster, self._standing
         last = (standing.elsewhere or {}).get(move.identity)
         if last is not None and self._now - last < cross.separation:
-            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{move.identity}, next at {clock_time(last + cross.separation)}")
+            due = last + cross.separation
+            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{move.identity}, next at {clock_time(due)}", next_at=due)
         others = (standing.ready_elsewhere or {}).get(move.identity)
         if cross.min_ready_share is None or others is None:
             return None

@@ -4,10 +4,15 @@ An eviction is in flight until its service has as many ready replicas as it had 
 fewer). The replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner; after a
 scale-down there is none. Past its deadline an eviction is late: its service stays where it is until the replacement
 is Ready, and several late ones brake their pool or the cluster.
+
+A service that isn't in the snapshot was deleted if all workloads of its kind were listed: nothing will come. Of other
+kinds only those that own a pod are known; there its last pod may just be gone, so it is waited for until the deadline.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rebalancer.model.limits import OpenEviction
 from rebalancer.model.reason import Reason, Refusal
@@ -16,6 +21,19 @@ from rebalancer.policy.safety import Brake
 
 CLOCK_SLACK_SECONDS = 5.0
 """The API server's clock and the ledger's may differ by so much; API times are whole seconds besides."""
+
+ENOUGH_START_UPS = 3
+USUAL_PERCENTILE = 90.0
+
+
+def usual_start_up(measured: Sequence[float], *, otherwise: float) -> float:
+    """How long a service's pods usually take until they are Ready, in seconds, from what its last ones took.
+
+    Fewer than ENOUGH_START_UPS tell nothing: then it is `otherwise`.
+    """
+    if len(measured) < ENOUGH_START_UPS:
+        return otherwise
+    return max(float(np.percentile(measured, USUAL_PERCENTILE)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +62,19 @@ class Progress:
         return self.replacement is not None and self.replacement.node == self.eviction.node
 
 
-def follow(snapshot: ClusterSnapshot, open_evictions: Sequence[OpenEviction], *, now: float) -> list[Progress]:
+def follow(
+    snapshot: ClusterSnapshot,
+    open_evictions: Sequence[OpenEviction],
+    *,
+    now: float,
+    replacements: Collection[str] = (),
+) -> list[Progress]:
     """Hold every open eviction against the cluster as it is now.
 
     A pod takes the place of one eviction only: of several of one owner, the oldest eviction gets the oldest new pod.
+    `replacements` are the uids of pods that took an earlier one's place.
     """
-    taken: set[str] = set()
+    taken = set(replacements)
     tops = {
         (record.kind, record.namespace, record.name): index
         for index, record in enumerate(snapshot.owners)
@@ -61,11 +86,11 @@ def follow(snapshot: ClusterSnapshot, open_evictions: Sequence[OpenEviction], *,
         replacement = None if owner is None else _replacement(snapshot, each, owner, taken)
         if replacement is not None:
             taken.add(replacement.uid)
-        gone = owner is None  # the service itself was deleted: nothing will come
+        gone = owner is None and (each.service_kind in snapshot.listed_kinds or now > each.deadline_at)
         wanted, ready = (0, 0) if owner is None else snapshot.replicas(owner)
         if owner is not None and snapshot.owners[owner].wanted is None:
             wanted = each.wanted_before  # counted from the pods it would shrink with the one that is missing
-        enough = ready >= min(each.ready_before, wanted)
+        enough = owner is not None and ready >= min(each.ready_before, wanted)
         # while the evicted pod is still alive its service looks complete although nothing has landed
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))
         late = not landed and now > each.deadline_at
@@ -80,14 +105,16 @@ def _alive(snapshot: ClusterSnapshot, owner: int | None) -> set[str]:
 
 def _replacement(snapshot: ClusterSnapshot, each: OpenEviction, owner: int, taken: set[str]) -> Replacement | None:
     pods = snapshot.pods
-    new = [
+    others = [
         int(index)
         for index in snapshot.pods_of(owner)
-        if pods.uids[index] != each.uid
-        and pods.uids[index] not in taken
-        and pods.created[index] >= each.at - CLOCK_SLACK_SECONDS
-        and (each.service_kind != "StatefulSet" or pods.names[index] == each.pod)
+        if pods.uids[index] != each.uid and pods.uids[index] not in taken
     ]
+    if each.service_kind == "StatefulSet":
+        # two pods of one name are never there at the same time: no clock has to say which is the newer
+        new = [index for index in others if pods.names[index] == each.pod]
+    else:
+        new = [index for index in others if pods.created[index] >= each.at - CLOCK_SLACK_SECONDS]
     if not new:
         return None
     index = min(new, key=lambda one: (pods.created[one], pods.names[one]))

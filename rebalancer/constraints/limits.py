@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from math import isfinite
 
-from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Scope
+from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Pause, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.limits import Limits, ScopeLimits, resolve
+from rebalancer.policy.limits import Limits, ScopeLimits, format_bytes, resolve
 from rebalancer.policy.types import format_duration
 
 REASON_OF: Mapping[str, Reason] = {
@@ -25,6 +26,7 @@ REASON_OF: Mapping[str, Reason] = {
     "level": Reason.LIMIT_LEVEL,
     "service": Reason.LIMIT_SERVICE,
     "landing": Reason.LIMIT_LANDINGS,
+    "pulls": Reason.LIMIT_PULLS,
 }
 
 
@@ -69,6 +71,8 @@ class LimitBook:
             service=move.identity,
             level=move.level,
             landing=move.landing_name,
+            landing_pool=move.landing_pool,
+            pull_bytes=move.pull_bytes,
         )
 
     def every_check(self, seen: Collection[Scope]) -> list[Check]:
@@ -81,6 +85,9 @@ class LimitBook:
             out += _checks(
                 Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), partial(_same, count)
             )
+            if limits.landings.pull_bytes_per_pool is not None:
+                pulls = Scope("pulls", f"{cluster}/{pool}")
+                out.append(Check(scope=pulls, kind="bytes", at_most=limits.landings.pull_bytes_per_pool))
         for level, of_level in self._level_limits.items():
             out += _checks(
                 Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_wanted().get(level, 0))
@@ -106,10 +113,21 @@ class LimitBook:
             service=eviction.service_identity,
             level=eviction.level,
             landing=eviction.landing_node,
+            landing_pool=eviction.landing_pool,
+            pull_bytes=eviction.pull_bytes,
         )
 
     def _scopes(
-        self, *, pool: str, node: str, namespace: str, service: str, level: str, landing: str
+        self,
+        *,
+        pool: str,
+        node: str,
+        namespace: str,
+        service: str,
+        level: str,
+        landing: str,
+        landing_pool: str,
+        pull_bytes: float,
     ) -> tuple[Scope, ...]:
         cluster = self._cluster
         found = [
@@ -125,6 +143,8 @@ class LimitBook:
             found.append(Scope("level", f"{cluster}/{level}"))
         if landing:
             found.append(Scope("landing", f"{cluster}/{landing}"))
+        if landing_pool and _pulls(pull_bytes):
+            found.append(Scope("pulls", f"{cluster}/{landing_pool}"))
         return tuple(sorted(found))
 
     def checks(self, move: Move) -> tuple[Check, ...]:
@@ -154,7 +174,16 @@ class LimitBook:
         if limits.landings.per_node is not None and move.landing_name:
             scope = Scope("landing", f"{cluster}/{move.landing_name}")
             out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
+        if limits.landings.pull_bytes_per_pool is not None and move.landing_pool and _pulls(move.pull_bytes):
+            scope = Scope("pulls", f"{cluster}/{move.landing_pool}")
+            at_most = limits.landings.pull_bytes_per_pool
+            out.append(Check(scope=scope, kind="bytes", at_most=at_most, amount=move.pull_bytes))
         return tuple(out)
+
+
+def _pulls(amount: float) -> bool:
+    """Whether there is something to pull; also where it can't be told how much."""
+    return not amount <= 0
 
 
 def _nothing() -> int:
@@ -191,14 +220,18 @@ class LimitView:
         self._wait_at_most = wait_at_most
         self._at: dict[Scope, list[float]] = {}
         self._in_flight: dict[Scope, int] = {}
+        self._pull_bytes: dict[Scope, float] = {}
         for entry in sorted(entries, key=lambda each: each.at):
             self._at.setdefault(entry.scope, []).append(entry.at)
             self._in_flight[entry.scope] = self._in_flight.get(entry.scope, 0) + entry.in_flight
+            self._pull_bytes[entry.scope] = self._pull_bytes.get(entry.scope, 0.0) + entry.pull_bytes * entry.in_flight
 
     def used(self, check: Check) -> int:
         """How much of a check is used up now."""
         if check.kind == "inFlight":
             return self._in_flight.get(check.scope, 0)
+        if check.kind == "bytes":
+            return round(self._pull_bytes.get(check.scope, 0.0))
         return self._within(check.scope, self._now - check.per_seconds)
 
     def _within(self, scope: Scope, since: float) -> int:
@@ -232,9 +265,12 @@ class LimitView:
 
     def _denied(self, check: Check) -> Denied | None:
         # spacing is judged by its due time, separation by the ledger: entries don't tell clusters apart
-        if check.kind in ("spacing", "separation"):
+        if check.kind in ("spacing", "separation", "pause"):
             return None
         used = self.used(check)
+        if check.kind == "bytes":
+            fits = used + check.amount <= check.at_most
+            return None if fits else Denied(check=check, used=used, next_at=None)
         if used < check.at_most:
             return None
         if check.kind == "inFlight" or check.at_most == 0:
@@ -243,27 +279,37 @@ class LimitView:
         # when so many have left the window that one fits in
         return Denied(check=check, used=used, next_at=times[-check.at_most] + check.per_seconds)
 
-    def count(self, scopes: Sequence[Scope], *, at: float) -> None:
+    def count(self, scopes: Sequence[Scope], *, at: float, pull_bytes: float = 0.0) -> None:
         """Count a move of this plan."""
         for scope in scopes:
             insort(self._at.setdefault(scope, []), at)
             self._in_flight[scope] = self._in_flight.get(scope, 0) + 1
+            self._pull(scope, pull_bytes)
 
-    def release(self, scopes: Sequence[Scope]) -> None:
+    def release(self, scopes: Sequence[Scope], *, pull_bytes: float = 0.0) -> None:
         """An earlier eviction has landed: it is in flight no more, but still counts in its windows."""
         for scope in scopes:
             if self._in_flight.get(scope, 0) > 0:
                 self._in_flight[scope] -= 1
+                self._pull(scope, -pull_bytes)
 
-    def uncount(self, scopes: Sequence[Scope], *, at: float) -> None:
+    def uncount(self, scopes: Sequence[Scope], *, at: float, pull_bytes: float = 0.0) -> None:
         """Uncount a move of this plan that certainly did not happen."""
         for scope in scopes:
             self._at[scope].remove(at)
             self._in_flight[scope] -= 1
+            self._pull(scope, -pull_bytes)
+
+    def _pull(self, scope: Scope, amount: float) -> None:
+        # what is not known can be neither added nor taken away; a limit lets none of it through
+        if scope.kind == "pulls" and isfinite(amount):
+            self._pull_bytes[scope] = max(self._pull_bytes.get(scope, 0.0) + amount, 0.0)
 
 
 def refusal_for(denied: Denied) -> Refusal:
     """The limit with its numbers: `service shop/cart: 2 of 2 in 1h, next at 14:05`."""
+    if denied.pause is not None:
+        return paused(denied.pause)
     check = denied.check
     span = format_duration(check.per_seconds)
     match check.kind:
@@ -273,21 +319,39 @@ def refusal_for(denied: Denied) -> Refusal:
             text = f"{check.scope}: at least {span} between two"
         case "inFlight":
             text = f"{check.scope}: {denied.used} of {check.at_most} in flight"
+        case "bytes":
+            text = f"{check.scope}: {_pulled(denied)}"
         case "separation":
             return Refusal.of(Reason.MOVED_ELSEWHERE, f"{check.scope}: at least {span} between two clusters")
     if denied.next_at is not None:
         text += f", next at {clock_time(denied.next_at)}"
-    return Refusal(code=REASON_OF[check.scope.kind], message=text)
+    return Refusal(code=REASON_OF[check.scope.kind], message=text, next_at=denied.next_at)
+
+
+def _pulled(denied: Denied) -> str:
+    check, limit = denied.check, format_bytes(denied.check.at_most)
+    if not isfinite(check.amount):
+        return f"how much this one has to pull isn't known, {limit} may be pulled at once"
+    if check.amount > check.at_most:
+        return f"this one needs {format_bytes(check.amount)}, only {limit} may be pulled at once"
+    return f"{format_bytes(denied.used)} of {limit} being pulled, this one needs {format_bytes(check.amount)}"
+
+
+def paused(pause: Pause) -> Refusal:
+    """Who stopped it, until when and why."""
+    until = "until resumed" if pause.until is None else f"until {clock_time(pause.until)}"
+    return Refusal.of(Reason.PAUSED, f"{pause.scope} {until} by {pause.who}: {pause.reason}", next_at=pause.until)
 
 
 def describe_check(check: Check) -> str:
-    """`2 in 1h`, `30s apart`, `1 in flight`."""
+    """`2 in 1h`, `30s apart`, `1 in flight`, `20Gi being pulled`."""
     span = format_duration(check.per_seconds)
     return {
         "rate": f"{check.at_most} in {span}",
         "spacing": f"{span} apart",
         "separation": f"{span} apart over clusters",
         "inFlight": f"{check.at_most} in flight",
+        "bytes": f"{format_bytes(check.at_most)} being pulled",
     }[check.kind]
 
 

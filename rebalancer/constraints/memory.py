@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rebalancer.constraints.limits import LimitView, clock_time
+from rebalancer.constraints.limits import LimitView, clock_time, paused
 from rebalancer.model.limits import GaveUp, Pause, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
@@ -45,16 +45,16 @@ class Memory:
         """Why the past or a person forbids the move."""
         for scope in scopes:
             if (pause := self._pauses.get(scope)) is not None:
-                until = "until resumed" if pause.until is None else f"until {clock_time(pause.until)}"
-                return Refusal.of(Reason.PAUSED, f"{scope} {until} by {pause.who}: {pause.reason}")
+                return paused(pause)
         found = self._gave_up.get((move.node_name, move.identity))
         if found is not None:
             times = f"{found.count} times" if found.count > 1 else "once"
-            return Refusal.of(Reason.GAVE_UP, f"{found.reason} ({times}), next at {clock_time(found.until)}")
+            told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
+            return Refusal.of(Reason.GAVE_UP, told, next_at=found.until)
         joined = self._young_pools.get(move.pool)
         if joined is not None and self._now - joined < self._cooldowns.pool_after_scale_up:
             due = joined + self._cooldowns.pool_after_scale_up
-            return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}")
+            return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
         return self._cooldown(move)
 
     def _cooldown(self, move: Move) -> Refusal | None:
@@ -71,5 +71,6 @@ class Memory:
             last = self._view.last(scope, before=self._now)
             if last is not None and self._now - last < seconds:
                 ago = format_duration(max(self._now - last, 0.0))
-                return Refusal.of(code, f"{scope}: {ago} ago, next at {clock_time(last + seconds)}")
+                due = last + seconds
+                return Refusal.of(code, f"{scope}: {ago} ago, next at {clock_time(due)}", next_at=due)
         return None

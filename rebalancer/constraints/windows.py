@@ -98,7 +98,7 @@ class WindowBook:
             return None
         name, state = max(closed, key=lambda each: (each[1].broken, each[1].next_open or math.inf))
         code = Reason.WINDOW_BROKEN if state.broken else Reason.WINDOW_CLOSED
-        return Refusal.of(code, f"{name}: {describe(state, now=now)}")
+        return Refusal.of(code, f"{name}: {describe(state, now=now)}", next_at=state.next_open)
 
     def _remembered(self, key: Key, now: float) -> WindowState:
         found = self._memo.get(key)

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-ScopeKind = Literal["global", "cluster", "pool", "node", "namespace", "level", "service", "serviceNode", "landing"]
+ScopeKind = Literal[
+    "global", "cluster", "pool", "node", "namespace", "level", "service", "serviceNode", "landing", "pulls"
+]
 
 
 # keys of these start with the cluster's name
-_IN_CLUSTER = ("pool", "node", "namespace", "level", "serviceNode", "landing")
+_IN_CLUSTER = ("pool", "node", "namespace", "level", "serviceNode", "landing", "pulls")
+_SHOWN = {"pulls": "pool"}
+"""How a kind is told to people, where that isn't its name."""
 
 
 class Scope(NamedTuple):
@@ -16,12 +20,13 @@ class Scope(NamedTuple):
     kind: str
     """A ScopeKind."""
     key: str
-    """Empty for global; the cluster's name; `cluster/pool`, `cluster/node`, `cluster/namespace`, `cluster/level`; the
-    service's identity, which is the same across clusters."""
+    """Empty for global; the cluster's name; `cluster/pool` (also of `pulls`, the pool where replacements land),
+    `cluster/node`, `cluster/namespace`, `cluster/level`; the service's identity, which is the same across clusters."""
 
     def __str__(self) -> str:
         shown = self.key.split("/", 1)[1] if self.kind in _IN_CLUSTER else self.key
-        return f"{self.kind} {shown}" if shown else self.kind
+        kind = _SHOWN.get(self.kind, self.kind)
+        return f"{kind} {shown}" if shown else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +35,26 @@ class Check:
 
     `rate`: at most `at_most` reservations in any `per_seconds`. `spacing`: none within `per_seconds` of another.
     `separation`: none by another cluster within `per_seconds` (a service's scope).
-    `inFlight`: at most `at_most` whose replacement is not Ready yet.
+    `inFlight`: at most `at_most` whose replacement is not Ready yet. `bytes`: these have at most `at_most` bytes of
+    images to pull, with the `amount` of this one counted in. `pause`: nobody has paused the scope.
     """
 
     scope: Scope
-    kind: Literal["rate", "spacing", "separation", "inFlight"]
+    kind: Literal["rate", "spacing", "separation", "inFlight", "bytes", "pause"]
     at_most: int
     per_seconds: float = 0.0
+    amount: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Somebody stopped evictions in a scope."""
+
+    scope: Scope
+    reason: str
+    who: str
+    until: float | None
+    """Seconds since the epoch; None = until resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +65,14 @@ class Denied:
     used: int
     next_at: float | None
     """Seconds since the epoch when it may be tried again; None where only an event (a replacement Ready) helps."""
+    pause: Pause | None = None
+    """Of a check of kind `pause`."""
+
+    @classmethod
+    def by(cls, pause: Pause) -> "Denied":
+        """A pause that was made meanwhile."""
+        check = Check(scope=pause.scope, kind="pause", at_most=0)
+        return cls(check=check, used=0, next_at=pause.until, pause=pause)
 
 
 class Entry(NamedTuple):
@@ -56,6 +82,8 @@ class Entry(NamedTuple):
     at: float
     """Seconds since the epoch, by the ledger's clock."""
     in_flight: bool
+    pull_bytes: float = 0.0
+    """Of a `pulls` scope while it is in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +111,7 @@ class OpenEviction:
     late: bool = False
     level: str = ""
     landing_node: str = ""
+    landing_pool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +125,10 @@ class ReservationDetails:
     deadline_at: float
     owner_uid: str
     landing_node: str
+    landing_pool: str = ""
     pull_bytes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """Somebody stopped evictions in a scope."""
-
-    scope: Scope
-    reason: str
-    who: str
-    until: float | None
-    """Seconds since the epoch; None = until resumed."""
+    grace_seconds: float = 30.0
+    """The evicted pod's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

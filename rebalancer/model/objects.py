@@ -136,6 +136,9 @@ class PodShape(Noun, frozen=True):
     """As kube-scheduler scores it: 100m for each container that requests no CPU."""
     memory_scored_bytes: float = 0.0
     """As kube-scheduler scores it: 200 MB for each container that requests no memory."""
+    scored_on_arrival: tuple[float, float] | None = None
+    """CPU millicores and memory bytes that NodeResourcesFit scores for it when it comes, where a node counts it
+    otherwise once it is there: v1.36 doesn't see pod-level requests then."""
     extended_requests: dict[str, float] = {}
     images: tuple[str, ...] = ()
     """One for each container and init container, as written in the spec."""

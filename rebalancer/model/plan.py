@@ -88,6 +88,8 @@ class Move:
     """Its pool."""
     pull_bytes: float = 0.0
     """Images that the landing has to pull; of several likely landings, the most."""
+    owner_uid: str = ""
+    """Of the service's top owner."""
 
 
 class Outcome(StrEnum):
@@ -122,6 +124,8 @@ class PodRefusal:
     name: str
     code: Reason
     message: str
+    next_at: float | None = None
+    """As in `Refusal`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,6 +179,8 @@ class CycleReport:
     nodes: list[NodeLine] = field(default_factory=list)
     findings: list[tuple[Finding, str]] = field(default_factory=list)
     """(finding, node name)"""
+    steered: dict[str, str] = field(default_factory=dict)
+    """Node -> why it carries our soft taint while the plan runs."""
     evictions: list[Eviction] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

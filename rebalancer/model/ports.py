@@ -1,8 +1,9 @@
 """The outside world, as the story of a cycle needs it. Adapters implement these; tests may too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
 from rebalancer.model.limits import (
     Check,
     Denied,
@@ -15,7 +16,7 @@ from rebalancer.model.limits import (
     Scope,
 )
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Owner
 from rebalancer.model.usage import RecentMove, Usage
 
 
@@ -102,6 +103,16 @@ class NodeTaints(Protocol):
         ...
 
 
+class EventSink(Protocol):
+    """Tells people in the cluster what we do, as Kubernetes Events. Never raises, and may leave some out."""
+
+    def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
+        """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence."""
+        ...
+
+    def about_node(self, node: str, *, reason: str, note: str, warning: bool = False) -> None: ...
+
+
 class Lease(Protocol):
     """The right to evict in this cluster."""
 
@@ -131,6 +142,32 @@ class Records(Protocol):
     def recent_moves(self, since: float) -> Sequence[RecentMove]:
         """Evictions of this cluster that happened, or may have, at or after `since`."""
         ...
+
+
+class Inbox(Protocol):
+    """Alerts, kept from before they are acknowledged until they are over."""
+
+    def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
+        """Write them down in one transaction; the same delivery again changes nothing. A resolved alert closes its
+        episode; one that fires again after it was over does not open it again.
+
+        Raises ConnectError when the database can't be written.
+        """
+        ...
+
+    def due(self, *, expire_after_seconds: float) -> Sequence[Episode]:
+        """Open episodes whose time to be tried has come, oldest first; expired ones are closed on the way."""
+        ...
+
+    def next_at(self) -> float | None:
+        """When the next open episode is to be tried; None without any."""
+        ...
+
+    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+        """It stays open and is to be tried again then."""
+        ...
+
+    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None: ...
 
 
 class Ledger(Protocol):
@@ -178,4 +215,20 @@ class Ledger(Protocol):
 
     def ready_elsewhere(self, services: Sequence[str], *, max_age_seconds: float) -> Mapping[str, ReadyElsewhere]: ...
 
-    def state_global_limits(self, *, digest: str, text: str) -> None: ...
+    def state_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None: ...
+
+    def replacement_uids(self, since: float) -> Collection[str]:
+        """Pods that were seen at or after `since` to have taken an evicted one's place."""
+        ...
+
+    def start_ups(self, service: str) -> Sequence[float]:
+        """Seconds that the newest replacements of `namespace/name` took from their predecessor's end to Ready."""
+        ...
+
+    def settle_unsettled(self, reader: ClusterReader) -> int:
+        """Ask the API server about evictions without an outcome, and write what it says; how many were settled."""
+        ...
+
+    def prune_at_times(self) -> None:
+        """Drop what no limit can see any more, if nobody has done so lately."""
+        ...

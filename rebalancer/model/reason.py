@@ -106,6 +106,7 @@ class Reason(StrEnum):
     PARTIAL_USAGE = "PartialUsage"
     CLOCK_SKEW = "ClockSkew"
     LEASE_LOST = "LeaseLost"
+    STOPPING = "Stopping"
 
     # The API server's answer.
     SERVER_BUDGET = "ServerBudget"
@@ -200,6 +201,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PARTIAL_USAGE: "the usage source says that its answer is partial",
     Reason.CLOCK_SKEW: "the usage source's clock and ours disagree",
     Reason.LEASE_LOST: "the cluster's lease is lost or near its end",
+    Reason.STOPPING: "the program was asked to stop",
     Reason.SERVER_BUDGET: "refused by the API server: a PodDisruptionBudget has no room",
     Reason.SERVER_THROTTLED: "refused by the API server: throttled",
     Reason.SERVER_SEVERAL_BUDGETS: "refused by the API server: several PodDisruptionBudgets",
@@ -217,8 +219,10 @@ class Refusal:
 
     code: Reason
     message: str
+    next_at: float | None = None
+    """Seconds since the epoch when it may be tried again, where time alone lifts it and we know when."""
 
     @classmethod
-    def of(cls, code: Reason, detail: str = "") -> "Refusal":
+    def of(cls, code: Reason, detail: str = "", *, next_at: float | None = None) -> "Refusal":
         """The code's sentence, with what is particular to this case behind a colon."""
-        return cls(code=code, message=f"{SENTENCES[code]}: {detail}" if detail else SENTENCES[code])
+        return cls(code=code, message=f"{SENTENCES[code]}: {detail}" if detail else SENTENCES[code], next_at=next_at)

@@ -58,6 +58,8 @@ class SchedulerProfile:
     """PodTopologySpreadArgs.defaultConstraints with `defaultingType: List`; None = the system's own."""
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
+    percentage_of_nodes_to_score: int | None = None
+    """Its own; None = the configuration's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,4 +71,6 @@ class SchedulerConfig:
     )
     """By `schedulerName`. Pods that name another scheduler are placed by somebody whom we don't know."""
     percentage_of_nodes_to_score: int = 0
-    """0 = adaptive. Profiles may have their own in the file; the loader refuses to mix them."""
+    """0 = adaptive."""
+    unknown: tuple[str, ...] = ()
+    """What the file enables that this model doesn't know: other plugins, extenders, resources that are not checked."""

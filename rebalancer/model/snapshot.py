@@ -7,7 +7,9 @@ milliseconds, and `Pod` objects are made only for the few that a decision looks 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -77,15 +79,30 @@ class Nodes:
         return len(self.names)
 
 
+class ShapeOutline(NamedTuple):
+    """What is asked of every template of a cluster, and not only of those that a decision looks at."""
+
+    labels: Mapping[str, str]
+    affinity: bytes
+    """JSON of its `Affinity`; empty where it has none. Templates with equal bytes have equal affinity."""
+
+
 class ShapeTable:
     """Pod templates, interned. A shape is decoded when somebody looks at it.
 
-    `decode` turns one stored blob into a `PodShape`; adapters that have objects already pass them through.
+    `decode` turns one stored blob into a `PodShape`; adapters that have objects already pass them through. `outline`
+    does the same for the little that is asked of all of them, where that is quicker than decoding the whole.
     """
 
-    def __init__(self, blobs: list[bytes], decode: Callable[[bytes], PodShape]) -> None:
+    def __init__(
+        self,
+        blobs: list[bytes],
+        decode: Callable[[bytes], PodShape],
+        outline: Callable[[bytes], ShapeOutline] | None = None,
+    ) -> None:
         self._blobs = blobs
         self._decode = decode
+        self._outline = outline
         self._decoded: dict[int, PodShape] = {}
 
     def __len__(self) -> int:
@@ -96,6 +113,13 @@ class ShapeTable:
         if shape is None:
             shape = self._decoded[index] = self._decode(self._blobs[index])
         return shape
+
+    def outline(self, index: int) -> ShapeOutline:
+        """Labels and affinity of one template; not kept."""
+        if self._outline is not None:
+            return self._outline(self._blobs[index])
+        shape = self[index]
+        return ShapeOutline(shape.labels, b"" if shape.affinity is None else msgspec.json.encode(shape.affinity))
 
 
 # Pod phases, as small numbers in the column.
@@ -222,6 +246,8 @@ class ClusterSnapshot:
     namespace_labels: Mapping[str, Mapping[str, str]]
     owners: tuple[Owner, ...]
     budgets: tuple[DisruptionBudget, ...]
+    listed_kinds: frozenset[str] = frozenset()
+    """Kinds of which all workloads are among `owners`, also those without pods; of the others only those with pods."""
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     local_claims: frozenset[tuple[str, str]] = frozenset()
     """(namespace, name) of the claims whose volume stays on one node."""

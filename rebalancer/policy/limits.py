@@ -3,8 +3,9 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
+from rebalancer.model.quantity import memory_bytes
 from rebalancer.policy.types import AsTuple, Count, Duration, FieldError, Section
 
 _PERCENT = re.compile(r"(\d{1,3})%")
@@ -23,6 +24,46 @@ CountOrPercent = Annotated[
     int | str,
     BeforeValidator(_count_or_percent),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d{1,3}%$"}]}),
+]
+
+
+_BYTES_HINT = "a quantity of bytes such as 500Mi or 20Gi"
+_BYTE_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    try:
+        amount = memory_bytes(value) if isinstance(value, str) else -1.0
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < 2**63:
+        raise ValueError(f"expected {_BYTES_HINT}")
+    return int(amount)
+
+
+def format_bytes(amount: float) -> str:
+    """`3.1Gi`: rounded to one digit, in the largest fitting unit; without the digit where nothing is behind it."""
+    unit = 0
+    while abs(amount) >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.1f}".removesuffix(".0") + _BYTE_UNITS[unit]
+
+
+def _written(amount: int) -> str:
+    """The inverse of reading, nothing rounded."""
+    unit = 0
+    while amount and amount % 1024 == 0 and unit < len(_BYTE_UNITS) - 1:
+        amount, unit = amount // 1024, unit + 1
+    return f"{amount}{_BYTE_UNITS[unit]}"
+
+
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    PlainSerializer(_written),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}], "description": _BYTES_HINT}),
 ]
 
 
@@ -96,6 +137,9 @@ class LandingLimits(Section):
 
     per_node: Count | None = 3
     """Replacements on their way to one node."""
+    pull_bytes_per_pool: Bytes | None = 20 * 2**30
+    """Images that replacements on their way to one pool still have to pull, together. A replacement that needs more by
+    itself is not made. null: not limited."""
 
 
 class Limits(Section):

@@ -43,7 +43,8 @@ class InFlight(Section):
     """When a replacement counts as late."""
 
     start_up: Duration = 300.0
-    """The longest that a pod usually takes from being created to Ready."""
+    """The longest that a pod usually takes from being created to Ready; of services whose last moves were followed,
+    what they took is used instead."""
     margin: Duration = 120.0
     """Added to it."""
 

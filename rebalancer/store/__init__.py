@@ -12,8 +12,10 @@
 - `notes`     what people, the past and other clusters say: pauses, give-up memory, ready replicas, stated limits
 - `records`   the adapter behind `model.ports.Records`
 - `rows`      the rows of evictions, which both write, and the entries that hang on them
+- `pruning`   dropping what no limit can see any more
 - `settle`    what became of evictions whose outcome was never written
 - `history`   cycles read back as plain dicts
+- `blocks`    days of CPU, in files beside the database: a cache
 
 Times are seconds since the epoch in Python and UTC timestamps in the database. A figure that is not known is NaN in
 the domain, None in the dicts of `history` and NULL in the database, never zero.
@@ -22,15 +24,21 @@ Every function raises `ConfigError` for a URL, file or schema that can't be used
 can't be reached, is locked or refuses us. Whoever gets one before an eviction must not evict.
 """
 
+from rebalancer.store.blocks import BlockStore
 from rebalancer.store.engine import database_exists, open_engine, shown_url
+from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import DatabaseStatus, check_schema, status, upgrade
+from rebalancer.store.pruning import Pruned, prune
 from rebalancer.store.records import SqlRecords, open_records
 from rebalancer.store.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
 
 __all__ = [
+    "BlockStore",
     "DatabaseStatus",
+    "Pruned",
     "Settled",
+    "SqlInbox",
     "SqlLedger",
     "SqlRecords",
     "Unsettled",
@@ -39,6 +47,7 @@ __all__ = [
     "judge_unsettled",
     "open_engine",
     "open_records",
+    "prune",
     "settle_unsettled",
     "shown_url",
     "status",

@@ -13,15 +13,20 @@ next start what became of it.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, true, tuple_, union_all
+from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
 
 from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, ReservationDetails, Scope
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
-from rebalancer.store.counting import add_entries, count, lock_scopes
+from rebalancer.model.ports import ClusterReader
+from rebalancer.store import pruning
+from rebalancer.store.counting import add_entries, count, lock_scopes, pause_in_force
 from rebalancer.store.engine import read, write
 from rebalancer.store.notes import Notes
-from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction
+from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
+from rebalancer.store.settle import Unsettled, settle_unsettled
 from rebalancer.store.tables import ENTRIES, EVICTIONS, SCOPES
+
+START_UPS_READ = 20
 
 
 class SqlLedger(Notes):
@@ -46,8 +51,9 @@ class SqlLedger(Notes):
         """Count the eviction in all `scopes` and write its row, if every check has room: its id, or what was full.
 
         The cluster's own scope is always counted. Of several checks that are used up, the answer is the one that frees
-        up last. `report`'s cycle must have been begun, and is no dry run. Raises UnsafeDataError for a `term` of the
-        lease that is older than one that the ledger has seen in this cluster: somebody else leads.
+        up last; a pause of one of the scopes goes before all. `report`'s cycle must have been begun, and is no dry run.
+        Raises UnsafeDataError for a `term` of the lease that is older than one that the ledger has seen in this
+        cluster: somebody else leads.
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
@@ -58,7 +64,9 @@ class SqlLedger(Notes):
 
         def work(connection: Connection) -> int | Denied:
             lock_scopes(connection, counted, cluster=self._cluster, term=term)
-            now, denied = count(connection, checks, cluster=self._cluster, clock=self._clock)
+            now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
+            if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
+                return Denied.by(pause)
             if denied is not None:
                 return denied
             record = add_eviction(
@@ -75,7 +83,9 @@ class SqlLedger(Notes):
                 deadline_at=details.deadline_at,
                 owner_uid=details.owner_uid,
                 landing_node=details.landing_node,
+                landing_pool=details.landing_pool,
                 pull_bytes=details.pull_bytes,
+                grace_seconds=details.grace_seconds,
                 late=False,
             )
             add_entries(connection, counted, eviction=record, at=now)
@@ -157,9 +167,40 @@ class SqlLedger(Notes):
                 late=bool(row.late),
                 level=row.level or "",
                 landing_node=row.landing_node or "",
+                landing_pool=row.landing_pool or "",
             )
             for row in found
         ]
+
+    def replacement_uids(self, since: float) -> set[str]:
+        """Pods of this cluster that were seen at or after `since` to have taken an evicted one's place."""
+        rows = EVICTIONS.c
+        query = select(rows.replacement_uid).where(
+            rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
+        )
+        return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
+
+    def start_ups(self, service: str) -> list[float]:
+        """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.
+
+        From when their predecessor's grace period was over at the latest (so it may be negative) until they were seen
+        Ready. Where nobody looked before the deadline it can't be told how long it took.
+        """
+        rows = EVICTIONS.c
+        query = (
+            select(rows.replaced_at, rows.planned_at, rows.grace_seconds)
+            .where(
+                rows.service == service,
+                rows.cluster == self._cluster,
+                rows.replacement_uid.is_not(None),
+                rows.grace_seconds.is_not(None),
+                or_(rows.replaced_at <= rows.deadline_at, rows.late == true()),
+            )
+            .order_by(rows.planned_at.desc(), rows.id.desc())
+            .limit(START_UPS_READ)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [row.replaced_at - row.planned_at - row.grace_seconds for row in found]
 
     def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None:
         """Write that the eviction is in flight no more, since `at` (seconds since the epoch), and its replacement.
@@ -190,11 +231,13 @@ class SqlLedger(Notes):
 
         def work(connection: Connection) -> list[Entry]:
             since = max(self._now(connection) - since_seconds, 0.0)
-            columns = select(rows.kind, rows.key, rows.at, rows.in_flight, rows.id)
+            columns = (rows.kind, rows.key, rows.at, rows.in_flight, rows.id)
+            flying = select(*columns, EVICTIONS.c.pull_bytes).join(EVICTIONS, EVICTIONS.c.id == rows.eviction)
+            done = select(*columns, literal(0.0, Double).label("pull_bytes"))
             # two indexes, so two queries in one
             parts = [
-                columns.where(rows.in_flight == true()),
-                columns.where(rows.at > since, rows.counted == true(), rows.in_flight != true()),
+                flying.where(rows.in_flight == true()),
+                done.where(rows.at > since, rows.counted == true(), rows.in_flight != true()),
             ]
             if scopes is not None:
                 parts = [
@@ -204,7 +247,15 @@ class SqlLedger(Notes):
                 parts = [part.where(self._ours(rows.kind, rows.key)) for part in parts]
             # sorted here: to keep an ORDER BY, SQLite would walk through all entries in the order of their times
             found = sorted(connection.execute(union_all(*parts)), key=lambda row: (row.at, row.id))
-            return [Entry(Scope(row.kind, row.key), row.at, row.in_flight) for row in found]
+            return [
+                Entry(
+                    Scope(row.kind, row.key),
+                    row.at,
+                    row.in_flight,
+                    (row.pull_bytes or 0.0) if row.kind == "pulls" else 0.0,
+                )
+                for row in found
+            ]
 
         return read(self._engine, work)
 
@@ -231,3 +282,29 @@ class SqlLedger(Notes):
             return {row.key: row.at for row in connection.execute(query)}
 
         return read(self._engine, work)
+
+    # -- now and then -------------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> list[Unsettled]:
+        """Evictions of this cluster whose outcome nobody knows, oldest first."""
+        return read(self._engine, lambda connection: unsettled_rows(connection, cluster=self._cluster))
+
+    def settle(self, record: int, outcome: Outcome, detail: str) -> None:
+        """Write what was found out. What did not happen is refunded. Raises UnsafeDataError when its row is gone."""
+
+        def work(connection: Connection) -> None:
+            values = {"outcome": outcome.value, "detail": detail, "settled_at": self._now(connection)}
+            change_eviction(connection, record, cluster=self._cluster, **values)
+
+        write(self._engine, work)
+
+    def settle_unsettled(self, reader: ClusterReader) -> int:
+        """Settle what has no outcome by what the API server says now; how many. See `store.settle`: hold the lease.
+
+        One small query while there is nothing to settle. Raises ConnectError also when the API server can't be asked.
+        """
+        return len(settle_unsettled(records=self, reader=reader, now=self.now()))
+
+    def prune_at_times(self) -> None:
+        """Drop what no limit can see any more, once an hour over all clusters. See `store.pruning`."""
+        pruning.prune_at_times(self._engine, clock=self._clock)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, 
 
 from rebalancer.model.limits import GaveUp, Pause, ReadyElsewhere, Scope
 from rebalancer.model.ports import Clock
-from rebalancer.store.counting import read_clock, upsert
+from rebalancer.store.counting import as_pause, hold_scopes, in_force, read_clock, upsert
 from rebalancer.store.engine import read, write
 from rebalancer.store.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
 
@@ -42,9 +42,13 @@ class Notes:
     # -- pauses -------------------------------------------------------------------------------------------------------
 
     def pause(self, scope: Scope, *, reason: str, who: str, until: float | None) -> None:
-        """Stop evictions in `scope` until then, or with None until resumed. It replaces the scope's earlier pause."""
+        """Stop evictions in `scope` until then, or with None until resumed. It replaces the scope's earlier pause.
+
+        Once this returns, nothing is reserved in the scope any more.
+        """
 
         def work(connection: Connection) -> None:
+            hold_scopes(connection, [scope])
             now = self._now(connection)
             connection.execute(update(PAUSES).where(_active(scope, now)).values(ended=now))
             row = {"kind": scope.kind, "key": scope.key, "reason": reason, "who": who, "created": now, "until": until}
@@ -65,11 +69,8 @@ class Notes:
         """Pauses in force now that concern this cluster, oldest first."""
 
         def work(connection: Connection) -> list[Pause]:
-            query = select(PAUSES).where(_in_force(self._now(connection)), self._ours(PAUSES.c.kind, PAUSES.c.key))
-            return [
-                Pause(scope=Scope(row.kind, row.key), reason=row.reason, who=row.who, until=row.until)
-                for row in connection.execute(query.order_by(PAUSES.c.created, PAUSES.c.id))
-            ]
+            query = select(PAUSES).where(in_force(self._now(connection)), self._ours(PAUSES.c.kind, PAUSES.c.key))
+            return [as_pause(row) for row in connection.execute(query.order_by(PAUSES.c.created, PAUSES.c.id))]
 
         return read(self._engine, work)
 
@@ -197,11 +198,19 @@ class Notes:
 
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
-    def state_global_limits(self, *, digest: str, text: str) -> None:
-        """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it."""
+    def state_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None:
+        """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it.
+
+        `looks_back_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
+        """
 
         def work(connection: Connection) -> None:
-            values = {"digest": digest, "text": text, "updated": self._now(connection)}
+            values = {
+                "digest": digest,
+                "text": text,
+                "updated": self._now(connection),
+                "looks_back_seconds": looks_back_seconds,
+            }
             statement = upsert(connection)(CLUSTER_LIMITS).values(cluster=self._cluster, **values)
             connection.execute(statement.on_conflict_do_update(index_elements=[CLUSTER_LIMITS.c.cluster], set_=values))
 
@@ -213,10 +222,5 @@ class Notes:
         return read(self._engine, lambda connection: {row.cluster: row.text for row in connection.execute(query)})
 
 
-def _in_force(now: float) -> ColumnElement[bool]:
-    rows = PAUSES.c
-    return rows.ended.is_(None) & or_(rows.until.is_(None), rows.until > now)
-
-
 def _active(scope: Scope, now: float) -> ColumnElement[bool]:
-    return (PAUSES.c.kind == scope.kind) & (PAUSES.c.key == scope.key) & _in_force(now)
+    return (PAUSES.c.kind == scope.kind) & (PAUSES.c.key == scope.key) & in_force(now)

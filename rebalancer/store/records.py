@@ -20,9 +20,10 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store import history
 from rebalancer.store.engine import open_engine, read, shown_url, write
+from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import check_schema
-from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction
+from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
 from rebalancer.store.settle import Unsettled
 from rebalancer.store.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
 
@@ -67,6 +68,10 @@ class SqlRecords:
     def ledger(self, *, clock: Clock | None = None) -> SqlLedger:
         """The ledger of the same cluster, over the same connections. See `SqlLedger` for `clock`."""
         return SqlLedger(engine=self._engine, cluster=self._cluster, clock=clock)
+
+    def inbox(self, *, clock: Clock | None = None) -> SqlInbox:
+        """The alerts of the same cluster, over the same connections. See `SqlInbox` for `clock`."""
+        return SqlInbox(engine=self._engine, cluster=self._cluster, clock=clock)
 
     # -- one cycle ----------------------------------------------------------------------------------------------------
 
@@ -204,24 +209,7 @@ class SqlRecords:
         Ask while holding the cluster's lease and before planning anything: another process's call that is on its way
         looks the same as one of a process that died.
         """
-        rows = EVICTIONS.c
-        query = select(EVICTIONS).where(rows.cluster == self._cluster, history.UNSETTLED).order_by(rows.id)
-        found = read(self._engine, lambda connection: connection.execute(query).all())
-        return [
-            Unsettled(
-                record=row.id,
-                cycle=row.cycle,
-                namespace=row.namespace,
-                pod=row.pod,
-                uid=row.uid,
-                node=row.node,
-                service=row.service,
-                outcome=Outcome(row.outcome),
-                planned_at=row.planned_at,
-                lease_term=row.lease_term,
-            )
-            for row in found
-        ]
+        return read(self._engine, lambda connection: unsettled_rows(connection, cluster=self._cluster))
 
     def settle(self, record: int, outcome: Outcome, detail: str) -> None:
         """Write the outcome of an eviction that was found unsettled; what did not happen is refunded.

@@ -6,11 +6,13 @@ reserved for it, whoever writes it.
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, insert, select, update
 
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
+from rebalancer.store import history
 from rebalancer.store.engine import shown_url
+from rebalancer.store.settle import Unsettled
 from rebalancer.store.tables import ENTRIES, EVICTIONS
 
 DID_NOT_HAPPEN = (Outcome.REFUSED, Outcome.FAILED)
@@ -75,3 +77,24 @@ def answered(eviction: Eviction, *, at: float) -> dict[str, Any]:
         "detail": eviction.detail,
         "answered_at": at,
     }
+
+
+def unsettled_rows(connection: Connection, *, cluster: str) -> list[Unsettled]:
+    """Evictions of a cluster whose outcome nobody knows, oldest first."""
+    rows = EVICTIONS.c
+    query = select(EVICTIONS).where(rows.cluster == cluster, history.UNSETTLED).order_by(rows.id)
+    return [
+        Unsettled(
+            record=row.id,
+            cycle=row.cycle,
+            namespace=row.namespace,
+            pod=row.pod,
+            uid=row.uid,
+            node=row.node,
+            service=row.service,
+            outcome=Outcome(row.outcome),
+            planned_at=row.planned_at,
+            lease_term=row.lease_term,
+        )
+        for row in connection.execute(query)
+    ]

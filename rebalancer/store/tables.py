@@ -90,6 +90,7 @@ LEDGER = Table(
     Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True, autoincrement=False),
     Column("identity", Uuid, nullable=False),
     Column("created", Instant, nullable=False),
+    Column("pruned", Instant),  # when old entries were last dropped
 )
 
 CYCLES = Table(
@@ -180,6 +181,8 @@ EVICTIONS = Table(
     Column("replacement_uid", Text),
     Column("replacement_node", Text),
     Column("late", Boolean),
+    Column("landing_pool", Text),
+    Column("grace_seconds", Measure),  # the evicted pod's own
     Index(None, "cluster", "planned_at"),
     Index(None, "service", "planned_at"),
     Index(None, "node", "planned_at"),
@@ -199,7 +202,8 @@ REFUSALS = Table(
     UniqueConstraint("cycle", "node", "code"),
 )
 
-# The rows that are locked, in the order of their key, while a reservation counts. They are never deleted.
+# The rows that are locked, in the order of their key, while a reservation counts. One that nothing counts in any more
+# may be pruned: whoever needs it again makes it anew.
 SCOPES = Table(
     "scopes",
     METADATA,
@@ -277,4 +281,30 @@ CLUSTER_LIMITS = Table(
     Column("digest", Text, nullable=False),
     Column("text", Text, nullable=False),  # JSON
     Column("updated", Instant, nullable=False),
+    Column("looks_back_seconds", Measure),  # its longest window; NULL: stated by an older version
+)
+
+# Alerts, from before they are acknowledged until they are over; then they keep repeats from opening them again.
+ALERT_EPISODES = Table(
+    "alert_episodes",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("starts_at", Instant, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("annotations", JSON, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state IN ('open', 'resolved', 'expired', 'refused')", name="state"),
+        nullable=False,
+    ),
+    Column("received_at", Instant, nullable=False),
+    Column("heard_at", Instant, nullable=False),  # the last delivery that said it fires
+    Column("next_at", Instant, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("reason", Words, nullable=False),
+    UniqueConstraint("cluster", "fingerprint", "starts_at"),
+    Index(None, "cluster", "state", "next_at"),
 )

@@ -15,7 +15,9 @@ NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
 
 
-def a_move(pod: int = 0, *, service: str = "web", node: str = "n1", landing: str = "n2") -> Move:
+def a_move(
+    pod: int = 0, *, service: str = "web", node: str = "n1", landing: str = "n2", pull: float = 0.0, to: str = "general"
+) -> Move:
     return Move(
         pod=pod,
         namespace="shop",
@@ -31,6 +33,8 @@ def a_move(pod: int = 0, *, service: str = "web", node: str = "n1", landing: str
         reason="hot",
         identity=f"shop/{service}",
         landing_name=landing,
+        landing_pool=to,
+        pull_bytes=pull,
     )
 
 
@@ -120,7 +124,7 @@ def test_what_has_landed_is_in_flight_no_more_but_counts_in_its_window() -> None
 
 
 def open_eviction(
-    *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1
+    *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1, pull: float = 0.0
 ) -> OpenEviction:
     return OpenEviction(
         record=record,
@@ -138,6 +142,8 @@ def open_eviction(
         ready_before=6,
         wanted_before=6,
         late=late,
+        pull_bytes=pull,
+        landing_pool="general",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow, usual_start_up
 from rebalancer.model.limits import OpenEviction
 from rebalancer.model.snapshot import PENDING, Owner
 from tests.builders import NOW, APod, a_node, a_pod, cluster
@@ -56,9 +56,20 @@ def service(wanted: int = 3, ready: int | None = None, *, kind: str = "Deploymen
     return Owner(kind=kind, namespace="shop", name="web", uid="uid-web", wanted=wanted, ready=ready)
 
 
-def progress(pods: Sequence[APod], *evictions: OpenEviction, owner: Owner | None = None) -> list[Progress]:
+LISTED = frozenset({"Deployment", "StatefulSet"})
+
+
+def progress(
+    pods: Sequence[APod],
+    *evictions: OpenEviction,
+    owner: Owner | None = None,
+    listed: frozenset[str] = LISTED,
+    replacements: Sequence[str] = (),
+) -> list[Progress]:
+    """`listed`: kinds of which all workloads are known, with pods or without."""
     owners = [] if owner is None else [owner]
-    return follow(cluster(NODES, pods, owners=owners), evictions, now=NOW)
+    made = cluster(NODES, pods, owners=owners, listed_kinds=listed)
+    return follow(made, evictions, now=NOW, replacements=replacements)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,3 +362,74 @@ def test_an_owner_that_does_not_tell_how_many_it_wants_still_wants_as_many_as_be
     pods = [old("web-1", kind="CloneSet"), old("web-2", kind="CloneSet")]
     (one,) = progress(pods, an_eviction(service_kind="CloneSet"), owner=None)
     assert not one.landed
+
+
+# ---- services without a pod
+
+
+def test_a_listed_service_whose_last_pod_is_gone_was_not_deleted() -> None:
+    only = an_eviction(ready_before=1, wanted_before=1)
+    (one,) = progress([], only, owner=service(1))
+    assert (one.landed, one.late) == (False, False)
+    (one,) = progress([], an_eviction(ready_before=1, wanted_before=1, **OVERDUE), owner=service(1))
+    assert (one.landed, one.late) == (False, True)
+
+
+def test_a_service_that_is_not_among_all_of_its_kind_was_deleted() -> None:
+    (one,) = progress([], an_eviction(ready_before=1, wanted_before=1))
+    assert (one.landed, one.late, one.replacement) == (True, False, None)
+
+
+@pytest.mark.parametrize(("deadline_in", "landed"), [(60.0, False), (0.0, False), (-0.1, True)])
+def test_of_a_kind_that_is_not_listed_it_is_waited_for_until_the_deadline(deadline_in: float, landed: bool) -> None:
+    eviction = an_eviction(service_kind="CloneSet", deadline_at=NOW + deadline_in, ready_before=1, wanted_before=1)
+    (one,) = progress([old("api-0")], eviction)
+    assert (one.landed, one.late) == (landed, False)
+
+
+# ---- each pod replaces one
+
+
+def test_a_pod_that_replaced_an_earlier_one_is_not_taken_again() -> None:
+    """It was made within the slack before the second eviction, and the first one's row is closed already."""
+    second = an_eviction("web-1", ago=30, record=2)
+    just_before = new("a", age=30 + CLOCK_SLACK_SECONDS - 1)
+    (one,) = progress([just_before, old("web-2")], second, owner=service(2))
+    assert one.replacement is not None
+    (one,) = progress([just_before, old("web-2")], second, owner=service(2), replacements=["uid-shop-a"])
+    assert one.replacement is None
+    (one,) = progress([just_before, new("b", age=20)], second, owner=service(2), replacements=["uid-shop-a"])
+    assert one.replacement is not None
+    assert one.replacement.name == "b"
+
+
+def test_the_successor_of_a_statefulset_pod_has_its_name_and_another_uid_whatever_the_clocks_say() -> None:
+    rest = [old("web-1", **SET), old("web-2", **SET)]
+    seems_older = old("web-0", age=EVICTED_AGO + 10 * CLOCK_SLACK_SECONDS, **SET)
+    (one,) = progress(
+        [seems_older, *rest], an_eviction(service_kind="StatefulSet", uid="uid-before"), owner=service(**SET)
+    )
+    assert one.replacement is not None
+    assert (one.replacement.name, one.replacement.uid, one.landed) == ("web-0", "uid-shop-web-0", True)
+    # the same uid: it is still the one that was evicted
+    (one,) = progress([seems_older, *rest], an_eviction(service_kind="StatefulSet"), owner=service(**SET))
+    assert (one.replacement, one.landed) == (None, False)
+
+
+# ---- how long it usually takes
+
+
+@pytest.mark.parametrize(
+    ("measured", "usual"),
+    [
+        ([], 300.0),
+        ([10.0, 20.0], 300.0),
+        ([10.0, 20.0, 30.0], 28.0),
+        ([float(each) for each in range(11)], 9.0),
+        ([5.0] * 19 + [9000.0], 5.0),
+        ([-20.0, -25.0, -30.0], 0.0),
+    ],
+    ids=["none", "too few", "three", "eleven", "one outlier of twenty", "Ready before the old one was gone"],
+)
+def test_the_usual_start_up_is_what_nine_of_ten_took(measured: list[float], usual: float) -> None:
+    assert usual_start_up(measured, otherwise=300.0) == pytest.approx(usual)

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
-from rebalancer.store import SqlRecords, open_records, upgrade
+from rebalancer.store import SqlRecords, open_engine, open_records, upgrade
 from tests.real.postgres_server import PostgresServer
 from tests.store.builders import CLUSTER, SteppingClock
+from tests.store.ledger_cluster import OTHER, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +52,20 @@ def clock() -> SteppingClock:
 def records(url: str, clock: SteppingClock) -> Iterator[SqlRecords]:
     with open_records(url=url, cluster=CLUSTER, clock=clock) as opened:
         yield opened
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    opened = open_engine(url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def blue(engine: Engine, clock: SteppingClock) -> Cluster:
+    return Cluster(engine, clock)
+
+
+@pytest.fixture
+def green(engine: Engine, clock: SteppingClock) -> Cluster:
+    return Cluster(engine, clock, OTHER)

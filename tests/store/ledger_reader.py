@@ -26,6 +26,7 @@ class Row:
     counted: bool
     in_flight: bool
     outcome: str
+    pull_bytes: float
 
 
 @contextmanager
@@ -47,12 +48,12 @@ def read_rows(source: str | RawConnection) -> list[Row]:
         with raw_connection(source) as connection:
             return read_rows(connection)
     found = source.execute(
-        "SELECT e.eviction, v.cluster, e.kind, e.key, e.at, e.counted, e.in_flight, v.outcome "
+        "SELECT e.eviction, v.cluster, e.kind, e.key, e.at, e.counted, e.in_flight, v.outcome, v.pull_bytes "
         "FROM entries e JOIN evictions v ON v.id = e.eviction"
     ).fetchall()
     rows = [
-        Row(eviction, cluster, (kind, key), _microseconds(at), bool(counted), bool(in_flight), outcome)
-        for eviction, cluster, kind, key, at, counted, in_flight, outcome in found
+        Row(eviction, cluster, (kind, key), _microseconds(at), bool(counted), bool(in_flight), outcome, pulled or 0.0)
+        for eviction, cluster, kind, key, at, counted, in_flight, outcome, pulled in found
     ]
     return sorted(rows, key=lambda row: (row.at_us, row.eviction))
 
@@ -85,4 +86,13 @@ def in_flight_now(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
     out: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
         out[row.scope] += row.in_flight
+    return dict(out)
+
+
+def being_pulled(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Pool's scope -> bytes that those in flight towards it have to pull."""
+    out: dict[tuple[str, str], float] = defaultdict(float)
+    for row in rows:
+        if row.in_flight and row.scope[0] == "pulls":
+            out[row.scope] += row.pull_bytes
     return dict(out)

@@ -1,89 +1,16 @@
-"""Reserving, refunding and landing: what counts, for how long, and who is let through."""
+"""Reserving: what counts, for how long, and who is let through."""
 
 import math
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
 
-from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.limits import Denied, Entry, Scope
+from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.plan import Outcome
-from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
-from rebalancer.store.engine import write
-from tests.real.postgres_server import PostgresServer
-from tests.store.builders import (
-    CLUSTER,
-    GLOBAL,
-    NOW,
-    FakeReader,
-    PodSeen,
-    SteppingClock,
-    build_details,
-    build_eviction,
-    build_report,
-    build_scopes,
-    in_flight,
-    rate,
-    separation,
-    spacing,
-)
-from tests.store.ledger_reader import raw_connection, read_rows
+from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
+from tests.store.ledger_cluster import OTHER
+from tests.store.ledger_reader import read_rows
 
 WEB = Scope("service", "shop/web")
-OTHER = "green"
-
-
-@pytest.fixture
-def engine(url):
-    opened = open_engine(url)
-    yield opened
-    opened.dispose()
-
-
-class Cluster:
-    """One cluster's side of the ledger, with a cycle that was begun."""
-
-    def __init__(self, engine, clock, name=CLUSTER):
-        self.name = name
-        self.ledger = SqlLedger(engine=engine, cluster=name, clock=clock)
-        self.records = SqlRecords(engine=engine, cluster=name, clock=clock or SteppingClock())
-        self.report = build_report(cycle=f"cycle-of-{name}")
-        self.records.begin(self.report)
-
-    def reserve(self, *checks, pod="web-1", node="n1", service="web", term=None, scopes=None, **details):
-        eviction = build_eviction(pod=pod, node=node, service=service)
-        answer = self.ledger.reserve(
-            self.report,
-            eviction,
-            scopes=scopes or build_scopes(cluster=self.name, node=node, service=service),
-            checks=checks,
-            term=term,
-            details=build_details(service=service, **details),
-        )
-        if isinstance(answer, Denied):
-            return answer
-        eviction.record = answer
-        return eviction
-
-    def answer(self, eviction, outcome):
-        eviction.outcome = outcome
-        self.ledger.outcome(eviction)
-        return eviction
-
-
-@pytest.fixture
-def blue(engine, clock):
-    return Cluster(engine, clock)
-
-
-@pytest.fixture
-def green(engine, clock):
-    return Cluster(engine, clock, OTHER)
 
 
 def test_a_reservation_is_one_row_and_an_entry_for_each_scope(url, blue):
@@ -210,294 +137,81 @@ def test_a_dry_run_reserves_nothing(blue):
         blue.reserve()
 
 
-# -- outcomes ---------------------------------------------------------------------------------------------------------
+# -- images to pull ---------------------------------------------------------------------------------------------------
+
+PULLS = Scope("pulls", f"{CLUSTER}/general")
+GIB = 2**30
 
 
-@pytest.mark.parametrize(
-    ("outcome", "counts"),
-    [(Outcome.EVICTED, True), (Outcome.UNKNOWN, True), (Outcome.REFUSED, False), (Outcome.FAILED, False)],
-)
-@pytest.mark.parametrize("through", ["ledger", "records"])
-def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcome, counts, through):
-    eviction = blue.reserve(rate(WEB, 1))
-    clock.sleep(2)
-    eviction.outcome, eviction.detail = outcome, "so it was"
-    getattr(blue, through).outcome(eviction)
-    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
-    assert (row["outcome"], row["detail"], row["answered_at"]) == (outcome.value, "so it was", NOW + 2)
-    assert isinstance(blue.reserve(rate(WEB, 1)), Denied) is counts
+def pulling(amount, at_most=20 * GIB):
+    return Check(scope=PULLS, kind="bytes", at_most=at_most, amount=amount)
 
 
-def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
-    first, second = blue.reserve(rate(WEB, 2)), blue.reserve(rate(WEB, 2))
-    for _ in range(3):
-        blue.ledger.refund(first.record)
-    assert {row.eviction for row in read_rows(url) if row.counted} == {second.record}
-    assert blue.reserve(rate(WEB, 2)).record
-    assert blue.reserve(rate(WEB, 2)).used == 2
-    assert blue.records.unsettled()[0].record == second.record
+def pull(cluster, amount, *, at_most=20 * GIB, **fields):
+    scopes = (*build_scopes(), PULLS)
+    return cluster.reserve(pulling(amount, at_most), scopes=scopes, pull_bytes=amount, **fields)
 
 
-def test_a_refund_keeps_what_the_api_server_said(blue):
-    eviction = blue.reserve()
-    eviction.detail = "no room in the budget"
-    blue.answer(eviction, Outcome.REFUSED)
-    blue.ledger.refund(eviction.record)
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
-    assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
-
-
-def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
-    eviction = blue.reserve()
-    for change in (
-        lambda: green.answer(eviction, Outcome.FAILED),
-        lambda: green.ledger.refund(eviction.record),
-        lambda: green.ledger.landed(eviction.record, at=NOW),
-        lambda: green.ledger.late(eviction.record),
-    ):
-        with pytest.raises(UnsafeDataError, match="not in the database"):
-            change()
-    assert all(row.counted and row.in_flight for row in read_rows(url))
-
-
-@pytest.mark.parametrize(("alive", "counts"), [(True, False), (False, True)])
-def test_settling_decides_what_an_unknown_one_costs(url, blue, clock, alive, counts):
-    eviction = blue.reserve()
-    blue.answer(eviction, Outcome.UNKNOWN)
-    clock.sleep(61)
-    seen = {("shop", "web-1"): PodSeen(uid="uid-web-1")} if alive else {}
-    (settled,) = settle_unsettled(records=blue.records, reader=FakeReader(pods=seen), now=clock.now())
-    assert settled.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
-    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
-    assert len(blue.ledger.open_evictions()) == counts
-
-
-def test_a_replacement_that_the_records_saw_is_in_flight_no_more(url, blue):
-    eviction = blue.reserve()
-    blue.records.replaced(eviction.record, at=NOW + 5)
-    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, False)}
-
-
-# -- terms ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_stale_term_cannot_reserve(url, blue, green):
-    assert blue.reserve(term=4).record
-    assert blue.reserve(term=6).record
-    before = read_rows(url)
-    for stale in (5, 4, None):
-        with pytest.raises(UnsafeDataError, match="stale, the ledger has seen 6"):
-            blue.reserve(term=stale)
-    assert read_rows(url) == before
-    assert blue.reserve(term=6).record
-    # a term is a cluster's own
-    assert green.reserve(term=1).record
-
-
-def test_a_new_leader_fences_before_its_first_reservation(blue):
-    blue.reserve(term=4)
-    blue.ledger.fence(5)
-    with pytest.raises(UnsafeDataError, match="lease term \\(4\\) is stale"):
-        blue.reserve(term=4)
-    with pytest.raises(UnsafeDataError):
-        blue.ledger.fence(4)
-    blue.ledger.fence(5)
-
-
-def test_a_denied_reservation_fences_too(blue):
-    blue.reserve(rate(WEB, 1), term=4)
-    assert blue.reserve(rate(WEB, 1), term=5).used == 1
-    with pytest.raises(UnsafeDataError):
-        blue.reserve(term=4)
-
-
-# -- views ------------------------------------------------------------------------------------------------------------
-
-
-def test_open_evictions_tell_what_the_tracker_needs(blue, green, clock):
-    first = blue.answer(blue.reserve(), Outcome.EVICTED)
-    clock.sleep(1)
-    second = blue.reserve(pod="db-0", service="db", ready_before=1)
-    green.reserve()
-    blue.answer(blue.reserve(pod="web-3"), Outcome.REFUSED)
-    blue.ledger.late(first.record)
-    one, two = blue.ledger.open_evictions()
-    assert (one.record, one.cluster, one.pool, one.node, one.late) == (first.record, CLUSTER, "general", "n1", True)
-    assert (one.namespace, one.pod, one.uid, one.at) == ("shop", "web-1", "uid-web-1", NOW)
-    assert (one.service_kind, one.service_name, one.service_identity) == ("Deployment", "web", "shop/web")
-    assert (one.deadline_at, one.ready_before, one.wanted_before, one.pull_bytes) == (NOW + 600, 3, 3, 5e8)
-    assert (two.record, two.pod, two.ready_before, two.late) == (second.record, "db-0", 1, False)
+def test_bytes_of_those_in_flight_add_up_and_free_up_by_landing(blue, clock):
+    first = pull(blue, 12.0 * GIB)
+    assert pull(blue, 8.0 * GIB).record  # exactly full
+    assert pull(blue, 1.0) == Denied(check=pulling(1.0), used=20 * GIB, next_at=None)
+    clock.sleep(10_000)
+    assert pull(blue, 1.0).next_at is None
     blue.ledger.landed(first.record, at=clock.now())
-    assert [each.record for each in blue.ledger.open_evictions()] == [second.record]
+    assert pull(blue, 12.0 * GIB + 1).used == 8 * GIB
+    assert pull(blue, 12.0 * GIB).record
 
 
-def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
-    old = blue.answer(blue.reserve(service="old"), Outcome.EVICTED)
-    landed = blue.answer(blue.reserve(service="gone"), Outcome.EVICTED)
-    blue.ledger.landed(landed.record, at=NOW)
-    clock.sleep(100)
-    blue.answer(blue.reserve(service="refused"), Outcome.REFUSED)
-    green.reserve(service="web")
-    mine = blue.answer(blue.reserve(service="db"), Outcome.EVICTED)
-    blue.ledger.landed(mine.record, at=clock.now())
-
-    found = blue.ledger.entries(60)
-
-    shared = {GLOBAL, WEB}
-    assert [(each.at, each.in_flight) for each in found] == [(NOW, True)] * 5 + [(NOW + 100, True)] * 2 + [
-        (NOW + 100, False)
-    ] * 5
-    assert {each.scope for each in found[:5]} == set(build_scopes(service="old"))
-    assert {each.scope for each in found[5:7]} == shared
-    assert {each.scope for each in found[7:]} == set(build_scopes(service="db"))
-    assert blue.ledger.entries(60, [WEB]) == [Entry(WEB, NOW + 100, True)]
-    assert blue.ledger.entries(60, []) == []
-    # with a longer memory the landed one is there too
-    assert len(blue.ledger.entries(101)) == 17
-    assert old.record
+def test_a_single_image_that_is_larger_than_the_limit_is_refused(url, blue):
+    assert pull(blue, 25.0 * GIB) == Denied(check=pulling(25.0 * GIB), used=0, next_at=None)
+    assert read_rows(url) == []
 
 
-def test_a_cluster_whose_name_begins_like_ours_is_another(blue, engine, clock):
-    longer = Cluster(engine, clock, f"{CLUSTER}-2")
-    longer.reserve()
-    assert {each.scope.kind for each in blue.ledger.entries(60)} == {"global", "service"}
+@pytest.mark.parametrize("amount", [math.nan, math.inf])
+def test_an_amount_that_is_not_known_closes(blue, amount):
+    denied = pull(blue, amount)
+    assert (denied.check.kind, denied.used, denied.next_at) == ("bytes", 0, None)
 
 
-def test_services_evicted_elsewhere(blue, green, clock):
-    blue.reserve(service="mine")
-    green.reserve(service="web")
-    green.answer(green.reserve(service="refused"), Outcome.REFUSED)
-    clock.sleep(10)
-    green.reserve(service="web")
-    assert blue.ledger.services_evicted_elsewhere(60) == {"shop/web": NOW + 10}
-    assert green.ledger.services_evicted_elsewhere(60) == {"shop/mine": NOW}
-    clock.sleep(60)
-    assert blue.ledger.services_evicted_elsewhere(60) == {}
+def test_what_did_not_happen_gives_its_bytes_back(blue):
+    blue.answer(pull(blue, 15.0 * GIB), Outcome.REFUSED)
+    unknown = blue.answer(pull(blue, 15.0 * GIB), Outcome.UNKNOWN)
+    assert pull(blue, 15.0 * GIB).used == 15 * GIB
+    blue.ledger.refund(unknown.record)
+    assert pull(blue, 15.0 * GIB).record
 
 
-# -- clocks and locks -------------------------------------------------------------------------------------------------
+def test_bytes_are_of_the_pool_where_they_land(blue, green):
+    pull(blue, 15.0 * GIB)
+    other = Scope("pulls", f"{CLUSTER}/batch")
+    check = Check(scope=other, kind="bytes", at_most=20 * GIB, amount=15.0 * GIB)
+    assert blue.reserve(check, scopes=(GLOBAL, other), pull_bytes=15.0 * GIB).record
 
 
-def test_without_a_clock_the_databases_is_used(url, engine):
-    cluster = Cluster(engine, None)
-    before = time.time()
-    cluster.reserve(rate(WEB, 1))
-    assert before - 0.002 <= read_rows(url)[0].at_us / 1e6 <= time.time() + 0.002
-    assert abs(cluster.ledger.now() - time.time()) < 1
-    denied = cluster.reserve(rate(WEB, 1))
-    assert before + 59.9 < denied.next_at < time.time() + 60.1
+# -- pauses -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_is_set_back_opens_nothing(blue, clock):
-    for _ in range(2):
-        blue.reserve(rate(WEB, 2))
-    clock.at = NOW - 3600
-    assert blue.reserve(rate(WEB, 2)) == Denied(check=rate(WEB, 2), used=2, next_at=NOW + 60)
+def test_a_pause_that_was_made_meanwhile_denies(url, blue, clock):
+    pause = Pause(scope=WEB, reason="incident 7", who="ana", until=NOW + 60)
+    blue.ledger.pause(WEB, reason="incident 7", who="ana", until=NOW + 60)
+    assert blue.reserve(rate(WEB, 1)) == Denied.by(pause)
+    assert read_rows(url) == []
+    assert blue.reserve(scopes=build_scopes(service="db"), service="db").record
+    clock.at = NOW + 60
+    assert blue.reserve(rate(WEB, 1)).record
 
 
-def hold_global(url):
-    """Something else that holds the lock which every reservation needs; call the answer to let go."""
-    holder = raw_connection(url)
-    connection = holder.__enter__()
-    connection.execute("BEGIN IMMEDIATE" if "sqlite" in url else "BEGIN")
-    if "sqlite" not in url:
-        connection.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
-
-    def let_go():
-        connection.execute("COMMIT")
-        holder.__exit__(None, None, None)
-
-    return let_go
+def test_a_pause_goes_before_a_full_check(blue):
+    blue.reserve()
+    blue.ledger.pause(GLOBAL, reason="r", who="bo", until=None)
+    denied = blue.reserve(in_flight(WEB, 1))
+    assert (denied.pause.who, denied.next_at) == ("bo", None)
+    blue.ledger.resume(GLOBAL)
+    assert blue.reserve(in_flight(WEB, 1)).pause is None
 
 
-def test_the_clock_is_read_after_the_locks_are_held(url, engine):
-    """Read before, an entry could be written behind the back of one that waited for a shorter time."""
-    cluster = Cluster(engine, None)
-    cluster.reserve()
-    let_go = hold_global(url)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(cluster.reserve, pod="web-2")
-        time.sleep(0.5)
-        freed = datetime.now(UTC).timestamp()
-        let_go()
-        record = waiting.result().record
-    (at,) = {row.at_us for row in read_rows(url) if row.eviction == record}
-    assert at / 1e6 >= freed - 0.002
-
-
-def test_threads_of_two_clusters_never_pass_a_limit_together(url, blue, green):
-    limit = rate(GLOBAL, 10)
-    barrier = threading.Barrier(8)
-
-    def one(number):
-        barrier.wait(10)
-        cluster = (blue, green)[number % 2]
-        services = [f"s{each}" for each in ((number, 9) if number % 3 else (9, number))]
-        return [cluster.reserve(limit, pod=f"p{number}", service=each) for each in services]
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = [each for pair in pool.map(one, range(8)) for each in pair]
-    assert sum(isinstance(each, Denied) for each in answers) == 6
-    assert len({each.record for each in answers if not isinstance(each, Denied)}) == 10
-    assert sum(row.scope == GLOBAL for row in read_rows(url)) == 10
-
-
-@pytest.mark.real
-def test_a_server_that_is_stricter_by_default_counts_right_too(postgres: PostgresServer, postgres_url):
-    """Under repeatable read a transaction that waited for a lock would count what was there before it waited."""
-    from rebalancer.store import upgrade
-
-    upgrade(postgres_url)
-    name = postgres_url.rpartition("/")[2]
-    postgres.admin(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
-    engine = open_engine(postgres_url)
-    test_threads_of_two_clusters_never_pass_a_limit_together(
-        postgres_url, Cluster(engine, SteppingClock()), Cluster(engine, SteppingClock(), OTHER)
-    )
-    engine.dispose()
-
-
-@pytest.mark.real
-def test_a_deadlock_is_tried_again(postgres_url):
-    from rebalancer.store import upgrade
-
-    upgrade(postgres_url)
-    engine = open_engine(postgres_url)
-    cluster = Cluster(engine, SteppingClock())
-    cluster.reserve()
-
-    # somebody who locks in another order: the cluster's row is held, and the global one is wanted
-    with raw_connection(postgres_url) as other, ThreadPoolExecutor(2) as pool:
-        other.execute("SET deadlock_timeout = '60s'")  # so that the reservation is the victim
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
-        waiting = pool.submit(cluster.reserve, pod="web-2")
-        time.sleep(0.3)
-        # it holds its cluster by now
-        wanted = pool.submit(other.execute, "SELECT * FROM scopes WHERE kind = 'cluster' FOR UPDATE")
-        wanted.result(timeout=30)
-        other.execute("COMMIT")
-        assert waiting.result(timeout=30).record
-    engine.dispose()
-
-
-def test_a_ledger_that_cannot_be_asked_reserves_nothing(url, engine, blue):
-    write(engine, lambda connection: connection.execute(text("DROP TABLE entries")))
-    with pytest.raises(Exception, match="entries") as told:
-        blue.reserve()
-    assert not isinstance(told.value, OperationalError)
-
-
-def test_a_locked_sqlite_file_reserves_nothing(sqlite_url):
-    from rebalancer.store import upgrade
-
-    upgrade(sqlite_url)
-    engine = open_engine(sqlite_url, busy_timeout_seconds=0.1)
-    cluster = Cluster(engine, SteppingClock())
-    let_go = hold_global(sqlite_url)
-    with pytest.raises(ConnectError, match="locked by another process"):
-        cluster.reserve()
-    let_go()
-    assert cluster.reserve().record
-    engine.dispose()
+@pytest.mark.parametrize("scope", [Scope("pool", f"{CLUSTER}/general"), Scope("cluster", OTHER)])
+def test_a_pause_of_another_scope_denies_nothing(blue, scope):
+    blue.ledger.pause(scope, reason="r", who="bo", until=None)
+    assert blue.reserve().record

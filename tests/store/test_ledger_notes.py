@@ -112,7 +112,7 @@ def test_many_services_are_reported_and_asked_at_once(ledger, green):
 
 
 def test_each_cluster_states_its_global_limits(ledger, green):
-    ledger.state_global_limits(digest="a", text='{"evictions": 1}')
-    green.state_global_limits(digest="b", text='{"evictions": 2}')
-    ledger.state_global_limits(digest="c", text='{"evictions": 3}')
+    ledger.state_global_limits(digest="a", text='{"evictions": 1}', looks_back_seconds=60.0)
+    green.state_global_limits(digest="b", text='{"evictions": 2}', looks_back_seconds=60.0)
+    ledger.state_global_limits(digest="c", text='{"evictions": 3}', looks_back_seconds=60.0)
     assert green.global_limits() == {"blue": '{"evictions": 3}', "green": '{"evictions": 2}'}

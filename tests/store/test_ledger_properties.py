@@ -1,8 +1,9 @@
 """Whatever happens, no window ever holds more than its limit, and nothing is lost.
 
 Random limits, clusters, services and clocks (that jump ahead and are set back), answers of all kinds, refunds,
-landings, and processes that die between the reservation and its outcome. After each step a reader that shares no code
-with the ledger looks at the rows; and its own arithmetic says beforehand whether a reservation must be let through.
+landings, images to pull, old entries that are dropped, and processes that die between the reservation and its outcome.
+After each step a reader that shares no code with the ledger looks at the rows; and its own arithmetic says beforehand
+whether a reservation must be let through.
 """
 
 import math
@@ -18,12 +19,24 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from rebalancer.model.limits import Check, Denied, Scope
 from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled, upgrade
+from rebalancer.store.pruning import prune_in
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_details, build_eviction, build_report
-from tests.store.ledger_reader import MICRO, counted_times, fullest_window, in_flight_now, raw_connection, read_rows
+from tests.store.ledger_reader import (
+    MICRO,
+    being_pulled,
+    counted_times,
+    fullest_window,
+    in_flight_now,
+    raw_connection,
+    read_rows,
+)
 
 CLUSTERS, SERVICES, NODES = ("blue", "green"), ("web", "db"), ("n1", "n2")
 KINDS = ("global", "cluster", "node", "service")
+POOLS = ("general", "batch")
 DURATIONS = (1.0, 7.5, 30.0)
+OLD_SECONDS = 60.0
+"""What is older is dropped now and then: no window is longer, and no clock is set back as far."""
 EMPTY = ("entries", "evictions", "scopes", "cycles")
 
 rates = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(DURATIONS)), max_size=2)
@@ -53,13 +66,17 @@ class LedgerMachine(RuleBasedStateMachine):
         self.engine = self.raw = None
         self.resources = ExitStack()
         self.expected: dict[int, tuple[bool, bool]] = {}
-        """Eviction -> (counted, in flight), as it must be."""
+        """Eviction -> (counted, in flight), as it must be; without those whose entries were dropped."""
+        self.scopes: dict[int, int] = {}
+        """Eviction -> how many scopes it counts in."""
         self.of: dict[int, tuple[str, object]] = {}
         self.pods = 0
 
-    @initialize(limits=limits, separation=st.none() | st.sampled_from(DURATIONS))
-    def begin(self, limits, separation):
-        self.limits, self.separation = limits, separation
+    @initialize(
+        limits=limits, separation=st.none() | st.sampled_from(DURATIONS), pull_at_most=st.none() | st.integers(0, 9)
+    )
+    def begin(self, limits, separation, pull_at_most):
+        self.limits, self.separation, self.pull_at_most = limits, separation, pull_at_most
         self.raw = self.resources.enter_context(raw_connection(self.url))
         for table in EMPTY:
             self.raw.execute(f"DELETE FROM {table}")
@@ -79,9 +96,13 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.engine is not None:
             self.engine.dispose()
 
-    def checks(self, scopes, service):
+    def checks(self, scopes, service, amount):
         out = []
         for scope in scopes:
+            if scope.kind == "pulls":
+                if self.pull_at_most is not None:
+                    out.append(Check(scope=scope, kind="bytes", at_most=self.pull_at_most, amount=amount))
+                continue
             of_kind = self.limits[scope.kind]
             out += [
                 Check(scope=scope, kind="rate", at_most=at_most, per_seconds=per) for at_most, per in of_kind["rate"]
@@ -100,6 +121,9 @@ class LedgerMachine(RuleBasedStateMachine):
         counted = [row for row in rows if row.scope == tuple(check.scope) and row.counted]
         if check.kind == "inFlight":
             return 0 if sum(row.in_flight for row in counted) < check.at_most else math.inf
+        if check.kind == "bytes":
+            pulled = sum(row.pull_bytes for row in counted if row.in_flight)
+            return 0 if pulled + check.amount <= check.at_most else math.inf
         if check.kind == "separation":
             counted = [row for row in counted if row.cluster != cluster]
         leaves = sorted(row.at_us + round(check.per_seconds * MICRO) for row in counted)
@@ -119,8 +143,10 @@ class LedgerMachine(RuleBasedStateMachine):
         cluster=st.sampled_from(CLUSTERS),
         service=st.sampled_from(SERVICES),
         node=st.sampled_from(NODES),
+        amount=st.sampled_from((0.0, 1.0, 3.0, 8.0, 10.0)),
+        pool=st.sampled_from(POOLS),
     )
-    def reserve(self, cluster, service, node):
+    def reserve(self, cluster, service, node, amount, pool):
         self.pods += 1
         identity = f"shop/{service}"
         scopes = [
@@ -129,7 +155,9 @@ class LedgerMachine(RuleBasedStateMachine):
             Scope("global", ""),
             Scope("cluster", cluster),
         ]
-        checks = self.checks(scopes, identity)
+        if amount:
+            scopes.append(Scope("pulls", f"{cluster}/{pool}"))
+        checks = self.checks(scopes, identity, amount)
         rows, now_us = read_rows(self.raw), round(self.clock.now() * MICRO)
         frees_up = {check: self.frees_up(check, cluster, rows, now_us) for check in checks}
         eviction = build_eviction(pod=f"p{self.pods}", node=node, service=service)
@@ -139,7 +167,7 @@ class LedgerMachine(RuleBasedStateMachine):
             scopes=scopes,
             checks=checks,
             term=1,
-            details=build_details(service=service),
+            details=build_details(service=service, pull_bytes=amount, landing_pool=pool),
         )
         full_until = max(frees_up.values(), default=0)
         if isinstance(answer, Denied):
@@ -147,11 +175,12 @@ class LedgerMachine(RuleBasedStateMachine):
             assert frees_up[answer.check] == full_until
             expected = None if full_until == math.inf else full_until
             assert (answer.next_at and round(answer.next_at * MICRO)) == expected
-            assert answer.used >= answer.check.at_most
+            assert answer.used + answer.check.amount >= answer.check.at_most
             return multiple()
         assert not full_until, "let through although a check was used up"
         eviction.record = answer
         self.expected[answer] = (True, True)
+        self.scopes[answer] = len(scopes)
         self.of[answer] = (cluster, eviction)
         return answer
 
@@ -162,7 +191,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         eviction.outcome = outcome
         self.ledgers[cluster].outcome(eviction)
-        if outcome in (Outcome.REFUSED, Outcome.FAILED):
+        if outcome in (Outcome.REFUSED, Outcome.FAILED) and record in self.expected:
             self.expected[record] = (False, False)
 
     @rule(record=reservations, times=st.integers(1, 3))
@@ -171,13 +200,15 @@ class LedgerMachine(RuleBasedStateMachine):
         for _ in range(times):
             self.ledgers[cluster].refund(record)
         eviction.outcome = Outcome.FAILED
-        self.expected[record] = (False, False)
+        if record in self.expected:
+            self.expected[record] = (False, False)
 
     @rule(record=reservations)
     def land(self, record):
         cluster, _ = self.of[record]
         self.ledgers[cluster].landed(record, at=self.clock.now())
-        self.expected[record] = (self.expected[record][0], False)
+        if record in self.expected:
+            self.expected[record] = (self.expected[record][0], False)
 
     @rule(record=reservations)
     def is_late(self, record):
@@ -192,14 +223,26 @@ class LedgerMachine(RuleBasedStateMachine):
         settled = settle_unsettled(records=self.records[cluster], reader=FakeReader(pods=pods), now=self.clock.now())
         for each in settled:
             self.of[each.row.record][1].outcome = each.outcome
-            if each.outcome is Outcome.FAILED:
+            if each.outcome is Outcome.FAILED and each.row.record in self.expected:
                 self.expected[each.row.record] = (False, False)
+
+    @rule()
+    def old_entries_are_dropped(self):
+        before_us = round((self.clock.now() - OLD_SECONDS) * MICRO)
+        gone = {row.eviction for row in read_rows(self.raw) if row.at_us < before_us and not row.in_flight}
+        prune_in(self.engine, clock=self.clock, older_than=OLD_SECONDS, dry_run=False)
+        for record in gone:
+            del self.expected[record]
 
     @invariant()
     def no_window_is_over_its_limit(self):
         rows = read_rows(self.raw) if self.raw else []
         flying = in_flight_now(rows)
+        for scope, amount in being_pulled(rows).items():
+            assert self.pull_at_most is None or amount <= self.pull_at_most, scope
         for scope, times in counted_times(rows).items():
+            if scope[0] == "pulls":
+                continue
             of_kind = self.limits[scope[0]]
             for at_most, per in of_kind["rate"]:
                 assert fullest_window(times, per) <= at_most, (scope, at_most, per)
@@ -217,7 +260,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {record: set(each) for record, each in found.items()} == {
             record: {each} for record, each in self.expected.items()
         }
-        assert all(len(each) == len(KINDS) for each in found.values())
+        assert all(len(each) == self.scopes[record] for record, each in found.items())
         if self.engine:
             for cluster, ledger in self.ledgers.items():
                 open_ones = {each.record for each in ledger.open_evictions()}

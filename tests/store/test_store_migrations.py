@@ -18,13 +18,17 @@ from rebalancer.store.engine import read, write
 from rebalancer.store.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, build_eviction, build_line, build_report
 
-SECOND = '''"""Rebuilds a table that others refer to."""
+MIGRATIONS = Path(rebalancer.__file__).parent.parent / "migrations"
+HEAD = max(file.name[:4] for file in (MIGRATIONS / "versions").glob("0*.py"))
+NEXT = f"{int(HEAD) + 1:04}"
+
+ONE_MORE = '''"""Rebuilds a table that others refer to."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "{next}"
+down_revision = "{head}"
 branch_labels = None
 depends_on = None
 
@@ -42,8 +46,10 @@ def newer(tmp_path):
 
     def make(then="pass", recreate="auto"):
         folder = tmp_path / "newer migrations 100%"
-        shutil.copytree(Path(rebalancer.__file__).parent.parent / "migrations", folder)
-        (folder / "versions" / "0003_mood.py").write_text(SECOND.format(then=then, recreate=recreate))
+        shutil.copytree(MIGRATIONS, folder)
+        (folder / "versions" / f"{NEXT}_mood.py").write_text(
+            ONE_MORE.format(then=then, recreate=recreate, head=HEAD, next=NEXT)
+        )
         return folder
 
     return make
@@ -62,11 +68,11 @@ def test_the_migrations_and_the_tables_agree(url):
 
 
 def test_upgrading_twice_changes_nothing(empty_url, clock, capfd):
-    assert upgrade(empty_url) == "0002"
+    assert upgrade(empty_url) == HEAD
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         records.begin(build_report())
         identity = records.ledger_identity()
-    assert upgrade(empty_url) == "0002"
+    assert upgrade(empty_url) == HEAD
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         assert records.ledger_identity() == identity
         assert len(records.cycles(5)) == 1
@@ -79,7 +85,7 @@ def test_two_processes_upgrade_at_once(empty_url):
         subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [process.communicate(timeout=60)[0].strip() for process in processes] == ["0002"] * 3
+    assert [process.communicate(timeout=60)[0].strip() for process in processes] == [HEAD] * 3
     assert [process.returncode for process in processes] == [0] * 3
 
 
@@ -94,7 +100,7 @@ def test_status_counts_what_is_there(url, records, clock):
 
     now = status(url)
 
-    assert (now.revision, now.head, now.current, now.unsettled) == ("0002", "0002", True, 1)
+    assert (now.revision, now.head, now.current, now.unsettled) == (HEAD, HEAD, True, 1)
     there = {name: count for name, count in now.rows.items() if count}
     assert there == {"cycles": 2, "evictions": 1}
     assert set(now.rows) == set(METADATA.tables)
@@ -115,20 +121,20 @@ def test_a_database_without_tables_says_what_to_run(empty_url, clock):
 def test_a_schema_that_is_behind_says_what_to_run(url, newer):
     scripts = newer()
     engine = open_engine(url)
-    with pytest.raises(ConfigError, match="schema 0002 is behind 0003: run `rebalancer db upgrade`"):
+    with pytest.raises(ConfigError, match=f"schema {HEAD} is behind {NEXT}: run `rebalancer db upgrade`"):
         check_schema(engine, scripts=scripts)
     engine.dispose()
     assert status(url, scripts=scripts).current is False
-    assert upgrade(url, scripts=scripts) == "0003"
+    assert upgrade(url, scripts=scripts) == NEXT
     assert status(url, scripts=scripts).current is True
 
 
 def test_a_schema_from_a_newer_rebalancer_is_left_alone(url, newer, clock):
     upgrade(url, scripts=newer())
     for use in (lambda: open_records(url=url, cluster=CLUSTER, clock=clock), lambda: upgrade(url)):
-        with pytest.raises(ConfigError, match=r"schema 0003 is newer than rebalancer .*: run a newer rebalancer"):
+        with pytest.raises(ConfigError, match=rf"schema {NEXT} is newer than rebalancer .*: run a newer rebalancer"):
             use()
-    assert (status(url).revision, status(url).current) == ("0003", False)
+    assert (status(url).revision, status(url).current) == (NEXT, False)
 
 
 def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
@@ -143,24 +149,68 @@ def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
     assert (rows["cycles"], rows["evictions"], rows["node_lines"]) == (1, 1, 1)
 
 
-def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
-    """What 0001 wrote is there after 0002, and can be settled."""
+def older(revision, tmp_path):
+    """A folder with our migrations up to `revision`."""
     folder = tmp_path / "older"
-    shutil.copytree(Path(rebalancer.__file__).parent.parent / "migrations", folder)
-    (folder / "versions" / "0002_ledger.py").unlink()
-    assert upgrade(empty_url, scripts=folder) == "0001"
+    shutil.copytree(MIGRATIONS, folder)
+    for file in (folder / "versions").glob("*.py"):
+        if file.name[:4] > revision:
+            file.unlink()
+    return folder
+
+
+def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
+    """Its landing's pool and grace period aren't known, and it has no entry for bytes."""
+    assert upgrade(empty_url, scripts=older("0002", tmp_path)) == "0002"
+    at = "'2025-10-09 08:53:20.250000'"
+    rows = [
+        f"INSERT INTO ledger (id, identity, created) VALUES (1, '{'0' * 32}', {at})",
+        f"INSERT INTO cluster_limits (cluster, digest, text, updated) VALUES ('{CLUSTER}', 'd', '{{}}', {at})",
+        f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "
+        f"VALUES ('c1', '{CLUSTER}', 'manual', false, {at}, '0.1', '[]')",
+        f"INSERT INTO evictions (id, cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, strategy, "
+        f"landings, reason, outcome, detail, dry_run, planned_at, service_identity, level, ready_before, "
+        f"wanted_before, deadline_at, owner_uid, landing_node, pull_bytes, late) VALUES (1, 'c1', '{CLUSTER}', "
+        f"'general', 'n1', 'shop', 'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'evicted', '', false, {at}, "
+        f"'shop/web', '', 3, 3, {at}, 'o', 'n2', 5e8, false)",
+        f"INSERT INTO scopes (kind, key, term) VALUES ('cluster', '{CLUSTER}', 4)",
+        f"INSERT INTO entries (eviction, kind, key, at, counted, in_flight) "
+        f"VALUES (1, 'cluster', '{CLUSTER}', {at}, true, true)",
+    ]
     engine = open_engine(empty_url)
-    older = [
+    write(engine, lambda connection: [connection.execute(text(each)) for each in rows])
+    engine.dispose()
+
+    assert upgrade(empty_url) == HEAD
+
+    with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
+        ledger = records.ledger(clock=clock)
+        (flying,) = ledger.open_evictions()
+        assert (flying.pod, flying.landing_pool, flying.pull_bytes) == ("web-1", "", 5e8)
+        assert ledger.last_term() == 4
+        ledger.landed(flying.record, at=NOW + 1, uid="new")
+        assert ledger.start_ups("shop/web") == []
+        # it hasn't said yet how far its limits look back, so nothing is dropped
+        clock.sleep(10 * 86_400)
+        ledger.prune_at_times()
+        assert len(ledger.entries(20 * 86_400)) == 1
+
+
+def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
+    """What 0001 wrote is there after all later ones, and can be settled."""
+    assert upgrade(empty_url, scripts=older("0001", tmp_path)) == "0001"
+    engine = open_engine(empty_url)
+    rows = [
         f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "
         f"VALUES ('c1', '{CLUSTER}', 'manual', false, '2025-10-09 08:53:20.250000', '0.1', '[]')",
         f"INSERT INTO evictions (cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, strategy, "
         f"landings, reason, outcome, detail, dry_run, planned_at) VALUES ('c1', '{CLUSTER}', 'general', 'n1', 'shop', "
         f"'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'planned', '', false, '2025-10-09 08:53:20.250000')",
     ]
-    write(engine, lambda connection: [connection.execute(text(each)) for each in older])
+    write(engine, lambda connection: [connection.execute(text(each)) for each in rows])
     engine.dispose()
 
-    assert upgrade(empty_url) == "0002"
+    assert upgrade(empty_url) == HEAD
 
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         (row,) = records.unsettled()
@@ -179,7 +229,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(url, newer):
     with pytest.raises(ConfigError, match="mood"):
         read(engine, lambda connection: connection.execute(text("SELECT mood FROM cycles")))
     engine.dispose()
-    assert status(url).revision == "0002"
+    assert status(url).revision == HEAD
 
 
 def test_a_missing_table_is_told_with_the_remedy(url, records):

@@ -117,6 +117,8 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "replacement_uid": None,
         "replacement_node": None,
         "late": None,
+        "landing_pool": None,
+        "grace_seconds": None,
     }
     assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
         "refused",

@@ -1,0 +1,163 @@
+"""Guards: annotations by their value, replicas by their top owner, and the order in which reasons are named."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rebalancer.constraints.guards import GUARDS, VETOES, guarded, parse_flag
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import FAILED, Owner
+from tests.builders import APod, a_node, a_pod, cluster
+from tests.constraints.guard_asking import OPT, asked, code, noted, view_of
+
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+PREFER_NO = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+DISRUPT = "karpenter.sh/do-not-disrupt"
+
+
+# ---- annotations of others, by their value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "vetoed"),
+    [
+        *((SAFE, value, vetoed) for value, vetoed in [("false", True), ("true", False), ("0", True), ("1", False)]),
+        *((SAFE, value, True) for value in ("", "no", "False ", "nope", "fALSE")),
+        *((EVICT, value, vetoed) for value, vetoed in [("false", True), ("true", False), ("", True), ("never", True)]),
+        *((PREFER_NO, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("x", True)]),
+        *((DISRUPT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("10m", True)]),
+    ],
+)  # fmt: skip
+def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, value: str, vetoed: bool) -> None:
+    refusal = asked(noted(**{annotation: value}))
+    assert (refusal is not None) is vetoed
+    if refusal is not None:
+        assert refusal.code is Reason.ANNOTATION_VETO
+        assert annotation in refusal.message
+        assert f'"{value}"' in refusal.message
+
+
+@pytest.mark.parametrize("annotation", [name for name, _ in VETOES])
+def test_no_annotation_lifts_a_protection(annotation: str) -> None:
+    lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", OPT: "true"}
+    assert annotation in lifting
+    for fields, reason in (
+        ({"owner_kind": "DaemonSet"}, Reason.DAEMONSET_POD),
+        ({"terminating": True}, Reason.TERMINATING),
+        ({"ready": False}, Reason.NOT_READY),
+        ({"owner": ""}, Reason.BARE_POD),
+    ):
+        assert code({**fields, **noted(**lifting)}) is reason
+    mirrored = noted(**lifting, **{"kubernetes.io/config.mirror": "x"})
+    assert code(mirrored) is Reason.MIRROR_POD
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        *((text, True) for text in ("1", "t", "T", "TRUE", "true", "True")),
+        *((text, False) for text in ("0", "f", "F", "FALSE", "false", "False")),
+        *((text, None) for text in ("", "yes", "no", "on", " true", "tRue", "2", "null")),
+    ],
+)
+def test_flags_are_read_as_go_reads_them(text: str, flag: bool | None) -> None:
+    assert parse_flag(text) is flag
+
+
+# ---- replicas
+
+
+def deployment(**fields: Any) -> list[Owner]:
+    return [
+        Owner(kind="Deployment", namespace="shop", name="web", uid="d", **fields),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r1", parent=0, wanted=9, ready=9),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="r2", parent=0, wanted=0, ready=0),
+    ]
+
+
+def of_deployment(pods: list[APod], guards: Mapping[str, Any] | None = None, **fields: Any) -> Reason | None:
+    made = cluster([a_node("n1")], pods, owners=deployment(**fields))
+    refusal = guarded(made.pod(0), view_of(made, guards))
+    return None if refusal is None else refusal.code
+
+
+TWO = [a_pod("a", "n1", owner="web-1"), a_pod("b", "n1", owner="web-1")]
+
+
+def test_the_deployment_decides_not_its_replica_set() -> None:
+    assert of_deployment(TWO, wanted=2, ready=2) is None
+    assert of_deployment(TWO, wanted=3, ready=3) is Reason.OWNER_NOT_HEALTHY
+    assert of_deployment(TWO, wanted=2, ready=1) is Reason.OWNER_NOT_HEALTHY
+    assert of_deployment(TWO, wanted=1, ready=1) is Reason.MIN_REPLICAS
+    assert of_deployment(TWO, wanted=2, ready=2, rolling_out=True) is Reason.ROLLOUT_IN_PROGRESS
+
+
+def test_pods_of_all_its_replica_sets_count_for_a_deployment() -> None:
+    pods = [a_pod("a", "n1", owner="web-1"), a_pod("b", "n1", owner="web-2")]
+    assert of_deployment(pods, {"minReplicas": 2}) is None
+    assert of_deployment(pods, {"minReplicas": 3}) is Reason.MIN_REPLICAS
+
+
+def test_finished_pods_are_no_replicas() -> None:
+    gone = [a_pod("d", "n1", owner="web-1", phase=FAILED, ready=False)]
+    assert of_deployment(TWO[:1] + gone, {"minReplicas": 2}) is Reason.MIN_REPLICAS
+    assert of_deployment(TWO + gone, {"minReplicas": 2}) is None
+
+
+def test_a_terminating_sibling_is_missing_until_somebody_took_its_place() -> None:
+    leaving = [a_pod("c", "n1", owner="web-1", terminating=True)]
+    assert of_deployment(TWO + leaving, {"minReplicas": 2}) is Reason.OWNER_NOT_HEALTHY
+
+
+def test_what_is_seen_missing_counts_before_the_controller_noticed() -> None:
+    # the Deployment's status still says three ready, but only two are
+    pods = [*TWO, a_pod("c", "n1", owner="web-1", ready=False)]
+    assert of_deployment(pods, wanted=3, ready=3) is Reason.OWNER_NOT_HEALTHY
+
+
+def test_the_replica_set_of_an_unknown_kind_is_a_known_kind() -> None:
+    owners = [
+        Owner(kind="Rollout", namespace="shop", name="web", uid="r"),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r1", parent=0),
+    ]
+    made = cluster([a_node("n1")], TWO, owners=owners)
+    assert guarded(made.pod(0), view_of(made)) is None
+    assert str(made.pod(0).service) == "shop/web"
+
+
+def test_a_refusal_carries_the_numbers() -> None:
+    young, few = asked({"age": 90.0}), asked(siblings=0)
+    assert young is not None
+    assert young.message.endswith(": 1m30s of 5m")
+    assert few is not None
+    assert few.message.endswith(": shop/web wants 1 of at least 2")
+
+
+def test_guards_are_asked_in_an_order_that_names_the_hardest_reason_first() -> None:
+    everything: dict[str, Any] = {
+        "owner_kind": "DaemonSet",
+        "terminating": True,
+        "priority": 2_000_000_000,
+        "namespace": "kube-system",
+        "ready": False,
+    }
+    assert code({**everything, **noted(**{"kubernetes.io/config.mirror": "x"})}) is Reason.MIRROR_POD
+    assert code(everything) is Reason.TERMINATING
+    assert len(GUARDS) == len(set(GUARDS))
+
+
+def test_naming_what_is_included_keeps_kube_system_excluded() -> None:
+    guards = {"namespaces": {"include": ["*"]}}
+    assert code({"namespace": "kube-system"}, guards=guards) is Reason.NAMESPACE_EXCLUDED
+
+
+def test_a_terminating_sibling_counts_as_missing_also_where_the_kind_tells_nothing() -> None:
+    pods = [
+        a_pod(f"web-{index}", "n1", owner="web", owner_kind="CloneSet", terminating=index == 2) for index in range(3)
+    ]
+    made = cluster([a_node("n1")], pods)
+    refusal = guarded(made.pod(0), view_of(made, {"ownerKinds": ["CloneSet"]}))
+    assert refusal is not None
+    assert refusal.code is Reason.OWNER_NOT_HEALTHY

@@ -1,0 +1,130 @@
+"""Bytes of images that replacements still have to pull, together, in the pool where they land."""
+
+import math
+from typing import Any
+
+import pytest
+
+from rebalancer.constraints.door import Door
+from rebalancer.constraints.limits import describe_check, refusal_for
+from rebalancer.model.limits import Check, Denied, Entry, Pause, Scope
+from rebalancer.model.reason import Reason
+from rebalancer.policy.limits import LandingLimits, format_bytes
+from tests.builders import GIB, NOW, some_limits
+from tests.constraints.test_door import a_move, door, open_eviction
+
+PULLS = Scope("pulls", "test/general")
+
+
+def a_limit(at_most: Any = "20Gi", **standing: Any) -> Door:
+    return door({**some_limits(), "landings": {"perNode": 1000, "pullBytesPerPool": at_most}}, **standing)
+
+
+def flying(amount: float) -> tuple[Entry, ...]:
+    return (Entry(PULLS, NOW - 60, True, amount),)
+
+
+def test_it_is_limited_unless_the_policy_says_otherwise() -> None:
+    assert LandingLimits().pull_bytes_per_pool == 20 * GIB
+    assert door(some_limits()).refuses(a_move(pull=21 * GIB)) is not None
+    assert a_limit(None).refuses(a_move(pull=1000 * GIB)) is None
+
+
+def test_a_plan_counts_its_own_moves_and_gives_back_what_did_not_happen() -> None:
+    at = a_limit()
+    first, second = a_move(0, pull=12 * GIB), a_move(1, pull=8 * GIB)
+    assert at.reserve(first) is None
+    assert at.reserve(second) is None  # exactly full
+    refusal = at.refuses(a_move(2, pull=1.0))
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_PULLS
+    at.refund(first)
+    assert at.refuses(a_move(2, pull=12 * GIB)) is None
+    assert at.refuses(a_move(2, pull=12 * GIB + 1)) is not None
+
+
+def test_the_refusal_tells_the_numbers_as_people_write_them() -> None:
+    refusal = a_limit(entries=flying(18.2 * GIB)).refuses(a_move(pull=3.1 * GIB))
+    assert refusal is not None
+    assert refusal.message == "pool general: 18.2Gi of 20Gi being pulled, this one needs 3.1Gi"
+
+
+def test_an_image_larger_than_the_limit_is_refused_and_the_refusal_says_so() -> None:
+    refusal = a_limit().refuses(a_move(pull=25 * GIB))
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_PULLS
+    assert refusal.message == "pool general: this one needs 25Gi, only 20Gi may be pulled at once"
+
+
+@pytest.mark.parametrize("amount", [math.nan, math.inf])
+def test_what_is_not_known_is_refused(amount: float) -> None:
+    refusal = a_limit().refuses(a_move(pull=amount))
+    assert refusal is not None
+    assert refusal.code is Reason.LIMIT_PULLS
+
+
+def test_a_move_that_pulls_nothing_is_never_in_the_way() -> None:
+    at = a_limit(entries=flying(30 * GIB))  # the limit was lowered meanwhile
+    assert at.refuses(a_move(pull=0.0)) is None
+    assert a_limit(0).refuses(a_move(pull=0.0)) is None
+    assert a_limit(0).refuses(a_move(pull=1.0)) is not None
+
+
+def test_each_pool_counts_what_lands_in_it_wherever_it_comes_from() -> None:
+    at = a_limit(entries=flying(15 * GIB))
+    assert at.refuses(a_move(pull=10 * GIB)) is not None
+    assert at.refuses(a_move(pull=10 * GIB, to="batch")) is None
+
+
+def test_what_has_landed_is_pulled_no_more() -> None:
+    held = flying(15 * GIB)
+    assert a_limit(entries=held).refuses(a_move(pull=10 * GIB)) is not None
+    assert a_limit(entries=held, landed=(open_eviction(pull=15 * GIB),)).refuses(a_move(pull=20 * GIB)) is None
+
+
+def test_the_limit_of_every_pool_is_shown_with_what_is_on_its_way() -> None:
+    at = a_limit(entries=flying(15 * GIB))
+    (check,) = (each for each in at.book.every_check({PULLS}) if each.kind == "bytes")
+    assert (check.scope, at.view.used(check), describe_check(check)) == (PULLS, 15 * GIB, "20Gi being pulled")
+
+
+def test_the_ledgers_denial_reads_like_the_plans() -> None:
+    check = Check(scope=PULLS, kind="bytes", at_most=int(20 * GIB), amount=3.1 * GIB)
+    refusal = refusal_for(Denied(check=check, used=int(18.2 * GIB), next_at=None))
+    assert (refusal.code, refusal.message) == (
+        Reason.LIMIT_PULLS,
+        "pool general: 18.2Gi of 20Gi being pulled, this one needs 3.1Gi",
+    )
+
+
+def test_the_ledgers_pause_reads_like_the_plans() -> None:
+    pause = Pause(scope=Scope("pool", "test/general"), reason="release day", who="ana", until=NOW + 60)
+    seen = door(pauses=(pause,)).refuses(a_move())
+    assert refusal_for(Denied.by(pause)) == seen
+    assert seen is not None
+    assert seen.code is Reason.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("written", "amount"),
+    [("20Gi", 20 * GIB), ("500Mi", 500 * 2**20), ("1G", 1e9), ("1e9", 1e9), (0, 0), (1024, 1024), (None, None)],
+)
+def test_a_quantity_is_read_as_kubernetes_reads_it(written: Any, amount: float | None) -> None:
+    read = LandingLimits.model_validate({"pullBytesPerPool": written})
+    assert read.pull_bytes_per_pool == amount
+    again = LandingLimits.model_validate(read.model_dump(mode="json", by_alias=True))
+    assert again == read
+
+
+@pytest.mark.parametrize("written", ["20GB", "-1Gi", -1, "", True, 1.5, "9Ei", ["1Gi"]])
+def test_what_is_no_quantity_of_bytes_is_refused(written: Any) -> None:
+    with pytest.raises(ValueError, match="expected a quantity of bytes such as 500Mi or 20Gi"):
+        LandingLimits.model_validate({"pullBytesPerPool": written})
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(0, "0"), (1023, "1023"), (1024, "1Ki"), (1536, "1.5Ki"), (18.24 * GIB, "18.2Gi"), (20 * GIB, "20Gi")],
+)
+def test_bytes_are_shown_short(amount: float, shown: str) -> None:
+    assert format_bytes(amount) == shown

@@ -1,0 +1,185 @@
+"""Alerts in the database: written once, never lost, never opened twice."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.store import SqlRecords, open_records
+from rebalancer.store.inbox import AT_ONCE, SqlInbox
+from tests.store.builders import CLUSTER, SteppingClock
+
+HOUR = 3600.0
+NEVER = 10 * 365 * 86400.0
+
+
+class SetClock:
+    """A clock that stands until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.at = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@pytest.fixture
+def at() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def inbox(url: str, at: SetClock, clock: SteppingClock) -> Iterator[SqlInbox]:
+    with open_records(url=url, cluster=CLUSTER, clock=clock) as records:
+        yield records.inbox(clock=at)
+
+
+def alert(at: SetClock, fingerprint: str = "f1", *, firing: bool = True, started: float = 60.0, **fields: Any) -> Alert:
+    return Alert(
+        fingerprint=fingerprint,
+        firing=firing,
+        labels=fields.pop("labels", {"alertname": "NodeHot", "node": "n1"}),
+        starts_at=at.at - started,
+        **fields,
+    )
+
+
+def receive(inbox: SqlInbox, *alerts: Alert) -> Received:
+    return inbox.receive(alerts, max_age_seconds=12 * HOUR)
+
+
+def due(inbox: SqlInbox, expire_after: float = HOUR) -> list[Episode]:
+    return inbox.due(expire_after_seconds=expire_after)
+
+
+def test_an_alert_is_due_at_once_with_all_that_it_said(inbox: SqlInbox, at: SetClock) -> None:
+    one = alert(at, annotations={"rebalancer_high": "60"}, labels={"alertname": "NodeHot", "node": "nö"})
+    assert receive(inbox, one) == Received(opened=1)
+    [episode] = due(inbox)
+    assert episode.alert == one
+    assert (episode.tries, episode.reason, episode.received_at) == (0, "", at.at)
+    assert inbox.next_at() == at.at
+    assert inbox.open_count() == 1
+
+
+def test_the_same_delivery_again_changes_nothing(inbox: SqlInbox, at: SetClock) -> None:
+    one = alert(at)
+    receive(inbox, one)
+    first = due(inbox)
+    assert receive(inbox, one, one) == Received(known=1)
+    assert due(inbox) == first
+
+
+def test_a_start_to_the_nanosecond_is_known_again(inbox: SqlInbox, at: SetClock) -> None:
+    one = alert(at, started=60.0000001234)
+    assert receive(inbox, one).opened == 1
+    assert receive(inbox, one) == Received(known=1)
+
+
+def test_what_was_tried_comes_back_when_its_time_has_come(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at))
+    [episode] = due(inbox)
+    inbox.tried(episode, reason="a window", next_at=at.at + 30)
+    assert due(inbox) == []
+    assert inbox.next_at() == at.at + 30
+    at.at += 30
+    [again] = due(inbox)
+    assert (again.tries, again.reason) == (1, "a window")
+
+
+def test_a_resolved_alert_is_over(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at))
+    assert receive(inbox, alert(at, firing=False)) == Received(resolved=1)
+    assert due(inbox) == []
+    assert receive(inbox, alert(at, firing=False)) == Received()
+
+
+def test_what_is_over_is_not_opened_by_a_replay(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at))
+    receive(inbox, alert(at, firing=False))
+    assert receive(inbox, alert(at)) == Received(known=1)
+    assert due(inbox) == []
+
+
+def test_a_new_start_is_a_new_episode_and_ends_the_one_before(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at, started=600))
+    assert receive(inbox, alert(at, started=10)) == Received(opened=1, resolved=1)
+    [episode] = due(inbox)
+    assert episode.alert.starts_at == at.at - 10
+
+
+def test_an_alert_of_yesterday_that_nobody_knows_is_a_replay(inbox: SqlInbox, at: SetClock) -> None:
+    assert receive(inbox, alert(at, started=13 * HOUR)) == Received(too_old=1)
+    assert due(inbox) == []
+
+
+def test_an_alert_that_fires_since_yesterday_goes_on(inbox: SqlInbox, at: SetClock) -> None:
+    one = alert(at)
+    receive(inbox, one)
+    at.at += 13 * HOUR
+    assert receive(inbox, one) == Received(known=1)
+    assert [each.alert for each in due(inbox)] == [one]
+
+
+def test_an_episode_that_nothing_is_heard_of_expires(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at, "quiet"), alert(at, "loud"))
+    at.at += HOUR - 1
+    receive(inbox, alert(at, "loud", started=60 + HOUR - 1))
+    at.at += 1
+    assert [each.alert.fingerprint for each in due(inbox)] == ["loud"]
+    assert inbox.open_count() == 1
+
+
+def test_a_refused_episode_is_over(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at))
+    [episode] = due(inbox)
+    inbox.close(episode, state=EpisodeState.REFUSED, reason="no such node")
+    assert due(inbox, NEVER) == []
+    inbox.tried(episode, reason="too late", next_at=at.at)
+    assert due(inbox, NEVER) == []
+
+
+def test_changed_annotations_of_a_known_alert_are_taken_over(inbox: SqlInbox, at: SetClock) -> None:
+    receive(inbox, alert(at, annotations={"rebalancer_high": "60"}))
+    receive(inbox, alert(at, annotations={"rebalancer_high": "70"}))
+    [episode] = due(inbox)
+    assert episode.alert.annotations == {"rebalancer_high": "70"}
+
+
+def test_clusters_that_share_a_database_have_an_inbox_each(url: str, at: SetClock, clock: SteppingClock) -> None:
+    with (
+        open_records(url=url, cluster="a", clock=clock) as one,
+        open_records(url=url, cluster="b", clock=clock) as two,
+    ):
+        receive(one.inbox(clock=at), alert(at))
+        receive(two.inbox(clock=at), alert(at, firing=False))
+        assert due(two.inbox(clock=at)) == []
+        assert len(due(one.inbox(clock=at))) == 1
+
+
+def test_a_storm_goes_in_whole(inbox: SqlInbox, at: SetClock) -> None:
+    storm = [alert(at, f"f{number}") for number in range(3 * AT_ONCE + 7)]
+    assert receive(inbox, *storm) == Received(opened=len(storm))
+    assert receive(inbox, *storm) == Received(known=len(storm))
+    assert {each.alert.fingerprint for each in due(inbox)} == {each.fingerprint for each in storm}
+
+
+def test_two_replicas_that_get_the_same_delivery_open_one_episode(url: str, at: SetClock, clock: SteppingClock) -> None:
+    replicas: list[SqlRecords] = [open_records(url=url, cluster=CLUSTER, clock=clock) for _ in range(4)]
+    storm = [alert(at, f"f{number}") for number in range(50)]
+    threads = [
+        threading.Thread(target=receive, args=(each.inbox(clock=at), *(storm if number % 2 else reversed(storm))))
+        for number, each in enumerate(replicas)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(due(replicas[0].inbox(clock=at))) == len(storm)
+    for each in replicas:
+        each.close()

@@ -1,0 +1,180 @@
+"""Clocks and locks: whoever waits, whatever the clock does, no limit is passed."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.limits import Denied, Scope
+from rebalancer.store import open_engine, upgrade
+from rebalancer.store.engine import write
+from tests.real.postgres_server import PostgresServer
+from tests.store.builders import GLOBAL, NOW, SteppingClock, rate
+from tests.store.ledger_cluster import OTHER, Cluster
+from tests.store.ledger_reader import raw_connection, read_rows
+
+WEB = Scope("service", "shop/web")
+
+
+def test_without_a_clock_the_databases_is_used(url, engine):
+    cluster = Cluster(engine, None)
+    before = time.time()
+    cluster.reserve(rate(WEB, 1))
+    assert before - 0.002 <= read_rows(url)[0].at_us / 1e6 <= time.time() + 0.002
+    assert abs(cluster.ledger.now() - time.time()) < 1
+    denied = cluster.reserve(rate(WEB, 1))
+    assert before + 59.9 < denied.next_at < time.time() + 60.1
+
+
+def test_a_clock_that_is_set_back_opens_nothing(blue, clock):
+    for _ in range(2):
+        blue.reserve(rate(WEB, 2))
+    clock.at = NOW - 3600
+    assert blue.reserve(rate(WEB, 2)) == Denied(check=rate(WEB, 2), used=2, next_at=NOW + 60)
+
+
+def hold_global(url):
+    """Something else that holds the lock which every reservation needs; call the answer to let go."""
+    holder = raw_connection(url)
+    connection = holder.__enter__()
+    connection.execute("BEGIN IMMEDIATE" if "sqlite" in url else "BEGIN")
+    if "sqlite" not in url:
+        connection.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
+
+    def let_go():
+        connection.execute("COMMIT")
+        holder.__exit__(None, None, None)
+
+    return let_go
+
+
+def test_the_clock_is_read_after_the_locks_are_held(url, engine):
+    """Read before, an entry could be written behind the back of one that waited for a shorter time."""
+    cluster = Cluster(engine, None)
+    cluster.reserve()
+    let_go = hold_global(url)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cluster.reserve, pod="web-2")
+        time.sleep(0.5)
+        freed = datetime.now(UTC).timestamp()
+        let_go()
+        record = waiting.result().record
+    (at,) = {row.at_us for row in read_rows(url) if row.eviction == record}
+    assert at / 1e6 >= freed - 0.002
+
+
+def test_threads_of_two_clusters_never_pass_a_limit_together(url, blue, green):
+    limit = rate(GLOBAL, 10)
+    barrier = threading.Barrier(8)
+
+    def one(number):
+        barrier.wait(10)
+        cluster = (blue, green)[number % 2]
+        services = [f"s{each}" for each in ((number, 9) if number % 3 else (9, number))]
+        return [cluster.reserve(limit, pod=f"p{number}", service=each) for each in services]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [each for pair in pool.map(one, range(8)) for each in pair]
+    assert sum(isinstance(each, Denied) for each in answers) == 6
+    assert len({each.record for each in answers if not isinstance(each, Denied)}) == 10
+    assert sum(row.scope == GLOBAL for row in read_rows(url)) == 10
+
+
+@pytest.mark.real
+def test_a_server_that_is_stricter_by_default_counts_right_too(postgres: PostgresServer, postgres_url):
+    """Under repeatable read a transaction that waited for a lock would count what was there before it waited."""
+    upgrade(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    postgres.admin(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = 'repeatable read'")
+    engine = open_engine(postgres_url)
+    test_threads_of_two_clusters_never_pass_a_limit_together(
+        postgres_url, Cluster(engine, SteppingClock()), Cluster(engine, SteppingClock(), OTHER)
+    )
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_a_deadlock_is_tried_again(postgres_url):
+    upgrade(postgres_url)
+    engine = open_engine(postgres_url)
+    cluster = Cluster(engine, SteppingClock())
+    cluster.reserve()
+
+    # somebody who locks in another order: the cluster's row is held, and the global one is wanted
+    with raw_connection(postgres_url) as other, ThreadPoolExecutor(2) as pool:
+        other.execute("SET deadlock_timeout = '60s'")  # so that the reservation is the victim
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM scopes WHERE kind = 'global' FOR UPDATE")
+        waiting = pool.submit(cluster.reserve, pod="web-2")
+        time.sleep(0.3)
+        # it holds its cluster by now
+        wanted = pool.submit(other.execute, "SELECT * FROM scopes WHERE kind = 'cluster' FOR UPDATE")
+        wanted.result(timeout=30)
+        other.execute("COMMIT")
+        assert waiting.result(timeout=30).record
+    engine.dispose()
+
+
+def test_a_ledger_that_cannot_be_asked_reserves_nothing(url, engine, blue):
+    write(engine, lambda connection: connection.execute(text("DROP TABLE entries")))
+    with pytest.raises(Exception, match="entries") as told:
+        blue.reserve()
+    assert not isinstance(told.value, OperationalError)
+
+
+def test_a_locked_sqlite_file_reserves_nothing(sqlite_url):
+    upgrade(sqlite_url)
+    engine = open_engine(sqlite_url, busy_timeout_seconds=0.1)
+    cluster = Cluster(engine, SteppingClock())
+    let_go = hold_global(sqlite_url)
+    with pytest.raises(ConnectError, match="locked by another process"):
+        cluster.reserve()
+    let_go()
+    assert cluster.reserve().record
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_after_a_pause_has_returned_nothing_is_reserved(postgres_url):
+    """A reservation that has looked for pauses already is waited for."""
+    upgrade(postgres_url)
+    engine = open_engine(postgres_url)
+    cluster = Cluster(engine, SteppingClock())
+    cluster.reserve()
+    with raw_connection(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+        # as a reservation does while it counts
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM scopes WHERE kind = 'service' FOR UPDATE")
+        pausing = pool.submit(cluster.ledger.pause, WEB, reason="r", who="ana", until=None)
+        time.sleep(0.3)
+        assert not pausing.done()
+        other.execute("COMMIT")
+        pausing.result(timeout=30)
+    assert cluster.reserve(pod="web-2").pause.who == "ana"
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_a_scope_that_is_pruned_while_somebody_waits_for_it_is_made_anew(postgres_url):
+    upgrade(postgres_url)
+    engine = open_engine(postgres_url)
+    cluster = Cluster(engine, SteppingClock())
+    cluster.reserve()
+    with raw_connection(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM scopes WHERE kind = 'service' FOR UPDATE")
+        waiting = pool.submit(cluster.reserve, rate(WEB, 2), pod="web-2")
+        time.sleep(0.3)
+        assert not waiting.done()
+        other.execute("DELETE FROM scopes WHERE kind = 'service'")
+        other.execute("COMMIT")
+        assert waiting.result(timeout=30).record
+        (count,) = other.execute("SELECT count(*) FROM scopes WHERE kind = 'service'").fetchone()
+    assert count == 1
+    assert cluster.reserve(rate(WEB, 2)).used == 2
+    engine.dispose()

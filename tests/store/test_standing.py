@@ -1,0 +1,133 @@
+"""What a cycle writes to the ledger and reads from it: deadlines, replacements, stated limits, pruning."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.daemon.cycle import observe, reservation_details
+from rebalancer.daemon.standing import looks_back, read_standing
+from rebalancer.daemon.steer import Steerer
+from rebalancer.daemon.world import NoProgress, World
+from rebalancer.model.plan import Outcome
+from rebalancer.model.snapshot import Owner
+from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
+from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_move
+from tests.store.ledger_reader import raw_connection, read_rows
+
+NODES = [a_node("n1"), a_node("n2")]
+START_UP, MARGIN = 300.0, 120.0
+
+
+def web(count, **fields):
+    pods = [a_pod(f"web-{number}", "n1", owner="web", owner_kind="Deployment", **fields) for number in range(count)]
+    owner = Owner(kind="Deployment", namespace="shop", name="web", uid="uid-web", wanted=3)
+    return cluster(NODES, pods, owners=[owner], listed_kinds=frozenset({"Deployment"}))
+
+
+def policy(**fields):
+    return a_policy(cluster=CLUSTER, **fields)
+
+
+def details_of(blue, **shape):
+    move = replace(build_move(), landing_name="n2", landing_pool="general", pull_bytes=5e8, identity="shop/web")
+    return reservation_details(web(3, shape=shape), move, policy(), blue.ledger)
+
+
+def test_the_deadline_is_the_pods_grace_period_and_the_start_up_of_the_policy(blue, clock):
+    found = details_of(blue, graceSeconds=600.0)
+    assert found.deadline_at == clock.now() + 600 + START_UP + MARGIN
+    assert (found.grace_seconds, found.landing_node, found.landing_pool, found.pull_bytes) == (
+        600,
+        "n2",
+        "general",
+        5e8,
+    )
+    assert (found.ready_before, found.wanted_before, found.owner_uid) == (3, 3, "uid-web")
+
+
+def test_the_deadline_is_what_its_service_usually_takes_once_that_was_seen(blue, clock):
+    for number, took in enumerate((10.0, 20.0, 30.0)):
+        assert details_of(blue).deadline_at == clock.now() + 30 + START_UP + MARGIN
+        eviction = blue.reserve(pod=f"web-{number}", grace_seconds=30.0, deadline_at=clock.now() + 600)
+        blue.answer(eviction, Outcome.EVICTED)
+        clock.sleep(30 + took)
+        blue.ledger.landed(eviction.record, at=clock.now(), uid=f"new-{number}")
+    assert details_of(blue).deadline_at == pytest.approx(clock.now() + 30 + 28 + MARGIN)
+    # another service's take as long as the policy says
+    move = replace(build_move(service="db"), identity="shop/db")
+    other = reservation_details(web(3), move, policy(), blue.ledger)
+    assert other.deadline_at == clock.now() + 30 + START_UP + MARGIN
+
+
+def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
+    first = blue.answer(blue.reserve(pod="web-8", ready_before=3), Outcome.EVICTED)
+    second = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
+    blue.ledger.landed(first.record, at=clock.now(), uid="uid-shop-web-0")
+    read_standing(blue.ledger, policy(), web(3, age=-(clock.now() - 1_800_000_000)), writes=True)
+    (row,) = (each for each in blue.records.cycle_report(blue.report.id)["evictions"] if each["id"] == second.record)
+    assert row["replacement_uid"] == "uid-shop-web-1"
+
+
+def test_a_service_without_a_pod_is_still_in_flight(blue):
+    blue.answer(blue.reserve(ready_before=1), Outcome.EVICTED)
+    standing = read_standing(blue.ledger, policy(), web(0), writes=True)
+    assert (len(standing.open_evictions), standing.landed) == (1, ())
+    deleted = cluster(NODES, [], listed_kinds=frozenset({"Deployment"}))
+    assert len(read_standing(blue.ledger, policy(), deleted, writes=True).landed) == 1
+
+
+def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(url, blue, clock):
+    blue.records.ledger_identity()
+    limits = {"service": {"evictions": [{"max": 5, "per": "2d"}]}}
+    long, short = policy(limits=limits), policy()
+    assert (looks_back(long), looks_back(short)) == (2 * 86_400, 3600)
+    eviction = blue.answer(blue.reserve(), Outcome.EVICTED)
+    blue.ledger.landed(eviction.record, at=clock.now())
+    clock.sleep(2.5 * 86_400)
+    read_standing(blue.ledger, long, web(3), writes=False)
+    read_standing(blue.ledger, long, web(3), writes=True)
+    assert read_rows(url)
+    with raw_connection(url) as connection:
+        ((seconds,),) = connection.execute("SELECT looks_back_seconds FROM cluster_limits").fetchall()
+    assert seconds == 2 * 86_400
+    clock.sleep(3600)
+    read_standing(blue.ledger, short, web(3), writes=False)
+    assert read_rows(url)
+    read_standing(blue.ledger, short, web(3), writes=True)
+    assert read_rows(url) == []
+
+
+class ThreePods(FakeReader):
+    """A cluster that can be read as a whole, too."""
+
+    def snapshot(self):
+        return web(3)
+
+
+class SomeUsage:
+    def read(self, snapshot):
+        return usage_of(snapshot, NODES, [a_pod(name, used=100.0) for name in snapshot.pods.names])
+
+
+def test_a_writing_cycle_settles_what_has_no_outcome_before_it_counts(blue, clock):
+    blue.reserve()
+    clock.sleep(61)
+    world = World(
+        cluster=ThreePods(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")}),
+        usage=SomeUsage(),
+        evictor=None,
+        records=blue.records,
+        ledger=blue.ledger,
+        lease=None,
+        clock=clock,
+        progress=NoProgress(),
+        steerer=Steerer(taints=None),
+    )
+    # only to look: it goes on counting
+    seen = observe(world, policy(), writes=False)
+    assert (len(seen.standing.entries), len(seen.recent)) == (5, 1)
+    # it is alive, so it was never evicted
+    seen = observe(world, policy(), writes=True)
+    assert (seen.standing.entries, seen.recent) == ((), ())
+    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    assert row["outcome"] == "failed"
