@@ -2,9 +2,17 @@
 
 import sys
 
-from bench import ledger_bench, list_bench
+from bench import daemon_bench, daemon_cache, forecast, history, landing, ledger_bench, list_bench
 
-BENCHES = {"list": list_bench.main, "ledger": ledger_bench.main}
+BENCHES = {
+    "list": list_bench.main,
+    "ledger": ledger_bench.main,
+    "landing": landing.main,
+    "cache": daemon_cache.main,
+    "daemon": daemon_bench.main,
+    "forecast": forecast.main,
+    "history": history.main,
+}
 
 
 def main() -> int:

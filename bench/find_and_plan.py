@@ -89,6 +89,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
         found=[found],
         door=Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=Standing(), now=now),
         cpu_millicores=usage.pod_cpu_millicores,
+        pools=["all"] * len(snapshot.nodes),
     )
     moves = 0
     while (move := planner.next_move()) is not None:

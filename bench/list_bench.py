@@ -23,7 +23,6 @@ from typing import Any
 import msgspec
 from kubernetes.client import Configuration
 
-from bench.find_and_plan import find_and_plan
 from bench.list_pages import synthetic_cluster
 from rebalancer.kube import records
 from rebalancer.kube.auth import Credentials
@@ -115,6 +114,8 @@ def _child(what: str, port: int) -> None:
     if what == "bare-uncollected":
         gc.disable()
     if what == "plan":
+        from bench.find_and_plan import find_and_plan
+
         more = find_and_plan(read_snapshot(port), now=time.time())
         done = int(more["moves"])
     else:

@@ -23,6 +23,7 @@ from rebalancer.kube.kubeconfig import check_kubeconfig
 from rebalancer.model.errors import ConfigError
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
+POOLED_CONNECTIONS = 32
 _SHOWN_CHARS = 300
 
 
@@ -127,6 +128,8 @@ def _blank() -> Any:
     configuration = Configuration()
     # Otherwise the package silently sends a GET that answers 429 or 503 four times.
     configuration.retries = 0
+    # A watch for each of a dozen kinds keeps its connection, and the others' shall be used again.
+    configuration.connection_pool_maxsize = POOLED_CONNECTIONS
     return configuration
 
 

@@ -14,6 +14,7 @@ import urllib3
 from urllib3 import exceptions as broken
 
 from rebalancer.kube.auth import Credentials, find_credentials
+from rebalancer.kube.stream import LineStream
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 
 T = TypeVar("T")
@@ -30,12 +31,18 @@ class AnswerLostError(ConnectError):
     """The request may have reached the server; its answer never came."""
 
 
+class SilentError(AnswerLostError):
+    """Nothing came within the read timeout."""
+
+
 class StatusError(ConnectError):
     """The API server answered with an error status."""
 
-    def __init__(self, message: str, *, status: int) -> None:
+    def __init__(self, message: str, *, status: int, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        """What the server asked us to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +232,24 @@ class ApiClient:
             response = once()
         return response
 
+    def stream(
+        self, path: str, *, query: Mapping[str, str | int], accept: str = JSON, timeouts: Timeouts | None = None
+    ) -> LineStream:
+        """GET without a retry, whose body is read as it comes; `read_seconds` is how long nothing may come.
+
+        Its `response` may have any status. Raises NotSentError or AnswerLostError when no answer came.
+        """
+
+        def once() -> urllib3.BaseHTTPResponse:
+            return self._send("GET", path, query=query, accept=accept, timeouts=timeouts, whole=False)
+
+        response = once()
+        if response.status == 401 and self._reload_credentials():
+            response.close()
+            response = once()
+        limits = timeouts or self._timeouts
+        return LineStream(response, failed=lambda error: self._failure(error, limits), server=self.server)
+
     def read(
         self,
         path: str,
@@ -264,7 +289,11 @@ class ApiClient:
             )
         else:
             text = f"{verb} {resource}: HTTP {code}"
-        return StatusError(f"{self.server}: {text}" + (f": {message}" if message else ""), status=code)
+        return StatusError(
+            f"{self.server}: {text}" + (f": {message}" if message else ""),
+            status=code,
+            retry_after_seconds=retry_after_seconds(response),
+        )
 
     @property
     def timeouts(self) -> Timeouts:
@@ -299,6 +328,7 @@ class ApiClient:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeouts: Limits = None,
+        whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         everything = {"User-Agent": self._user_agent, "Accept": accept}
@@ -315,6 +345,7 @@ class ApiClient:
                     total=limits.total_seconds, connect=limits.connect_seconds, read=limits.read_seconds
                 ),
                 retries=False,
+                preload_content=whole,
             )
         except (broken.HTTPError, OSError, ValueError) as error:
             raise self._failure(error, limits) from error
@@ -330,7 +361,10 @@ class ApiClient:
             case broken.ConnectTimeoutError():
                 sent, why = False, f"no connection within {limits.connect_seconds:.3g} s"
             case broken.ReadTimeoutError():
-                why = f"no answer within {limits.read_seconds:.3g} s"
+                return SilentError(
+                    f"{self.server}: the Kubernetes API server can't be reached: "
+                    f"no answer within {limits.read_seconds:.3g} s"
+                )
             case broken.SSLError():
                 # A refused certificate ends the handshake; any other TLS error may come in the middle.
                 sent = "CERTIFICATE_VERIFY_FAILED" not in str(error) and "WRONG_VERSION_NUMBER" not in str(error)

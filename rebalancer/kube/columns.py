@@ -1,16 +1,19 @@
 """Nodes and pods, page by page, into the snapshot's columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from rebalancer.kube.effective import whole_up
+from rebalancer.kube.images import ImageTable
 from rebalancer.kube.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.shapes import Shapes
 from rebalancer.kube.times import epoch_column, epoch_seconds
 from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, UNKNOWN, Nodes, Pods
+from rebalancer.model.snapshot import PHASES, UNKNOWN, NodeImages, Nodes, Pods
 
 Floats = NDArray[np.float64]
 
@@ -18,14 +21,33 @@ PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
 ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})
 
 
-def node_columns(nodes: Sequence[Node]) -> Nodes:
-    """The columns of all nodes. Raises ValueError when a figure is no quantity."""
+class NodeColumns:
+    """A collector of nodes. The records are kept, but not their images: those are most of what a node says."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._images = ImageTable()
+
+    def add(self, nodes: Sequence[Node], /) -> None:
+        """Take one page."""
+        for node in nodes:
+            self._images.add_node(node.status.images or ())
+            self._nodes.append(replace(node, status=replace(node.status, images=None)))
+
+    def finish(self) -> Nodes:
+        """The columns. Raises ValueError when a figure is no quantity."""
+        return node_columns(self._nodes, self._images.finish())
+
+
+def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
+    """The columns of all nodes, in this order. Raises ValueError when a figure is no quantity."""
     statuses = [node.status for node in nodes]
     capacity = [status.capacity or {} for status in statuses]
     allocatable = [status.allocatable or {} for status in statuses]
+    parsed = _Parsed()
 
     def figures(amounts: list[dict[str, str]], name: str, scale: float = 1.0) -> Floats:
-        return np.array([parse_quantity(each.get(name, "0")) * scale for each in amounts], dtype=np.float64)
+        return np.array([whole_up(parsed[each.get(name, "0")] * scale) for each in amounts], dtype=np.float64)
 
     return Nodes(
         names=tuple(node.metadata.name for node in nodes),
@@ -33,7 +55,7 @@ def node_columns(nodes: Sequence[Node]) -> Nodes:
         cpu_allocatable_millicores=figures(allocatable, "cpu", 1000.0),
         memory_allocatable_bytes=figures(allocatable, "memory"),
         pods_allocatable=figures(allocatable, "pods"),
-        ready=np.array([_is_ready(node.status.conditions) for node in nodes], dtype=np.bool_),
+        ready=np.array([is_ready(node.status.conditions) for node in nodes], dtype=np.bool_),
         unschedulable=np.array([node.spec.unschedulable for node in nodes], dtype=np.bool_),
         created=np.array([epoch_seconds(node.metadata.creation_timestamp) for node in nodes], dtype=np.float64),
         labels=tuple(node.metadata.labels or {} for node in nodes),
@@ -43,10 +65,18 @@ def node_columns(nodes: Sequence[Node]) -> Nodes:
             for status in statuses
         ),
         extended=tuple(
-            {name: parse_quantity(text) for name, text in each.items() if name not in PLAIN_RESOURCES}
-            for each in allocatable
+            {name: parsed[text] for name, text in each.items() if name not in PLAIN_RESOURCES} for each in allocatable
         ),
+        images=images,
     )
+
+
+class _Parsed(dict[str, float]):
+    """Quantities, each text parsed once."""
+
+    def __missing__(self, text: str) -> float:
+        amount = self[text] = parse_quantity(text)
+        return amount
 
 
 def controller_of(references: Sequence[OwnerReference] | None) -> OwnerReference | None:
@@ -104,23 +134,40 @@ class PodColumns:
                 self.owners.append((meta.namespace, reference))
             owner.append(number)
             shape.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
+        node = np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32)
+        gated, nominated = self._waiting(pods, np.flatnonzero(node < 0).tolist())
         self._pages.append(
             (
                 np.array(namespace, dtype=np.int32),
-                np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32),
+                node,
                 np.array(owner, dtype=np.int32),
                 np.array(shape, dtype=np.int32),
                 np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
-                np.array([_is_ready(status.conditions) for status in statuses], dtype=np.bool_),
+                np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
                 np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
                 epoch_column([meta.creation_timestamp for meta in metas]),
                 epoch_column([status.start_time for status in statuses]),
+                gated,
+                nominated,
             )
         )
 
+    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
+
+        A bound pod may still name the node that it was nominated to: no room is kept any more.
+        """
+        gated, nominated = np.zeros(len(pods), dtype=np.bool_), np.full(len(pods), -1, dtype=np.int32)
+        for row in rows:
+            spec, status = pods[row].spec, pods[row].status
+            if not spec.node_name:
+                gated[row] = bool(spec.scheduling_gates)
+                nominated[row] = self._node_index.get(status.nominated_node_name, -1)
+        return gated, nominated
+
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
         """The columns; `owner_numbers` says where each of `owners` stands in the snapshot's owners."""
-        namespace, node, owner, shape, phase, ready, terminating, created, started = self._joined()
+        namespace, node, owner, shape, phase, ready, terminating, created, started, gated, nominated = self._joined()
         # -1 (no owner) picks the appended last element, which is -1 again.
         numbers = np.array([*owner_numbers, -1], dtype=np.int32)
         figures = self.shapes.columns()
@@ -141,8 +188,8 @@ class PodColumns:
             memory_request_bytes=figures.memory_request_bytes[shape],
             cpu_scored_millicores=figures.cpu_scored_millicores[shape],
             memory_scored_bytes=figures.memory_scored_bytes[shape],
-            gated=np.zeros(len(shape), dtype=np.bool_),
-            nominated=np.full(len(shape), -1, dtype=np.int32),
+            gated=gated,
+            nominated=nominated,
         )
 
     def _joined(self) -> tuple[NDArray[Any], ...]:
@@ -154,7 +201,8 @@ class PodColumns:
         return joined
 
 
-def _is_ready(conditions: Sequence[Condition] | None) -> bool:
+def is_ready(conditions: Sequence[Condition] | None) -> bool:
+    """What the condition Ready says; without it, no."""
     if conditions:
         for condition in conditions:
             if condition.type == "Ready":

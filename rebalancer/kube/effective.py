@@ -5,6 +5,7 @@ figures are `PodRequests` with `NonMissingContainerRequests` of pkg/scheduler/ut
 resize in place that the kubelet has not carried out yet counts by its spec.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Requests:
     memory_bytes: float
     cpu_scored_millicores: float
     memory_scored_bytes: float
+    scored_on_arrival: tuple[float, float] | None
+    """As `PodShape`'s."""
     extended: Amounts
 
 
@@ -43,13 +46,23 @@ def effective_requests(
     above = _parsed(overhead)
     asked = _total([_requests(c) for c in mains], [(_requests(c), _is_sidecar(c)) for c in inits], whole, above)
     scored = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], whole, above)
+    arriving = None
+    if whole:
+        sums = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], {}, above)
+        arriving = whole_up(sums.get("cpu", 0.0) * 1000.0), whole_up(sums.get("memory", 0.0))
     return Requests(
-        cpu_millicores=asked.pop("cpu", 0.0) * 1000.0,
-        memory_bytes=asked.pop("memory", 0.0),
-        cpu_scored_millicores=scored.get("cpu", 0.0) * 1000.0,
-        memory_scored_bytes=scored.get("memory", 0.0),
+        cpu_millicores=whole_up(asked.pop("cpu", 0.0) * 1000.0),
+        memory_bytes=whole_up(asked.pop("memory", 0.0)),
+        cpu_scored_millicores=whole_up(scored.get("cpu", 0.0) * 1000.0),
+        memory_scored_bytes=whole_up(scored.get("memory", 0.0)),
+        scored_on_arrival=arriving,
         extended={name: amount for name, amount in asked.items() if amount > 0},
     )
+
+
+def whole_up(amount: float) -> float:
+    """As `Quantity.Value` and `MilliValue` round; what float sums are off by doesn't count."""
+    return float(math.ceil(round(amount, 3)))
 
 
 def _total(mains: list[Amounts], inits: list[tuple[Amounts, bool]], whole: Amounts, above: Amounts) -> Amounts:

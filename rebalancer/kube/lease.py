@@ -45,12 +45,22 @@ def boot_seconds() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
+@dataclass(slots=True)
+class Sighting:
+    """The record of a Lease as it was last seen, and since when it is so by the boot-time clock: what one lock has
+    watched, the next may go on from."""
+
+    record: "_Record | None" = None
+    since: float = 0.0
+
+
 class LeaseLock:
     """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
     end. `last_term` is the highest term that the ledger has seen: a Lease that was deleted and made again goes on from
-    there. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look.
+    there. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look. Whoever asks again and
+    again with new locks gives them all the same `sighting`, or each begins to watch anew.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class LeaseLock:
         ledger_identity: str,
         last_term: int = 0,
         wait_seconds: float = 0.0,
+        sighting: Sighting | None = None,
         timing: Timing = Timing(),
         boot_time: Callable[[], float] = boot_seconds,
         wall_time: Callable[[], float] = time.time,
@@ -75,6 +86,7 @@ class LeaseLock:
         self._ledger = ledger_identity
         self._last_term = last_term
         self._wait = wait_seconds
+        self._sighting = sighting or Sighting()
         self._timing = timing
         self._boot_time = boot_time
         self._wall_time = wall_time
@@ -103,28 +115,22 @@ class LeaseLock:
 
     def __enter__(self) -> "LeaseLock":
         self.acquire()
-        self._thread = threading.Thread(target=self._keep, name=f"lease {self._namespace}/{self._name}", daemon=True)
-        self._thread.start()
+        self.keep()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
         self.release()
 
     def acquire(self) -> None:
         """Take the lease.
 
         Raises UnsafeDataError when somebody else holds it or it belongs to another ledger, ConnectError when the
-        server can't be reached or refuses.
+        server can't be reached or refuses. What `pause` raises ends the waiting.
         """
         give_up = self._boot_time() + self._wait
-        seen: _Record | None = None
-        since = self._boot_time()
+        sighting = self._sighting
         conflicts = 0
         while True:
             lease = self._read()
@@ -132,11 +138,12 @@ class LeaseLock:
             record = _Record.of(lease, self._timing.duration)
             if lease is not None:
                 self._check_ledger(lease)
-            if record != seen:
-                if seen is not None and record.holder and now >= give_up:
+            if record != sighting.record:
+                first, sighting.record, sighting.since = sighting.record is None, record, now
+                if not first and record.holder and now >= give_up:
                     raise self._held_by(record, "it was renewed while we watched")
-                seen, since = record, now
-            if not record.holder or now - since >= record.duration:
+            unchanged = now - sighting.since
+            if not record.holder or unchanged >= record.duration:
                 if self._take(lease):
                     return
                 conflicts += 1
@@ -145,7 +152,13 @@ class LeaseLock:
                 continue
             if now >= give_up and self._looks_alive(record):
                 raise self._held_by(record, f"renewed at {record.renewed}")
-            self._pause(min(self._timing.retry, max(0.05, record.duration - (now - since))))
+            self._pause(min(self._timing.retry, max(0.05, record.duration - unchanged)))
+
+    def keep(self) -> None:
+        """Begin to renew it, in a thread of its own, until it is released or lost."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._keep, name=f"lease {self._namespace}/{self._name}", daemon=True)
+        self._thread.start()
 
     def renew(self) -> bool:
         """Renew once. False when the lease is lost for good; a failure that may pass keeps the old deadline.
@@ -172,6 +185,11 @@ class LeaseLock:
 
     def release(self) -> None:
         """Give the lease back, so that the next one need not wait. Best effort: it would expire anyway."""
+        self._stop.set()
+        if self._thread is not None:
+            # A renewal that is under way would take it again.
+            self._thread.join()
+            self._thread = None
         with self._guard:
             held, self._held, self._deadline = self._held, None, float("-inf")
         if held is None:

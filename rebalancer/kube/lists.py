@@ -21,6 +21,7 @@ PAGE_SIZE = 500
 MAX_RESTARTS = 3
 BREAKING_STATUSES = frozenset({410, *RETRIED_STATUSES})
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+WATCH_METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -63,16 +64,29 @@ def read_list(
     Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks again and
     again or can't be read.
     """
+    return read_list_at(client, resource, item=item, collector=collector, progress=progress, accept=accept)[0]
+
+
+def read_list_at(
+    client: ApiClient,
+    resource: Resource,
+    *,
+    item: type[Any],
+    collector: Callable[[], C],
+    progress: Progress | None = None,
+    accept: str = JSON,
+) -> tuple[C, str]:
+    """The same, and the resourceVersion that the list is of."""
     decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
     why = ""
     for _ in range(1 + MAX_RESTARTS):
         collected = collector()
         try:
-            _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
+            moment = _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
         except _BrokenError as error:
             why = str(error)
         else:
-            return collected
+            return collected, moment
     raise UnsafeDataError(
         f"{client.server}: the list of {resource.plural} broke half-way {1 + MAX_RESTARTS} times, last: {why}"
     )
@@ -86,12 +100,12 @@ def _read_once(
     *,
     accept: str,
     progress: Progress | None,
-) -> None:
+) -> str:
     token, moment, done = "", "", 0
     while True:
         body = _page_body(client, resource, token, accept)
         # A page is thousands of small records without cycles: the collector would walk them for nothing.
-        with _garbage_collector_paused():
+        with garbage_collector_paused():
             try:
                 page = decoder.decode(body)
             except msgspec.DecodeError as error:
@@ -109,7 +123,7 @@ def _read_once(
         if progress is not None:
             progress.step(resource.plural, done, done + left if left is not None else None if token else done)
         if not token:
-            return
+            return moment
 
 
 def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -> bytes:
@@ -131,7 +145,8 @@ def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -
 
 
 @contextmanager
-def _garbage_collector_paused() -> Iterator[None]:
+def garbage_collector_paused() -> Iterator[None]:
+    """For a moment in which many objects are made that are no garbage: the collector would walk all there are."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

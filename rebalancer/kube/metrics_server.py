@@ -6,7 +6,8 @@ they have shown enough distinct samples, or twice the debounce's duration has pa
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ MISSING = (
     "the metrics API (metrics.k8s.io) is not served: install metrics-server, or look why its APIService is not "
     "Available (kubectl get apiservice v1beta1.metrics.k8s.io), or set usage.source to Prometheus"
 )
+EMPTY = "metrics-server has metrics of no node: look into its log whether it reaches the kubelets"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,12 +163,31 @@ class MetricsServerUsage:
         return cpu
 
     def _list(self, resource: Resource, item: type[Any]) -> Gathered[Any]:
-        try:
-            return read_list(self._client, resource, item=item, collector=Gathered[Any], progress=self._progress)
-        except StatusError as error:
-            if error.status in (404, 503):
-                raise ConnectError(f"{self._client.server}: {MISSING}") from None
-            raise
+        return _list(self._client, resource, item, self._progress)
+
+
+def probe_metrics_server(client: ApiClient, *, wall_time: Callable[[], float] = time.time) -> str:
+    """A sentence: how many nodes have metrics, and how old those are.
+
+    Raises ConnectError when the metrics API is missing, can't be reached or has no node's metrics, UnsafeDataError
+    when its answers can't be read.
+    """
+    found = _list(client, NODE_METRICS, NodeMetrics, None)
+    if not found:
+        raise ConnectError(f"{client.server}: {EMPTY}")
+    now = wall_time()
+    ages = [age for metrics in found if math.isfinite(age := now - epoch_seconds(metrics.timestamp))]
+    how_old = f"{min(ages):.0f} to {max(ages):.0f} s old" if ages else "of unknown age"
+    return f"metrics of {len(found)} node{'' if len(found) == 1 else 's'}, {how_old}"
+
+
+def _list(client: ApiClient, resource: Resource, item: type[Any], progress: Progress | None) -> Gathered[Any]:
+    try:
+        return read_list(client, resource, item=item, collector=Gathered[Any], progress=progress)
+    except StatusError as error:
+        if error.status in (404, 503):
+            raise ConnectError(f"{client.server}: {MISSING}") from None
+        raise
 
 
 def duration_seconds(text: str) -> float:

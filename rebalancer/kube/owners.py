@@ -6,6 +6,8 @@ are the top even where an operator's object controls them: they are what tells h
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
 
 from rebalancer.kube.columns import controller_of
 from rebalancer.kube.records import OwnerReference, Workload
@@ -25,6 +27,8 @@ KNOWN_GROUPS: Mapping[str, str] = {
     "Pod": "",
 }
 HAVE_PARENTS = frozenset({"ReplicaSet", "Job"})
+KEPT_WITHOUT_PODS = frozenset({"Deployment", "StatefulSet"})
+"""Kinds whose workloads stand among the owners also while they have no pod: their last one may have been evicted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +50,13 @@ class Owners:
         self.records.append(record)
         return index
 
+    def add_those_without_pods(self) -> None:
+        """Every listed workload of KEPT_WITHOUT_PODS that no pod has named."""
+        for uid, (kind, workload) in self.workloads.items():
+            if kind in KEPT_WITHOUT_PODS and uid not in self._index:
+                self._index[uid] = len(self.records)
+                self.records.append(_listed(kind, workload, -1))
+
     def _record(self, namespace: str, reference: OwnerReference) -> Owner:
         kind = kind_of(reference)
         listed = self.workloads.get(reference.uid)
@@ -61,9 +72,14 @@ class Owners:
 
 def kind_of(reference: OwnerReference) -> str:
     """The kind; with its group when it only shares its name with a kind of Kubernetes' own: `Job.batch.volcano.sh`."""
-    group = reference.api_version.rpartition("/")[0]
-    known = KNOWN_GROUPS.get(reference.kind)
-    return reference.kind if known is None or known == group else f"{reference.kind}.{group or 'core'}"
+    return _kind(reference.api_version, reference.kind)
+
+
+@lru_cache(maxsize=1024)
+def _kind(api_version: str, kind: str) -> str:
+    group = api_version.rpartition("/")[0]
+    known = KNOWN_GROUPS.get(kind)
+    return kind if known is None or known == group else f"{kind}.{group or 'core'}"
 
 
 def _listed(kind: str, workload: Workload, parent: int) -> Owner:
@@ -114,10 +130,16 @@ def _spares_disruptions(job: Workload) -> bool:
     return False
 
 
-def standalone_replicasets(references: Sequence[OwnerReference], workloads: Mapping[str, tuple[str, Workload]]) -> bool:
+class Listed(Protocol):
+    """Workloads by uid, with their kind: a dictionary, or what a watch keeps."""
+
+    def get(self, uid: str, /) -> tuple[str, Workload] | None: ...
+
+
+def standalone_replicasets(references: Sequence[OwnerReference], workloads: Listed) -> bool:
     """Whether a ReplicaSet that nobody controls owns pods while the server sent metadata only."""
     for reference in references:
-        listed = workloads.get(reference.uid)
+        listed = workloads.get(reference.uid) if reference.kind == "ReplicaSet" else None
         if listed is not None and listed[0] == "ReplicaSet":
             workload = listed[1]
             if workload.spec is None and controller_of(workload.metadata.owner_references) is None:

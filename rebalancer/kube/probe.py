@@ -1,12 +1,18 @@
-"""What `doctor` asks the API server: who is there, and what we may do."""
+"""What `doctor` asks the API server: who is there, what we may do, and who holds the lease."""
 
+import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from rebalancer.kube.client import ApiClient, Resource
+from rebalancer.kube.events import EVENTS
 from rebalancer.kube.lease import LEASES
-from rebalancer.kube.snapshot import READ_RESOURCES
+from rebalancer.kube.records import Lease
+from rebalancer.kube.snapshot import NODES, READ_RESOURCES
+from rebalancer.kube.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
 
 ACCESS_REVIEWS = Resource(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
@@ -29,6 +35,17 @@ class Permission:
         return f"{self.verb} {name}{group}" + (f" in {self.namespace}" if self.namespace else "")
 
 
+TAINT_PERMISSIONS = tuple(Permission(verb=verb, group=NODES.group, resource=NODES.plural) for verb in ("get", "patch"))
+"""What it takes to change a node's taints."""
+
+
+DAEMON_PERMISSIONS = (
+    *(Permission(verb="watch", group=each.group, resource=each.plural) for each in READ_RESOURCES),
+    Permission(verb="create", group=EVENTS.group, resource=EVENTS.plural),
+)
+"""What it takes to keep the cluster in memory and to tell people what we do."""
+
+
 class _Version(msgspec.Struct, rename="camel"):
     git_version: str = ""
 
@@ -41,8 +58,11 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-def needed_permissions(*, lease_namespace: str) -> tuple[Permission, ...]:
-    """What `run` needs: to list what a snapshot reads, to re-read and evict pods, to keep its Lease."""
+def needed_permissions(*, lease_namespace: str, steers: bool = False, daemon: bool = False) -> tuple[Permission, ...]:
+    """What `run` needs: to list what a snapshot reads, to re-read and evict pods, to keep its Lease.
+
+    `steers`: and to put our taint on nodes. `daemon`: and to watch what it lists, and to write Events.
+    """
     lists = [Permission(verb="list", group=each.group, resource=each.plural) for each in READ_RESOURCES]
     return (
         *lists,
@@ -52,6 +72,8 @@ def needed_permissions(*, lease_namespace: str) -> tuple[Permission, ...]:
             Permission(verb=verb, group=LEASES.group, resource=LEASES.plural, namespace=lease_namespace)
             for verb in ("get", "create", "update")
         ),
+        *(TAINT_PERMISSIONS if steers else ()),
+        *(DAEMON_PERMISSIONS if daemon else ()),
     )
 
 
@@ -86,3 +108,22 @@ def can_i(client: ApiClient, permission: Permission) -> bool | None:
     if response.status not in (200, 201):
         raise client.error(response, verb="create", resource=ACCESS_REVIEWS.rbac_name)
     return client.decode(response.data, _Review, what="the access review").status.allowed
+
+
+def lease_holder(
+    client: ApiClient, namespace: str, name: str, *, wall_time: Callable[[], float] = time.time
+) -> str | None:
+    """Who holds the Lease, and how long ago it was renewed; None when there is no Lease.
+
+    The age compares the holder's clock with ours, so it is only to be shown. Raises ConnectError or UnsafeDataError.
+    """
+    lease = client.read(LEASES.path(namespace=namespace, name=name), Lease, verb="get", resource=LEASES.rbac_name)
+    if lease is None:
+        return None
+    holder = lease.spec.holder_identity or "nobody"
+    age = wall_time() - epoch_seconds(lease.spec.renew_time)
+    if not math.isfinite(age):
+        return f"{holder}, never renewed"
+    duration = lease.spec.lease_duration_seconds
+    expired = " (run out)" if lease.spec.holder_identity and duration is not None and age > duration else ""
+    return f"{holder}, renewed {age:.0f} s ago{expired}"

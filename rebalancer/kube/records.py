@@ -4,7 +4,7 @@ Field meanings: the Kubernetes API reference, v1.36. `gc=False` keeps the garbag
 one page; none of them can be part of a cycle.
 """
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -52,7 +52,33 @@ class Meta(Wire, frozen=True):
     uid: str = ""
     generation: int = 0
     labels: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+
+
+# --- watches
+
+
+class WatchEvent(Wire, frozen=True):
+    """One line of a watch. What `object` is depends on the type, and a bookmark's is an object in name only."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class VersionMeta(Wire, frozen=True):
+    resource_version: str = ""
+
+
+class Versioned(Wire, frozen=True):
+    """Of which version an object is."""
+
+    metadata: VersionMeta
+
+
+class WatchStatus(Wire, frozen=True):
+    """The object of an ERROR event."""
+
+    code: int = 0
+    message: str = ""
 
 
 # --- pods
@@ -86,6 +112,10 @@ class Container(Wire, frozen=True):
     restart_policy: str | None = None
 
 
+class ImageSource(Wire, frozen=True):
+    reference: str = ""
+
+
 class VolumeSource(Wire, frozen=True):
     """Without its name: that of a token volume is random and would part equal templates."""
 
@@ -93,6 +123,7 @@ class VolumeSource(Wire, frozen=True):
     empty_dir: dict[str, str] | None = None
     persistent_volume_claim: dict[str, str | bool] | None = None
     ephemeral: Empty | None = None
+    image: ImageSource | None = None
 
 
 class PodSpec(Wire, frozen=True):
@@ -106,6 +137,8 @@ class PodSpec(Wire, frozen=True):
     init_containers: list[Container] | None = None
     resources: Resources | None = None
     overhead: dict[str, str] | None = None
+    scheduling_gates: list[Empty] | None = None
+    termination_grace_period_seconds: int | None = None
     priority: int = 0
     priority_class_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -120,6 +153,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     start_time: str | None = None
+    nominated_node_name: str = ""
     qos_class: str = ""
 
 
@@ -143,6 +177,7 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     init_containers: list[Container] | None
     resources: Resources | None
     overhead: dict[str, str] | None
+    termination_grace_period_seconds: int | None
     priority: int
     priority_class_name: str
     scheduler_name: str
@@ -168,17 +203,35 @@ class NodeAddress(Wire, frozen=True):
     address: str = ""
 
 
+class ContainerImage(Wire, frozen=True):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(Wire, frozen=True):
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
     conditions: list[Condition] | None = None
     addresses: list[NodeAddress] | None = None
+    images: list[ContainerImage] | None = None
 
 
 class Node(Wire, frozen=True):
     metadata: NodeMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class WholeTaints(Wire, frozen=True):
+    # Every field of every taint, known to us or not: they are written back.
+    taints: list[dict[str, Any]] | None = None
+
+
+class TaintedNode(Wire, frozen=True):
+    """A node as it is read to change its taints."""
+
+    metadata: VersionMeta
+    spec: WholeTaints = WholeTaints()
 
 
 # --- workloads: one record serves every kind, each fills what it has
@@ -226,10 +279,20 @@ class WorkloadStatus(Wire, frozen=True):
     number_ready: int = 0
 
 
+class WorkloadMeta(Wire, frozen=True):
+    """Without labels: there are many ReplicaSets, and nobody asks for theirs."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    owner_references: list[OwnerReference] | None = None
+
+
 class Workload(Wire, frozen=True):
     """`spec` is None where the server sent metadata only."""
 
-    metadata: Meta
+    metadata: WorkloadMeta
     spec: WorkloadSpec | None = None
     status: WorkloadStatus = WorkloadStatus()
 
@@ -278,11 +341,27 @@ class VolumeSpec(Wire, frozen=True):
     host_path: Empty | None = None
     node_affinity: VolumeAffinity | None = None
     claim_ref: ClaimReference | None = None
+    access_modes: list[str] | None = None
+
+
+class VolumeStatus(Wire, frozen=True):
+    phase: str = ""
 
 
 class PersistentVolume(Wire, frozen=True):
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class LeaseSpec(Wire, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+
+
+class Lease(Wire, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
 
 
 # --- metrics.k8s.io

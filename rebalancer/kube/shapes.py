@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rebalancer.kube.effective import Requests, effective_requests
 from rebalancer.kube.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.objects import PodShape, Volume
-from rebalancer.model.snapshot import ShapeTable
+from rebalancer.model.snapshot import ShapeOutline, ShapeTable
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +31,7 @@ KEPT_ANNOTATIONS = frozenset(
     }
 )
 OWN_PREFIX = "rebalancer.dev/"
+DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"
 
 
@@ -65,11 +66,16 @@ class Shapes:
         self._is_kept = _KeptKeys()
         self._last_template: tuple[object, ...] = ()
         self._last_index = -1
-        self.uses_claims = False
-        """Whether any pod has a PersistentVolumeClaim or a generic ephemeral volume."""
+        self.with_claims: list[bool] = []
+        """Which templates have a PersistentVolumeClaim or a generic ephemeral volume."""
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    @property
+    def uses_claims(self) -> bool:
+        """Whether any template does."""
+        return any(self.with_claims)
 
     def index_of(self, pod: Pod, *, of_daemonset: bool) -> int:
         """The index of the pod's template. Raises ValueError when a request is no quantity."""
@@ -90,6 +96,7 @@ class Shapes:
             spec.init_containers,
             spec.resources,
             spec.overhead,
+            spec.termination_grace_period_seconds,
             spec.priority,
             spec.priority_class_name,
             spec.scheduler_name,
@@ -108,7 +115,7 @@ class Shapes:
 
     def table(self) -> ShapeTable:
         """The finished table."""
-        return ShapeTable(list(self._index), decode_shape)
+        return ShapeTable(list(self._index), decode_shape, outline_shape)
 
     def columns(self) -> ShapeColumns:
         """The finished columns."""
@@ -120,6 +127,16 @@ class Shapes:
             memory_scored_bytes=np.array([row.memory_scored_bytes for row in rows], dtype=np.float64),
             priority=np.array(self._priorities, dtype=np.int64),
         )
+
+    def keep(self, used: NDArray[np.bool_]) -> None:
+        """Drop the templates that are not `used` (shapes,); the others keep their order."""
+        kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
+        self._index = {blobs[old]: new for new, old in enumerate(kept)}
+        self._requests = [self._requests[old] for old in kept]
+        self._priorities = [self._priorities[old] for old in kept]
+        self.with_claims = [self.with_claims[old] for old in kept]
+        self._figures.clear()
+        self._last_template, self._last_index = (), -1
 
     def _kept(self, annotations: Mapping[str, str]) -> dict[str, str] | None:
         is_kept = self._is_kept
@@ -140,9 +157,12 @@ class Shapes:
             )
         self._requests.append(figures)
         self._priorities.append(spec.priority)
-        for volume in spec.volumes or ():
-            if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-                self.uses_claims = True
+        self.with_claims.append(
+            any(
+                volume.persistent_volume_claim is not None or volume.ephemeral is not None
+                for volume in spec.volumes or ()
+            )
+        )
 
 
 def decode_shape(blob: bytes) -> PodShape:
@@ -152,6 +172,7 @@ def decode_shape(blob: bytes) -> PodShape:
     figures: Requests = effective_requests(
         containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
     )
+    grace = template.termination_grace_period_seconds
     sidecars = [container for container in inits if container.restart_policy == "Always"]
     return PodShape(
         labels=template.labels or {},
@@ -166,12 +187,34 @@ def decode_shape(blob: bytes) -> PodShape:
         memory_request_bytes=figures.memory_bytes,
         cpu_scored_millicores=figures.cpu_scored_millicores,
         memory_scored_bytes=figures.memory_scored_bytes,
+        scored_on_arrival=figures.scored_on_arrival,
         extended_requests=figures.extended,
-        images=tuple(container.image for container in containers),
+        images=tuple(container.image for container in (*containers, *inits)),
+        volume_images=tuple(volume.image.reference for volume in template.volumes or () if volume.image is not None),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else float(grace),
         priority_class=template.priority_class_name,
         scheduler_name=template.scheduler_name,
         qos=template.qos_class or "BestEffort",
     )
+
+
+class _Head(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of a `Template`; what follows is skipped."""
+
+    labels: dict[str, str] | None
+    annotations: msgspec.Raw
+    node_selector: msgspec.Raw
+    affinity: msgspec.Raw
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def outline_shape(blob: bytes) -> ShapeOutline:
+    """Labels and affinity of an interned template, in a tenth of the time that decoding the whole takes."""
+    head = _head(blob)
+    affinity = bytes(head.affinity)
+    return ShapeOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
 
 
 def _volume(source: VolumeSource) -> Volume | None:

@@ -4,18 +4,28 @@ Nodes come first (pods are bound to them), then pods, then only the workloads th
 because their room is what changes fastest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.kube.client import JSON, ApiClient, Resource, StatusError
-from rebalancer.kube.columns import PodColumns, node_columns
+from rebalancer.kube.columns import NodeColumns, PodColumns
 from rebalancer.kube.lists import METADATA_ONLY, Gathered, read_list
-from rebalancer.kube.owners import Owners, kind_of, standalone_replicasets
-from rebalancer.kube.records import Budget, Namespace, Node, PersistentVolume, Pod, PriorityClass, Workload
+from rebalancer.kube.owners import KEPT_WITHOUT_PODS, Owners, kind_of, standalone_replicasets
+from rebalancer.kube.records import (
+    Budget,
+    Namespace,
+    Node,
+    OwnerReference,
+    PersistentVolume,
+    Pod,
+    PriorityClass,
+    Workload,
+)
+from rebalancer.kube.volumes import BoundClaims
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, ShapeTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -35,7 +45,6 @@ READ_RESOURCES: tuple[Resource, ...] = (
     NODES, PODS, NAMESPACES, VOLUMES, BUDGETS, PRIORITY_CLASSES, *(resource for _, resource in WORKLOADS),
 )  # fmt: skip
 """What a snapshot lists: `doctor` asks whether we may."""
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,27 +79,27 @@ class KubeCluster:
     def _snapshot(self) -> ClusterSnapshot:
         # The moment before the first list: nothing in the snapshot is older.
         taken = self._clock.now()
-        nodes = node_columns(self._list(NODES, Node, Gathered[Node]))
+        nodes = self._list(NODES, Node, NodeColumns).finish()
         spaces = self._list(NAMESPACES, Namespace, Gathered[Namespace])
         classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
         node_index = {name: index for index, name in enumerate(nodes.names)}
         names = [space.metadata.name for space in spaces]
         pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names))
-        owners, numbers = self._owners(pods)
-        claims, claims_known = self._local_claims() if pods.shapes.uses_claims else (frozenset(), True)
+        owners, numbers, complete = self._owners(pods)
+        claims = self._claims() if pods.shapes.uses_claims else BoundClaims()
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
-        return ClusterSnapshot(
+        return put_together(
             taken=taken,
             nodes=nodes,
             pods=pods.finish(numbers),
             shapes=pods.shapes.table(),
             namespaces=pods.namespaces,
-            namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},
-            owners=tuple(owners.records),
-            budgets=tuple(_budget(budget) for budget in budgets),
-            priority_classes={each.metadata.name: each.value for each in classes},
-            local_claims=claims,
-            claims_known=claims_known,
+            spaces=spaces,
+            classes=classes,
+            owners=owners,
+            listed_kinds=complete,
+            budgets=map(budget_of, budgets),
+            claims=claims,
         )
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
@@ -113,11 +122,9 @@ class KubeCluster:
     def _list(self, resource: Resource, item: type[Any], collector: Callable[[], Any], accept: str = JSON) -> Any:
         return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, accept=accept)
 
-    def _owners(self, pods: PodColumns) -> tuple[Owners, list[int]]:
-        """The owner records, and where each of the pods' owners stands among them."""
-        named = {kind_of(reference) for _, reference in pods.owners}
-        if "ReplicaSet" in named:
-            named.add("Deployment")
+    def _owners(self, pods: PodColumns) -> tuple[Owners, list[int], frozenset[str]]:
+        """The owner records, where each of the pods' owners stands among them, and the kinds that are complete."""
+        named = named_kinds(pods.owners)
         workloads: dict[str, tuple[str, Workload]] = {}
         for kind, resource in WORKLOADS:
             if kind in named:
@@ -128,37 +135,66 @@ class KubeCluster:
         if standalone_replicasets([reference for _, reference in pods.owners], workloads):
             self._gather(workloads, "ReplicaSet", REPLICASETS, JSON)
         owners = Owners(workloads=workloads)
-        return owners, [owners.number(namespace, reference) for namespace, reference in pods.owners]
+        numbers = [owners.number(namespace, reference) for namespace, reference in pods.owners]
+        owners.add_those_without_pods()
+        return owners, numbers, KEPT_WITHOUT_PODS & named
 
     def _gather(self, into: dict[str, tuple[str, Workload]], kind: str, resource: Resource, accept: str) -> None:
         for workload in self._list(resource, Workload, Gathered[Workload], accept):
             into[workload.metadata.uid] = (kind, workload)
 
-    def _local_claims(self) -> tuple[frozenset[tuple[str, str]], bool]:
-        """(namespace, name) of claims bound to a volume that stays on one node; and whether we may know."""
+    def _claims(self) -> BoundClaims | None:
+        """The claims that are bound; None when we may not list volumes."""
         try:
-            volumes = self._list(VOLUMES, PersistentVolume, Gathered[PersistentVolume])
+            claims: BoundClaims = self._list(VOLUMES, PersistentVolume, BoundClaims)
         except StatusError as error:
             if error.status != 403:
                 raise
-            return frozenset(), False
-        bound = ((volume.spec, volume.spec.claim_ref) for volume in volumes)
-        return frozenset((ref.namespace, ref.name) for spec, ref in bound if ref is not None and _is_local(spec)), True
+            return None
+        return claims
 
 
-def _is_local(spec: Any) -> bool:
-    if spec.local is not None or spec.host_path is not None:
-        return True
-    required = spec.node_affinity.required if spec.node_affinity else None
-    terms = required.node_selector_terms if required else ()
-    return any(
-        rule.key == HOSTNAME_LABEL or rule in term.match_fields
-        for term in terms
-        for rule in (*term.match_expressions, *term.match_fields)
+def named_kinds(owners: Iterable[tuple[str, OwnerReference]]) -> set[str]:
+    """The kinds whose workloads it takes to follow the pods' owners, which come as (namespace, reference)."""
+    named = {kind_of(reference) for _, reference in owners}
+    return named | {"Deployment"} if "ReplicaSet" in named else named
+
+
+def put_together(
+    *,
+    taken: float,
+    nodes: Nodes,
+    pods: Pods,
+    shapes: ShapeTable,
+    namespaces: tuple[str, ...],
+    spaces: Iterable[Namespace],
+    classes: Iterable[PriorityClass],
+    owners: Owners,
+    listed_kinds: frozenset[str],
+    budgets: Iterable[DisruptionBudget],
+    claims: BoundClaims | None,
+) -> ClusterSnapshot:
+    """The snapshot; `claims` is None where we may not list volumes."""
+    return ClusterSnapshot(
+        taken=taken,
+        nodes=nodes,
+        pods=pods,
+        shapes=shapes,
+        namespaces=namespaces,
+        namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},
+        owners=tuple(owners.records),
+        listed_kinds=listed_kinds,
+        budgets=tuple(budgets),
+        priority_classes={each.metadata.name: each.value for each in classes},
+        local_claims=frozenset(claims.local) if claims else frozenset(),
+        volume_nodes=claims.nodes if claims else {},
+        exclusive_claims=frozenset(claims.exclusive) if claims else frozenset(),
+        claims_known=claims is not None,
     )
 
 
-def _budget(budget: Budget) -> DisruptionBudget:
+def budget_of(budget: Budget) -> DisruptionBudget:
+    """The noun for what the API server says."""
     meta, status = budget.metadata, budget.status
     return DisruptionBudget(
         namespace=meta.namespace,

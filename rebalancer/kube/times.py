@@ -32,6 +32,11 @@ def epoch_column(texts: Sequence[str | None]) -> Floats:
     return seconds
 
 
+def rfc3339(seconds: float) -> str:
+    """`metav1.Time`, in whole seconds."""
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def rfc3339_micro(seconds: float) -> str:
     """`metav1.MicroTime`, as Leases carry it."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,9 +35,15 @@ class Reply:
     drop: bool = False
     """Close the connection without an answer."""
     hang_until: threading.Event | None = None
+    stream: Iterable[bytes] | None = None
+    """In place of a body: its parts, each sent as soon as it is there, in a chunk of its own."""
 
 
 Script = Callable[[Asked], Reply]
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64  # a dozen watches connect at once; one that finds the queue full waits a second
 
 
 class FakeApi:
@@ -75,6 +81,9 @@ class FakeApi:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
+                if reply.stream is not None:
+                    self._stream(reply)
+                    return
                 data = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
                 self.send_response(reply.status)
                 self.send_header("Content-Length", str(len(data)))
@@ -87,10 +96,23 @@ class FakeApi:
                     return
                 self.wfile.write(data)
 
+            def _stream(self, reply: Reply) -> None:
+                self.close_connection = True
+                self.send_response(reply.status)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.send_header("Connection", "close")
+                self.end_headers()
+                try:
+                    for part in reply.stream or ():
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                    self.wfile.write(b"0\r\n\r\n" if not reply.cut else b"")
+                except OSError:
+                    return  # whoever read it has gone
+
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)

@@ -3,7 +3,9 @@
 from collections import defaultdict
 from typing import Any
 
-from tests.kube.fake_api import Asked, Reply, status
+from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.model.snapshot import ClusterSnapshot
+from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
 
 Json = dict[str, Any]
 
@@ -95,3 +97,13 @@ class Cluster:
         end = start + self.page_size
         token = {"continue": str(end)} if end < len(items) else {}
         return Reply(body={"metadata": {"resourceVersion": "7"} | token, "items": items[start:end]})
+
+
+def read(cluster: Cluster) -> ClusterSnapshot:
+    """What our reader makes of it."""
+    with FakeApi(cluster) as api:
+        client = client_of(api.url)
+        try:
+            return KubeCluster(client=client, clock=FakeClock()).snapshot()
+        finally:
+            client.close()

@@ -359,6 +359,47 @@ def test_a_block_holds_renews_and_releases_the_lease() -> None:
     assert not any(thread.name == "lease ops/rebalancer" for thread in threading.enumerate())
 
 
+def test_a_lease_that_is_kept_without_a_block_is_renewed_until_it_is_released() -> None:
+    server, renewed = LeaseServer(), threading.Event()
+
+    def watch(asked: Asked) -> None:
+        if asked.method == "PUT":
+            renewed.set()
+
+    with serving(server) as (_, client):
+        quick = Timing(duration=2, renew_deadline=1.5, retry=0.02)
+        mine = LeaseLock(
+            client=client, namespace="ops", name="rebalancer", identity="me", ledger_identity="l", timing=quick
+        )
+        mine.acquire()
+        server.fault = watch
+        mine.keep()
+        assert renewed.wait(5)
+        mine.release()
+        assert not any(thread.name == "lease ops/rebalancer" for thread in threading.enumerate())
+        assert server.spec["holderIdentity"] == ""
+        mine.release()
+    assert not mine.holds()
+
+
+def test_waiting_for_a_lease_ends_with_what_the_pause_raises() -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop() -> None:
+        raise StoppedError
+
+    server, hands = LeaseServer(a_lease("other", age=3600)), Hands()
+    hands.on_pause = stop
+    with serving(server) as (api, client):
+        mine = lock(client, hands)
+        with pytest.raises(StoppedError):
+            mine.acquire()
+        mine.release()
+    assert not mine.holds()
+    assert api.count("PUT") == 0
+
+
 def test_a_forbidden_lease_names_the_fix() -> None:
     with (
         serving(lambda _: status(403, "forbidden")) as (_, client),

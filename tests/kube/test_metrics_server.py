@@ -3,14 +3,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.kube.metrics_server import MetricsServerUsage, duration_seconds
+from rebalancer.kube.metrics_server import MetricsServerUsage, duration_seconds, probe_metrics_server
 from rebalancer.kube.snapshot import KubeCluster
 from rebalancer.kube.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.usage import Usage
 from rebalancer.policy.schema import Debounce, UsageSource
-from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
+from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Cluster, Json, a_node, a_pod
 
 START = 1_800_000_000.0
@@ -139,3 +139,28 @@ def test_durations_are_gos() -> None:
     assert duration_seconds("1m30.5s") == 90.5
     assert duration_seconds("20ms") == pytest.approx(0.02)
     assert duration_seconds("") == 0
+
+
+def probed(reply: Reply) -> str:
+    with serving(lambda _: reply) as (_, client):
+        return probe_metrics_server(client, wall_time=lambda: START + 10)
+
+
+def test_the_probe_says_how_many_nodes_have_metrics_and_how_old_they_are() -> None:
+    both = [node_metrics("n1", "1", START - 30), node_metrics("n2", "1", START + 2)]
+    assert probed(Reply(body={"items": both})) == "metrics of 2 nodes, 8 to 40 s old"
+    undated = node_metrics("n1", "1", START) | {"timestamp": ""}
+    assert probed(Reply(body={"items": [undated]})) == "metrics of 1 node, of unknown age"
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (status(404, "the server could not find the requested resource"), "install metrics-server"),
+        (status(403, "no"), "not allowed to list nodes"),
+        (Reply(body={"items": []}), "metrics of no node"),
+    ],
+)
+def test_the_probe_names_what_is_wrong(reply: Reply, why: str) -> None:
+    with pytest.raises(ConnectError, match=why):
+        probed(reply)

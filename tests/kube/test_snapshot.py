@@ -7,19 +7,10 @@ from rebalancer.kube.snapshot import KubeCluster
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.snapshot import FAILED, PENDING, RUNNING, ClusterSnapshot, Owner
 from tests.kube.fake_api import FakeApi, FakeClock, Reply, client_of
-from tests.kube.objects import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by
+from tests.kube.objects import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read
 
 AT_THREE = 1_795_230_000.0
 """2026-11-21T03:00:00Z"""
-
-
-def read(cluster: Cluster) -> ClusterSnapshot:
-    with FakeApi(cluster) as api:
-        client = client_of(api.url)
-        try:
-            return KubeCluster(client=client, clock=FakeClock()).snapshot()
-        finally:
-            client.close()
 
 
 def test_nodes_become_columns() -> None:
@@ -166,7 +157,7 @@ def test_a_shape_holds_what_guards_and_placement_read() -> None:
     assert shape.cpu_request_millicores == 1000
     assert shape.cpu_scored_millicores == 1000 + 100
     assert shape.extended_requests == {"nvidia.com/gpu": 1.0}
-    assert shape.images == ("app:1",)
+    assert shape.images == ("app:1", "init:1", "side:1")
     assert (shape.priority_class, shape.scheduler_name, shape.qos) == ("high", "other", "Burstable")
 
 
@@ -353,45 +344,6 @@ def test_budgets_say_whether_their_figures_are_up_to_date() -> None:
 
 def test_priority_classes_are_read() -> None:
     assert read(Cluster(priorityclasses=[{"metadata": meta("high"), "value": 1000}])).priority_classes == {"high": 1000}
-
-
-def with_claims() -> Cluster:
-    def volume(name: str, claim: str, **spec: Any) -> Json:
-        return {"metadata": meta(name), "spec": spec | {"claimRef": {"namespace": "shop", "name": claim}}}
-
-    def pinned(key: str) -> Json:
-        return {
-            "required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": ["x"]}]}]}
-        }
-
-    return Cluster(
-        pods=[a_pod("a", spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "local"}}]})],
-        persistentvolumes=[
-            volume("p1", "local", local={"path": "/x"}),
-            volume("p2", "path", hostPath={"path": "/x"}),
-            volume("p3", "pinned", csi={}, nodeAffinity=pinned("kubernetes.io/hostname")),
-            volume("p4", "zonal", csi={}, nodeAffinity=pinned("topology.kubernetes.io/zone")),
-            {"metadata": meta("p5"), "spec": {"local": {"path": "/x"}}},
-        ],
-    )  # fmt: skip
-
-
-def test_claims_on_local_volumes_are_known() -> None:
-    snapshot = read(with_claims())
-    assert snapshot.local_claims == {("shop", "local"), ("shop", "path"), ("shop", "pinned")}
-    assert snapshot.claims_known
-
-
-def test_claims_are_not_known_when_volumes_may_not_be_listed() -> None:
-    cluster = with_claims()
-    cluster.refused["persistentvolumes"] = 403
-    assert not read(cluster).claims_known
-
-
-def test_volumes_are_not_listed_for_a_cluster_without_claims() -> None:
-    cluster = Cluster(pods=[a_pod("a")])
-    cluster.refused["persistentvolumes"] = 500
-    assert read(cluster).claims_known
 
 
 def test_a_forbidden_list_names_what_is_missing() -> None:

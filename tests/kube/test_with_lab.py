@@ -1,5 +1,6 @@
 """The adapters against the practice cluster: a server that nobody wrote for them."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from rebalancer.kube.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.evict import KubeEvictor
 from rebalancer.kube.lease import LeaseLock
-from rebalancer.kube.metrics_server import MetricsServerUsage
+from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
+from rebalancer.kube.probe import lease_holder
 from rebalancer.kube.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.errors import ConnectError, UnsafeDataError
@@ -150,3 +152,15 @@ def test_metrics_server_is_read(lab: Lab, client: ApiClient) -> None:
     lab.faults.set(missing=("b",))
     usage = MetricsServerUsage(client=client, policy=policy, clock=lab.clock).read(snapshot)
     assert [problem.code for problem in usage.problems.values()] == [Reason.NO_SAMPLE]
+
+
+def test_the_probe_finds_the_labs_metrics(lab: Lab, client: ApiClient) -> None:
+    assert probe_metrics_server(client, wall_time=lab.clock.now).startswith("metrics of 2 nodes, ")
+
+
+def test_the_lease_of_the_lab_names_its_holder(lab: Lab, client: ApiClient) -> None:
+    assert lease_holder(client, "default", "rebalancer") is None
+    with LeaseLock(client=client, namespace="default", name="rebalancer", identity="me", ledger_identity="one"):
+        held = lease_holder(client, "default", "rebalancer")
+    assert held is not None
+    assert re.fullmatch(r"me, renewed \d+ s ago", held)

@@ -1,0 +1,240 @@
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rebalancer.kube.cache import WatchedCluster
+from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.model.errors import UnsafeDataError
+from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
+from tests.kube.objects import Json, a_node, a_pod, a_workload, meta, owned_by
+from tests.kube.same import said
+from tests.kube.watching import WatchedServer, line, until
+
+KINDS = {
+    "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",
+    "replicasets", "deployments", "statefulsets", "daemonsets", "jobs",
+}  # fmt: skip
+
+
+class Watched:
+    """A watched cluster of a scripted server, on a clock that stands still."""
+
+    def __init__(self, api: FakeApi, server: WatchedServer) -> None:
+        self.api, self.server = api, server
+        self.now = 500.0
+        self.clock = FakeClock()
+        self.client = client_of(api.url, attempts=1)
+        self.waits = threading.Semaphore(0)
+        self.cluster = WatchedCluster(
+            client=self.client, clock=self.clock, monotonic=lambda: self.now, pause=lambda _: self.waits.acquire()
+        )
+
+    def live(self) -> KubeCluster:
+        return KubeCluster(client=self.client, clock=self.clock)
+
+    def pods(self) -> list[str]:
+        return self.cluster.snapshot().pods.names
+
+
+@contextmanager
+def watching(server: WatchedServer) -> Iterator[Watched]:
+    with FakeApi(server) as api:
+        watched = Watched(api, server)
+        watched.cluster.start()
+        try:
+            yield watched
+        finally:
+            server.over.set()
+            watched.waits.release(1000)
+            watched.cluster.stop()
+            watched.client.close()
+
+
+def a_shop(**more: list[Json]) -> WatchedServer:
+    replicas = [a_pod(f"web-{n}", metadata=owned_by("ReplicaSet", "web-1")) for n in range(3)]
+    images = [{"names": ["app:1"], "sizeBytes": 5}]
+    first, second = a_node("n1"), a_node("n2")
+    first["status"]["images"] = images
+    lists = {
+        "nodes": [first, second],
+        "pods": [*replicas, a_pod("bare", node="n2"), a_pod("waits", node="", status={"nominatedNodeName": "n2"})],
+        "replicasets": [a_workload("web-1", **owned_by("Deployment", "web"))],
+        "deployments": [a_workload("web"), a_workload("empty")],
+        "statefulsets": [a_workload("unnamed")],
+        "poddisruptionbudgets": [{"metadata": meta("web", "shop"), "spec": {}, "status": {"disruptionsAllowed": 1}}],
+        "priorityclasses": [{"metadata": meta("high"), "value": 7}],
+    }
+    return WatchedServer(**(lists | more))
+
+
+def test_the_memory_says_what_a_live_snapshot_says() -> None:
+    with watching(a_shop()) as watched:
+        until(watched.cluster.synced)
+        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        assert set(watched.cluster.ages()) == KINDS
+        assert watched.cluster.dead() == []
+        assert watched.cluster.stats()["pods"].events == 0
+
+
+def test_a_snapshot_stays_as_it_was_when_the_cluster_changes() -> None:
+    with watching(a_shop()) as watched:
+        until(watched.cluster.synced)
+        before = watched.cluster.snapshot()
+        then = said(before)
+        new = a_pod("another", node="n2", namespace="new", metadata=owned_by("ReplicaSet", "web-2"))
+        moved = a_pod("bare", node="n1", cpu="3", status={"phase": "Failed"})
+        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
+        watched.server.send(
+            "pods", line("ADDED", new, 8), line("MODIFIED", moved, 9), line("DELETED", a_pod("web-0"), 10)
+        )
+        until(lambda: watched.cluster.stats()["pods"].events == 3)
+        assert said(before) == then
+        after = watched.cluster.snapshot()
+        assert after.pods.names == ["another", "bare", "waits", "web-1", "web-2"]
+        assert after.namespaces == ("shop", "new")
+        assert after.pods.cpu_request_millicores.tolist() == [250, 3000, 250, 250, 250]
+        assert {owner.name for owner in after.owners} == {"web-1", "web", "web-2", "empty"}
+
+
+def test_a_row_that_was_let_go_serves_another_pod_whole() -> None:
+    with watching(WatchedServer(pods=[a_pod("old", metadata=owned_by("Job", "j", api="batch/v1"))])) as watched:
+        until(watched.cluster.synced)
+        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
+        fresh = a_pod("new", node="", status={"phase": "Pending", "conditions": [], "startTime": None})
+        watched.server.send("pods", line("DELETED", a_pod("old"), 8), line("ADDED", fresh, 9))
+        until(lambda: watched.cluster.stats()["pods"].events == 2)
+        watched.server.cluster.lists["pods"] = [fresh]
+        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+
+
+def test_before_everything_is_read_there_is_no_snapshot() -> None:
+    server, go_on = a_shop(), threading.Event()
+
+    def budgets_wait(asked: Asked) -> None:
+        if asked.path.endswith("poddisruptionbudgets"):
+            go_on.wait(10)
+
+    server.before_list = budgets_wait
+    with watching(server) as watched:
+        until(lambda: sum(age < 1e9 for age in watched.cluster.ages().values()) == len(KINDS) - 1)
+        assert not watched.cluster.synced()
+        with pytest.raises(UnsafeDataError, match="poddisruptionbudgets have not been read yet: the list is on its"):
+            watched.cluster.snapshot()
+        go_on.set()
+        until(watched.cluster.synced)
+        assert len(watched.pods()) == 5
+
+
+def test_what_had_no_news_for_too_long_is_not_decided_on() -> None:
+    with watching(a_shop()) as watched:
+        until(watched.cluster.synced)
+        everything = [f"/{kind}" for kind in KINDS]
+        until(lambda: sum("watch" in each.query for each in list(watched.api.asked)) == len(everything))
+        watched.now += 100
+        assert watched.cluster.snapshot().taken == watched.clock.now()
+        for kind in KINDS - {"jobs"}:
+            watched.server.send(kind, line("BOOKMARK", {}, 20))
+        until(lambda: sorted(watched.cluster.ages().values())[-2] == 0)
+        watched.now += 20.5
+        with pytest.raises(UnsafeDataError, match=r"of jobs is 120 s old, at most 120 s .*no event and no bookmark"):
+            watched.cluster.snapshot()
+        watched.server.send("jobs", line("BOOKMARK", {}, 21))
+        until(lambda: watched.cluster.ages()["jobs"] == 0)
+        assert watched.cluster.snapshot().taken == watched.clock.now()
+
+
+def test_the_reason_why_nothing_comes_is_said() -> None:
+    server = a_shop()
+    server.scripts["nodes"].append(status(403, "forbidden"))
+    with watching(server) as watched:
+        until(watched.cluster.synced)
+        until(lambda: watched.cluster.stats()["nodes"].errors == 1)
+        watched.now += 500
+        with pytest.raises(UnsafeDataError, match="not allowed to watch nodes") as caught:
+            watched.cluster.snapshot()
+        assert "\n" not in str(caught.value)
+
+
+CLAIM = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
+VOLUME = {
+    "metadata": meta("pv"),
+    "spec": {"local": {}, "claimRef": {"namespace": "shop", "name": "data"}, "accessModes": ["ReadWriteOncePod"]},
+    "status": {"phase": "Bound"},
+}
+
+
+def test_volumes_are_followed_from_when_a_pod_uses_a_claim() -> None:
+    with watching(a_shop(persistentvolumes=[VOLUME])) as watched:
+        until(watched.cluster.synced)
+        assert watched.server.lists(watched.api.asked, "persistentvolumes") == 0
+        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
+        pod = a_pod("db", spec=CLAIM)
+        watched.server.cluster.lists["pods"].append(pod)
+        watched.server.send("pods", line("ADDED", pod, 8))
+        until(lambda: watched.cluster.stats()["pods"].events == 1)
+        until(watched.cluster.synced)
+        assert watched.cluster.snapshot().local_claims == {("shop", "data")}
+        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        until(lambda: bool(watched.server.watches(watched.api.asked, "persistentvolumes")))
+        watched.server.send("persistentvolumes", line("DELETED", VOLUME, 9))
+        until(lambda: watched.cluster.stats()["persistentvolumes"].events == 1)
+        assert watched.cluster.snapshot().local_claims == frozenset()
+
+
+def test_volumes_that_we_may_not_read_leave_claims_unknown_and_stop_nothing() -> None:
+    server = a_shop(pods=[a_pod("db", spec=CLAIM)])
+    server.cluster.refused["persistentvolumes"] = 403
+    with watching(server) as watched:
+        until(lambda: watched.cluster.synced() and "persistentvolumes" in watched.cluster.stats())
+        until(lambda: watched.cluster.stats()["persistentvolumes"].errors == 1)
+        until(watched.cluster.synced)
+        assert not watched.cluster.snapshot().claims_known
+        watched.now += 100
+        assert "persistentvolumes" not in watched.cluster.ages()
+
+
+def test_replicasets_are_read_whole_once_one_stands_alone() -> None:
+    alone = a_pod("alone-1", metadata=owned_by("ReplicaSet", "alone"))
+    server = a_shop()
+    server.cluster.lists["replicasets"].append(a_workload("alone", spec={"replicas": 9}))
+    with watching(server) as watched:
+        until(watched.cluster.synced)
+        accepts = [each.headers["Accept"] for each in watched.api.asked if each.path.endswith("/replicasets")]
+        assert all("PartialObjectMetadata" in each for each in accepts)
+        until(lambda: bool(watched.server.watches(watched.api.asked, "pods")))
+        server.cluster.lists["pods"].append(alone)
+        server.send("pods", line("ADDED", alone, 8))
+        until(lambda: watched.cluster.stats()["pods"].events == 1)
+        until(watched.cluster.synced)
+        assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
+        assert 9 in {owner.wanted for owner in watched.cluster.snapshot().owners}
+
+
+def test_single_pods_are_asked_for_and_not_remembered() -> None:
+    with watching(a_shop()) as watched:
+        until(watched.cluster.synced)
+        watched.server.cluster.lists["pods"] = [a_pod("bare", metadata={"deletionTimestamp": "2026-11-21T03:00:00Z"})]
+        states = watched.cluster.pod_states([("shop", "bare"), ("shop", "web-0")])
+        assert list(states) == [("shop", "bare")]
+        assert states["shop", "bare"].terminating
+
+
+def test_a_figure_that_is_no_quantity_is_one_line() -> None:
+    server = a_shop()
+    server.cluster.lists["nodes"][0]["status"]["capacity"]["cpu"] = "many"
+    with watching(server) as watched:
+        until(watched.cluster.synced)
+        with pytest.raises(UnsafeDataError, match="many"):
+            watched.cluster.snapshot()
+
+
+def test_a_kind_whose_list_fails_is_tried_again() -> None:
+    server = a_shop()
+    failing = iter([Reply(status=500), Reply(status=500)])
+    server.before_list = lambda asked: next(failing, None) if asked.path.endswith("/jobs") else None
+    with watching(server) as watched:
+        watched.waits.release(2)
+        until(watched.cluster.synced)
+        assert watched.cluster.stats()["jobs"].errors == 2

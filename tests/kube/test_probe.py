@@ -1,0 +1,58 @@
+import pytest
+
+from rebalancer.kube.probe import lease_holder, needed_permissions
+from rebalancer.model.errors import ConnectError, UnsafeDataError
+from tests.kube.fake_api import Asked, Reply, serving, status
+from tests.kube.objects import Json
+
+NOW = 1_795_230_012.4
+"""12.4 seconds after the renewal below."""
+RENEWED = "2026-11-21T03:00:00.000000Z"
+PATH = "/apis/coordination.k8s.io/v1/namespaces/tools/leases/rebalancer"
+
+
+def holder(spec: Json) -> str | None:
+    def script(asked: Asked) -> Reply:
+        return Reply(body={"metadata": {"name": "rebalancer"}, "spec": spec}) if asked.path == PATH else status(404)
+
+    with serving(script) as (_, client):
+        return lease_holder(client, "tools", "rebalancer", wall_time=lambda: NOW)
+
+
+def test_the_holder_is_named_with_the_age_of_its_renewal() -> None:
+    spec = {"holderIdentity": "pod-7", "leaseDurationSeconds": 15, "renewTime": RENEWED}
+    assert holder(spec) == "pod-7, renewed 12 s ago"
+    assert holder(spec | {"leaseDurationSeconds": 10}) == "pod-7, renewed 12 s ago (run out)"
+
+
+def test_a_lease_that_was_let_go_is_nobodys() -> None:
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": RENEWED}
+    assert holder(spec) == "nobody, renewed 12 s ago"
+    assert holder({"holderIdentity": None, "renewTime": None}) == "nobody, never renewed"
+
+
+def test_no_lease_is_none() -> None:
+    with serving(lambda _: status(404, "not found")) as (_, client):
+        assert lease_holder(client, "tools", "rebalancer") is None
+
+
+def test_a_lease_that_can_not_be_read_is_an_error() -> None:
+    with serving(lambda _: status(403, "no")) as (_, client), pytest.raises(ConnectError, match=r"get leases\.coord"):
+        lease_holder(client, "tools", "rebalancer")
+    with serving(lambda _: Reply(body=b"<html>")) as (_, client), pytest.raises(UnsafeDataError):
+        lease_holder(client, "tools", "rebalancer")
+
+
+def test_nodes_are_written_only_when_the_policy_steers() -> None:
+    plain = {str(each) for each in needed_permissions(lease_namespace="tools")}
+    steering = {str(each) for each in needed_permissions(lease_namespace="tools", steers=True)}
+    assert steering - plain == {"get nodes", "patch nodes"}
+    assert plain < steering
+
+
+def test_watching_and_events_are_asked_for_only_by_the_daemon() -> None:
+    plain = {str(each) for each in needed_permissions(lease_namespace="tools")}
+    daemon = {str(each) for each in needed_permissions(lease_namespace="tools", daemon=True)}
+    assert plain < daemon
+    listed = {each.removeprefix("list ") for each in plain if each.startswith("list ")}
+    assert daemon - plain == {f"watch {each}" for each in listed} | {"create events.events.k8s.io"}

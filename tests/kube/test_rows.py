@@ -1,0 +1,71 @@
+import msgspec
+import pytest
+
+from rebalancer.kube.images import ImageNumbers
+from rebalancer.kube.records import ContainerImage, Pod
+from rebalancer.kube.rows import FIRST_TIDYING, PodRows
+from tests.kube.objects import a_pod, owned_by
+
+
+def pod(name: str, uid: str, **more: object) -> Pod:
+    metadata = {"uid": uid, "labels": {"name": name}} | owned_by("ReplicaSet", f"of-{name}")
+    return msgspec.convert(a_pod(name, metadata=metadata, **more), Pod)  # type: ignore[arg-type]
+
+
+def test_what_no_pod_names_any_more_is_dropped_and_the_others_keep_theirs() -> None:
+    rows = PodRows()
+    rows.add([pod("stays", "stays", node="n-stays")])
+    for number in range(FIRST_TIDYING):
+        rows.apply([(False, pod(f"p{number}", "moves", node=f"n{number}"))])
+    taken = rows.taken()
+    assert len(rows) == 2
+    assert len(taken.owners) + len(taken.nodes) + len(taken.shapes) < FIRST_TIDYING
+    last = f"p{FIRST_TIDYING - 1}"
+    names = {f"n{FIRST_TIDYING - 1}": 0, "n-stays": 1}
+    columns = taken.columns(nodes=names, namespaces={"shop": 3}, owners={n: n for n in range(len(taken.owners))})
+    # the row keeps the name of its first pod: a uid never changes its name
+    assert columns.node.tolist() == [0, 1]
+    assert columns.namespace.tolist() == [3, 3]
+    assert [taken.owners[number][1].name for number in columns.owner] == [f"of-{last}", "of-stays"]
+    assert [taken.shapes[shape].labels["name"] for shape in columns.shape] == [last, "stays"]
+
+
+def test_an_event_that_comes_twice_changes_nothing_more() -> None:
+    rows = PodRows()
+    first = pod("a", "a")
+    for _ in range(2):
+        rows.apply([(False, first), (True, pod("b", "b")), (False, pod("c", "c")), (True, pod("c", "c"))])
+    assert rows.taken().names == ["a"]
+
+
+def test_a_pod_with_a_request_that_is_no_quantity_is_refused_and_the_old_row_stays() -> None:
+    rows = PodRows()
+    rows.add([pod("a", "a")])
+    with pytest.raises(ValueError, match="lots"):
+        rows.apply([(False, pod("a", "a", cpu="lots", node="elsewhere"))])
+    taken = rows.taken()
+    assert [taken.nodes[number] for number in taken.rows["node"]] == ["n1"]
+
+
+def test_rows_grow_and_are_used_again() -> None:
+    rows = PodRows()
+    rows.add([pod(f"p{n:04}", f"u{n}") for n in range(3000)])
+    rows.apply([(True, pod("", f"u{n}")) for n in range(0, 3000, 2)])
+    rows.apply([(False, pod(f"q{n}", f"v{n}")) for n in range(10)])
+    names = rows.taken().columns(nodes={}, namespaces={"shop": 0}, owners={}).names
+    assert names == sorted([f"p{n:04}" for n in range(1, 3000, 2)] + [f"q{n}" for n in range(10)])
+
+
+def test_images_that_no_node_has_any_more_are_dropped() -> None:
+    numbers = ImageNumbers()
+    stays = numbers.numbers([ContainerImage(names=["stays:1", "stays@a"], size_bytes=7)])
+    for number in range(ImageNumbers.FIRST_TIDYING):
+        passing = numbers.numbers([ContainerImage(names=[f"i:{number}"], size_bytes=number)])
+    assert numbers.is_tidying_due()
+    stays, passing = numbers.tidied([stays, passing])
+    assert not numbers.is_tidying_due()
+    table = numbers.table([stays, passing, stays])
+    assert table.nodes_with("stays@a").tolist() == [0, 2]
+    assert table.size_of("stays:1") == 7
+    assert table.nodes_with(f"i:{ImageNumbers.FIRST_TIDYING - 1}").tolist() == [1]
+    assert table.size_of("i:0") is None

@@ -1,0 +1,266 @@
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rebalancer.kube import watch
+from rebalancer.kube.records import Namespace
+from rebalancer.kube.snapshot import NAMESPACES
+from rebalancer.kube.stores import Records
+from rebalancer.kube.watch import Backoff, Reflector
+from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, status
+from tests.kube.objects import Json, meta
+from tests.kube.watching import WatchedServer, error_line, line, until
+
+Names = Records[Namespace, str]
+
+
+def a_space(name: str) -> Json:
+    return {"metadata": meta(name)}
+
+
+class Follower:
+    """A reflector of namespaces in its thread, with the waits that it would have made."""
+
+    def __init__(self, api: FakeApi, server: WatchedServer) -> None:
+        self.api, self.server = api, server
+        self.waits: list[float] = []
+        self.now = 1000.0
+        self.client = client_of(api.url, attempts=2)
+        self.reflector: Reflector[Namespace, Names] = Reflector(
+            client=self.client,
+            resource=NAMESPACES,
+            item=Namespace,
+            make=lambda: Records(lambda space: space.metadata.name),
+            monotonic=lambda: self.now,
+            pause=self.waits.append,
+            chance=random.Random(1),
+        )
+
+    def names(self) -> set[str]:
+        return set(self.reflector.known.all()) if self.reflector.store is not None else set()
+
+    def watches(self) -> list[str]:
+        return self.server.watches(self.api.asked, "namespaces")
+
+    def lists(self) -> int:
+        return self.server.lists(self.api.asked, "namespaces")
+
+
+@contextmanager
+def following(server: WatchedServer) -> Iterator[Follower]:
+    with FakeApi(server) as api:
+        follower = Follower(api, server)
+        follower.reflector.start()
+        try:
+            yield follower
+        finally:
+            server.over.set()
+            follower.reflector.stop()
+            follower.reflector.join(10)
+            follower.client.close()
+
+
+def spaces(*names: str) -> WatchedServer:
+    return WatchedServer(namespaces=[a_space(name) for name in names])
+
+
+def test_a_list_is_followed_by_a_watch_from_its_version() -> None:
+    server = spaces("a", "b")
+    server.scripts["namespaces"].append(
+        [
+            line("ADDED", a_space("c"), 8),
+            line("MODIFIED", a_space("a"), 9) + line("DELETED", a_space("b"), 10),
+            line("BOOKMARK", {"kind": "Namespace", "spec": None}, 15),
+        ]
+    )
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.names() == {"a", "c"}
+        assert follower.watches() == ["7", "15"]
+        assert follower.lists() == 1
+        stats = follower.reflector.stats
+        assert (stats.events, stats.relists, stats.errors) == (3, 0, 0)
+    asked = next(each for each in follower.api.asked if "watch" in each.query)
+    assert asked.query["allowWatchBookmarks"] == "true"
+    assert 300 <= int(asked.query["timeoutSeconds"]) <= 600
+
+
+def test_an_event_that_comes_in_pieces_is_one_event() -> None:
+    server = spaces("a")
+    whole = line("ADDED", a_space("b"), 8)
+    server.scripts["namespaces"].append([whole[:5], whole[5:20], whole[20:] + line("ADDED", a_space("c"), 9)[:-1]])
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.names() == {"a", "b", "c"}
+        assert follower.watches()[-1] == "9"
+
+
+FAULTS: dict[str, Reply | list[bytes]] = {
+    "drop": Reply(drop=True),
+    "cut": Reply(stream=[line("ADDED", a_space("x"), 8)], cut=True),
+    "cut within a line": Reply(stream=[line("ADDED", a_space("x"), 8)[:20]], cut=True),
+    "429": status(429, "slow down"),
+    "500": status(500, "ill"),
+    "garbage": Reply(body=b'{"kind":"List","items":[{"metad'),
+    "error event": [error_line(500)],
+    "unknown event": [b'{"type":"NONSENSE","object":{}}\n'],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_watch_that_breaks_goes_on_from_where_it_was(fault: str) -> None:
+    server = spaces("a")
+    server.scripts["namespaces"] += [[line("ADDED", a_space("b"), 8)], FAULTS[fault], [line("ADDED", a_space("c"), 9)]]
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 4)
+        assert follower.names() - {"x"} == {"a", "b", "c"}
+        assert follower.watches() == ["7", "8", "8", "9"]
+        assert follower.lists() == 1
+        assert follower.reflector.stats.errors == 1
+        assert follower.reflector.trouble == ""
+        # an end is no failure the first time; what broke is waited for
+        assert [wait > 0 for wait in follower.waits[:2]] == [True, True]
+        assert max(follower.waits) <= 4
+
+
+def test_what_the_server_asks_to_wait_is_waited() -> None:
+    server = spaces("a")
+    server.scripts["namespaces"].append(status(429, "slow down", headers={"Retry-After": "17"}))
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.waits == [17.0]
+
+
+@pytest.mark.parametrize("gone", [status(410, "too old"), [error_line(410)]], ids=["answer", "event"])
+def test_an_expired_version_is_listed_anew_at_once(gone: Reply | list[bytes]) -> None:
+    server = spaces("a", "b")
+    server.scripts["namespaces"].append(gone)
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert follower.waits == []
+        assert follower.lists() == 2
+        assert follower.reflector.stats.relists == 1
+
+
+def test_versions_that_expire_again_and_again_are_waited_for_longer_and_longer() -> None:
+    server = spaces("a")
+    server.scripts["namespaces"] += [[error_line(410)] for _ in range(9)]
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 10)
+        assert follower.lists() == 10
+    assert len(follower.waits) == 8
+    assert all(2.0**n / 2 <= wait <= 2.0**n for n, wait in enumerate(follower.waits[:6]))
+    assert all(30 <= wait <= 60 for wait in follower.waits[6:])
+
+
+def test_readers_see_the_old_store_until_the_new_list_is_whole() -> None:
+    server = spaces("a", "b")
+    server.cluster.page_size = 1
+    server.scripts["namespaces"].append([error_line(410)])
+    reached, go_on = threading.Event(), threading.Event()
+
+    def second_page_waits(asked: Asked) -> None:
+        if asked.query.get("continue") == "1" and server.lists(follower.api.asked, "namespaces") > 2:
+            reached.set()
+            go_on.wait(10)
+
+    with following(server) as follower:
+        until(lambda: follower.names() == {"a", "b"})
+        server.before_list = second_page_waits
+        server.cluster.lists["namespaces"] = [a_space("c"), a_space("d")]
+        server.scripts["namespaces"].append([error_line(410)])
+        server.send("namespaces", error_line(410))
+        assert reached.wait(10)
+        assert follower.names() == {"a", "b"}
+        go_on.set()
+        until(lambda: follower.names() == {"c", "d"})
+
+
+def test_an_event_that_can_never_be_read_is_stepped_over_by_a_list() -> None:
+    server = spaces("a")
+    broken = b'{"type":"ADDED","object":{"metadata":{"name":5,"resourceVersion":"9"}}}\n'
+    server.scripts["namespaces"] += [[line("ADDED", a_space("b"), 8) + broken], [broken]]
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 3)
+        assert follower.watches() == ["7", "8", "7"]
+        assert follower.lists() == 2
+        assert "can't be read" in follower.reflector.stats.last_error
+
+
+def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.kube.stream.LONGEST_LINE_BYTES", 1000)
+    server = spaces("a")
+    server.scripts["namespaces"].append([b"x" * 600, b"y" * 600])
+    with following(server) as follower:
+        until(lambda: len(follower.watches()) == 2)
+        assert "a line of over" in follower.reflector.stats.last_error
+
+
+def test_a_silent_watch_is_opened_again_and_then_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "INACTIVITY_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "SHORTEST_INACTIVITY_SECONDS", 0.05)
+    with following(spaces("a")) as follower:
+        until(lambda: follower.lists() == 2)
+        assert follower.watches()[:2] == ["7", "7"]
+        assert follower.reflector.stats.errors == 0
+        assert "no answer within" in follower.reflector.trouble or follower.reflector.trouble == ""
+
+
+def test_the_age_counts_from_the_last_sign_of_life() -> None:
+    server = spaces("a")
+    with following(server) as follower:
+        assert follower.reflector.age(5.0) > 1e9 or follower.lists()
+        until(lambda: len(follower.watches()) == 1)
+        assert follower.reflector.age(1030.0) == 30.0
+        follower.now = 1050.0
+        server.send("namespaces", line("BOOKMARK", {}, 20))
+        until(lambda: follower.reflector.age(1060.0) == 10.0)
+
+
+def test_stop_ends_a_read_that_is_under_way() -> None:
+    with following(spaces("a")) as follower:
+        until(lambda: len(follower.watches()) == 1)
+        assert follower.reflector.alive
+        follower.reflector.stop()
+        follower.reflector.join(5)
+        assert not follower.reflector.alive
+
+
+def test_a_server_that_is_not_there_is_asked_ever_more_seldom() -> None:
+    with FakeApi(spaces("a")) as api:
+        url = api.url
+    waits: list[float] = []
+    enough = threading.Event()
+
+    def pause(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 10:
+            enough.set()
+            reflector.stop()
+
+    reflector: Reflector[Namespace, Names] = Reflector(
+        client=client_of(url, attempts=1),
+        resource=NAMESPACES,
+        item=Namespace,
+        make=lambda: Records(lambda space: space.metadata.name),
+        pause=pause,
+    )
+    reflector.start()
+    assert enough.wait(20)
+    reflector.join(5)
+    assert reflector.stats.errors == 10
+    assert sum(waits) > 60
+    assert reflector.store is None
+
+
+def test_a_healthy_minute_forgets_what_was_before() -> None:
+    backoff = Backoff(random.Random(1))
+    for _ in range(8):
+        backoff.seconds(healthy_seconds=0, at_once=False)
+    assert backoff.seconds(healthy_seconds=59, at_once=True) >= 30
+    assert backoff.seconds(healthy_seconds=60, at_once=True) == 0
+    assert 0.5 <= backoff.seconds(healthy_seconds=0, at_once=True) <= 1
+    assert backoff.seconds(healthy_seconds=60, at_once=True, asked=3) == 3
