@@ -317,13 +317,22 @@ def planner_for(
     policy: RebalancerPolicy,
     recent: Sequence[RecentMove] = (),
     standing: Standing | None = None,
+    **options: Any,
 ) -> Planner:
     return Planner(
         snapshot=snapshot,
         found=found_in(snapshot, usage, policy, recent),
         door=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
+        pools=pool_names(snapshot, policy),
+        **options,
     )
+
+
+def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:
+    """(nodes,) name of each node's pool, empty for none."""
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    return [policy.pools[pool].name if pool >= 0 else "" for pool in pool_of]
 
 
 @dataclass(frozen=True, kw_only=True)

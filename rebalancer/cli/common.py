@@ -64,7 +64,16 @@ def settings_for(*, database: str | None = None, kubeconfig: str | None = None, 
 
 def read_policy(path: Path) -> RebalancerPolicy:
     """Raises ConfigError when the file can't be read or is wrong."""
-    return load_policy(read_file(path), source=str(path))
+    return parse_policy(read_file(path), path=path)
+
+
+def parse_policy(data: bytes, *, path: Path) -> RebalancerPolicy:
+    """What a policy file says; files that it names are relative to it. Raises ConfigError."""
+    policy = load_policy(data, source=str(path))
+    if policy.scheduler.config_file is None:
+        return policy
+    beside = str(path.parent / policy.scheduler.config_file)
+    return policy.model_copy(update={"scheduler": policy.scheduler.model_copy(update={"config_file": beside})})
 
 
 def read_file(path: Path) -> bytes:

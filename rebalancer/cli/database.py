@@ -1,6 +1,7 @@
-"""`rebalancer db`: bring the schema up to date, see what is in the database."""
+"""`rebalancer db`: bring the schema up to date, see what is in the database, drop what nothing needs."""
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -15,7 +16,16 @@ from rebalancer.cli.common import (
     settings_for,
     stdout_console,
 )
-from rebalancer.daemon.wiring import database_exists, database_shown, database_status, database_upgrade
+from rebalancer.constraints.limits import clock_time
+from rebalancer.daemon.wiring import (
+    database_exists,
+    database_prune,
+    database_shown,
+    database_status,
+    database_upgrade,
+)
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.types import parse_duration
 
 app = typer.Typer(help="The database of cycles, evictions and their outcomes.", no_args_is_help=True)
 
@@ -26,6 +36,46 @@ def upgrade(database: DatabaseOption = None) -> None:
     settings = settings_for(database=database)
     revision = database_upgrade(settings)
     say(f"{database_shown(settings)}: at revision {revision}")
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            help="Drop what the ledger counted longer ago, for example 90d. [default: as far as the limits of any "
+            "cluster look back, and a day]",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be dropped.")] = False,
+    output: OutputOption = Output.TABLE,
+    database: DatabaseOption = None,
+) -> None:
+    """Drop what no limit can see any more. Runs do so by themselves, once an hour; cycles and evictions stay."""
+    try:
+        seconds = None if older_than is None else parse_duration(older_than)
+    except ValueError as error:
+        raise ConfigError(f"--older-than: {error}, got {older_than!r}") from None
+    settings = settings_for(database=database)
+    found = database_prune(settings, older_than=seconds, dry_run=dry_run)
+    if output is Output.JSON:
+        print_json(
+            {
+                "schemaVersion": "1",
+                "dryRun": dry_run,
+                "before": found.before,
+                "entries": found.entries,
+                "scopes": found.scopes,
+                "clusters": list(found.clusters),
+            }
+        )
+        return
+    silent = f", reports of {', '.join(found.clusters)}" if found.clusters else ""
+    say(
+        f"{database_shown(settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from before "
+        f"{clock_time(found.before)}, {found.scopes} scopes{silent}"
+    )
 
 
 @app.command()

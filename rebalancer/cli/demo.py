@@ -21,6 +21,7 @@ from rebalancer.cli.common import (
     stdout_console,
 )
 from rebalancer.cli.document import merged_document
+from rebalancer.cli.lab import on_the_lab
 from rebalancer.cli.progress import TerminalProgress
 from rebalancer.cli.tables import print_cycle, print_nodes
 from rebalancer.daemon.assess import assess
@@ -67,10 +68,7 @@ def demo(
 def demo_policy(lab: Lab) -> RebalancerPolicy:
     """policies/demo.yaml with the lab's address."""
     path = shipped("policies") / "demo.yaml"
-    policy = load_policy(read_file(path), source=path.name)
-    assert policy.usage.prometheus is not None
-    prometheus = policy.usage.prometheus.model_copy(update={"url": lab.prometheus_url})
-    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"prometheus": prometheus})})
+    return on_the_lab(load_policy(read_file(path), source=path.name), lab)
 
 
 def _cycles(lab: Lab, policy: RebalancerPolicy, settings: Settings, console: Console) -> list[CycleReport]:

@@ -15,7 +15,7 @@ from rebalancer.cli.common import (
     settings_for,
     stdout_console,
 )
-from rebalancer.daemon.doctor import diagnose
+from rebalancer.daemon.doctor import Check, diagnose
 
 
 def doctor(
@@ -25,7 +25,10 @@ def doctor(
     context: ContextOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Probe database, API server, rights and Prometheus; exit with the code of the first thing that is broken."""
+    """Probe database, API server, rights, Lease and usage; exit with the code of the first thing that is broken.
+
+    A warning is nothing broken.
+    """
     loaded = read_policy(policy)
     checks = list(diagnose(loaded, settings_for(database=database, kubeconfig=kubeconfig, context=context)))
     if output is Output.JSON:
@@ -33,17 +36,29 @@ def doctor(
             {
                 "schemaVersion": "1",
                 "checks": [
-                    {"name": each.name, "ok": each.ok, "detail": each.detail, "fix": each.fix} for each in checks
+                    {
+                        "name": each.name,
+                        "ok": each.ok,
+                        "warning": each.warning,
+                        "detail": each.detail,
+                        "fix": each.fix,
+                    }
+                    for each in checks
                 ],
             }
         )
     else:
         console = stdout_console()
         for check in checks:
-            mark = Text("ok  ", style="green") if check.ok else Text("FAIL", style="bold red")
-            console.print(Text.assemble(mark, f" {check.name}: {check.detail}"))
+            console.print(Text.assemble(_mark(check), f" {check.name}: {check.detail}"))
             if check.fix:
                 console.print(Text(f"     fix: {check.fix}"))
     broken = next((check for check in checks if not check.ok), None)
     if broken is not None:
         raise typer.Exit(broken.exit_code)
+
+
+def _mark(check: Check) -> Text:
+    if not check.ok:
+        return Text("FAIL", style="bold red")
+    return Text("warn", style="yellow") if check.warning else Text("ok  ", style="green")

@@ -51,6 +51,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             }
             for finding, node in report.findings
         ],
+        "steered": [{"node": node, "reason": reason} for node, reason in report.steered.items()],
         "evictions": [
             {
                 "namespace": eviction.move.namespace,

@@ -10,6 +10,7 @@ from rebalancer.lab import Lab
 from rebalancer.lab import run as run_lab
 from rebalancer.lab.scenario import ScenarioError
 from rebalancer.model.errors import ConfigError
+from rebalancer.policy import RebalancerPolicy
 
 
 def lab(
@@ -35,3 +36,11 @@ def lab(
         raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"lab: {error.strerror or error}") from None
+
+
+def on_the_lab(policy: RebalancerPolicy, lab: Lab) -> RebalancerPolicy:
+    """The policy with the lab's Prometheus in place of its own."""
+    if policy.usage.prometheus is None:
+        return policy
+    prometheus = policy.usage.prometheus.model_copy(update={"url": lab.prometheus_url})
+    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"prometheus": prometheus})})

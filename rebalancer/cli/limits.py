@@ -23,10 +23,11 @@ from rebalancer.cli.progress import TerminalProgress
 from rebalancer.cli.tables import plain_table
 from rebalancer.constraints.limits import clock_time
 from rebalancer.constraints.windows import WindowBook
-from rebalancer.daemon.overview import LimitLine, limit_lines, window_lines
-from rebalancer.daemon.wiring import open_ledger, planning_world
+from rebalancer.daemon.overview import LimitLine, limit_lines, service_windows, window_lines
+from rebalancer.daemon.wiring import open_ledger, planning_world, read_cluster
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.limits import Scope
+from rebalancer.policy.limits import format_bytes
 from rebalancer.policy.types import format_duration, parse_duration
 
 ScopeArgument = Annotated[
@@ -58,8 +59,8 @@ def limits(
         table.add_row(
             str(line.scope),
             line.what,
-            str(line.used),
-            str(line.left),
+            format_bytes(line.used) if line.in_bytes else str(line.used),
+            format_bytes(line.left) if line.in_bytes else str(line.left),
             "now" if line.left else ("when one has landed" if line.next_at is None else clock_time(line.next_at)),
         )
     stdout_console().print(table)
@@ -70,17 +71,41 @@ def _limit_json(line: LimitLine) -> dict[str, Any]:
         "scope": line.scope.kind,
         "key": line.scope.key,
         "limit": line.what,
+        "unit": "bytes" if line.in_bytes else "evictions",
         "used": line.used,
         "left": line.left,
         "nextAt": line.next_at,
     }
 
 
-def windows(policy: PolicyOption, output: OutputOption = Output.TABLE) -> None:
+def windows(
+    policy: PolicyOption,
+    output: OutputOption = Output.TABLE,
+    services: Annotated[
+        bool, typer.Option("--services", help="Also those that services carry in an annotation; reads the cluster.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="With --services: those of this namespace only.")
+    ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="With --services: those of all namespaces (the default).")
+    ] = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
     """For each scope with change windows: open or closed, until when, and the next opening."""
     loaded = read_policy(policy)
+    if namespace is not None and all_namespaces:
+        raise ConfigError("-n and -A: expected one of them")
+    if not services and (namespace is not None or all_namespaces):
+        raise ConfigError("-n and -A: expected them with --services, other windows belong to no namespace")
     now = time.time()
-    lines = window_lines(WindowBook.of_policy(loaded), now=now)
+    book = WindowBook.of_policy(loaded)
+    lines = window_lines(book, now=now)
+    if services:
+        with TerminalProgress() as progress:
+            snapshot = read_cluster(settings_for(kubeconfig=kubeconfig, context=context), progress=progress)
+        lines += service_windows(snapshot, book, namespace=namespace, now=now)
     if output is Output.JSON:
         found = [
             {
@@ -96,7 +121,10 @@ def windows(policy: PolicyOption, output: OutputOption = Output.TABLE) -> None:
         print_json({"schemaVersion": "1", "windows": found})
         return
     if not lines:
-        say("no change windows: anything may move at any time (services may carry their own in an annotation)")
+        say(
+            "no change windows: anything may move at any time"
+            + ("" if services else " (services may carry their own: --services shows them)")
+        )
         return
     table = plain_table("Change windows", "SCOPE", "NOW", "NEXT OPENING", "BECAUSE")
     for scope, state, text in lines:

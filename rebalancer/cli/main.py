@@ -12,7 +12,7 @@ from types import FrameType
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli import database, demo, doctor, lab, limits, plan, policy, run
+from rebalancer.cli import advise, backtest, database, demo, doctor, explain, lab, limits, plan, policy, run, trigger
 from rebalancer.cli.common import Stopped, say
 from rebalancer.model.errors import RebalancerError
 
@@ -29,14 +29,18 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
+app.command("trigger")(trigger.trigger)
 app.command("limits")(limits.limits)
 app.command("windows")(limits.windows)
 app.command("pause")(limits.pause)
 app.command("resume")(limits.resume)
 app.command("status")(limits.status)
 app.command("demo")(demo.demo)
+app.command("backtest")(backtest.backtest_command)
 app.command("doctor")(doctor.doctor)
 app.command("lab")(lab.lab)
+app.add_typer(explain.app, name="explain")
+app.add_typer(advise.app, name="advise")
 app.add_typer(policy.app, name="policy")
 app.add_typer(database.app, name="db")
 

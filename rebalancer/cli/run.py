@@ -1,5 +1,9 @@
-"""`rebalancer run --once`: one cycle for real, then its effect."""
+"""`rebalancer run`: the daemon; with `--once` one cycle for real, then its effect."""
 
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,15 +17,24 @@ from rebalancer.cli.common import (
     Output,
     OutputOption,
     PolicyOption,
+    parse_policy,
+    read_file,
     read_policy,
     settings_for,
 )
+from rebalancer.cli.lab import on_the_lab
 from rebalancer.cli.plan import exit_code, show
 from rebalancer.cli.progress import TerminalProgress
 from rebalancer.daemon.assess import assess
 from rebalancer.daemon.cycle import begin_report, carry_out
+from rebalancer.daemon.logs import set_up
+from rebalancer.daemon.reload import PolicyFile
+from rebalancer.daemon.serve import Daemon
+from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.wiring import acting_world
+from rebalancer.lab import Lab, ScenarioError
 from rebalancer.model.errors import ConfigError
+from rebalancer.policy import RebalancerPolicy
 
 
 def run(
@@ -33,9 +46,15 @@ def run(
     wait: Annotated[
         bool,
         typer.Option(
-            "--wait/--no-wait", help="Wait for the replacements and a full rate window, then measure the nodes again."
+            "--wait/--no-wait",
+            help="Wait for the replacements and a full rate window, then measure the nodes again. "
+            "Without it no node is steered away from.",
         ),
     ] = True,
+    on_lab: Annotated[
+        str | None,
+        typer.Option("--lab", metavar="SCENARIO", help="Run the daemon on a practice cluster: a scenario or its file."),
+    ] = None,
     output: OutputOption = Output.TABLE,
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
@@ -43,14 +62,18 @@ def run(
     context: ContextOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Run one cycle: find hot nodes, evict what cools them, record it, and measure what came of it."""
-    if not once:
-        raise ConfigError("run: expected --once (the daemon is not part of this version yet)")
-    loaded = read_policy(policy)
+    """Run as a daemon: on a timer, on alerts and when triggered, until stopped. With --once run one cycle: find hot
+    nodes, evict what cools them, record it, and measure what came of it."""
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
+    if not once:
+        raise typer.Exit(_daemon(policy, settings, dry_run=dry_run, scenario=on_lab))
+    if on_lab is not None:
+        raise ConfigError("run: --lab is for the daemon; for one cycle on a practice cluster try `rebalancer demo`")
+    loaded = read_policy(policy)
     with (
         TerminalProgress() as progress,
-        acting_world(loaded, settings, progress=progress, dry_run=dry_run) as world,
+        # whoever doesn't wait can't remove a taint once the replacements have landed
+        acting_world(loaded, settings, progress=progress, dry_run=dry_run, steer=wait) as world,
     ):
         report = begin_report(world, loaded, dry_run=dry_run)
         try:
@@ -66,3 +89,23 @@ def run(
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
     if report.stopped is not None or report.interrupted is not None:
         raise typer.Exit(exit_code(report))
+
+
+def _daemon(path: Path, settings: Settings, *, dry_run: bool, scenario: str | None) -> int:
+    set_up(as_json=not sys.stderr.isatty())
+    with ExitStack() as stack:
+        lab = None
+        if scenario is not None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            try:
+                lab = stack.enter_context(Lab.start(scenario))
+            except ScenarioError as error:
+                raise ConfigError(str(error)) from None
+            settings = settings.model_copy(update={"kubeconfig": str(lab.write_kubeconfig(folder / "kubeconfig"))})
+
+        def parse(data: bytes) -> RebalancerPolicy:
+            policy = parse_policy(data, path=path)
+            return policy if lab is None else on_the_lab(policy, lab)
+
+        file = PolicyFile(read=lambda: read_file(path), parse=parse)
+        return Daemon(policy_file=file, settings=settings, clock=lab.clock if lab else None, dry_run=dry_run).run()

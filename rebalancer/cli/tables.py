@@ -26,6 +26,7 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
         what = f" {report.stopped.message} ({report.stopped.code})"
         console.print(Text.assemble(("Nothing was planned:", "bold red"), what))
     print_findings(console, report)
+    print_steered(console, report)
     print_evictions(console, report)
     print_refusals(console, report)
     print_nodes(console, report.nodes, all_nodes=all_nodes)
@@ -44,6 +45,13 @@ def print_findings(console: Console, report: CycleReport) -> None:
     for finding, node in report.findings:
         table.add_row(node, finding.pool, finding.reason)
     console.print(table)
+
+
+def print_steered(console: Console, report: CycleReport) -> None:
+    """Nodes that carry our soft taint while the plan runs."""
+    if report.steered:
+        nodes = ", ".join(f"{node} ({reason})" for node, reason in report.steered.items())
+        console.print(Text.assemble(("Steered away from:", "bold"), f" {nodes}"))
 
 
 def print_evictions(console: Console, report: CycleReport) -> None:

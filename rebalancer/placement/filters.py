@@ -1,80 +1,141 @@
 """Which nodes a pod may go to by its spec alone: kube-scheduler's filters that don't depend on other pods.
 
-Source: Kubernetes v1.36, plugins NodeUnschedulable, TaintToleration and NodeAffinity.
+Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffinity and volumebinding. Whether a node is
+Ready is not filtered on: the scheduler goes by taints.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
-from numpy.typing import NDArray
 
-from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
-from rebalancer.model.objects import PodShape, Taint, Toleration
+from rebalancer.model.match import tolerates, untolerated_taint
+from rebalancer.model.objects import NodeAffinity, NodeSelector, PodShape, Taint, Toleration
 from rebalancer.model.snapshot import Nodes
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+from rebalancer.placement.arrays import Bools, Floats
+from rebalancer.placement.nodes import NodeTable
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taint keys of nodes that an autoscaler is about to remove. Sources: cluster-autoscaler utils/taints, karpenter v1."""
 
+Check = tuple[str, Bools, str]
+"""A filter plugin, (nodes,) where it lets the pod in, and its words for where it doesn't."""
+
 
 class StaticFilter:
-    """Feasibility by node attributes, one mask for each distinct combination of a pod's placement rules."""
+    """Feasibility by node attributes, one mask for each distinct rule."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Nodes, table: NodeTable, taints: tuple[tuple[Taint, ...], ...]) -> None:
+        """`taints` (nodes,) as the scheduler sees them."""
+        self._table = table
+        self._unschedulable = nodes.unschedulable
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
-        for index, taints in enumerate(nodes.taints):
-            held = (*taints, UNSCHEDULABLE) if nodes.unschedulable[index] else tuple(taints)
-            self._tainted.setdefault(held, []).append(index)
-        self._masks: dict[tuple[object, ...], Bools] = {}
+        self._hard: dict[tuple[Toleration, ...], Bools] = {}
         self._soft: dict[tuple[Toleration, ...], Floats] = {}
-        self.leaving: Bools = np.fromiter(
-            (any(taint.key in LEAVING_TAINTS for taint in taints) for taints in nodes.taints), bool, len(nodes)
-        )
+        self._selected: dict[object, Bools] = {}
+        self._preferred: dict[str, Floats] = {}
+        self.see_soft_taints(taints)
 
-    def feasible(self, shape: PodShape) -> Bools:
-        """(nodes,) whether taints, node selector and required node affinity let the pod in.
+    def see_soft_taints(self, taints: tuple[tuple[Taint, ...], ...]) -> None:
+        """`taints` (nodes,) differ from before in soft ones only. Arrays that were given out are kept up to date."""
+        self._tainted.clear()
+        for index, each in enumerate(taints):
+            self._tainted.setdefault(each, []).append(index)
+        for tolerations, counts in self._soft.items():
+            self._count_soft(tolerations, counts)
 
-        A node that is not Ready lets nothing in.
-        """
-        key = placement_key(shape)
-        mask = self._masks.get(key)
+    def checks(
+        self,
+        shape: PodShape,
+        *,
+        added: NodeAffinity | None = None,
+        volume_nodes: tuple[NodeSelector, ...] = (),
+    ) -> list[Check]:
+        """What each filter says, in the scheduler's order. `added` is the profile's own affinity; `volume_nodes` says
+        where the pod's volumes can be used."""
+        everywhere = np.ones(len(self._table), dtype=np.bool_)
+        cordoned = tolerates(shape.tolerations, UNSCHEDULABLE)
+        enforced = self._by_selector(added.required) if added is not None and added.required is not None else everywhere
+        volumes = everywhere
+        for selector in volume_nodes:
+            volumes = volumes & self._by_selector(selector)
+        return [
+            (
+                "NodeUnschedulable",
+                everywhere if cordoned else ~self._unschedulable,
+                "node(s) were unschedulable",
+            ),
+            ("TaintToleration", self.tolerated(shape.tolerations), "node(s) had untolerated taint(s)"),
+            ("NodeAffinity", enforced, "node(s) didn't match scheduler-enforced node affinity"),
+            ("NodeAffinity", self.node_affinity(shape), "node(s) didn't match Pod's node affinity/selector"),
+            ("VolumeBinding", volumes, "node(s) didn't match PersistentVolume's node affinity"),
+        ]
+
+    def tolerated(self, tolerations: tuple[Toleration, ...]) -> Bools:
+        """(nodes,) no NoSchedule or NoExecute taint that isn't tolerated."""
+        mask = self._hard.get(tolerations)
         if mask is None:
-            mask = self._masks[key] = self._compute(shape)
-        return mask
-
-    def _compute(self, shape: PodShape) -> Bools:
-        mask = self._nodes.ready.copy()
-        for taints, members in self._tainted.items():
-            if untolerated_taint(shape.tolerations, taints) is not None:
-                mask[members] = False
-        required = shape.affinity.node_affinity.required if shape.affinity and shape.affinity.node_affinity else None
-        if shape.node_selector or required is not None:
-            for index in np.flatnonzero(mask):
-                labels, name = self._nodes.labels[index], self._nodes.names[index]
-                mask[index] = labels_match(shape.node_selector, labels) and (
-                    required is None or node_selector_matches(required, labels, name)
-                )
-        return mask
-
-    def soft_taints(self, shape: PodShape) -> Floats:
-        """(nodes,) number of PreferNoSchedule taints that the pod doesn't tolerate."""
-        counts = self._soft.get(shape.tolerations)
-        if counts is None:
-            counts = self._soft[shape.tolerations] = np.zeros(len(self._nodes))
+            mask = self._hard[tolerations] = np.ones(len(self._table), dtype=np.bool_)
             for taints, members in self._tainted.items():
-                counts[members] = sum(
-                    untolerated_taint(shape.tolerations, (taint,), ("PreferNoSchedule",)) is not None
-                    for taint in taints
-                )
+                if untolerated_taint(tolerations, taints) is not None:
+                    mask[members] = False
+        return mask
+
+    def node_affinity(self, shape: PodShape) -> Bools:
+        """(nodes,) node selector and required node affinity."""
+        affinity = shape.affinity.node_affinity if shape.affinity is not None else None
+        required = None if affinity is None else affinity.required
+        # structs that hold dicts can't be hashed; their text can
+        key = (_pairs(shape.node_selector), repr(required))
+        mask = self._selected.get(key)
+        if mask is None:
+            mask = self._table.has_pairs(shape.node_selector)
+            if required is not None:
+                mask &= self._table.selected(required)
+            self._selected[key] = mask
+        return mask
+
+    def _by_selector(self, selector: NodeSelector) -> Bools:
+        key = repr(selector)
+        mask = self._selected.get(key)
+        if mask is None:
+            mask = self._selected[key] = self._table.selected(selector)
+        return mask
+
+    def soft_taints(self, tolerations: tuple[Toleration, ...]) -> Floats:
+        """(nodes,) number of PreferNoSchedule taints that nothing tolerates."""
+        counts = self._soft.get(tolerations)
+        if counts is None:
+            counts = self._soft[tolerations] = np.zeros(len(self._table))
+            self._count_soft(tolerations, counts)
         return counts
 
+    def _count_soft(self, tolerations: tuple[Toleration, ...], counts: Floats) -> None:
+        for taints, members in self._tainted.items():
+            counts[members] = sum(
+                taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint) for taint in taints
+            )
 
-def placement_key(shape: PodShape) -> tuple[object, ...]:
-    """The same for pods that the filters here can't tell apart."""
-    affinity = shape.affinity.node_affinity if shape.affinity is not None else None
-    # structs that hold dicts can't be hashed; their text can
-    required = None if affinity is None else repr(affinity.required)
-    return tuple(sorted(shape.node_selector.items())), required, shape.tolerations
+    def preferred(self, *affinities: NodeAffinity | None) -> Floats | None:
+        """(nodes,) sum of the weights of the preferred terms that select the node; None where nothing is preferred."""
+        terms = [term for each in affinities if each is not None for term in each.preferred]
+        if not terms:
+            return None
+        key = repr(terms)
+        points = self._preferred.get(key)
+        if points is None:
+            points = self._preferred[key] = np.zeros(len(self._table))
+            for term in terms:
+                points += term.weight * self._table.matches(term.preference)
+        return points
+
+
+def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def leaving(nodes: Nodes) -> Bools:
+    """(nodes,) nodes that an autoscaler is about to remove."""
+    marked = (any(taint.key in LEAVING_TAINTS for taint in taints) for taints in nodes.taints)
+    return np.fromiter(marked, bool, len(nodes))

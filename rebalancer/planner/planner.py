@@ -5,13 +5,15 @@
         planner.accept(move)   or   planner.reject(move, refusal)
 
 It works through the findings hottest first. For each it takes the best candidate that may go (guards, budgets,
-admission's headroom) and whose landing is known to hold: every node where kube-scheduler may put the replacement must
-stay at or under its target, with all earlier moves of this plan counted in. It stops at the target. The same input
-gives the same plan, in whatever order nodes and pods are listed.
+admission's headroom) and whose landing is known to hold: every node where kube-scheduler may put the replacement (the
+landings that make up 99 %) must stay at or under its target, with all earlier moves of this plan counted in. It stops
+at the target. The same input gives the same plan, in whatever order nodes and pods are listed.
+
+With a `SteeringBudget` it is a rehearsal: nodes that stand in a landing's way get our soft taint, as far as that goes.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -22,17 +24,26 @@ from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.door import Door
 from rebalancer.model.plan import Finding, Landing, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import Distribution, LandingModel, Likely
 from rebalancer.planner.order import order_key, reliefs
+from rebalancer.planner.steering import SteeringBudget
 from rebalancer.planner.targets import TargetRoom
 from rebalancer.strategies.view import Findings
 
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 MIN_RELIEF = 0.02
 """A move that takes away less than this share of the excess is harm for nothing."""
+
+SHOWN_LANDINGS = 8
+"""A move names so many of its likeliest landings; all are judged."""
+
+STEERINGS_AT_MOST = 8
+"""For one pod: when so many rounds of taints don't free its landing, more won't."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +56,10 @@ class _Job:
     """Candidates that are not decided yet."""
 
 
+def _never() -> bool:
+    return False
+
+
 class Planner:
     """See the module. Not thread-safe; used for one cycle."""
 
@@ -55,17 +70,27 @@ class Planner:
         found: Sequence[Findings],
         door: Door,
         cpu_millicores: Floats,
+        pools: Sequence[str],
+        config: SchedulerConfig = SchedulerConfig(),  # noqa: B008 - frozen
+        steered: Bools | None = None,
+        steering: SteeringBudget | None = None,
+        out_of_time: Callable[[], bool] = _never,
     ) -> None:
-        """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown."""
+        """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools` (nodes,)
+        names of the nodes' pools, empty for none. `steered` (nodes,) carry our taint while the plan runs; None = as
+        the snapshot shows. Once `out_of_time` says so, nothing more is planned."""
         self._snapshot = snapshot
         self.door = door
         self._cpu = cpu_millicores
-        self._landing = LandingModel(snapshot)
+        self._pools = pools
+        self._steering = steering
+        self._out_of_time = out_of_time
+        self._landing = LandingModel(snapshot, config=config, steered=steered, out_of_time=out_of_time)
         self._budgets = BudgetRoom(snapshot)
-        self._rooms = [TargetRoom(each.loads, self._landing.leaving) for each in found]
+        self._rooms = [TargetRoom(each.loads, self._landing.closed) for each in found]
         self._refused: dict[int, Refusal] = {}
         self._moved: set[int] = set()
-        self._ties: dict[int, Rows] = {}
+        self._landings_of: dict[int, Distribution] = {}
         self._jobs = self._each_job(found)
         self._job: _Job | None = next(self._jobs, None)
 
@@ -74,6 +99,9 @@ class Planner:
     def next_move(self) -> Move | None:
         """The best move left, or None when nothing is left to do. It is counted only when accepted."""
         while self._job is not None:
+            if self._out_of_time():
+                self.stop(Refusal.of(Reason.OUT_OF_TIME))
+                return None
             if (move := self._best(self._job)) is not None:
                 return move
             self._job = next(self._jobs, None)
@@ -81,13 +109,12 @@ class Planner:
 
     def accept(self, move: Move) -> None:
         """Count a move that happened, may have happened, or would in a real run."""
-        pod = self._snapshot.pod(move.pod)
-        landing = move.landings[0].node
+        pod, landing = self._snapshot.pod(move.pod), self._landings_of[move.pod]
         self._moved.add(move.pod)
         self._landing.commit(pod, landing)
         self._budgets.take(pod)
         for room in self._rooms:
-            room.shift(np.nan_to_num(room.loads.pod[move.pod]), move.node, landing)
+            room.shift(np.nan_to_num(room.loads.pod[move.pod]), move.node, landing, kind=self._kind(pod))
         self._drop(move.pod)
 
     def reject(self, move: Move, refusal: Refusal) -> None:
@@ -125,13 +152,14 @@ class Planner:
                     name=pods.names[index],
                     code=refusal.code,
                     message=refusal.message,
+                    next_at=refusal.next_at,
                 )
             )
         return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
 
     def planned_load(self, strategy: int = 0) -> Floats:
-        """(nodes, resources) loads of the given strategy's findings with the accepted moves counted in."""
-        return self._rooms[strategy].node
+        """(nodes, resources) loads of the given strategy's findings, with each replacement spread by its shares."""
+        return self._rooms[strategy].expected
 
     # ---- one finding
 
@@ -187,7 +215,7 @@ class Planner:
                 continue
             undecided.append(pod)
             self._refused.pop(pod.index, None)
-            if room.low[self._ties[pod.index]].all():
+            if room.low[self._landings_of[pod.index].nodes].all():
                 job.left = undecided + job.left[at + 1 :]
                 return judged
             warmer = warmer or judged
@@ -201,39 +229,93 @@ class Planner:
         move = self._move(job, pod)
         if (refusal := self.door.refuses(move)) is not None:
             return refusal
-        landings = self._landings(job, pod)
-        if isinstance(landings, Refusal):
-            return landings
-        landed = replace(move, landings=landings, landing_name=self._snapshot.nodes.names[landings[0].node])
+        landing = self._lands(pod)
+        if isinstance(landing, Refusal):
+            return landing
+        self._landings_of[pod.index] = landing
+        likeliest = int(landing.nodes[0])
+        shown = zip(landing.nodes[:SHOWN_LANDINGS].tolist(), landing.shares[:SHOWN_LANDINGS].tolist(), strict=True)
+        landed = replace(
+            move,
+            landings=tuple(Landing(node=node, share=share) for node, share in shown),
+            landing_name=self._snapshot.nodes.names[likeliest],
+            landing_pool=self._pools[likeliest],
+            pull_bytes=self._landing.pull_bytes(pod, landing.nodes),
+        )
         # once more, now that it is known where it goes: too much may be on its way there
         return self.door.refuses(landed) or landed
 
-    def _landings(self, job: _Job, pod: Pod) -> tuple[Landing, ...] | Refusal:
-        """Where the replacement may land, when all of those nodes can take it."""
+    def _lands(self, pod: Pod) -> Distribution | Refusal:
+        """Where the replacement lands, when all those nodes can take it; a rehearsal steers away from those that
+        can't."""
+        taken: list[int] = []
+        for _ in range(STEERINGS_AT_MOST):
+            likely = self._landing.likely(pod)
+            if isinstance(likely, Refusal):
+                refusal = likely
+                break
+            unfit = self._unfit(pod, likely)
+            if unfit is None:
+                return self._landing.pending_takes(pod) or self._landing.landings(pod)
+            nodes, refusal = unfit
+            if self._steering is None or not nodes or (more := self._steering.take(nodes)) is None:
+                break
+            taken += more
+            self._landing.steer(more)
+        if self._steering is not None and taken:  # it was for nothing: others may need it
+            self._steering.give_back(taken)
+            self._landing.steer(taken, away=False)
+        return refusal
+
+    def _unfit(self, pod: Pod, landing: Likely) -> tuple[list[int], Refusal] | None:
+        """The likely landings that can't take the replacement and might be steered away from, and why it must not
+        go."""
+        nodes, names = landing.nodes, self._snapshot.nodes.names
+        # one strategy's move must not break another's target
+        load, kind = [room.loads.pod[pod.index] for room in self._rooms], self._kind(pod)
+        takes = _all_of(room.takes(each, nodes, kind=kind) for room, each in zip(self._rooms, load, strict=True))
+        takes &= nodes != pod.node
+        if takes.all():
+            return None
+        unfit = nodes[~takes]
+        if not takes.any() and (refusal := self._nowhere(pod, load)) is not None:
+            return [], refusal
+        first = int(unfit[0])
+        chance = f"with a probability of {float(landing.shares[nodes == first][0]):.0%}"
+        if self._landing.closed[unfit].any():
+            first = int(unfit[self._landing.closed[unfit]][0])
+            return [], Refusal.of(Reason.LANDING_CLOSED, names[first])
+        if pod.node in unfit:
+            share = float(landing.shares[nodes == pod.node][0])
+            return unfit.tolist(), Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {share:.0%}")
+        return unfit.tolist(), Refusal.of(Reason.LANDING_TOO_WARM, f"{names[first]}, {chance}")
+
+    def _nowhere(self, pod: Pod, load: list[Floats]) -> Refusal | None:
+        """Why no node at all can take the replacement, or None."""
         feasible = self._landing.feasible(pod)
         if isinstance(feasible, Refusal):
             return feasible
-        names = self._snapshot.nodes.names
-        elsewhere = feasible.copy()
-        elsewhere[pod.node] = False
-        if not elsewhere.any():
+        kind = self._kind(pod)
+        everywhere = _all_of(room.takes(each, kind=kind) for room, each in zip(self._rooms, load, strict=True))
+        everywhere &= feasible
+        everywhere[pod.node] = False
+        if everywhere.any():
+            return None
+        elsewhere = int(np.count_nonzero(feasible)) - int(feasible[pod.node])
+        if not elsewhere:
             return Refusal.of(Reason.NO_LANDING)
-        # one strategy's move must not break another's target
-        takes = np.logical_and.reduce([room.takes(room.loads.pod[pod.index]) for room in self._rooms])
-        if not (takes & elsewhere).any():
-            return Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{np.count_nonzero(elsewhere)} nodes fit by requests")
-        ties = self._landing.best(pod)
-        if pod.node in ties:
-            return Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {1 / len(ties):.0%}")
-        if len(warm := ties[~takes[ties]]):
-            return Refusal.of(Reason.LANDING_TOO_WARM, f"{names[warm[0]]}, with a probability of {1 / len(ties):.0%}")
-        self._ties[pod.index] = ties
-        return self._landing.landings(pod)
+        return Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{elsewhere} nodes fit by requests")
+
+    def _kind(self, pod: Pod) -> tuple[int, int, int]:
+        """The same for pods that are alike to the scheduler."""
+        pods = self._snapshot.pods
+        return int(pods.owner[pod.index]), int(pods.shape[pod.index]), int(pods.namespace[pod.index])
 
     def _move(self, job: _Job, pod: Pod) -> Move:
         """The move of a candidate, its landing not looked for yet."""
         finding, snapshot = job.finding, self._snapshot
-        service = snapshot.service_of(int(snapshot.pods.owner[pod.index]))
+        owner = int(snapshot.pods.owner[pod.index])
+        service = snapshot.service_of(owner)
         assert service is not None  # a bare pod never passes the guards
         traits = self.door.traits(pod)
         load, room = job.room.loads.pod[pod.index], job.room.loads.room[finding.node]
@@ -255,4 +337,10 @@ class Planner:
             identity=traits.identity,
             level=traits.level,
             reason=f"{finding.reason}; relieves it of {', '.join(parts)}",
+            owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
         )
+
+
+def _all_of(masks: Iterable[Bools]) -> Bools:
+    out: Bools = np.logical_and.reduce(list(masks))
+    return out

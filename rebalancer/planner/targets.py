@@ -1,9 +1,14 @@
 """Room in the targets: how much load each node may still take and stay at or under its target."""
 
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.plan import Loads
+from rebalancer.placement.landing import Distribution
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -11,43 +16,160 @@ Bools = NDArray[np.bool_]
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
 
+PERCENTILE = 0.99
+"""What may land somewhere is counted up to it."""
+
+DEVIATIONS = 2.4
+"""Of more draws than can be counted out: mean + so many standard deviations + the largest pod is never less than the
+99th percentile of a sum of whole pods (2.326, a normal distribution's, falls short of it by up to a pod)."""
+
+FEW_DRAWS = 8
+"""Up to so many draws, which are 2^8 courses, the percentile is counted out."""
+
+SURE = 1.0 - 1e-9
+
+
+@dataclass(slots=True)
+class _Ties:
+    """Pods of one kind that leave a node less attractive to the next of their kind: they take turns."""
+
+    shares: float
+    mean: Floats
+    """(resources,) sum of share x load"""
+    largest: Floats
+    """(resources,)"""
+
+    def whole(self) -> tuple[int, float]:
+        """So many are surely there, and the probability of one more."""
+        count = math.floor(self.shares + 1 - SURE)
+        return count, max(self.shares - count, 0.0)
+
+    def load(self, count: int) -> Floats:
+        """(resources,) of so many of them, the largest among them."""
+        if not count:
+            return np.zeros_like(self.mean)
+        usual = self.mean / self.shares
+        load: Floats = usual * count + np.maximum(self.largest - usual, 0.0)
+        return load
+
 
 class TargetRoom:
-    """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node."""
+    """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node.
+
+    A replacement that may land on several nodes is counted on each of them: the node holds the 99th percentile of what
+    may have come, each pod drawn independently. Pods of one kind for which a node is less attractive with one of them
+    on it (`exclusive`) take turns instead: the number that is there is the sum of their shares, rounded up or down; and
+    the next of the same kind comes only where it is rounded down.
+    """
 
     def __init__(self, loads: Loads, closed: Bools) -> None:
         """`closed` (nodes,) may not be landed on, whatever their load."""
         self.loads = loads
-        self.node = loads.node.copy()
-        """(nodes, resources) with every replacement on its likeliest landing."""
+        self._sure = loads.node.copy()
+        self._mean = np.zeros(loads.node.shape)
+        self._drawn: dict[int, list[tuple[float, Floats]]] = {}
+        """Node -> (share, load) of each pod that is drawn independently."""
+        self._ties: dict[int, dict[Hashable, _Ties]] = {}
+        self._nodes_of: dict[Hashable, list[int]] = {}
         self._marked: Bools = np.isfinite(loads.target)
         known = _in_all(np.isfinite(loads.node) | ~self._marked)
         cool = ~_in_any(loads.node > loads.high)
         self._open: Bools = _in_any(self._marked) & known & cool & ~closed
         self.low: Bools = self._open & _in_all((loads.node < loads.low) | ~self._marked)
-
-    def takes(self, pod_load: Floats) -> Bools:
-        """(nodes,) nodes that stay at or under their target with `pod_load` (resources,) added."""
-        return _in_all((self.node + pod_load <= self._limit) | ~self._marked) & self._open
+        self._limit: Floats = loads.target * (1 + ROUNDING)
+        self._left = self._limit - loads.node
+        """What is free until the target for a pod of a kind of its own."""
+        self._left_for: dict[tuple[Hashable, int], Floats] = {}
+        """(kind, node) -> the same for one more of a kind that takes turns there."""
 
     @property
-    def _limit(self) -> Floats:
-        limit: Floats = self.loads.target * (1 + ROUNDING)
-        return limit
+    def expected(self) -> Floats:
+        """(nodes, resources) loads when every replacement is spread by its shares."""
+        out: Floats = self._sure + self._mean
+        return out
+
+    def takes(self, pod_load: Floats, nodes: NDArray[np.int64] | None = None, *, kind: Hashable = None) -> Bools:
+        """(nodes,) nodes, or those asked for, that stay at or under their target with `pod_load` (resources,) added.
+
+        `kind` is the same for pods that are alike to the scheduler; None = like no other.
+        """
+        left = self._left
+        if own := self._nodes_of.get(kind):
+            left = left.copy()
+            for node in own:
+                left[node] = self._left_for[kind, node]
+        if nodes is None:
+            return _in_all((pod_load <= left) | ~self._marked) & self._open
+        return _in_all((pod_load <= left[nodes]) | ~self._marked[nodes]) & self._open[nodes]
 
     def excess(self, node: int) -> Floats:
         """(resources,) load over target; negative or zero where the goal is reached, NaN where nothing is judged."""
-        over: Floats = self.node[node] - self.loads.target[node]
+        over: Floats = self._sure[node] - self.loads.target[node]
         return over
 
     def reached(self, node: int) -> bool:
         """Whether the node is at or under its target in every resource that is judged."""
-        return not bool((self.node[node] > self._limit[node]).any())
+        return not bool((self._sure[node] > self._limit[node]).any())
 
-    def shift(self, pod_load: Floats, source: int, landing: int) -> None:
-        """Count a move."""
-        self.node[source] -= pod_load
-        self.node[landing] += pod_load
+    def shift(self, pod_load: Floats, source: int, landing: Distribution, *, kind: Hashable = None) -> None:
+        """Count a move; `kind` as in `takes`."""
+        self._sure[source] -= pod_load
+        for node, share, exclusive in zip(
+            landing.nodes.tolist(), landing.shares.tolist(), landing.exclusive.tolist(), strict=True
+        ):
+            if share >= SURE:
+                self._sure[node] += pod_load
+                continue
+            self._mean[node] += share * pod_load
+            if exclusive and kind is not None:
+                ties = self._ties.setdefault(node, {}).get(kind)
+                if ties is None:
+                    ties = self._ties[node][kind] = _Ties(0.0, np.zeros_like(pod_load), np.zeros_like(pod_load))
+                    self._nodes_of.setdefault(kind, []).append(node)
+                ties.shares += share
+                ties.mean += share * pod_load
+                ties.largest = np.maximum(ties.largest, pod_load)
+            else:
+                self._drawn.setdefault(node, []).append((share, pod_load))
+        for node in {source, *landing.nodes.tolist()}:
+            self._count(node)
+
+    def _count(self, node: int) -> None:
+        """Work out what is left of one node."""
+        drawn, ties = self._drawn.get(node, []), self._ties.get(node, {})
+        sure = self._sure[node].copy()
+        chances = {}
+        for kind, each in ties.items():
+            count, chance = each.whole()
+            sure += each.load(count)
+            chances[kind] = (chance, each.load(count + 1) - each.load(count))
+        self._left[node] = self._limit[node] - sure - percentile([*drawn, *chances.values()], len(sure))
+        for kind in ties:
+            others = [each for other, each in chances.items() if other != kind]
+            self._left_for[kind, node] = self._limit[node] - sure - percentile([*drawn, *others], len(sure))
+
+
+def percentile(draws: Sequence[tuple[float, Floats]], resources: int) -> Floats:
+    """(resources,) up to which the sum of independent draws (probability, load) stays in 99 of 100 cases."""
+    draws = [(chance, load) for chance, load in draws if chance > 1 - SURE]
+    if not draws:
+        return np.zeros(resources)
+    chances, loads = np.array([chance for chance, _ in draws]), np.array([load for _, load in draws])
+    if len(draws) > FEW_DRAWS:
+        mean, variance = chances @ loads, (chances * (1 - chances)) @ loads**2
+        many: Floats = np.minimum(loads.sum(axis=0), mean + DEVIATIONS * np.sqrt(variance) + loads.max(axis=0))
+        return many
+    sums, odds = np.zeros((1, resources)), np.ones(1)
+    for chance, load in zip(chances.tolist(), loads, strict=True):
+        sums = np.concatenate([sums, sums + load])
+        odds = np.concatenate([odds * (1 - chance), odds * chance])
+    order = np.argsort(sums, axis=0, kind="stable")
+    out = np.empty(resources)
+    for resource in range(resources):
+        row = order[:, resource]
+        at = int(np.searchsorted(np.cumsum(odds[row]), PERCENTILE - 1e-12))
+        out[resource] = sums[row[min(at, len(row) - 1)], resource]
+    return out
 
 
 def _in_all(each: Bools) -> Bools:

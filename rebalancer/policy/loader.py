@@ -1,9 +1,10 @@
-"""Bytes of a policy file to a `RebalancerPolicy`, or to one line for each mistake with file, line and field."""
+"""Bytes of a YAML file to what it says (a policy, say), or to one line for each mistake with file, line and field."""
 
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -12,6 +13,8 @@ from pydantic_core import ErrorDetails
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.schema import RebalancerPolicy
 from rebalancer.policy.types import FieldError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _EXPECTED = {
     "missing": "required field is missing",
@@ -49,34 +52,66 @@ def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
 
     Raises ConfigError with every mistake, a line each.
     """
-    try:
-        root = yaml.compose(data, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: an escape that is no character
-        raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ConfigError(f"{source}:1: nested too deeply") from None
-    if root is None:
-        raise ConfigError(f"{source}:1: the file is empty: expected a RebalancerPolicy")
-    if wrong := _wrong_keys(root):
-        raise ConfigError("\n".join(f"{source}:{line}: {field}: {what}" for line, field, what in wrong))
-    try:
-        value = _Loader(data).get_single_data()
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{source}:{line}: {error.problem or error.context}") from None
-    except RecursionError:
-        raise ConfigError(f"{source}:1: nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{source}:1: expected a mapping with apiVersion and kind, got {_kind_of(value)}")
-    try:
-        return RebalancerPolicy.model_validate(value)
-    except ValidationError as error:
-        lines = [_line_for(each, root, source) for each in error.errors()]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+    document = Document.read(data, source=source, kind="RebalancerPolicy")
+    return document.checked(RebalancerPolicy, document.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A YAML file, and which line its fields stand in."""
+
+    source: str
+    root: yaml.Node
+    value: dict[str, Any]
+
+    @classmethod
+    def read(cls, data: bytes, *, source: str, kind: str) -> "Document":
+        """Raises ConfigError unless it is one mapping, each key of which is text and stands once."""
+        try:
+            root = yaml.compose(data, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark else 1
+            raise ConfigError(f"{source}:{line}: not YAML: {error.problem or error.context}") from None
+        except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: an escape that is no character
+            raise ConfigError(f"{source}:1: not YAML: {' '.join(str(error).split())}") from None
+        except RecursionError:
+            raise ConfigError(f"{source}:1: nested too deeply") from None
+        if root is None:
+            raise ConfigError(f"{source}:1: the file is empty: expected a {kind}")
+        if wrong := _wrong_keys(root):
+            raise ConfigError("\n".join(f"{source}:{line}: {field}: {what}" for line, field, what in wrong))
+        try:
+            value = _Loader(data).get_single_data()
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise ConfigError(f"{source}:{line}: {error.problem or error.context}") from None
+        except RecursionError:
+            raise ConfigError(f"{source}:1: nested too deeply") from None
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}:1: expected a mapping with apiVersion and kind, got {_kind_of(value)}")
+        return cls(source, root, value)
+
+    def checked(self, model: type[Model], value: Any, at: Sequence[str | int] = ()) -> Model:
+        """`value`, which stands at `at`, as a model; raises ConfigError with a line for each mistake."""
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            lines = [self._line_for(each, model, at) for each in error.errors()]
+            raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+    def mistake(self, at: Sequence[str | int], what: str) -> ConfigError:
+        """The error that says what is wrong with the field at `at`."""
+        return ConfigError(f"{self.source}:{_locate(self.root, at)}: {_shown(at)}: {what}")
+
+    def _line_for(self, error: ErrorDetails, model: type[BaseModel], at: Sequence[str | int]) -> str:
+        location = [part for part in error["loc"] if not _is_union_branch(part)]
+        cause = error.get("ctx", {}).get("error")
+        if isinstance(cause, FieldError):
+            location.append(cause.field)
+        place = [*at, *location]
+        line = _locate(self.root, place)
+        return f"{self.source}:{line}: {_shown(place) or 'policy'}: {_expected(error, location, model)}"
 
 
 def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
@@ -112,16 +147,6 @@ def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
 
 def _kind_of(value: Any) -> str:
     return {list: "a list", str: "a string", type(None): "nothing"}.get(type(value), type(value).__name__)
-
-
-def _line_for(error: ErrorDetails, root: yaml.Node, source: str) -> str:
-    location = [part for part in error["loc"] if not _is_union_branch(part)]
-    cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, FieldError):
-        location.append(cause.field)
-    line = _locate(root, location)
-    field = _shown(location) or "policy"
-    return f"{source}:{line}: {field}: {_expected(error, location)}"
 
 
 def _is_union_branch(part: Any) -> bool:
@@ -171,10 +196,10 @@ def _got(given: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + " …"
 
 
-def _expected(error: ErrorDetails, location: Sequence[Any]) -> str:
+def _expected(error: ErrorDetails, location: Sequence[Any], model: type[BaseModel]) -> str:
     kind, given, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_field(str(location[-1]), _known_fields(location[:-1]))
+        return _unknown_field(str(location[-1]), _known_fields(location[:-1], model))
     if kind == "missing":
         return _EXPECTED[kind]
     if kind == "value_error":
@@ -207,9 +232,8 @@ def _unknown_field(name: str, fields: Sequence[str]) -> str:
     return "unknown field" + (f", did you mean {near[0]}?" if near else f"; known here: {', '.join(fields)}")
 
 
-def _known_fields(location: Sequence[Any]) -> list[str]:
+def _known_fields(location: Sequence[Any], model: type[BaseModel]) -> list[str]:
     """The keys that the schema knows at `location`."""
-    model: type[BaseModel] = RebalancerPolicy
     for part in location:
         if isinstance(part, int):
             continue

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.policy.alerts import Alerts
+from rebalancer.policy.forecast import Forecast
 from rebalancer.policy.levels import ServiceLevels
 from rebalancer.policy.limits import Limits, ScopeLimits
 from rebalancer.policy.lists import Lists
@@ -153,6 +155,15 @@ class PodQuery(Section):
     """May be missing from the series; then pods that left a node are known from our records only."""
 
 
+class RangeQueries(Section):
+    """How hard Prometheus may be asked for the last days' CPU. A day is read in queries of at most 2,000 series and
+    288 points each, two at a time, and only once."""
+
+    queries_per_hour: Annotated[int, Field(ge=1)] = 600
+    """What can't be asked now is asked in the next hour. 150,000 pods on 5,000 nodes take about 200 queries a day of
+    history."""
+
+
 class Prometheus(Section):
     """How to reach Prometheus (or anything that answers its API) and what to ask."""
 
@@ -171,6 +182,7 @@ class Prometheus(Section):
     """For example `X-Scope-OrgID` for a tenant. Not for secrets."""
     node_cpu: NodeQuery = Field(default=NodeQuery(), alias="nodeCPU")
     pod_cpu: PodQuery = Field(default=PodQuery(), alias="podCPU")
+    history: RangeQueries = RangeQueries()
 
     @field_validator("url")
     @classmethod
@@ -258,6 +270,8 @@ class Strategy(Section):
     """Its arguments."""
     pools: Annotated[tuple[str, ...], AsTuple] | None = None
     """Names of the pools it looks at; all when absent."""
+    every: Annotated[Duration, at_least(10)] = 120.0
+    """How often the daemon looks at each of its pools, give or take a tenth."""
 
 
 class NamespaceFilter(Section):
@@ -362,8 +376,12 @@ class RebalancerPolicy(Section):
     """Cooldowns, replacements in flight, the brake, other clusters."""
     scheduler: Scheduler = Scheduler()
     """What places the replacements."""
+    alerts: Alerts = Alerts()
+    """What Alertmanager may set off."""
     steering: Steering = Steering()
     """Soft taints on nodes without room in real CPU."""
+    forecast: Forecast = Forecast()
+    """Predicted peaks."""
 
     @field_validator("pools")
     @classmethod
@@ -387,6 +405,25 @@ class RebalancerPolicy(Section):
                         "pools",
                         f"expected pool {name} to have {shown}: {strategy.name} reads source {strategy.args.source}",
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _forecasts_name_pools(self) -> "RebalancerPolicy":
+        have = {pool.name for pool in self.pools}
+        named = [name for event in self.forecast.events for name in event.pools]
+        for name in (*named, *(each.pool for each in self.forecast.pools)):
+            if name not in have:
+                raise FieldError("forecast", f"expected pools to name one of {', '.join(sorted(have))}, got {name!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _alerts_have_strategies(self) -> "RebalancerPolicy":
+        have = {strategy.name for strategy in self.strategies}
+        for rule in self.alerts.rules:
+            if rule.strategy not in have:
+                raise FieldError("alerts", f"expected a strategy of this policy for {rule.alert}, got {rule.strategy}")
+            if rule.high is not None and rule.high < self.alerts.floor:
+                raise FieldError("alerts", f"expected {rule.alert}: high >= floor ({self.alerts.floor:g})")
         return self
 
     @property

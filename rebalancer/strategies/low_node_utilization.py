@@ -32,9 +32,11 @@ def find(view: StrategyView) -> Findings:
     over = loads.node > loads.high  # NaN compares false
     found: list[tuple[float, Finding]] = []
     for node in np.flatnonzero(over.any(axis=1)):
-        if int(node) in skipped:
+        if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
-        refusal = _debounced(view, loads, int(node)) if view.strategy.args.source == "CPU" else None
+        # an alert has waited already: that is its rule's `for`
+        waits = view.strategy.args.source == "CPU" and int(node) not in view.marks
+        refusal = _debounced(view, loads, int(node)) if waits else None
         if refusal is not None:
             skipped[int(node)] = refusal
             continue
@@ -48,11 +50,12 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
     worst = int(np.argmax(np.where(over, share - high, -np.inf)))
     what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
+    by = f" ({view.marks[node].source})" if node in view.marks else ""
     finding = Finding(
         strategy=NAME,
         node=node,
         pool=view.pools[view.pool_of[node]].name,
-        reason=f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}, to be cooled to {target[worst]:.1%}",
+        reason=f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}",
         cpu_share=float(share[worst]),
         high=float(high[worst]),
         target=float(target[worst]),
@@ -72,6 +75,9 @@ def _cpu_loads(view: StrategyView) -> Loads:
             continue
         marks = cpu_marks(pool.thresholds, share[members])
         high[members], target[members], low[members] = marks
+    for node, mark in view.marks.items():
+        if np.isfinite(high[node]):  # in one of the strategy's pools
+            high[node], target[node] = mark.high, mark.target
     return Loads(
         resources=("cpu",),
         node=cpu.node[:, None],

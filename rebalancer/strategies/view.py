@@ -1,11 +1,12 @@
 """What a strategy is given, and what it answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.alerts import NodeMarks
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -26,6 +27,10 @@ class StrategyView:
     source: UsageSource
     recent: Sequence[RecentMove]
     now: float
+    only: frozenset[int] | None = None
+    """Indices of the nodes to look at; None = all. The others still count as landings."""
+    marks: Mapping[int, NodeMarks] = field(default_factory=dict)
+    """Node index -> what an alert calls hot there, instead of the pool's own marks."""
 
     @property
     def chosen_pools(self) -> list[tuple[int, Pool]]:

@@ -1,17 +1,15 @@
-"""Where a pod may go by its own spec: kube-scheduler's filters that don't depend on other pods."""
+"""kube-scheduler's filters, besides spreading and inter-pod affinity."""
 
-import random
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 
-from rebalancer.model.objects import PodShape, Taint
-from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.reason import Reason
+from rebalancer.model.scheduler import FILTERS, SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import PENDING
-from rebalancer.placement.filters import LEAVING_TAINTS, StaticFilter, placement_key
-from rebalancer.placement.landing import MOST_PENDING, LandingModel, shares
+from rebalancer.placement.board import Board
+from rebalancer.placement.engine import Engine
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 
 NODES = [
@@ -21,11 +19,34 @@ NODES = [
 ]
 
 
+def waiting(**fields: Any) -> APod:
+    """A pod that asks for nothing and is not bound yet."""
+    return a_pod("waiting", **{"cpu": 0, "memory": 0, "phase": PENDING, **fields})
+
+
+def feasible(nodes: list[ANode], pods: list[APod], profile: SchedulerProfile | None = None, **fields: Any) -> set[str]:
+    """Where the first pod may go."""
+    made = cluster(nodes, pods, **fields)
+    board = Board(made)
+    config = SchedulerConfig(profiles={profile.name: profile}) if profile else SchedulerConfig()
+    engine, kind = Engine(board, config), board.kind_of(0)
+    mask = engine.feasible(kind)
+    for node, ok in enumerate(mask.tolist()):
+        assert engine.fits(kind, node) == ok
+    verdict = engine.verdict(kind)
+    assert verdict.feasible.tolist() == mask.tolist()
+    return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
+
+
+def words(nodes: list[ANode], pods: list[APod]) -> list[tuple[str, str] | None]:
+    """Why the first pod may not go to each node."""
+    board = Board(cluster(nodes, pods))
+    return list(Engine(board).verdict(board.kind_of(0)).filtered)
+
+
 def fits(nodes: list[ANode], **shape: Any) -> set[str]:
     """Names of the nodes that let a pod of this shape in."""
-    made = cluster(nodes, [])
-    mask = StaticFilter(made.nodes).feasible(msgspec.convert(shape, PodShape))
-    return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
+    return feasible(nodes, [waiting(shape=shape)])
 
 
 def required(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -114,15 +135,6 @@ def test_preferred_affinity_forbids_nothing() -> None:
     assert fits(NODES, affinity=affinity) == {"a", "b", "c"}
 
 
-def test_the_answer_for_one_pod_is_not_changed_by_another() -> None:
-    made = cluster(NODES, [])
-    static = StaticFilter(made.nodes)
-    picky, easy = msgspec.convert({"nodeSelector": {"zone": "1"}}, PodShape), PodShape()
-    assert static.feasible(picky).sum() == 1
-    assert static.feasible(easy).sum() == 3
-    assert static.feasible(picky).sum() == 1
-
-
 # ---- taints
 
 
@@ -174,257 +186,199 @@ def test_a_cordoned_node_takes_only_what_tolerates_its_taint() -> None:
     assert fits(nodes, tolerations=[{"operator": "Exists"}]) == {"off", "on"}
 
 
-def test_a_node_that_is_not_ready_takes_nothing() -> None:
-    assert fits([a_node("down", ready=False), a_node("up")], tolerations=[{"operator": "Exists"}]) == {"up"}
+def test_a_node_that_is_not_ready_is_kept_out_of_by_its_taint_only() -> None:
+    assert fits([a_node("down", ready=False), a_node("up")]) == {"down", "up"}
 
 
-@pytest.mark.parametrize("key", LEAVING_TAINTS)
-def test_nodes_that_are_about_to_be_removed_are_known(key: str) -> None:
-    made = cluster(tainted("PreferNoSchedule", key=key), [])
-    assert StaticFilter(made.nodes).leaving.tolist() == [True, False]
+def test_the_profiles_own_affinity_must_hold_too() -> None:
+    selector = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement("zone", "In", ("1", "2")),)),))
+    profile = SchedulerProfile(added_affinity=NodeAffinity(required=selector))
+    assert feasible(NODES, [waiting()], profile) == {"a", "b"}
+    assert feasible(NODES, [waiting(shape={"nodeSelector": {"disk": "ssd"}})], profile) == {"a"}
 
 
-def test_soft_taints_are_counted_when_nothing_tolerates_them() -> None:
-    taints = (
-        Taint(key="a", effect="PreferNoSchedule"),
-        Taint(key="b", effect="PreferNoSchedule"),
-        Taint(key="c", effect="NoSchedule"),
-    )
-    static = StaticFilter(cluster([a_node("t", taints=taints), a_node("free")], []).nodes)
-    assert static.soft_taints(PodShape()).tolist() == [2, 0]
-    one = msgspec.convert({"tolerations": [{"key": "a", "operator": "Exists"}]}, PodShape)
-    assert static.soft_taints(one).tolist() == [1, 0]
-    hard_only = msgspec.convert({"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}, PodShape)
-    assert static.soft_taints(hard_only).tolist() == [2, 0]
-    everything = msgspec.convert({"tolerations": [{"operator": "Exists"}]}, PodShape)
-    assert static.soft_taints(everything).tolist() == [0, 0]
+def test_a_filter_that_the_profile_lacks_keeps_nothing_out() -> None:
+    def but(name: str) -> SchedulerProfile:
+        return SchedulerProfile(filters=frozenset(FILTERS) - {name})
+
+    assert feasible(tainted("NoSchedule"), [waiting()], but("TaintToleration")) == {"t", "free"}
+    assert feasible([a_node("small", cpu=1)], [waiting(cpu=5)], but("NodeResourcesFit")) == {"small"}
+    assert feasible([a_node("off", unschedulable=True)], [waiting()], but("NodeUnschedulable")) == {"off"}
 
 
 # ---- room: what depends on the pods that are there
 
 
-def feasible(nodes: list[ANode], pods: list[APod], **fields: Any) -> set[str]:
-    """Where the replacement of the first pod fits."""
-    made = cluster(nodes, pods, **fields)
-    mask = LandingModel(made).feasible(made.pod(0))
-    assert isinstance(mask, np.ndarray)
-    return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
-
-
-def mover(**fields: Any) -> APod:
-    return a_pod("mover", "home", owner="web", **fields)
-
-
 @pytest.mark.parametrize(
     ("cpu", "memory", "expected"),
     [
-        (4_000, 1 * GIB, {"home", "room"}),
-        (4_001, 1 * GIB, {"home"}),
-        (100, 4 * GIB, {"home", "room"}),
-        (100, 4 * GIB + 1, {"home"}),
+        (4_000, 1 * GIB, {"room"}),
+        (4_001, 1 * GIB, set()),
+        (100, 4 * GIB, {"room"}),
+        (100, 4 * GIB + 1, set()),
     ],
 )
 def test_cpu_and_memory_must_fit_to_the_last_unit(cpu: float, memory: float, expected: set[str]) -> None:
-    nodes = [a_node("home"), a_node("room", cpu=8_000, memory=8 * GIB)]
     there = a_pod("there", "room", owner="x", cpu=4_000, memory=4 * GIB)
-    assert feasible(nodes, [mover(cpu=cpu, memory=memory), there]) == expected
+    assert feasible([a_node("room", cpu=8_000, memory=8 * GIB)], [waiting(cpu=cpu, memory=memory), there]) == expected
 
 
 def test_a_resource_that_the_pod_does_not_ask_for_cannot_stop_it() -> None:
-    nodes = [a_node("home"), a_node("crowded", cpu=1_000, memory=8 * GIB)]
+    nodes = [a_node("crowded", cpu=1_000, memory=8 * GIB)]
     there = a_pod("there", "crowded", owner="x", cpu=1_500, memory=1 * GIB)
-    assert feasible(nodes, [mover(cpu=0, memory=1 * GIB), there]) == {"home", "crowded"}
-    assert feasible(nodes, [mover(cpu=1, memory=0), there]) == {"home"}
+    assert feasible(nodes, [waiting(cpu=0, memory=1 * GIB), there]) == {"crowded"}
+    assert feasible(nodes, [waiting(cpu=1, memory=0), there]) == set()
 
 
 def test_finished_pods_hold_nothing_and_terminating_ones_still_do() -> None:
-    nodes = [a_node("home"), a_node("room", cpu=1_000)]
-    pod = mover(cpu=600)
-    assert feasible(nodes, [pod, a_pod("done", "room", owner="x", cpu=600, phase=2)]) == {"home", "room"}
-    assert feasible(nodes, [pod, a_pod("leaving", "room", owner="x", cpu=600, terminating=True)]) == {"home"}
+    nodes, pod = [a_node("room", cpu=1_000)], waiting(cpu=600)
+    assert feasible(nodes, [pod, a_pod("done", "room", owner="x", cpu=600, phase=2)]) == {"room"}
+    assert feasible(nodes, [pod, a_pod("leaving", "room", owner="x", cpu=600, terminating=True)]) == set()
 
 
 def test_a_node_takes_no_more_pods_than_it_allows() -> None:
-    there = a_pod("there", "room", owner="x")
-    assert feasible([a_node("home"), a_node("room", pods=1)], [mover(), there]) == {"home"}
-    assert feasible([a_node("home"), a_node("room", pods=2)], [mover(), there]) == {"home", "room"}
-
-
-def test_the_old_pod_counts_on_its_own_node_except_for_a_stateful_set() -> None:
-    nodes = [a_node("home", pods=1), a_node("room")]
-    assert feasible(nodes, [mover()]) == {"room"}
-    assert feasible(nodes, [mover(owner_kind="StatefulSet")]) == {"home", "room"}
+    there = a_pod("there", "room", owner="x", cpu=0, memory=0)
+    assert feasible([a_node("room", pods=1)], [waiting(), there]) == set()
+    assert feasible([a_node("room", pods=2)], [waiting(), there]) == {"room"}
 
 
 GPU = {"extendedRequests": {"nvidia.com/gpu": 1.0}}
+DISK = {"extendedRequests": {"ephemeral-storage": 1.0 * GIB}}
 
 
-def test_extended_resources_must_be_free() -> None:
-    nodes = [
-        a_node("home", extended={"nvidia.com/gpu": 2.0}),
-        a_node("full", extended={"nvidia.com/gpu": 1.0}),
-        a_node("room", extended={"nvidia.com/gpu": 1.0}),
-        a_node("none"),
-    ]
-    pods = [mover(shape=GPU), a_pod("there", "full", owner="x", shape=GPU)]
-    assert feasible(nodes, pods) == {"home", "room"}
+@pytest.mark.parametrize(
+    ("shape", "name", "one"), [(GPU, "nvidia.com/gpu", 1.0), (DISK, "ephemeral-storage", 1.0 * GIB)]
+)
+def test_other_resources_must_be_free(shape: dict[str, Any], name: str, one: float) -> None:
+    nodes = [a_node("full", extended={name: one}), a_node("room", extended={name: one}), a_node("none")]
+    assert feasible(nodes, [waiting(shape=shape), a_pod("there", "full", owner="x", shape=shape)]) == {"room"}
+    assert feasible(nodes, [waiting(), a_pod("there", "full", owner="x", shape=shape)]) == {"full", "room", "none"}
 
 
 def test_every_extended_resource_must_be_free() -> None:
     both = {"extendedRequests": {"a": 1.0, "b": 2.0}}
     nodes = [
-        a_node("home"),
         a_node("room", extended={"a": 1.0, "b": 2.0}),
         a_node("short", extended={"a": 1.0, "b": 1.0}),
         a_node("other", extended={"a": 5.0}),
     ]
-    assert feasible(nodes, [mover(shape=both)]) == {"room"}
+    assert feasible(nodes, [waiting(shape=both)]) == {"room"}
 
 
-PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}
+def ports(*wanted: tuple[str, int, str]) -> dict[str, Any]:
+    return {"hostPorts": [list(each) for each in wanted]}
 
 
-def test_a_host_port_must_be_free_by_protocol_and_number() -> None:
-    nodes = [a_node("home"), a_node("same"), a_node("udp"), a_node("other")]
+@pytest.mark.parametrize(
+    ("there", "free"),
+    [
+        (("TCP", 80, "0.0.0.0"), False),
+        (("UDP", 80, "0.0.0.0"), True),
+        (("TCP", 81, "0.0.0.0"), True),
+        (("TCP", 80, "127.0.0.1"), False),
+    ],
+)
+def test_a_host_port_on_every_address_needs_the_number_to_be_free(there: tuple[str, int, str], free: bool) -> None:
+    pods = [waiting(shape=ports(("TCP", 80, "0.0.0.0"))), a_pod("there", "n", owner="x", shape=ports(there))]
+    assert feasible([a_node("n")], pods) == ({"n"} if free else set())
+
+
+@pytest.mark.parametrize(
+    ("there", "free"),
+    [
+        (("TCP", 80, "127.0.0.1"), False),
+        (("TCP", 80, "127.0.0.2"), True),
+        (("TCP", 80, "0.0.0.0"), False),
+        (("UDP", 80, "127.0.0.1"), True),
+    ],
+)
+def test_a_host_port_on_one_address_conflicts_with_the_same_and_with_every_address(
+    there: tuple[str, int, str], free: bool
+) -> None:
+    pods = [waiting(shape=ports(("TCP", 80, "127.0.0.1"))), a_pod("there", "n", owner="x", shape=ports(there))]
+    assert feasible([a_node("n")], pods) == ({"n"} if free else set())
+
+
+def test_one_port_of_several_in_conflict_is_enough() -> None:
+    wanted = ports(("TCP", 80, "0.0.0.0"), ("TCP", 81, "0.0.0.0"))
+    pods = [waiting(shape=wanted), a_pod("there", "n", owner="x", shape=ports(("TCP", 81, "0.0.0.0")))]
+    assert feasible([a_node("n"), a_node("m")], pods) == {"m"}
+
+
+# ---- volumes
+
+
+def claim(name: str) -> dict[str, Any]:
+    return {"volumes": [{"persistentVolumeClaim": {"claimName": name}}]}
+
+
+ZONE_1 = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement("zone", "In", ("1",)),)),))
+
+
+def test_a_pod_follows_its_volume_to_where_it_can_be_used() -> None:
+    known = {"volume_nodes": {("shop", "data"): ZONE_1, ("other", "data"): NodeSelector()}}
+    assert feasible(NODES, [waiting(shape=claim("data"))], **known) == {"a"}
+    assert feasible(NODES, [waiting(shape=claim("anywhere"))], **known) == {"a", "b", "c"}
+
+
+def test_a_claim_for_one_pod_at_a_time_lets_no_second_pod_in_anywhere() -> None:
+    exclusive = {"exclusive_claims": frozenset({("shop", "data")})}
+    user = a_pod("there", "a", owner="x", shape=claim("data"))
+    assert feasible(NODES, [waiting(shape=claim("data"))], **exclusive) == {"a", "b", "c"}
+    assert feasible(NODES, [waiting(shape=claim("data")), user], **exclusive) == set()
+    assert feasible(NODES, [waiting(shape=claim("data")), user]) == {"a", "b", "c"}
+    elsewhere = a_pod("there", "a", owner="x", shape=claim("data"), namespace="other")
+    assert feasible(NODES, [waiting(shape=claim("data")), elsewhere], **exclusive) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields", "known"),
+    [
+        ({}, {}, True),
+        (claim("data"), {}, True),
+        (claim("data"), {"claims_known": False}, False),
+        ({}, {"claims_known": False}, True),
+        ({"volumes": [{"ephemeral": {}}]}, {}, False),
+        ({"volumes": [{"emptyDir": {}}, {"hostPath": {}}]}, {}, True),
+        ({"schedulerName": "mine"}, {}, False),
+    ],
+)
+def test_what_is_not_modelled_is_said(shape: dict[str, Any], fields: dict[str, Any], known: bool) -> None:
+    board = Board(cluster(NODES, [waiting(shape=shape)], **fields))
+    refusal = Engine(board).knows(board.kind_of(0))
+    assert (refusal is None) == known
+    assert refusal is None or refusal.code is Reason.LANDING_NOT_MODELLED
+
+
+def test_a_profile_of_its_own_makes_a_scheduler_known() -> None:
+    board = Board(cluster(NODES, [waiting(shape={"schedulerName": "mine"})]))
+    config = SchedulerConfig(profiles={"mine": SchedulerProfile(name="mine")})
+    assert Engine(board, config).knows(board.kind_of(0)) is None
+
+
+# ---- words
+
+
+def test_the_first_filter_that_refuses_is_named_in_the_schedulers_words() -> None:
+    nodes = [
+        a_node("off", unschedulable=True, taints=(Taint(key="a", effect="NoSchedule"),)),
+        a_node("tainted", taints=(Taint(key="a", effect="NoSchedule"),)),
+        a_node("unlike", labels={}),
+        a_node("busy", pods=1),
+        a_node("small", cpu=100, memory=100),
+        a_node("good"),
+    ]
+    wanted = {"nodeSelector": {"pool": "general"}, **ports(("TCP", 80, "0.0.0.0"))}
     pods = [
-        mover(shape=PORT),
-        a_pod("same", "same", owner="x", shape=PORT),
-        a_pod("udp", "udp", owner="x", shape={"hostPorts": [["UDP", 80, "0.0.0.0"]]}),
-        a_pod("other", "other", owner="x", shape={"hostPorts": [["TCP", 81, "0.0.0.0"]]}),
+        waiting(cpu=500, memory=200, shape=wanted),
+        a_pod("there", "busy", cpu=0, memory=0, shape=ports(("TCP", 80, "0.0.0.0"))),
+        a_pod("other", "small", cpu=0, memory=0),
     ]
-    assert feasible(nodes, pods) == {"udp", "other"}
-
-
-def test_the_extended_resources_of_a_stateful_sets_old_pod_are_free_again() -> None:
-    nodes = [a_node("home", extended={"nvidia.com/gpu": 1.0}), a_node("room", extended={"nvidia.com/gpu": 1.0})]
-    assert feasible(nodes, [mover(owner_kind="StatefulSet", shape=GPU)]) == {"home", "room"}
-
-
-def test_the_host_port_of_a_stateful_sets_old_pod_is_free_again() -> None:
-    nodes = [a_node("home"), a_node("room")]
-    assert feasible(nodes, [mover(owner_kind="StatefulSet", shape=PORT)]) == {"home", "room"}
-
-
-# ---- moves of this plan
-
-
-def says(model: LandingModel, pod: Any) -> tuple[list[bool], list[int]]:
-    mask = model.feasible(pod)
-    assert isinstance(mask, np.ndarray)
-    return mask.tolist(), model.best(pod).tolist()
-
-
-def test_a_committed_move_takes_its_room() -> None:
-    nodes = [
-        a_node("home", extended={"nvidia.com/gpu": 2.0}),
-        a_node("room", cpu=1_000, extended={"nvidia.com/gpu": 1.0}),
+    assert words(nodes, pods) == [
+        ("NodeUnschedulable", "node(s) were unschedulable"),
+        ("TaintToleration", "node(s) had untolerated taint(s)"),
+        ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"),
+        ("NodePorts", "node(s) didn't have free ports for the requested pod ports"),
+        ("NodeResourcesFit", "Insufficient cpu, Insufficient memory"),
+        None,
     ]
-    pods = [mover(cpu=600, shape={**GPU, **PORT}), a_pod("second", "home", owner="web", cpu=600, shape=GPU)]
-    made = cluster(nodes, pods)
-    model = LandingModel(made)
-    assert says(model, made.pod(1))[0][1]
-    model.commit(made.pod(0), 1)
-    assert not says(model, made.pod(1))[0][1]
-    assert not says(model, made.pod(0))[0][1]
-
-
-def test_a_committed_move_frees_the_port_that_it_leaves() -> None:
-    nodes = [a_node("home"), a_node("room"), a_node("third")]
-    pods = [mover(shape=PORT), a_pod("second", "third", owner="web", shape=PORT)]
-    made = cluster(nodes, pods)
-    model = LandingModel(made)
-    assert says(model, made.pod(1))[0] == [False, True, False]
-    model.commit(made.pod(0), 1)
-    assert says(model, made.pod(1))[0] == [True, False, False]
-
-
-def _pods_of_all_kinds(draw: random.Random, nodes: list[ANode]) -> list[APod]:
-    return [
-        a_pod(
-            f"p{index}",
-            draw.choice(nodes).name,
-            owner=f"o{index % 5}",
-            owner_kind="StatefulSet" if index % 5 == 0 else "ReplicaSet",
-            cpu=draw.choice([0, 100, 500, 2_000]),
-            memory=draw.choice([0, 1, 4]) * GIB,
-            shape=draw.choice(
-                [{}, {}, GPU, PORT, {"nodeSelector": {"zone": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
-            ),
-        )
-        for index in range(24)
-    ]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_model_that_has_seen_moves_says_what_a_new_one_would_say(seed: int) -> None:
-    draw = random.Random(seed)
-    soft = Taint(key="rather-not", effect="PreferNoSchedule")
-    nodes = [
-        a_node(
-            f"n{index}",
-            cpu=draw.choice([4_000.0, 8_000.0]),
-            memory=16 * GIB,
-            pods=draw.choice([6, 12]),
-            labels={"zone": str(index % 2)},
-            taints=(soft,) if draw.random() < 0.3 else (),
-            extended={"nvidia.com/gpu": 2.0},
-        )
-        for index in range(6)
-    ]
-    pods = _pods_of_all_kinds(draw, nodes)
-    made = cluster(nodes, pods)
-    model = LandingModel(made)
-    for index in draw.sample(range(len(pods)), 8):
-        for other in draw.sample(range(len(pods)), 6):
-            says(model, made.pod(other))  # asked at some time before, or not
-        target = draw.randrange(len(nodes))
-        model.commit(made.pod(index), target)
-        pods[index].node = nodes[target].name
-        moved = cluster(nodes, pods)
-        fresh = LandingModel(moved)
-        for other in range(len(pods)):
-            # a moved pod is not asked about again
-            if moved.pod(other).node == made.pod(other).node:
-                assert says(model, made.pod(other)) == says(fresh, moved.pod(other))
-
-
-def test_pods_that_the_filters_cannot_tell_apart_share_a_key() -> None:
-    plain = PodShape(cpu_request_millicores=5.0, labels={"app": "a"})
-    assert placement_key(plain) == placement_key(PodShape())
-    for fields in (
-        {"nodeSelector": {"a": "b"}},
-        {"tolerations": [{"operator": "Exists"}]},
-        {"affinity": required(expressions(("zone", "Exists", [])))},
-    ):
-        assert placement_key(msgspec.convert(fields, PodShape)) != placement_key(PodShape())
-
-
-def test_landings_of_nothing_feasible_are_none() -> None:
-    made = cluster([a_node("home", unschedulable=True)], [mover()])
-    assert LandingModel(made).landings(made.pod(0)) == ()
-
-
-def test_landings_are_shown_by_name_and_share() -> None:
-    made = cluster([a_node("home"), a_node("y"), a_node("x")], [mover(cpu=8_000)])
-    model = LandingModel(made)
-    assert shares(model.landings(made.pod(0)), made.nodes.names) == (("x", 0.5), ("y", 0.5))
-
-
-def test_pods_that_already_wait_take_their_room_first() -> None:
-    waiting = [a_pod(f"waiting-{index}", owner="batch", phase=PENDING, ready=False, cpu=4_000) for index in range(3)]
-    made = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web", cpu=8_000), *waiting])
-    model = LandingModel(made)
-    # three of 4,000 go to the empty node of 16,000 (or fill up home): 8,000 more fit on neither
-    assert not model.feasible(made.pod(0))[1]
-    alone = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web", cpu=8_000)])
-    assert LandingModel(alone).feasible(alone.pod(0))[1]
-
-
-def test_where_a_crowd_waits_no_landing_is_predicted() -> None:
-    waiting = [
-        a_pod(f"waiting-{index}", owner="batch", phase=PENDING, ready=False) for index in range(MOST_PENDING + 1)
-    ]
-    made = cluster([a_node("home"), a_node("cold")], [a_pod("web-0", "home", owner="web"), *waiting])
-    answer = LandingModel(made).feasible(made.pod(0))
-    assert isinstance(answer, Refusal)
-    assert answer.code is Reason.LANDING_NOT_MODELLED

@@ -1,31 +1,24 @@
 """What holds for every plan, on random hot clusters. Nothing may pass by planning nothing: see `in_every_plan`."""
 
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from rebalancer.model.reason import Reason
-from tests.planner.worlds import (
-    LIMITS,
-    Step,
-    Story,
-    World,
-    budgets_of,
-    holds_requests,
-    hot_clusters,
-    is_hot,
-    is_protected,
-    lets_in,
-    tell,
-)
+from tests.builders import APod
+from tests.planner.futures import NOWHERE, Draw, futures
+from tests.planner.random_worlds import hot_clusters
+from tests.planner.stories import Step, Story, tell
+from tests.planner.worlds import LIMITS, World, budgets_of, holds_requests, is_hot, is_protected, lets_in
 
 EXAMPLES = 80
 LEAST_SHARE_WITH_A_MOVE = 0.3
 SLACK = 1 + 1e-6
+MOST_CHANCE = 0.01
 
 BY_GUARDS = {
     Reason.MIRROR_POD, Reason.STATIC_POD, Reason.DAEMONSET_POD, Reason.TERMINATING, Reason.FINISHED, Reason.NOT_READY,
@@ -117,53 +110,73 @@ def test_a_plan_never_leaves_a_budget_below_its_floor() -> None:
 def test_no_possible_landing_goes_over_its_target() -> None:
     def check(world: World, story: Story) -> None:
         for step in story.steps:
-            cpu = world.usage[step.move.name]
             for landing in step.landings:
+                # certain, whatever was drawn before
                 assert not is_hot(world, landing)
-                _, target = world.marks[landing]
-                assert step.loads[landing] + cpu <= target * SLACK
+                assert world.loads[landing] + world.usage[step.move.name] <= world.marks[landing][1] * SLACK
+        for step, draws in _futures(world, story):
+            over: dict[str, float] = defaultdict(float)
+            for draw in draws:
+                node = story.names[draw.node]
+                load = step.loads[node] + sum(_use(world, story, draw).values()) + world.usage[step.move.name]
+                over[node] += draw.chance if load > world.marks[node][1] * SLACK else 0.0
+            assert max(over.values()) <= MOST_CHANCE
 
     in_every_plan(check, draw_seed=14)
 
 
-def test_no_node_is_over_its_target_at_the_end_that_was_not_before() -> None:
+def _futures(world: World, story: Story) -> Iterator[tuple[Step, list[Draw]]]:
+    """Each move with all that may have happened up to its landing, as far as that can be followed."""
+    cpu = np.array([world.usage[name] for name in story.snapshot.pods.names])
+    return zip(story.steps, futures(story.snapshot, [step.move.pod for step in story.steps], cpu), strict=False)
+
+
+def _use(world: World, story: Story, draw: Draw) -> dict[int, float]:
+    """What landed on the same node before: place in the order -> millicores."""
+    names = story.snapshot.pods.names
+    return {at: world.usage[names[pod]] for at, (pod, node) in enumerate(draw.before) if node == draw.node}
+
+
+def test_the_planned_load_is_what_left_and_what_comes_by_its_shares() -> None:
     def check(world: World, story: Story) -> None:
-        for name, (_, target) in world.marks.items():
-            if world.loads[name] <= target:
-                assert story.loads[name] <= target * SLACK
-        assert np.allclose(
-            [story.loads[name] for name in world.loads],
-            [world.loads[name] + _gained(world, story, name) for name in world.loads],
-            equal_nan=True,
-        )
+        loads = dict(world.loads)
+        for step in story.steps:
+            loads[step.move.node_name] -= world.usage[step.move.name]
+            for each in step.move.landings:
+                loads[story.names[each.node]] += each.share * world.usage[step.move.name]
+        assert story.planned == pytest.approx(loads, nan_ok=True)
 
-    in_every_plan(check, draw_seed=15)
-
-
-def _gained(world: World, story: Story, node: str) -> float:
-    return sum(
-        world.usage[step.move.name] * ((step.landings[0] == node) - (step.move.node_name == node))
-        for step in story.steps
-    )
+    in_every_plan(check, draw_seed=22)
 
 
 def test_every_landing_lets_the_replacement_in() -> None:
     def check(world: World, story: Story) -> None:
         for step in story.steps:
-            pod = world.pod[step.move.name]
             assert step.landings
             assert step.move.node_name not in step.landings
             assert sum(each.share for each in step.move.landings) == pytest.approx(1.0)
             for landing in step.landings:
                 node = world.node[landing]
-                cpu, memory, count = step.requests[landing]
-                assert lets_in(pod, node)
+                assert node.ready
+                assert lets_in(world.pod[step.move.name], node)
                 assert not any(taint.key.startswith("DeletionCandidate") for taint in node.taints)
-                assert pod.cpu == 0 or cpu + pod.cpu <= node.cpu
-                assert pod.memory == 0 or memory + pod.memory <= node.memory
-                assert count + 1 <= node.pods
+        for number, (step, draws) in enumerate(_futures(world, story)):
+            gone = {each.move.name for each in story.steps[:number]}
+            for draw in draws:
+                assert draw.node not in (NOWHERE, step.move.node)
+                _check_fit(world, story, world.pod[step.move.name], draw, gone)
 
     in_every_plan(check, draw_seed=16)
+
+
+def _check_fit(world: World, story: Story, pod: APod, draw: Draw, gone: set[str]) -> None:
+    """The pod fits by requests, beside what is there and what landed there before."""
+    node = world.node[story.names[draw.node]]
+    there = [each for each in world.pods if each.node == node.name and holds_requests(each) and each.name not in gone]
+    there += [world.pod[story.snapshot.pods.names[each]] for each, landed in draw.before if landed == draw.node]
+    assert pod.cpu == 0 or sum(each.cpu for each in there) + pod.cpu <= node.cpu
+    assert pod.memory == 0 or sum(each.memory for each in there) + pod.memory <= node.memory
+    assert len(there) + 1 <= node.pods
 
 
 def test_only_hot_nodes_are_relieved_and_only_until_they_reach_their_target() -> None:

@@ -1,10 +1,9 @@
-"""Random hot clusters, and plain re-statements of the rules that a plan must keep.
+"""Clusters as described, and plain re-statements of the rules that a plan must keep.
 
 Nothing here calls guards, budgets, loads, filters or targets of the program: the rules are written down a second time,
 over the builders' descriptions, slowly and simply.
 """
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,29 +11,11 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from rebalancer.model.objects import Taint
-from rebalancer.model.plan import Move, PodRefusal
-from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Owner
+from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, DisruptionBudget, Owner
 from rebalancer.model.usage import RecentMove
-from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies import Findings
-from tests.builders import (
-    GIB,
-    NOW,
-    ANode,
-    APod,
-    a_budget,
-    a_door,
-    a_policy,
-    cluster,
-    found_in,
-    some_limits,
-    usage_of,
-)
+from tests.builders import NOW, ANode, APod, a_policy, some_limits
 
 WINDOW = 300.0
 
@@ -266,9 +247,8 @@ def budgets_of(world: World, pod: APod) -> list[DisruptionBudget]:
 
 
 def expected_use(world: World, pod: APod) -> float:
-    """A pod's CPU: measured, or its service's usual when it started within the rate window."""
-    young = holds_requests(pod) and pod.started and not pod.terminating and pod.age < WINDOW
-    if not young:
+    """A pod's CPU: measured, or its service's usual when it started within the rate window or hasn't yet."""
+    if not holds_requests(pod) or pod.terminating or not is_arriving(pod):
         return pod.used
     usual = [
         each.used
@@ -276,6 +256,11 @@ def expected_use(world: World, pod: APod) -> float:
         if each.started and each.age >= WINDOW and not each.terminating and not np.isnan(each.used)
     ]
     return max(mean(usual) if usual else pod.cpu, 0.0 if np.isnan(pod.used) else pod.used)
+
+
+def is_arriving(pod: APod) -> bool:
+    """Too young to be measured over a whole window."""
+    return not pod.started or pod.age < WINDOW
 
 
 def effective_load(world: World, node: ANode) -> float:
@@ -288,7 +273,7 @@ def effective_load(world: World, node: ANode) -> float:
         shown = 0.0 if np.isnan(pod.used) else pod.used
         if pod.terminating:
             load -= shown
-        elif pod.started and pod.age < WINDOW:
+        elif is_arriving(pod):
             load += expected_use(world, pod) - shown
     for move in world.recent:
         if move.node == node.name:
@@ -322,255 +307,3 @@ def lets_in(pod: APod, node: ANode) -> bool:
     if not tolerant and (node.unschedulable or any(taint.effect == "NoSchedule" for taint in node.taints)):
         return False
     return all(node.labels.get(key) == value for key, value in pod.shape.get("nodeSelector", {}).items())
-
-
-# ---- a plan, step by step
-
-
-@dataclass(kw_only=True)
-class Step:
-    """One accepted move, with the loads by this file's own account just before it."""
-
-    move: Move
-    loads: dict[str, float]
-    requests: dict[str, tuple[float, float, int]]
-    landings: list[str]
-
-
-@dataclass(kw_only=True)
-class Story:
-    steps: list[Step]
-    loads: dict[str, float]
-    """At the end."""
-    rejected: list[str]
-    refusals: list[PodRefusal]
-    found: list[Findings]
-    snapshot: ClusterSnapshot
-
-    @property
-    def told(self) -> Any:
-        """All of it under names, comparable between listings."""
-        return (
-            [
-                (s.move.namespace, s.move.name, s.move.node_name, s.landings, s.move.reason, str(s.move.service))
-                for s in self.steps
-            ],
-            self.rejected,
-            [(each.node, each.namespace, each.name, each.code, each.message) for each in self.refusals],
-            [
-                (self.snapshot.nodes.names[f.node], f.pool, f.reason, round(f.cpu_share, 9))
-                for findings in self.found
-                for f in findings.findings
-            ],
-        )
-
-
-def tell(world: World, shuffled: random.Random | None = None) -> Story:
-    """Plan a world to its end, as a cycle does; `shuffled` lists everything in another order."""
-    nodes, pods = list(world.nodes), list(world.pods)
-    owners, budgets = list(world.owners.values()), list(world.budgets)
-    if shuffled is not None:
-        for each in (nodes, pods, owners, budgets):
-            shuffled.shuffle(each)
-    snapshot = cluster(
-        nodes,
-        pods,
-        owners=owners,
-        budgets=budgets,
-        local_claims=LOCAL_CLAIMS,
-    )
-    problems = {
-        index: Refusal.of(Reason.NO_SAMPLE)
-        for index, node in enumerate(nodes)
-        if node.used is not None and np.isnan(node.used)
-    }
-    usage = usage_of(snapshot, nodes, pods, window=WINDOW, problems=problems)
-    found = found_in(snapshot, usage, world.policy, world.recent)
-    planner = Planner(
-        snapshot=snapshot,
-        found=found,
-        door=a_door(snapshot, world.policy),
-        cpu_millicores=usage.pod_cpu_millicores,
-    )
-    loads = dict(world.loads)
-    requests = {
-        node.name: (
-            sum(pod.cpu for pod in pods if pod.node == node.name and holds_requests(pod)),
-            sum(pod.memory for pod in pods if pod.node == node.name and holds_requests(pod)),
-            sum(1 for pod in pods if pod.node == node.name and holds_requests(pod)),
-        )
-        for node in nodes
-    }
-    steps: list[Step] = []
-    rejected: list[str] = []
-    while (move := planner.next_move()) is not None:
-        assert len(steps) + len(rejected) < len(pods), "the planner proposes for ever"
-        assert planner.door.reserve(move) is None
-        if move.name in world.refused_by_server:
-            planner.door.refund(move)
-            planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
-            rejected.append(move.name)
-            continue
-        landings = [snapshot.nodes.names[each.node] for each in move.landings]
-        steps.append(Step(move=move, loads=dict(loads), requests=dict(requests), landings=landings))
-        planner.accept(move)
-        pod = world.pod[move.name]
-        for node, by in ((move.node_name, -1), (landings[0], 1)):
-            loads[node] += by * world.usage[move.name]
-            cpu, memory, count = requests[node]
-            requests[node] = (cpu + by * pod.cpu, memory + by * pod.memory, count + by)
-    return Story(
-        steps=steps, loads=loads, rejected=rejected, refusals=planner.refusals(), found=found, snapshot=snapshot
-    )
-
-
-# ---- random worlds
-
-_AVERAGE_QUIRKS = ["plain"] * 90 + sorted(SERVICE_QUIRKS)
-_AVERAGE_POD_QUIRKS = ["plain"] * 90 + sorted(POD_QUIRKS)
-
-
-@st.composite
-def hot_clusters(draw: st.DrawFn) -> World:
-    """A cluster with at least one node that looks hot, and mostly with room elsewhere."""
-
-    def chance(percent: int) -> bool:
-        return draw(st.integers(0, 99)) >= 100 - percent
-
-    nodes = [
-        _node(draw, index, hot=index == 0 or (index == 1 and chance(40))) for index in range(draw(st.integers(3, 6)))
-    ]
-    hot_names = [node.name for node in nodes if node.used is not None and node.used > 0.75 * node.cpu] or [
-        nodes[0].name
-    ]
-    guards = draw(st.sampled_from(["default"] * 4 + ["open", "opt-in", "strict"]))
-    pods: list[APod] = []
-    owners: dict[tuple[str, str, str], Owner] = {}
-    budgets: list[DisruptionBudget] = []
-    for index in range(draw(st.integers(3, 7))):
-        made, quirk = _service(draw, f"svc{index}", hot_names, [node.name for node in nodes])
-        if guards == "opt-in" and chance(60):
-            for pod in made:
-                pod.labels = {"rebalancer.dev/evict": "true", **pod.labels}
-        pods += made
-        if made[0].owner:
-            counted = len([p for p in made if not p.terminating and p.phase not in (SUCCEEDED, FAILED)])
-            missing = quirk.get("missing", 0)
-            wanted = counted + missing if missing or chance(50) else None
-            kind, namespace, name = key_of(made[0])
-            owners[(kind, namespace, name)] = Owner(
-                kind=kind,
-                namespace=namespace,
-                name=name,
-                uid=f"uid-{name}",
-                wanted=wanted,
-                rolling_out=quirk.get("rolling_out", False),
-                spares_disruptions=quirk.get("spares_disruptions", False),
-            )
-        for number in range(draw(st.sampled_from([0] * 6 + [1] * 5 + [2]))):
-            budgets.append(
-                a_budget(
-                    f"pdb{index}-{number}",
-                    made[0].owner,
-                    draw(st.integers(0, 3)),
-                    namespace=made[0].namespace,
-                    up_to_date=not chance(8),
-                )
-            )
-    for node in nodes:
-        if node.name in hot_names and chance(80):
-            # requests keep the hot node less attractive to the scheduler
-            pods.append(
-                APod(
-                    name=f"agent-{node.name}",
-                    node=node.name,
-                    owner="agent",
-                    owner_kind="DaemonSet",
-                    cpu=node.cpu * 0.4,
-                    used=50.0,
-                )
-            )
-    owners.setdefault(
-        ("DaemonSet", "shop", "agent"), Owner(kind="DaemonSet", namespace="shop", name="agent", uid="uid-agent")
-    )
-    recent = [
-        RecentMove(node=draw(st.sampled_from(nodes)).name, cpu_millicores=400.0, at=NOW - 150.0, service="shop/gone")
-        for _ in range(chance(12))
-    ]
-    return World(
-        nodes=nodes,
-        pods=pods,
-        owners=owners,
-        budgets=budgets,
-        recent=recent,
-        thresholds=draw(st.sampled_from(sorted(THRESHOLDS))),
-        guards=guards,
-        limits=draw(st.sampled_from(sorted(LIMITS))),
-        refused_by_server=frozenset(pod.name for pod in pods if len(pods) < 40 and chance(5)),
-    )
-
-
-def _node(draw: st.DrawFn, index: int, *, hot: bool) -> ANode:
-    cpu = draw(st.sampled_from([4_000.0, 8_000.0, 16_000.0]))
-    share = draw(st.integers(78, 99)) if hot else draw(st.integers(5, 55))
-    quirk = (
-        "plain"
-        if hot
-        else draw(
-            st.sampled_from(["plain"] * 20 + ["tainted", "softly", "cordoned", "down", "blind", "alone", "leaving"])
-        )
-    )
-    fields: dict[str, Any] = {
-        "plain": {},
-        "tainted": {"taints": (Taint(key="dedicated", value="db", effect="NoSchedule"),)},
-        "softly": {"taints": (Taint(key="rather", effect="PreferNoSchedule"),)},
-        "leaving": {"taints": (Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)},
-        "cordoned": {"unschedulable": True},
-        "down": {"ready": False},
-        "blind": {},
-        "alone": {},
-    }[quirk]
-    labels = {
-        "pool": "other" if quirk == "alone" else draw(st.sampled_from(["general", "general", "general", "big"])),
-        "disk": draw(st.sampled_from(["ssd", "hdd"])),
-    }
-    if draw(st.integers(0, 19)) == 19:
-        labels["rebalancer.dev/evict"] = draw(st.sampled_from(["true", "false"]))
-    used = float("nan") if quirk == "blind" else round(cpu * share / 100 / 10) * 10.0
-    # names don't follow the order of listing
-    return ANode(
-        name=f"{'kfbqxm'[index]}{index}", cpu=cpu, memory=32 * GIB, pods=40, used=used, labels=labels, **fields
-    )
-
-
-def _service(draw: st.DrawFn, name: str, hot: list[str], everywhere: list[str]) -> tuple[list[APod], dict[str, Any]]:
-    quirk = SERVICE_QUIRKS[draw(st.sampled_from(_AVERAGE_QUIRKS))]
-    kind = quirk.get("kind", draw(st.sampled_from(["ReplicaSet", "ReplicaSet", "StatefulSet"])))
-    used, request = 50.0 * draw(st.integers(1, 30)), 50.0 * draw(st.integers(0, 20))
-    pods = []
-    for index in range(draw(st.sampled_from([1, 2, 2, 3, 3, 4]))):
-        extra = POD_QUIRKS[draw(st.sampled_from(_AVERAGE_POD_QUIRKS))]
-        fields: dict[str, Any] = {
-            "used": used + 10.0 * draw(st.integers(0, 5)),
-            "cpu": request,
-            "memory": draw(st.sampled_from([0.0, 1 * GIB, 4 * GIB])),
-            "priority": quirk.get("priority", 0),
-            "age": draw(st.sampled_from([7_200.0, 86_400.0])),
-            **extra,
-        }
-        pods.append(
-            APod(
-                name=f"{name}-{index}",
-                node=draw(st.sampled_from(hot if index < 2 else everywhere)),
-                namespace=quirk.get("namespace", "shop"),
-                owner=name if kind else "",
-                owner_kind=kind or "ReplicaSet",
-                labels=quirk.get("labels", {}),
-                shape={
-                    "qos": draw(st.sampled_from(["BestEffort", "Burstable", "Guaranteed"])),
-                    **quirk.get("shape", {}),
-                },
-                **fields,
-            )
-        )
-    return pods, quirk

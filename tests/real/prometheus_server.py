@@ -4,14 +4,16 @@ It scrapes nothing unless told to. Its series have the shape that kube-prometheu
 an address but no node name, cAdvisor counts every container and once more the whole pod, kube-state-metrics joins them.
 """
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,12 @@ class PrometheusServer:
 
     url: str
     pid: int
+    folder: Path
+
+    def change_rules(self, rules: str) -> None:
+        """Put another rule file in place of the one that it was started with."""
+        (self.folder / "rules.yaml").write_text(rules)
+        os.kill(self.pid, signal.SIGHUP)
 
 
 def node_exporter(
@@ -145,19 +153,30 @@ def prometheus_server(
     rules: str = "",
     web_config: str = "",
     scrape: str = "",
+    fill: Callable[[Path], None] | None = None,
+    flags: Sequence[str] = (),
+    alertmanager: str = "",
+    cluster: str = "",
 ) -> Iterator[PrometheusServer]:
     """Start a server that holds `series`; skips the test where Prometheus is not installed.
 
     Samples lie 15 s apart in the last 15 minutes, 5 minutes apart before. They run on into the future, so that
     "now" stays covered while tests run; with `rules` (a rule file) they must end now, because Prometheus appends
     nothing before its newest block. `scrape` (host:port) is asked for /metrics every second, its labels kept.
+    `fill` may put more blocks into the data folder before the start; `flags` are the command line's.
+    Alerts go to `alertmanager` (host:port), with the external label `cluster`.
     """
     if not shutil.which("prometheus") or not shutil.which("promtool"):
         pytest.skip("needs prometheus and promtool: apt-get install prometheus")
     folder = Path(tempfile.mkdtemp(prefix="rebalancer-prom-"))
     try:
         _backfill(folder, series, hours=hours, ahead=0.0 if rules else minutes_ahead * 60)
-        config = "global: {evaluation_interval: 1s}\n"
+        if fill is not None:
+            fill(folder / "data")
+        labels = f", external_labels: {{cluster: {cluster}}}" if cluster else ""
+        config = f"global: {{evaluation_interval: 1s{labels}}}\n"
+        if alertmanager:
+            config += f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{alertmanager}']}}]}}]}}\n"
         if scrape:
             config += (
                 "scrape_configs:\n"
@@ -169,10 +188,10 @@ def prometheus_server(
             config += "rule_files: [rules.yaml]\n"
         (folder / "prometheus.yaml").write_text(config)
         (folder / "web.yaml").write_text(web_config)
-        process, port = _start(folder)
+        process, port = _start(folder, flags)
         scheme = "https" if "tls_server_config" in web_config else "http"
         try:
-            yield PrometheusServer(url=f"{scheme}://127.0.0.1:{port}", pid=process.pid)
+            yield PrometheusServer(url=f"{scheme}://127.0.0.1:{port}", pid=process.pid, folder=folder)
         finally:
             process.terminate()
             try:
@@ -222,7 +241,7 @@ def _times(start: float, now: float, last: float) -> Iterator[float]:
         at += SCRAPE_SECONDS
 
 
-def _start(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(folder: Path, flags: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
     """The process and its port. The port is free when chosen and may be taken when used, so a few are tried."""
     log = folder / "log"
     for _ in range(3):
@@ -239,6 +258,7 @@ def _start(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
                     "--storage.tsdb.retention.time=30d",
                     f"--web.listen-address=127.0.0.1:{port}",
                     "--log.level=warn",
+                    *flags,
                 ],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

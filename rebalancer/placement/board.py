@@ -1,0 +1,382 @@
+"""What kube-scheduler has in its cache, as columns over nodes: which pods are where, and what they request.
+
+Pods come in kinds: everything that the scheduler reads of a pod. A pod whose landing is not certain is booked as
+fractions over the nodes where it may land. Only whole pods are counted: on each node floor(s)/s of everything that is
+booked in fractions there, s being the sum of its shares. So, of two equal nodes of which each leaves the top with such
+a pod on it, the next equal pod is again equally likely on both, and whichever it takes is the one still free; only
+then, with one whole pod booked on each, are both seen as taken. Half a pod on each would make both look worse than a
+third node that in truth comes after them. Domains larger than a node are scored with the fractions: a pod that is
+split over two nodes of a zone is surely in that zone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from rebalancer.model.match import selector_matches
+from rebalancer.model.objects import LabelSelector, PodShape, Taint
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
+from rebalancer.placement.nodes import NodeTable
+
+CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
+"""Columns of `Board.held`, `Board.booked` and `Board.demand`."""
+
+MOST_TALLIES = 512
+"""Counts that are kept ready; at 5,000 nodes one takes 120 kB. The one that was not asked for
+longest is dropped, and made again when needed."""
+
+MANY_KINDS = 64
+
+
+Spaces = frozenset[int] | None
+"""Indices of namespaces; None = all."""
+
+
+class Kind(NamedTuple):
+    """All that the scheduler reads of a pod: pods of one kind are interchangeable."""
+
+    shape: int
+    namespace: int
+    owner: int
+    """Index of its direct controlling owner, for default spreading; -1 = none."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Something counted over nodes: of each kind, how much one pod adds."""
+
+    weights: Mapping[int, float]
+    """Number of a kind -> what one pod of it adds."""
+    held: Floats
+    """(nodes,) of pods that are surely there, terminating ones included."""
+    staying: Floats
+    """(nodes,) the same without terminating ones."""
+    booked: Floats
+    """(nodes,) of fractional bookings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A set of kinds with weights, under a name by which its tally is kept."""
+
+    key: object
+    weights: Mapping[int, float]
+
+
+class Board:
+    """The scheduler's cache over a snapshot. Not thread-safe."""
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, *, steered: Bools | None = None, steering_taint: Taint | None = None
+    ) -> None:
+        """`steered` (nodes,): nodes to be seen with our taint, instead of whatever taint of ours they carry in the
+        snapshot; None = as the snapshot shows."""
+        self.snapshot = snapshot
+        self.nodes = NodeTable(snapshot.nodes)
+        self._steering_taint = steering_taint or Taint(key=STEERING_TAINT, effect="PreferNoSchedule")
+        self.taints = _seen_taints(snapshot, steered, self._steering_taint)
+        """(nodes,) as the scheduler sees them."""
+        self.version = 0
+        """Differs whenever the board differs."""
+        self._stamps = count(1)
+        self.changes = 0
+        """So often did requests or ports of some rows change; see `changed_since`."""
+        self._changed_at: Rows = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        """(nodes,) what `changes` was when that row changed last."""
+        self._intern_kinds()
+        pods, size = snapshot.pods, len(snapshot.nodes)
+        self.held: Floats = np.column_stack(
+            [
+                snapshot.per_node(column)
+                for column in (
+                    pods.cpu_request_millicores,
+                    pods.memory_request_bytes,
+                    pods.cpu_scored_millicores,
+                    pods.memory_scored_bytes,
+                    np.ones(len(pods)),
+                )
+            ]
+        )
+        """(nodes, 5) of pods that are surely there."""
+        self.booked: Floats = np.zeros((size, 5))
+        """(nodes, 5) of fractional bookings."""
+        self.whole: Floats = np.zeros(size)
+        """(nodes,) the part of the fractional bookings that counts as whole pods."""
+        self.counted: Floats = self.held.T.copy()
+        """(5, nodes) pods that are surely there and the whole ones of the bookings."""
+        self._tallies: dict[object, Tally] = {}
+        self._counting: dict[int, list[Tally]] = {}
+        """Number of a kind -> the tallies that count it."""
+        self._selected: dict[object, Group] = {}
+        self._changes: dict[int, list[tuple[Rows, float, float, Floats | None]]] = {}
+        self._postings: dict[tuple[str, str], list[int]] = {}
+        """Label pair -> shapes that have it."""
+        self.affinities: dict[bytes, list[int]] = {}
+        """Affinity, as in `ShapeOutline` -> numbers of the kinds that have it, ascending."""
+        self._read_outlines()
+
+    # ---- kinds
+
+    def _intern_kinds(self) -> None:
+        pods, snapshot = self.snapshot.pods, self.snapshot
+        owners, shapes = len(snapshot.owners) + 1, max(len(snapshot.shapes), 1)
+        codes = (pods.namespace.astype(np.int64) * owners + (pods.owner + 1)) * shapes + pods.shape
+        _, first, number = np.unique(codes, return_index=True, return_inverse=True)
+        self.kinds = [
+            Kind(*each)
+            for each in zip(
+                pods.shape[first].tolist(), pods.namespace[first].tolist(), pods.owner[first].tolist(), strict=True
+            )
+        ]
+        self._number = {kind: index for index, kind in enumerate(self.kinds)}
+        self._kind_of_pod = number.reshape(-1)
+        self.demand: Floats = np.column_stack(
+            [
+                pods.cpu_request_millicores[first],
+                pods.memory_request_bytes[first],
+                pods.cpu_scored_millicores[first],
+                pods.memory_scored_bytes[first],
+                np.ones(len(first)),
+            ]
+        )
+        """(kinds, 5) what one pod of a kind requests."""
+        active = np.flatnonzero(snapshot.active)
+        active = active[np.argsort(self._kind_of_pod[active], kind="stable")]
+        self._active_kind = self._kind_of_pod[active]
+        self._active_node = pods.node[active].astype(np.int64)
+        self._active_stays = (~pods.terminating[active]).astype(np.float64)
+        self._starts = np.searchsorted(self._active_kind, np.arange(len(self.kinds) + 1)).tolist()
+        self._kinds_of_shape: dict[int, list[int]] = {}
+        self._kinds_of_owner: dict[int, list[int]] = {}
+        for index, kind in enumerate(self.kinds):
+            self._kinds_of_shape.setdefault(kind.shape, []).append(index)
+            self._kinds_of_owner.setdefault(kind.owner, []).append(index)
+
+    def _read_outlines(self) -> None:
+        for shape, kinds in self._kinds_of_shape.items():
+            labels, affinity = self.snapshot.shapes.outline(shape)
+            for pair in labels.items():
+                self._postings.setdefault(pair, []).append(shape)
+            if affinity:
+                self.affinities.setdefault(affinity, []).extend(kinds)
+
+    def kind_of(self, pod: int) -> Kind:
+        """The kind of one of the snapshot's pods."""
+        return self.kinds[int(self._kind_of_pod[pod])]
+
+    def number_of(self, kind: Kind) -> int:
+        """Where a kind stands in `kinds` and `demand`."""
+        return self._number[kind]
+
+    def shape_of(self, kind: Kind) -> PodShape:
+        """The template of a kind."""
+        return self.snapshot.shapes[kind.shape]
+
+    # ---- groups of kinds
+
+    def selected(self, selectors: tuple[LabelSelector | None, ...], namespaces: tuple[Spaces, ...]) -> Group:
+        """The kinds that every selector selects, each within its namespaces (None = all)."""
+        key = ("selected", tuple(map(_content, selectors)), namespaces)
+        group = self._selected.get(key)
+        if group is None:
+            members: set[int] | None = None
+            for selector, spaces in zip(selectors, namespaces, strict=True):
+                found = self._matching(selector, spaces)
+                members = found if members is None else members & found
+            group = self._selected[key] = Group(key, dict.fromkeys(sorted(members or ()), 1.0))
+        return group
+
+    def _matching(self, selector: LabelSelector | None, namespaces: Spaces) -> set[int]:
+        if selector is None:
+            return set()
+        return {
+            kind
+            for shape in self._candidates(selector)
+            if selector_matches(selector, self.snapshot.shapes[shape].labels)
+            for kind in self._kinds_of_shape[shape]
+            if namespaces is None or self.kinds[kind].namespace in namespaces
+        }
+
+    def _candidates(self, selector: LabelSelector) -> list[int]:
+        """Shapes that may match: those with the rarest of the label pairs that the selector asks for."""
+        pairs = pairs_of(selector)
+        if not pairs:
+            return list(self._kinds_of_shape)
+        return min((self._postings.get(pair, []) for pair in pairs), key=len)
+
+    def owned_by(self, owner: int) -> Group:
+        """The kinds of one direct controlling owner."""
+        key = ("owner", owner)
+        group = self._selected.get(key)
+        if group is None:
+            group = self._selected[key] = Group(key, dict.fromkeys(self._kinds_of_owner.get(owner, ()), 1.0))
+        return group
+
+    def grouped(self, key: object, weight_of: Callable[[Kind, PodShape], float]) -> Group:
+        """The kinds to which `weight_of` gives something; it is asked once for each kind."""
+        group = self._selected.get(key)
+        if group is None:
+            weights = {}
+            for number, kind in enumerate(self.kinds):
+                if weight := weight_of(kind, self.snapshot.shapes[kind.shape]):
+                    weights[number] = weight
+            group = self._selected[key] = Group(key, weights)
+        return group
+
+    def tally(self, group: Group) -> Tally:
+        """The group counted over nodes; kept up to date."""
+        tally = self._tallies.get(group.key)
+        if tally is None:
+            if len(self._tallies) >= MOST_TALLIES:
+                oldest = self._tallies.pop(next(iter(self._tallies)))
+                for kind in oldest.weights:
+                    self._counting[kind] = [each for each in self._counting[kind] if each is not oldest]
+            tally = self._tallies[group.key] = self._count(group.weights)
+            for kind in group.weights:
+                self._counting.setdefault(kind, []).append(tally)
+        else:
+            self._tallies[group.key] = self._tallies.pop(group.key)  # the last to be dropped
+        return tally
+
+    def _count(self, weights: Mapping[int, float]) -> Tally:
+        size = len(self.nodes)
+        if len(weights) > MANY_KINDS:
+            by_kind = np.zeros(len(self.kinds))
+            by_kind[list(weights)] = list(weights.values())
+            nodes, values, stays = self._active_node, by_kind[self._active_kind], self._active_stays
+        else:
+            starts = self._starts
+            slices = [slice(starts[kind], starts[kind + 1]) for kind in weights] or [slice(0, 0)]
+            if len(slices) == 1:
+                nodes, stays = self._active_node[slices[0]], self._active_stays[slices[0]]
+                values = np.full(len(nodes), next(iter(weights.values()), 0.0))
+            else:
+                nodes = np.concatenate([self._active_node[each] for each in slices])
+                stays = np.concatenate([self._active_stays[each] for each in slices])
+                values = np.repeat(list(weights.values()), [each.stop - each.start for each in slices])
+        # an empty sum would be of integers
+        held = np.bincount(nodes, weights=values, minlength=size).astype(np.float64, copy=False)
+        staying = held.copy()
+        if not stays.all():
+            staying -= np.bincount(nodes, weights=values * (1.0 - stays), minlength=size)
+        tally = Tally(weights=weights, held=held, staying=staying, booked=np.zeros(size))
+        for kind in weights:
+            for change in self._changes.get(kind, ()):
+                _apply(tally, weights[kind], *change)
+        return tally
+
+    def present(self, tally: Tally) -> Floats:
+        """(nodes,) sure pods, and of bookings the whole ones."""
+        total: Floats = tally.held + tally.booked * self.whole
+        return total
+
+    def present_staying(self, tally: Tally) -> Floats:
+        """(nodes,) the same without terminating pods."""
+        total: Floats = tally.staying + tally.booked * self.whole
+        return total
+
+    # ---- changes
+
+    def put(self, kind: Kind, nodes: Rows, shares: Floats) -> None:
+        """One pod lands on `nodes` (no repeats) with these probabilities (sum 1); one share of 1 is a sure landing."""
+        if len(nodes) == 1 and shares[0] >= 1.0 - EPS:
+            self._shift(self._number[kind], nodes, 1.0, 1.0, None)
+        else:
+            self._shift(self._number[kind], nodes, 0.0, 0.0, shares)
+
+    def take_out(self, kind: Kind, node: int, *, terminating: bool = False) -> None:
+        """One pod of this kind is gone from `node`; `terminating`: one that was terminating already."""
+        self._shift(self._number[kind], np.array([node]), -1.0, 0.0 if terminating else -1.0, None)
+
+    def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
+        """From now on these nodes are seen with our taint, or without it."""
+        seen = list(self.taints)
+        for node in nodes:
+            others = tuple(each for each in seen[node] if each.key != STEERING_TAINT)
+            seen[node] = (*others, self._steering_taint) if away else others
+        self.taints = tuple(seen)
+        self.version = next(self._stamps)
+
+    @contextmanager
+    def seen_without(self, kind: Kind, node: int, *, terminating: bool = False) -> Iterator[None]:
+        """For a moment, as if one pod of this kind were gone from `node`, or (`terminating`) terminating there."""
+        number, row, version = self._number[kind], np.array([node]), self.version
+        before, held = self.held[node].copy(), 0.0 if terminating else 1.0
+        self._shift(number, row, -held, -1.0, None)
+        try:
+            yield
+        finally:
+            self._shift(number, row, held, 1.0, None)
+            if held:
+                self.held[node] = before
+                self._recount(row)
+            del self._changes[number][-2:]
+            self.version = version
+
+    def _shift(self, number: int, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:
+        demand = self.demand[number]
+        if held:
+            self.held[nodes] += held * demand
+        if shares is not None:
+            booked = self.booked.take(nodes, axis=0) + shares[:, None] * demand
+            self.booked[nodes] = booked
+            self.whole[nodes] = np.floor(booked[:, PODS] + EPS) / np.maximum(booked[:, PODS], EPS)
+        if held or shares is not None:
+            self._recount(nodes)
+        change = (nodes, held, staying, shares)
+        for tally in self._counting.get(number, ()):
+            _apply(tally, tally.weights[number], *change)
+        self._changes.setdefault(number, []).append(change)
+        self.version = next(self._stamps)
+
+    def _recount(self, nodes: Rows) -> None:
+        held, booked = self.held.take(nodes, axis=0), self.booked.take(nodes, axis=0)
+        self.counted[:, nodes] = np.ascontiguousarray((held + booked * self.whole.take(nodes)[:, None]).T)
+        self.changes += 1
+        self._changed_at[nodes] = self.changes
+
+    def changed_since(self, seen: int) -> Rows | slice | None:
+        """The rows whose requests or ports changed after `changes` was `seen`; None for none, a full slice where most
+        of them did."""
+        if seen == self.changes:
+            return None
+        rows = np.flatnonzero(self._changed_at > seen)
+        return slice(None) if 2 * len(rows) > len(self.nodes) else rows
+
+
+def _content(selector: LabelSelector | None) -> object:
+    """A selector as something that can be hashed."""
+    return None if selector is None else (tuple(selector.match_labels.items()), selector.match_expressions)
+
+
+def pairs_of(selector: LabelSelector) -> list[tuple[str, str]]:
+    """Label pairs that whatever the selector selects must have."""
+    single = [
+        (each.key, each.values[0])
+        for each in selector.match_expressions
+        if each.operator == "In" and len(each.values) == 1
+    ]
+    return [*selector.match_labels.items(), *single]
+
+
+def _apply(tally: Tally, weight: float, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:
+    tally.held[nodes] += held * weight
+    tally.staying[nodes] += staying * weight
+    if shares is not None:
+        tally.booked[nodes] += shares * weight
+
+
+def _seen_taints(snapshot: ClusterSnapshot, steered: Bools | None, ours: Taint) -> tuple[tuple[Taint, ...], ...]:
+    held = tuple(tuple(taints) for taints in snapshot.nodes.taints)
+    if steered is None:
+        return held
+    return tuple(
+        (*(each for each in taints if each.key != STEERING_TAINT), *((ours,) if steer else ()))
+        for taints, steer in zip(held, steered.tolist(), strict=True)
+    )

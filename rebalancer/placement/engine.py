@@ -1,0 +1,439 @@
+"""kube-scheduler's decision for one pod over a board: where it may go, and how each node scores.
+
+Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Known to be left out: CSI volume limits, volume
+binding of claims that are not bound, DRA, extenders, what Services add to default spreading.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.model.objects import PodShape
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
+from rebalancer.placement import affinity, spread
+from rebalancer.placement.affinity import Attraction, Terms
+from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
+from rebalancer.placement.board import Board, Group, Kind
+from rebalancer.placement.filters import Check, StaticFilter
+from rebalancer.placement.images import image_locality
+from rebalancer.placement.requests import Requests, Supply
+from rebalancer.placement.sampling import nodes_to_find
+from rebalancer.placement.scores import default_normalised
+from rebalancer.placement.spread import EligibleNodes, Feasible, Spread
+
+CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the scheduler thinks of every node, for explanations. Arrays are (nodes,)."""
+
+    feasible: Bools
+    filtered: tuple[tuple[str, str] | None, ...]
+    """The first filter that refuses the node, with its words; None where it is feasible."""
+    raw: Mapping[str, Floats]
+    """Score plugin -> what it counts. Plugins that the scheduler skips for this pod are missing."""
+    weighted: Mapping[str, Floats]
+    """Score plugin -> normalised score times its weight."""
+    total: Floats
+    """-inf where not feasible."""
+
+
+@dataclass(slots=True)
+class _Ranking:
+    feasible: Feasible
+    scores: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What kinds with the same rules about nodes share."""
+
+    profile: SchedulerProfile
+    checks: tuple[Check, ...]
+    static: Bools
+    """(nodes,) all of `checks`."""
+    fits_affinity: Bools
+    tolerated: Bools
+    soft_taints: Floats
+    preferred: Floats | None
+
+
+@dataclass(slots=True)
+class _Pod:
+    """One kind of pod, worked out once."""
+
+    kind: Kind
+    shape: PodShape
+    rules: _Rules
+    requests: Requests
+    spread: Spread
+    attraction: Attraction
+    claims: tuple[Group, ...]
+    """Users of its claims that only one pod may use."""
+    images: Floats
+    filter_class: tuple[object, ...]
+    only_worse: bool
+
+    @property
+    def profile(self) -> SchedulerProfile:
+        """Of the scheduler that places it."""
+        return self.rules.profile
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether a filter depends on what other pods are there, besides requests and ports."""
+        return bool(self.claims or self.spread.hard or self.attraction.filters)
+
+
+class Engine:
+    """See the module. One for each board and configuration."""
+
+    def __init__(self, board: Board, config: SchedulerConfig | None = None) -> None:
+        self.board = board
+        self._config = config or SchedulerConfig()
+        self._static = StaticFilter(board.snapshot.nodes, board.nodes, board.taints)
+        self._supply = Supply(board)
+        self._terms: Terms | None = None
+        self._pods: dict[Kind, _Pod] = {}
+        self._requests: dict[object, Requests] = {}
+        self._images: dict[object, Floats] = {}
+        self._rules: dict[object, _Rules] = {}
+        self._eligible = EligibleNodes(board)
+        self._masks: dict[bytes, Bools] = {}
+        self._rankings: dict[tuple[Kind, int | None, int | None], _Ranking] = {}
+        self._fitting: dict[tuple[int, int], Feasible] = {}
+        """(id of a static mask, id of requests) -> the nodes that both let in; for the board as it is."""
+        self._ranked_at = -1
+
+    # ---- questions
+
+    def knows(self, kind: Kind) -> Refusal | None:
+        """Why the landing of such a pod can't be told, or None."""
+        shape, snapshot = self.board.shape_of(kind), self.board.snapshot
+        if shape.scheduler_name not in self._config.profiles:
+            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
+        if any(volume.ephemeral is not None for volume in shape.volumes):
+            return Refusal.of(Reason.LANDING_NOT_MODELLED, "a generic ephemeral volume may tie it to a zone or node")
+        if not snapshot.claims_known and any(volume.persistent_volume_claim is not None for volume in shape.volumes):
+            return Refusal.of(Reason.LANDING_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone")
+        return None
+
+    def feasible(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Bools:
+        """(nodes,) nodes that pass every filter.
+
+        `without`: the node where one pod of this kind is to be seen as gone (the evicted one, when its replacement
+        comes after it). `terminating`: the node where one is to be seen as terminating (when the replacement comes
+        while the evicted pod still holds its room): spreading doesn't count it any more, everything else does.
+        """
+        return self._ranking(kind, without, terminating).feasible.nodes
+
+    def feasible_count(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> int:
+        """How many nodes pass every filter."""
+        return self._ranking(kind, without, terminating).feasible.count
+
+    def scores(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Floats:
+        """(nodes,) weighted total, -inf where not feasible."""
+        ranking = self._ranking(kind, without, terminating)
+        if ranking.scores is None:
+            pod = self._pod(kind)
+            seen_going = terminating if pod.spread.soft else None  # nothing else looks whether a pod terminates
+            with self._seen(kind, without, seen_going):
+                ranking.scores = self._score(pod, ranking.feasible)
+        return ranking.scores
+
+    def verdict(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Verdict:
+        """Everything at once, for explanations."""
+        pod = self._pod(kind)
+        with self._seen(kind, without, terminating):
+            pod.requests.refresh()
+            filtered: list[tuple[str, str] | None] = [None] * len(self.board.nodes)
+            for plugin, passes, words in self._all_checks(pod):
+                for node in np.flatnonzero(~passes):
+                    said = filtered[node]
+                    if said is None:
+                        filtered[node] = (plugin, words)
+                    elif said[0] == plugin == "NodeResourcesFit":
+                        filtered[node] = (plugin, f"{said[1]}, {words}")
+            feasible = np.array([each is None for each in filtered], dtype=np.bool_)
+            raw, weighted, total = {}, {}, np.zeros(len(feasible))
+            for plugin, counted, normalised in self._parts(pod, Feasible(feasible)):
+                raw[plugin] = np.where(feasible, counted, np.nan)
+                weighted[plugin] = np.where(feasible, normalised * pod.profile.weights[plugin], np.nan)
+                total += normalised * pod.profile.weights[plugin]
+        return Verdict(feasible, tuple(filtered), raw, weighted, np.where(feasible, total, -np.inf))
+
+    def fits(self, kind: Kind, node: int, *, freed: Kind | None = None) -> bool:
+        """Whether it would be feasible on one node, once one pod of `freed` has left it."""
+        pod = self._pod(kind)
+        if not pod.rules.static[node]:
+            return False
+        with self.board.seen_without(freed, node) if freed is not None else nullcontext():
+            if not pod.requests.fits_on(node):
+                return False
+            return all(bool(passes[node]) for _, passes, _ in self._by_others(pod))
+
+    def statically_feasible(self, kind: Kind) -> Bools:
+        """(nodes,) nodes that let it in whatever other pods are there."""
+        return self._pod(kind).rules.static
+
+    def filter_class(self, kind: Kind) -> tuple[object, ...]:
+        """The same for kinds that the filters can't tell apart."""
+        return self._pod(kind).filter_class
+
+    def only_gets_worse(self, kind: Kind) -> bool:
+        """Whether pods that are added anywhere can never make a node feasible for this kind."""
+        return self._pod(kind).only_worse
+
+    def exclusive(self, kind: Kind, rows: Rows) -> Bools:
+        """(rows,) whether the node would surely be less attractive with one such pod on it.
+
+        What only ever pushes the next one away (spreading, image locality after the pull) isn't needed to say yes.
+        """
+        pod = self._pod(kind)
+        pod.requests.refresh()
+        fits, after = pod.requests.with_one_more(rows)
+        before = pod.requests.points[rows]
+        number = self.board.number_of(kind)
+        for key, group in pod.attraction.away:
+            if number in group.weights:
+                fits &= ~self.board.nodes.domains(key).here[rows]
+        if pod.claims:
+            fits &= False
+        less: Bools = ~fits
+        if not pod.attraction.pulls_itself:
+            less = less | (after < before)
+        return less
+
+    def sample_size(self, kind: Kind, feasible: int) -> int:
+        """How many of so many feasible nodes the scheduler looks at."""
+        profile, percentage = self._pod(kind).profile, self._config.percentage_of_nodes_to_score
+        if profile.percentage_of_nodes_to_score is not None:
+            percentage = profile.percentage_of_nodes_to_score
+        most = nodes_to_find(len(self.board.nodes), percentage) if any(profile.weights.values()) else 1
+        return min(most, feasible)
+
+    def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
+        """From now on these nodes are seen with our PreferNoSchedule taint, or without it."""
+        self.board.steer(nodes, away=away)
+        self._static.see_soft_taints(self.board.taints)
+
+    # ---- one kind
+
+    def _pod(self, kind: Kind) -> _Pod:
+        pod = self._pods.get(kind)
+        if pod is None:
+            pod = self._pods[kind] = self._compile(kind)
+        return pod
+
+    def _compile(self, kind: Kind) -> _Pod:
+        board = self.board
+        shape, snapshot = board.shape_of(kind), board.snapshot
+        claims = [(snapshot.namespaces[kind.namespace], name) for name in _claims(shape)]
+        rules = self._rules_of(shape, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
+        profile = rules.profile
+        if self._terms is None:
+            self._terms = Terms(board)
+        attraction = self._terms.compile(
+            kind,
+            shape,
+            hard_weight=profile.hard_pod_affinity_weight,
+            ignore_preferred=profile.ignore_preferred_terms_of_existing_pods,
+        )
+        spreading = spread.compile_spread(
+            board,
+            kind,
+            shape,
+            profile,
+            masks=self._eligible,
+            fits_affinity=rules.fits_affinity,
+            tolerated=rules.tolerated,
+        )
+        demand = board.demand[board.number_of(kind)]
+        asked = (
+            demand.tobytes(),
+            shape.scored_on_arrival,
+            tuple(sorted(shape.extended_requests.items())),
+            shape.host_ports,
+            profile.name,
+        )
+        requests = self._requests.get(asked)
+        if requests is None:
+            requests = self._requests[asked] = Requests(board, self._supply, profile, demand, shape)
+        exclusive = tuple(self._users(claim) for claim in claims if claim in snapshot.exclusive_claims)
+        images = (shape.images, shape.volume_images)
+        if images not in self._images:
+            locality = image_locality(snapshot.nodes.images, shape, len(board.nodes))
+            self._images[images] = locality
+        return _Pod(
+            kind=kind,
+            shape=shape,
+            rules=rules,
+            requests=requests,
+            spread=spreading,
+            attraction=attraction,
+            claims=exclusive,
+            images=self._images[images],
+            filter_class=(
+                asked,
+                id(rules.static),
+                tuple(group.key for group in exclusive),
+                tuple((key, group.key) for key, group in (*attraction.away, *attraction.avoided)),
+                kind if attraction.near or spreading.hard else None,
+            ),
+            only_worse=not attraction.near and not spreading.hard,
+        )
+
+    def _rules_of(self, shape: PodShape, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
+        """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
+        affinity = shape.affinity.node_affinity if shape.affinity is not None else None
+        # structs that hold dicts can't be hashed; their text can
+        key = (
+            shape.scheduler_name,
+            tuple(sorted(shape.node_selector.items())),
+            affinity and repr(affinity),
+            shape.tolerations,
+            placed_claims,
+        )
+        rules = self._rules.get(key)
+        if rules is None:
+            # only filters are asked for pods of unknown schedulers: they go by what every scheduler has
+            profile = self._config.profiles.get(shape.scheduler_name) or SchedulerProfile()
+            volume_nodes = tuple(self.board.snapshot.volume_nodes[claim] for claim in placed_claims)
+            checks = tuple(
+                each
+                for each in self._static.checks(shape, added=profile.added_affinity, volume_nodes=volume_nodes)
+                if each[0] in profile.filters
+            )
+            static = np.logical_and.reduce([_everywhere(self.board), *(passes for _, passes, _ in checks)])
+            rules = self._rules[key] = _Rules(
+                profile=profile,
+                checks=checks,
+                static=self._masks.setdefault(static.tobytes(), static),
+                fits_affinity=self._static.node_affinity(shape),
+                tolerated=self._static.tolerated(shape.tolerations),
+                soft_taints=self._static.soft_taints(shape.tolerations),
+                preferred=self._static.preferred(affinity, profile.added_affinity),
+            )
+        return rules
+
+    def _users(self, claim: tuple[str, str]) -> Group:
+        namespace, name = claim
+        spaces = self.board.snapshot.namespaces
+        return self.board.grouped(
+            ("claim", *claim),
+            lambda kind, shape: float(spaces[kind.namespace] == namespace and name in _claims(shape)),
+        )
+
+    # ---- ranking
+
+    def _seen(self, kind: Kind, without: int | None, terminating: int | None) -> AbstractContextManager[None]:
+        if without is not None:
+            return self.board.seen_without(kind, without)
+        if terminating is not None:
+            return self.board.seen_without(kind, terminating, terminating=True)
+        return nullcontext()
+
+    def _ranking(self, kind: Kind, without: int | None, terminating: int | None) -> _Ranking:
+        pod = self._pod(kind)
+        if self._ranked_at != self.board.version:
+            self._ranked_at = self.board.version
+            self._rankings.clear()
+            self._fitting.clear()
+        ranking = self._rankings.get((kind, without, terminating))
+        if ranking is None:
+            if pod.asks_others or without is not None:
+                with self._seen(kind, without, terminating):
+                    pod.requests.refresh()
+                    nodes = pod.rules.static & pod.requests.fits
+                    for _, passes, _ in self._by_others(pod):
+                        nodes &= passes
+                ranking = _Ranking(Feasible(nodes))
+            else:
+                ranking = _Ranking(self._fitting_nodes(pod))  # spreading alone sees that a pod terminates
+            self._rankings[kind, without, terminating] = ranking
+        return ranking
+
+    def _fitting_nodes(self, pod: _Pod) -> Feasible:
+        key = (id(pod.rules.static), id(pod.requests))
+        fitting = self._fitting.get(key)
+        if fitting is None:
+            pod.requests.refresh()
+            fitting = self._fitting[key] = Feasible(pod.rules.static & pod.requests.fits)
+        return fitting
+
+    def _by_others(self, pod: _Pod) -> Iterator[Check]:
+        """Filters that depend on other pods, besides requests and ports."""
+        board, filters = self.board, pod.profile.filters
+        for group in pod.claims:
+            if "VolumeBinding" in filters and board.present(board.tally(group)).sum() > EPS:
+                yield "VolumeRestrictions", ~_everywhere(board), CLAIM_IN_USE
+        if pod.spread.hard and "PodTopologySpread" in filters:
+            labelled, kept = spread.allows(board, pod.spread)
+            yield "PodTopologySpread", labelled, spread.NO_LABEL
+            yield "PodTopologySpread", kept, spread.NO_MATCH
+        if pod.attraction.filters and "InterPodAffinity" in filters:
+            near, away, avoided = affinity.allows(board, pod.attraction)
+            yield "InterPodAffinity", near, affinity.NO_AFFINITY
+            yield "InterPodAffinity", away, affinity.NO_ANTI_AFFINITY
+            yield "InterPodAffinity", avoided, affinity.NO_EXISTING
+
+    def _all_checks(self, pod: _Pod) -> Iterator[Check]:
+        """Every filter in the order in which the scheduler asks them."""
+        yield from (check for check in pod.rules.checks if check[0] != "VolumeBinding")
+        yield from pod.requests.lacking()
+        others = list(self._by_others(pod))
+        yield from (check for check in others if check[0] == "VolumeRestrictions")
+        yield from (check for check in pod.rules.checks if check[0] == "VolumeBinding")
+        yield from (check for check in others if check[0] != "VolumeRestrictions")
+
+    def _score(self, pod: _Pod, feasible: Feasible) -> Floats:
+        pod.requests.refresh()
+        # all that is added up are whole numbers: in which order doesn't matter
+        total = pod.requests.points.copy()
+        for plugin, _, normalised in self._parts(pod, feasible, explained=False):
+            total += pod.profile.weights[plugin] * normalised
+        if feasible.count < len(total):
+            np.copyto(total, -np.inf, where=~feasible.nodes)
+        return total
+
+    def _parts(self, pod: _Pod, feasible: Feasible, *, explained: bool = True) -> Iterator[tuple[str, Floats, Floats]]:
+        """Each score plugin with its raw and its normalised score; skipped ones are missing, and what `Requests.points`
+        has already if it needn't be `explained`."""
+        weights, rules = pod.profile.weights, pod.rules
+        if not feasible.count:
+            return
+        soft = rules.soft_taints
+        if weights.get("TaintToleration"):
+            yield "TaintToleration", soft, default_normalised(soft, feasible.nodes, reverse=True)
+        if weights.get("NodeAffinity") and rules.preferred is not None:
+            yield "NodeAffinity", rules.preferred, default_normalised(rules.preferred, feasible.nodes)
+        if weights.get("NodeResourcesFit") and explained:
+            yield "NodeResourcesFit", *pod.requests.fit_points()
+        if weights.get("PodTopologySpread") and pod.spread.soft:
+            sampled = self.sample_size(pod.kind, feasible.count) / feasible.count
+            found = spread.points(self.board, pod.spread, feasible, sampled, with_raw=explained)
+            yield "PodTopologySpread", *found
+        if weights.get("InterPodAffinity") and pod.attraction.counted and pod.attraction.pulls:
+            yield "InterPodAffinity", *affinity.points(self.board, pod.attraction, feasible.nodes)
+        if weights.get("NodeResourcesBalancedAllocation") and pod.requests.balances and explained:
+            yield "NodeResourcesBalancedAllocation", *pod.requests.balance_points()
+        if weights.get("ImageLocality") and (explained or pod.images.any()):
+            yield "ImageLocality", pod.images, pod.images
+
+
+def _claims(shape: PodShape) -> list[str]:
+    return [
+        str(volume.persistent_volume_claim.get("claimName", ""))
+        for volume in shape.volumes
+        if volume.persistent_volume_claim is not None
+    ]
+
+
+def _everywhere(board: Board) -> Bools:
+    return np.ones(len(board.nodes), dtype=np.bool_)

@@ -1,0 +1,129 @@
+"""Pods that wait: they take their room before any replacement does.
+
+First the pending pods as the scheduler's queue would take them (by priority, a nominated one before others, then by
+age), then the successors of terminating pods whose owner makes them only afterwards.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import PENDING, ClusterSnapshot
+from rebalancer.placement.arrays import EPS
+from rebalancer.placement.board import CPU, MEMORY, Board, Kind
+from rebalancer.placement.engine import Engine
+from rebalancer.placement.sampling import winners
+
+ENOUGH = 0.99
+"""Landings are listed until their probabilities reach it."""
+
+MADE_AFTERWARDS = ("StatefulSet", "Job")
+"""Owners that make a pod's successor only when it is gone: a StatefulSet because of the name, a Job with a
+podFailurePolicy because its podReplacementPolicy can only be Failed."""
+
+
+class PendingPods:
+    """Places what waits; what fits nowhere is remembered."""
+
+    def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine) -> None:
+        self._snapshot, self._board, self._engine = snapshot, board, engine
+        self._homeless: dict[Kind, int] = {}
+        """Kind -> the first pod of it that fits nowhere."""
+        self._nowhere: dict[tuple[object, ...], int] = {}
+        """Pods that filters can't tell apart -> version of the board for which they fit nowhere."""
+
+    def place(self, out_of_time: Callable[[], bool]) -> Refusal | None:
+        """Book them all; OUT_OF_TIME when that was not finished."""
+        waiting, successors = self._queue(), self._successors()
+        total = len(waiting) + len(successors)
+        for done, pod in enumerate(waiting + successors):
+            if out_of_time():
+                return Refusal.of(Reason.OUT_OF_TIME, f"{done} of {total} pending pods placed")
+            kind, nominated = self._board.kind_of(pod), int(self._snapshot.pods.nominated[pod])
+            if done >= len(waiting):
+                self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=True)
+            elif nominated >= 0:
+                self._board.put(kind, np.array([nominated]), np.ones(1))
+                continue
+            if not self._land(kind):
+                self._homeless.setdefault(kind, pod)
+        return None
+
+    def _queue(self) -> list[int]:
+        pods = self._snapshot.pods
+        waiting = np.flatnonzero((pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated)
+        names, spaces = pods.names, self._snapshot.namespaces
+        return sorted(
+            waiting.tolist(),
+            key=lambda at: (
+                -pods.priority[at],
+                pods.nominated[at] < 0,
+                pods.created[at],
+                spaces[pods.namespace[at]],
+                names[at],
+            ),
+        )
+
+    def _successors(self) -> list[int]:
+        """Terminating pods in whose place a new one will come, and doesn't exist yet."""
+        snapshot, pods = self._snapshot, self._snapshot.pods
+        going = np.flatnonzero(snapshot.active & pods.terminating & (pods.owner >= 0))
+        going = going[[snapshot.owners[owner].kind in MADE_AFTERWARDS for owner in pods.owner[going]]]
+        missing: dict[int, int] = {}
+        chosen = []
+        for pod in sorted(going.tolist(), key=lambda at: (pods.namespace[at], pods.names[at])):
+            owner = int(pods.owner[pod])
+            if owner not in missing:
+                missing[owner] = self._missing(owner)
+            if missing[owner] > 0:
+                missing[owner] -= 1
+                chosen.append(pod)
+        return chosen
+
+    def _missing(self, owner: int) -> int:
+        """How many pods an owner will still make; all that go where it doesn't say how many it wants."""
+        pods, wanted = self._snapshot.pods, self._snapshot.owners[owner].wanted
+        own = pods.owner == owner
+        if wanted is None:
+            return int(np.count_nonzero(own))
+        unfinished = own & ~pods.terminating & (self._snapshot.active | (pods.phase == PENDING))
+        return wanted - int(np.count_nonzero(unfinished))
+
+    def _land(self, kind: Kind) -> bool:
+        engine, board = self._engine, self._board
+        if engine.knows(kind) is not None:
+            return False
+        same = engine.filter_class(kind)
+        known = self._nowhere.get(same)
+        if known is not None and (known == board.version or engine.only_gets_worse(kind)):
+            return False
+        count = engine.feasible_count(kind)
+        if not count:
+            self._nowhere[same] = board.version
+            return False
+        rows, shares = winners(engine.scores(kind), engine.sample_size(kind, count), enough=ENOUGH)
+        board.put(kind, rows, shares / shares.sum())
+        return True
+
+    def taking(self, kind: Kind, node: int) -> str | None:
+        """Name of a pod that waits and would fit on `node` once one pod of `kind` has left it."""
+        for homeless in self._likely(kind, node):
+            if self._engine.fits(homeless, node, freed=kind):
+                pod = self._homeless[homeless]
+                return f"{self._snapshot.namespaces[homeless.namespace]}/{self._snapshot.pods.names[pod]}"
+        return None
+
+    def _likely(self, kind: Kind, node: int) -> Iterator[Kind]:
+        """Those that aren't too large for the room."""
+        if not self._homeless:
+            return
+        board, nodes = self._board, self._snapshot.nodes
+        kinds = list(self._homeless)
+        demand = board.demand[[board.number_of(each) for each in kinds]]
+        held = board.held[node] + board.booked[node] * board.whole[node] - board.demand[board.number_of(kind)]
+        columns = ((CPU, nodes.cpu_allocatable_millicores[node]), (MEMORY, nodes.memory_allocatable_bytes[node]))
+        small = np.ones(len(kinds), dtype=np.bool_)
+        for column, allocatable in columns:
+            small &= (demand[:, column] <= allocatable - held[column] + EPS) | (demand[:, column] == 0)
+        yield from (kinds[index] for index in np.flatnonzero(small))

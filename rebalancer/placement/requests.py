@@ -1,0 +1,255 @@
+"""NodeResourcesFit, NodeResourcesBalancedAllocation and NodePorts: what a pod asks for against what a node has left.
+
+Source: Kubernetes v1.36, plugins/noderesources (`fit.go`, `resource_allocation.go`, `balanced_allocation.go`) and
+plugins/nodeports. Pods that ask for the same share one `Requests`; nodes that did not change are not ranked again.
+"""
+
+import numpy as np
+
+from rebalancer.model.objects import PodShape
+from rebalancer.model.scheduler import SchedulerProfile
+from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
+from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
+from rebalancer.placement.scores import balance, balanced_allocation, fit_score
+
+ANY_IP = "0.0.0.0"
+PLAIN = {"cpu": (CPU, SCORED_CPU), "memory": (MEMORY, SCORED_MEMORY)}
+PLAIN_NAMES = tuple(PLAIN)
+REAL, SCORED = slice(CPU, MEMORY + 1), slice(SCORED_CPU, SCORED_MEMORY + 1)
+"""Rows of `Board.counted`."""
+NOT_SCALAR = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources that are scored even if the pod doesn't ask for them."""
+NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+
+ALL = slice(None)
+Port = tuple[str, int, str]
+
+
+class Supply:
+    """What nodes have of each resource, and which pods ask for it."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        nodes = board.snapshot.nodes
+        self.plain: Floats = np.array([nodes.cpu_allocatable_millicores, nodes.memory_allocatable_bytes])
+        """(2, nodes)"""
+        self.pods: Floats = nodes.pods_allocatable
+        self._extended: dict[str, Floats] = {}
+        self._balance = balance(board.counted[REAL].T, self.plain.T)
+        self._seen = board.changes
+
+    def balance(self) -> Floats:
+        """(nodes,) of cpu and memory as requested now; pods of every kind are compared with it."""
+        rows = self._board.changed_since(self._seen)
+        if rows is not None:
+            self._seen = self._board.changes
+            self._balance[rows] = balance(at(self._board.counted[REAL], rows).T, at(self.plain, rows).T)
+        return self._balance
+
+    def of(self, resource: str) -> Floats:
+        """(nodes,) allocatable."""
+        if resource in PLAIN:
+            row: Floats = self.plain[PLAIN[resource][0]]
+            return row
+        held = self._extended.get(resource)
+        if held is None:
+            nodes = self._board.snapshot.nodes
+            held = np.fromiter((each.get(resource, 0.0) for each in nodes.extended), float, len(nodes))
+            self._extended[resource] = held
+        return held
+
+    def asking(self, resource: str) -> Group:
+        """Kinds that ask for an extended resource, by how much."""
+        return self._board.grouped(("extended", resource), lambda _, shape: shape.extended_requests.get(resource, 0.0))
+
+    def holding(self, port: Port) -> Group:
+        """Kinds that a host port is in conflict with; every address is in conflict with 0.0.0.0."""
+
+        def conflicts(_: Kind, shape: PodShape) -> float:
+            return float(any(in_conflict(port, each) for each in shape.host_ports))
+
+        return self._board.grouped(("port", port), conflicts)
+
+
+def in_conflict(one: Port, other: Port) -> bool:
+    """Whether two host ports (protocol, port, IP) can't be on the same node."""
+    same_ip = one[2] == other[2] or ANY_IP in (one[2] or ANY_IP, other[2] or ANY_IP)
+    return one[:2] == other[:2] and same_ip
+
+
+class Requests:
+    """What pods of the same requests and host ports find on the nodes, kept up to date row by row."""
+
+    def __init__(
+        self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, shape: PodShape
+    ) -> None:
+        self._board, self._supply, self._profile = board, supply, profile
+        self._demand = demand
+        self._extended = {name: amount for name, amount in shape.extended_requests.items() if amount}
+        self._ports = shape.host_ports
+        self._checks_fit = "NodeResourcesFit" in profile.filters
+        self._checks_ports = "NodePorts" in profile.filters
+        self._scores_fit = bool(profile.weights.get("NodeResourcesFit"))
+        self._wanted = demand[[CPU, MEMORY]]
+        self._on_arrival = dict(zip(PLAIN, shape.scored_on_arrival or demand[[SCORED_CPU, SCORED_MEMORY]], strict=True))
+        self.balances = bool(profile.weights.get("NodeResourcesBalancedAllocation")) and any(
+            self._amount(name, scored=False) for name, _ in profile.balanced_resources
+        )
+        self.fits, self.points = self._rank(ALL)
+        """(nodes,) whether filters let it in; NodeResourcesFit and BalancedAllocation, weighted and added up."""
+        self._seen = board.changes
+
+    def refresh(self) -> None:
+        """Rank the rows that changed since."""
+        rows = self._board.changed_since(self._seen)
+        if rows is None:
+            return
+        self._seen = self._board.changes
+        if isinstance(rows, slice):
+            self.fits, self.points = self._rank(rows)
+        else:
+            self.fits[rows], self.points[rows] = self._rank(rows)
+
+    def fits_on(self, node: int) -> bool:
+        """Whether it fits on one node now."""
+        row = np.array([node])
+        return bool(self._fits(row, 0.0)[0] & self._ports_free(row)[0])
+
+    def with_one_more(self, rows: Rows) -> tuple[Bools, Floats]:
+        """(rows,) whether it still fits with one such pod more on the node, and its weighted points then."""
+        fits = self._fits(rows, 1.0) & self._ports_free(rows)
+        if self._ports and self._checks_ports:
+            fits &= False
+        return fits, self._weighted(rows, 1.0)
+
+    def fit_points(self) -> tuple[Floats, Floats]:
+        """(nodes,) NodeResourcesFit, raw and normalised, which is the same."""
+        points = self._fit_points(ALL, 0.0)
+        return points, points
+
+    def balance_points(self) -> tuple[Floats, Floats]:
+        """(nodes,) the same of NodeResourcesBalancedAllocation."""
+        points = self._balance_points(ALL, 0.0)
+        return points, points
+
+    # ---- rows
+
+    def _rank(self, rows: Rows | slice) -> tuple[Bools, Floats]:
+        fits = self._fits(rows, 0.0)
+        if self._ports:
+            fits &= self._ports_free(rows)
+        return fits, self._weighted(rows, 0.0)
+
+    def _weighted(self, rows: Rows | slice, extra: float) -> Floats:
+        total = self._fit_points(rows, extra) * self._profile.weights.get("NodeResourcesFit", 0)
+        if self.balances:
+            total += self._balance_points(rows, extra) * self._profile.weights["NodeResourcesBalancedAllocation"]
+        return total
+
+    def lacking(self) -> list[tuple[str, Bools, str]]:
+        """Each filter with (nodes,) where it lets the pod in and its words, for explanations."""
+        checks = [("NodePorts", self._ports_free(ALL), NO_PORTS)]
+        if self._checks_fit:
+            for words, short in self._shortages(ALL, 0.0):
+                checks.append(("NodeResourcesFit", ~short, words))
+        return checks
+
+    def _fits(self, rows: Rows | slice, extra: float) -> Bools:
+        short = np.zeros(len(self._supply.pods[rows]), dtype=np.bool_)
+        if self._checks_fit:
+            for _, each in self._shortages(rows, extra):
+                short |= each
+        return ~short
+
+    def _shortages(self, rows: Rows | slice, extra: float) -> list[tuple[str, Bools]]:
+        """Words and (rows,) where there is too little. A resource that isn't requested can't be short."""
+        board, supply = self._board, self._supply
+
+        def short(there: Floats, amount: float, allocatable: Floats) -> Bools:
+            over: Bools = there + amount * (1.0 + extra) > allocatable + EPS
+            return over
+
+        out = [("Too many pods", short(at(board.counted[PODS], rows), 1.0, supply.pods[rows]))]
+        for name, (column, _) in PLAIN.items():
+            if (amount := float(self._wanted[column])) > 0:
+                lacks = short(at(board.counted[column], rows), amount, at(supply.plain[column], rows))
+                out.append((f"Insufficient {name}", lacks))
+        for name, amount in self._extended.items():
+            tally = board.tally(supply.asking(name))
+            there = tally.held[rows] + tally.booked[rows] * board.whole[rows]
+            out.append((f"Insufficient {name}", short(there, amount, supply.of(name)[rows])))
+        return out
+
+    def _ports_free(self, rows: Rows | slice) -> Bools:
+        free = np.ones(len(self._supply.pods[rows]), dtype=np.bool_)
+        if self._checks_ports:
+            for port in self._ports:
+                tally = self._board.tally(self._supply.holding(port))
+                free &= tally.held[rows] + tally.booked[rows] * self._board.whole[rows] <= EPS
+        return free
+
+    def _fit_points(self, rows: Rows | slice, extra: float) -> Floats:
+        if not self._scores_fit:
+            return np.zeros(len(self._supply.pods[rows]))
+        before, pod, allocatable = self._columns(rows, self._profile.fit_resources, extra, scored=True)
+        return fit_score(self._profile, before + pod, allocatable)
+
+    def _balance_points(self, rows: Rows | slice, extra: float) -> Floats:
+        if not self.balances:
+            return np.zeros(len(self._supply.pods[rows]))
+        resources = self._profile.balanced_resources
+        before, pod, allocatable = self._columns(rows, resources, extra, scored=False)
+        known = self._supply.balance()[rows] if not extra and _names(resources) == PLAIN_NAMES else None
+        return balanced_allocation(before, pod, allocatable, balance_before=known)
+
+    def _columns(
+        self, rows: Rows | slice, resources: tuple[tuple[str, int], ...], extra: float, *, scored: bool
+    ) -> tuple[Floats, Floats, Floats]:
+        """(rows, resources) requested without the pod, (resources,) the pod's, (rows, resources) allocatable.
+
+        An extended resource that the pod doesn't ask for isn't counted: nothing of it is allocatable.
+        """
+        board = self._board
+        pod = np.array([self._amount(name, scored=scored) for name, _ in resources])
+        if _names(resources) == PLAIN_NAMES:
+            before, allocatable = at(board.counted[SCORED if scored else REAL], rows).T, at(self._supply.plain, rows).T
+            if extra:
+                before = before + extra * self._each_counts(resources, scored=scored)
+            return before, pod, allocatable
+        size = len(self._supply.pods[rows])
+        before, allocatable = np.zeros((size, len(resources))), np.zeros((size, len(resources)))
+        for index, (name, _) in enumerate(resources):
+            if name in PLAIN:
+                before[:, index] = board.counted[PLAIN[name][scored], rows]
+            elif pod[index] or name in NOT_SCALAR:
+                tally = board.tally(self._supply.asking(name))
+                before[:, index] = tally.held[rows] + tally.booked[rows]
+            else:
+                continue
+            allocatable[:, index] = self._supply.of(name)[rows]
+        if extra:
+            before += extra * self._each_counts(resources, scored=scored)
+        return before, pod, allocatable
+
+    def _each_counts(self, resources: tuple[tuple[str, int], ...], *, scored: bool) -> Floats:
+        """(resources,) what a node counts for one pod that is there."""
+        return np.array([self._counted(name, scored=scored) for name, _ in resources])
+
+    def _amount(self, name: str, *, scored: bool) -> float:
+        """What one pod asks for as it comes."""
+        return float(self._on_arrival[name]) if scored and name in PLAIN else self._counted(name, scored=scored)
+
+    def _counted(self, name: str, *, scored: bool) -> float:
+        """What a node counts for one pod that is there."""
+        if name in PLAIN:
+            return float(self._demand[PLAIN[name][scored]])
+        return self._extended.get(name, 0.0)
+
+
+def at(columns: Floats, rows: Rows | slice) -> Floats:
+    """(..., rows) of (..., nodes); much quicker than indexing when it is few rows of several columns."""
+    return columns[..., rows] if isinstance(rows, slice) else columns.take(rows, axis=-1)
+
+
+def _names(resources: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    return tuple(name for name, _ in resources)

@@ -1,0 +1,452 @@
+"""Where a replacement lands: what the scheduler sees when it comes, probabilities, bookings, and pods that wait."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import PENDING, ClusterSnapshot, Owner
+from rebalancer.placement.filters import LEAVING_TAINTS
+from rebalancer.placement.landing import Distribution, LandingModel, shares
+from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
+
+HOSTNAME = "kubernetes.io/hostname"
+GPU = {"extendedRequests": {"nvidia.com/gpu": 1.0}}
+PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}
+OFF = {"unschedulable": True}
+
+
+def mover(**fields: Any) -> APod:
+    return a_pod("mover", "home", **{"owner": "web", **fields})
+
+
+def waiting(name: str, **fields: Any) -> APod:
+    return a_pod(name, **{"owner": "batch", "phase": PENDING, "ready": False, **fields})
+
+
+def model_of(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> tuple[LandingModel, ClusterSnapshot]:
+    made = cluster(nodes, pods, **fields)
+    return LandingModel(made), made
+
+
+def lands(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> dict[str, float]:
+    """Where the replacement of the first pod lands, with which probability."""
+    model, made = model_of(nodes, pods, **fields)
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    return dict(zip([made.nodes.names[node] for node in landing.nodes], landing.shares.tolist(), strict=True))
+
+
+def fits(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> set[str]:
+    """Where the replacement of the first pod fits."""
+    model, made = model_of(nodes, pods, **fields)
+    mask = model.feasible(made.pod(0))
+    assert isinstance(mask, np.ndarray)
+    return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
+
+
+def refused(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> Reason:
+    model, made = model_of(nodes, pods, **fields)
+    refusal = model.landings(made.pod(0))
+    assert isinstance(refusal, Refusal)
+    return refusal.code
+
+
+# ---- what the scheduler sees
+
+
+def test_a_replica_sets_old_pod_still_holds_its_room_and_a_stateful_sets_does_not() -> None:
+    nodes = [a_node("home", pods=1), a_node("room")]
+    assert fits(nodes, [mover()]) == {"room"}
+    assert fits(nodes, [mover(owner_kind="ReplicationController")]) == {"room"}
+    assert fits(nodes, [mover(owner_kind="StatefulSet")]) == {"home", "room"}
+    assert fits(nodes, [mover(owner_kind="Job")]) == {"home", "room"}
+
+
+@pytest.mark.parametrize("shape", [GPU, PORT])
+def test_a_stateful_sets_old_pod_frees_devices_and_ports_too(shape: dict[str, Any]) -> None:
+    nodes = [a_node(name, extended={"nvidia.com/gpu": 1.0}) for name in ("home", "room")]
+    assert fits(nodes, [mover(shape=shape)]) == {"room"}
+    assert fits(nodes, [mover(owner_kind="StatefulSet", shape=shape)]) == {"home", "room"}
+
+
+def test_of_an_unknown_owner_both_are_possible() -> None:
+    nodes = [a_node("home"), a_node("room")]
+    pods = [mover(owner_kind="Rollout", cpu=8_000), a_pod("there", "room", owner="x", cpu=4_000)]
+    # afterwards home is empty and wins, before it the other is
+    assert lands(nodes, pods) == {"home": 0.5, "room": 0.5}
+    assert lands([a_node("home", pods=1), a_node("room")], pods) == {"home": 0.5, "room": 0.5}
+    assert fits([a_node("home", pods=1), a_node("room")], pods) == {"home", "room"}
+
+
+def test_spreading_does_not_count_the_old_pod_while_it_terminates() -> None:
+    rule = {"maxSkew": 1, "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
+    pods = [mover(shape={"topologySpread": [rule]})]
+    # were it counted, home would have one more than the other
+    assert fits([a_node("home"), a_node("room")], pods) == {"home", "room"}
+    anti = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+    shape = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}}}
+    assert fits([a_node("home"), a_node("room")], [mover(shape=shape)]) == {"room"}
+
+
+def test_the_replacement_of_a_pod_with_an_exclusive_claim_comes_afterwards() -> None:
+    claim = {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]}
+    nodes, exclusive = [a_node("home", pods=1), a_node("room")], {"exclusive_claims": frozenset({("shop", "data")})}
+    assert fits(nodes, [mover(shape=claim)], **exclusive) == {"home", "room"}
+    assert fits(nodes, [mover(shape=claim)]) == {"room"}
+
+
+def test_a_pod_whose_volume_is_elsewhere_stays_with_it() -> None:
+    claim = {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]}
+    here = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement(HOSTNAME, "In", ("home",)),)),))
+    assert fits([a_node("home"), a_node("room")], [mover(shape=claim)], volume_nodes={("shop", "data"): here}) == {
+        "home"
+    }
+
+
+# ---- the answer
+
+
+def test_equal_nodes_are_equally_likely_and_listed_by_name() -> None:
+    nodes = [a_node("home", **OFF), a_node("y"), a_node("x"), a_node("busy")]
+    pods = [mover(), a_pod("there", "busy", owner="z", cpu=8_000)]
+    model, made = model_of(nodes, pods)
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert shares(landing, made.nodes.names) == (("x", 0.5), ("y", 0.5))
+    assert landing.feasible == 3
+
+
+def test_at_most_eight_landings_are_shown_and_all_are_known() -> None:
+    model, made = model_of([a_node("home", **OFF), *(a_node(f"n{index}") for index in range(20))], [mover()])
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert shares(landing, made.nodes.names) == tuple((name, 0.05) for name in sorted(f"n{i}" for i in range(20))[:8])
+    assert len(landing.nodes) == 20
+
+
+def test_above_a_hundred_nodes_the_best_is_not_always_seen() -> None:
+    nodes = [a_node("home", **OFF), *(a_node(f"n{index:03d}", cpu=4_000) for index in range(199)), a_node("best")]
+    found = lands(nodes, [mover(cpu=2_000)])
+    # 201 nodes: the scheduler stops at 100 feasible ones of 200
+    assert found["best"] == pytest.approx(0.5)
+    assert found["n000"] == pytest.approx(0.5 / 199)
+    made = cluster(nodes, [mover(cpu=2_000)])
+    everything = LandingModel(made, config=SchedulerConfig(percentage_of_nodes_to_score=100))
+    landing = everything.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert shares(landing, made.nodes.names) == (("best", 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "exclusive"),
+    [
+        ({"cpu": 16_000.0}, {}, True),  # 500m of 16 cores: a point less
+        ({"cpu": 1e6, "memory": 1e15}, {}, False),  # next to nothing
+        ({"cpu": 1e6, "memory": 1e15, "pods": 1}, {}, True),
+        ({"cpu": 1e6, "memory": 1e15}, PORT, True),
+        ({"cpu": 1e6, "memory": 1e15, "extended": {"nvidia.com/gpu": 1.0}}, GPU, True),
+        ({"cpu": 1e6, "memory": 1e15, "extended": {"nvidia.com/gpu": 2.0}}, GPU, False),
+    ],
+)
+def test_it_is_told_whether_a_node_leaves_the_top_with_the_pod_on_it(
+    nodes: dict[str, Any], shape: dict[str, Any], exclusive: bool
+) -> None:
+    model, made = model_of([a_node("home", **OFF), a_node("room", **nodes)], [mover(shape=shape)])
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert landing.exclusive.tolist() == [exclusive]
+
+
+def test_a_node_leaves_the_top_by_the_pods_own_anti_affinity_and_may_stay_by_its_affinity() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    near = {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    }
+    for size, affinity, expected in (({"cpu": 1e6, "memory": 1e15}, anti, True), ({}, near, False)):
+        model, made = model_of([a_node("home", **OFF), a_node("n", **size)], [mover(shape={"affinity": affinity})])
+        landing = model.landings(made.pod(0))
+        assert isinstance(landing, Distribution)
+        assert landing.exclusive.tolist() == [expected]
+
+
+def test_where_nothing_is_feasible_it_is_told_why() -> None:
+    assert refused([a_node("home", **OFF)], [mover()]) is Reason.NO_LANDING
+    full = [a_node("home", **OFF), a_node("room", pods=1)]
+    there = a_pod("there", "room", owner="x")
+    assert refused(full, [mover(), there]) is Reason.NO_LANDING
+    assert refused(full, [mover(priority=1), there]) is Reason.NEEDS_PREEMPTION
+    # on a node where it could never be, lower priorities are no help
+    tainted = [a_node("home", **OFF), a_node("room", taints=(Taint(key="k", effect="NoSchedule"),))]
+    assert refused(tainted, [mover(priority=1), there]) is Reason.NO_LANDING
+    assert refused(full, [mover(shape={"schedulerName": "mine"}), there]) is Reason.LANDING_NOT_MODELLED
+
+
+def test_nodes_that_leave_are_new_or_not_ready_are_closed() -> None:
+    nodes = [a_node("a"), a_node("new", age=299.0), a_node("old", age=300.0), a_node("down", ready=False)]
+    nodes += [a_node(f"t{index}", taints=(Taint(key=key),)) for index, key in enumerate(LEAVING_TAINTS)]
+    model, _ = model_of(nodes, [])
+    assert model.closed.tolist() == [False, True, False, True, True, True, True]
+
+
+def test_the_most_that_has_to_be_pulled() -> None:
+    nodes = [
+        a_node("home", images={"r/a:latest": 100.0, "r/b:1": 10.0}),
+        a_node("one", images={"r/a:latest": 100.0}),
+        a_node("none"),
+    ]
+    model, made = model_of(nodes, [mover(shape={"images": ["r/a", "r/b:1", "r/a", "r/unknown"]})])
+    pod = made.pod(0)
+    assert model.pull_bytes(pod, np.array([0])) == 0
+    assert model.pull_bytes(pod, np.array([0, 1])) == 10
+    assert model.pull_bytes(pod, np.array([1, 2])) == 110
+
+
+def test_a_landing_is_explained_as_it_is_predicted() -> None:
+    nodes = [a_node("home"), a_node("room"), a_node("off", **OFF)]
+    model, made = model_of(nodes, [mover(), waiting("w", cpu=9_000)])
+    verdict = model.explain(made.pod(0))
+    assert verdict.feasible.tolist() == [True, True, False]
+    assert verdict.filtered[2] == ("NodeUnschedulable", "node(s) were unschedulable")
+    # a pod that waits is explained without the room that it is going to take
+    assert model.explain(made.pod(1)).raw["NodeResourcesFit"][1] == 70  # (43 + 98) / 2, all cut
+
+
+def test_nodes_can_be_steered_away_from() -> None:
+    made = cluster([a_node("home", **OFF), a_node("a"), a_node("b")], [mover()])
+    model = LandingModel(made, steered=np.array([False, True, False]))
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert landing.nodes.tolist() == [2]
+    model.steer([2])
+    landing = model.landings(made.pod(0))
+    assert isinstance(landing, Distribution)
+    assert landing.nodes.tolist() == [1, 2]
+
+
+# ---- bookings
+
+
+def test_of_two_equal_nodes_the_second_landing_is_again_equally_likely_on_both() -> None:
+    nodes = [a_node("home", **OFF), a_node("a", pods=1), a_node("b", pods=1)]
+    pods = [a_pod(f"web-{index}", "home", owner="web") for index in range(3)]
+    model, made = model_of(nodes, pods)
+    for index in range(2):
+        landing = model.landings(made.pod(index))
+        assert isinstance(landing, Distribution)
+        assert shares(landing, made.nodes.names) == (("a", 0.5), ("b", 0.5))
+        assert landing.exclusive.all()
+        model.commit(made.pod(index), landing)
+    assert isinstance(model.landings(made.pod(2)), Refusal)
+
+
+def test_half_a_pod_on_each_of_two_nodes_makes_neither_worse() -> None:
+    # the second goes to whichever of a and b the first has left free, never to the smaller c
+    nodes = [a_node("home", **OFF), a_node("a"), a_node("b"), a_node("c", cpu=14_000)]
+    pods = [a_pod(f"web-{index}", "home", owner=f"o{index}", cpu=2_000) for index in range(3)]
+    model, made = model_of(nodes, pods)
+    seen = []
+    for index in range(3):
+        landing = model.landings(made.pod(index))
+        assert isinstance(landing, Distribution)
+        seen.append(landing.nodes.tolist())
+        model.commit(made.pod(index), landing)
+    assert seen == [[1, 2], [1, 2], [3]]
+
+
+def _pods_of_all_kinds(draw: random.Random, nodes: list[ANode]) -> list[APod]:
+    return [
+        a_pod(
+            f"p{index}",
+            draw.choice(nodes).name,
+            owner=f"o{index % 5}",
+            owner_kind="StatefulSet" if index % 5 == 0 else "ReplicaSet",
+            cpu=draw.choice([0, 100, 500, 2_000]),
+            memory=draw.choice([0, 1, 4]) * GIB,
+            shape=draw.choice(
+                [{}, {}, GPU, PORT, {"nodeSelector": {"zone": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
+            ),
+        )
+        for index in range(24)
+    ]
+
+
+def says(model: LandingModel, made: ClusterSnapshot, index: int) -> Any:
+    landing = model.landings(made.pod(index))
+    if isinstance(landing, Refusal):
+        return landing.code
+    return shares(landing, made.nodes.names), landing.exclusive.tolist(), landing.feasible
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_model_that_has_seen_moves_says_what_a_new_one_would_say(seed: int) -> None:
+    draw = random.Random(seed)
+    soft = Taint(key="rather-not", effect="PreferNoSchedule")
+    nodes = [
+        a_node(
+            f"n{index}",
+            cpu=draw.choice([4_000.0, 8_000.0]),
+            memory=16 * GIB,
+            pods=draw.choice([6, 12]),
+            labels={"zone": str(index % 2)},
+            taints=(soft,) if draw.random() < 0.3 else (),
+            extended={"nvidia.com/gpu": 2.0},
+        )
+        for index in range(6)
+    ]
+    pods = _pods_of_all_kinds(draw, nodes)
+    model, made = model_of(nodes, pods)
+    for index in draw.sample(range(len(pods)), 8):
+        for other in draw.sample(range(len(pods)), 6):
+            says(model, made, other)  # asked at some time before, or not
+        target = draw.randrange(len(nodes))
+        model.commit(made.pod(index), Distribution(np.array([target]), np.ones(1), np.zeros(1, dtype=bool), 1))
+        pods[index].node = nodes[target].name
+        fresh, moved = model_of(nodes, pods)
+        for other in range(len(pods)):
+            # a moved pod is not asked about again
+            if moved.pod(other).node == made.pod(other).node:
+                assert says(model, made, other) == says(fresh, moved, other)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_in_which_nodes_and_pods_are_listed_changes_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    nodes = [a_node(f"n{index}", cpu=draw.choice([4_000.0, 8_000.0])) for index in range(6)]
+    pods = [*_pods_of_all_kinds(draw, nodes), *(waiting(f"w{index}", cpu=700) for index in range(4))]
+    model, made = model_of(nodes, pods)
+    expected = {pods[index].name: says(model, made, index)[0] for index in range(24)}
+    draw.shuffle(nodes)
+    draw.shuffle(pods)
+    model, made = model_of(nodes, pods)
+    for index, pod in enumerate(pods):
+        if pod.node:
+            assert says(model, made, index)[0] == expected[pod.name]
+
+
+# ---- pods that wait
+
+
+BIG = {"cpu": 9_000}
+TWO = [a_node("home", cpu=9_000), a_node("cold")]
+
+
+def test_pods_that_wait_take_their_room_first() -> None:
+    assert fits(TWO, [mover(**BIG)]) == {"cold"}
+    assert fits(TWO, [mover(**BIG), waiting("w", **BIG)]) == set()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"gated": True}, {"terminating": True}, {"shape": {"nodeSelector": {"no": "where"}}}]
+)
+def test_what_will_not_be_scheduled_takes_none(fields: dict[str, Any]) -> None:
+    assert fits(TWO, [mover(**BIG), waiting("w", **BIG, **fields)]) == {"cold"}
+
+
+def test_a_nominated_pod_keeps_its_node_even_where_it_would_fit_elsewhere() -> None:
+    nodes = [a_node("home", cpu=9_000), a_node("a", cpu=10_000), a_node("b")]
+    assert lands(nodes, [mover(cpu=100), waiting("w", cpu=9_950, nominated="a")]) == {"b": 1.0}
+    assert fits(nodes, [mover(cpu=100), waiting("w", cpu=9_950, nominated="a")]) == {"home", "b"}
+    # nor does it have to fit there: its victims are still going
+    assert fits(nodes, [mover(cpu=100), waiting("w", cpu=99_000, nominated="a")]) == {"home", "b"}
+
+
+def test_a_nominated_pod_keeps_its_room_from_an_older_one_of_the_same_priority() -> None:
+    big = {"cpu": 16_000, "memory": 0}
+    older, nominated = waiting("older", age=90.0, **big), waiting("nominated", age=10.0, nominated="cold", **big)
+    model, made = model_of([a_node("home"), a_node("cold")], [mover(cpu=9_000), older, nominated])
+    refusal = model.pending_takes(made.pod(0))
+    assert refusal is not None
+    assert refusal.message.endswith("shop/older")
+
+
+def test_higher_priority_comes_first_and_then_age() -> None:
+    def left(first: dict[str, Any], second: dict[str, Any]) -> str:
+        """Who of two finds no room: only one of them fits."""
+        big = {"cpu": 16_000, "memory": 0}
+        pods = [mover(cpu=9_000), waiting("one", owner="1", **big, **first), waiting("two", owner="2", **big, **second)]
+        model, made = model_of([a_node("home"), a_node("cold")], pods)
+        refusal = model.pending_takes(made.pod(0))
+        assert refusal is not None
+        assert refusal.code is Reason.PENDING_TAKES_ROOM
+        return refusal.message.rsplit("/", 1)[1]
+
+    assert left({}, {"priority": 1}) == "one"
+    assert left({"priority": 1}, {}) == "two"
+    assert left({"age": 50.0}, {"age": 40.0}) == "two"
+    assert left({"age": 40.0}, {"age": 50.0}) == "one"
+    assert left({}, {}) == "two"
+
+
+def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_there() -> None:
+    def takes(**fields: Any) -> bool:
+        model, made = model_of([a_node("home", cpu=9_000)], [mover(cpu=8_500), waiting("w", **fields)])
+        return model.pending_takes(made.pod(0)) is not None
+
+    assert takes(cpu=9_000)
+    assert not takes(cpu=9_001)
+    assert not takes(cpu=400)  # it fits already
+    assert not takes(cpu=9_000, shape={"nodeSelector": {"no": "where"}})
+    assert not takes(cpu=9_000, gated=True)
+
+
+def test_of_a_pod_that_another_scheduler_places_the_worst_is_thought() -> None:
+    model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, shape={"schedulerName": "mine"})])
+    assert model.pending_takes(made.pod(0)) is not None
+    assert isinstance(model.landings(made.pod(0)), Distribution)
+
+
+def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": HOSTNAME}
+    near = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    pods = [
+        mover(cpu=100),
+        waiting("early", owner="fan", age=30.0, cpu=8_000, shape=near),
+        waiting("db", owner="db", age=20.0, cpu=100),
+        waiting("late", owner="fan", age=10.0, cpu=8_000, shape=near),
+    ]
+    # "late" follows "db" to the only node: 8,000 are gone
+    nodes = [a_node("home", cpu=200, **OFF), a_node("cold", cpu=8_150)]
+    assert refused(nodes, pods) is Reason.NO_LANDING
+    assert fits(nodes, pods[:3]) == {"cold"}
+
+
+def test_the_successor_of_a_terminating_stateful_set_pod_takes_a_place_too() -> None:
+    nodes = [a_node("home", cpu=9_000, **OFF), a_node("old", cpu=9_000, **OFF), a_node("cold")]
+    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True)
+    assert fits(nodes, [mover(**BIG), going]) == set()
+    of_replica_set = a_pod("db-0", "old", owner="db", cpu=8_000, terminating=True)
+    assert fits(nodes, [mover(**BIG), of_replica_set]) == {"cold"}
+    scaled_down = Owner(kind="StatefulSet", namespace="shop", name="db", uid="u", wanted=0)
+    assert fits(nodes, [mover(**BIG), going], owners=[scaled_down]) == {"cold"}
+
+
+def test_the_successor_may_take_the_room_of_the_old_pod() -> None:
+    nodes = [a_node("home", cpu=9_000, **OFF), a_node("old", cpu=8_000), a_node("cold")]
+    pin = {"nodeSelector": {HOSTNAME: "old"}}
+    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True, shape=pin)
+    assert fits(nodes, [mover(**BIG), going]) == {"cold"}
+
+
+def test_when_time_is_over_before_all_that_wait_are_placed_nothing_is_predicted() -> None:
+    made = cluster(TWO, [mover(), *(waiting(f"w{index}", cpu=1) for index in range(3))])
+    asked = iter([False, True])
+    model = LandingModel(made, out_of_time=lambda: next(asked))
+    for answer in (model.landings(made.pod(0)), model.feasible(made.pod(0))):
+        assert isinstance(answer, Refusal)
+        assert answer.code is Reason.OUT_OF_TIME
+        assert answer.message.endswith("1 of 3 pending pods placed")
+
+
+def test_a_crowd_that_waits_is_placed_whole() -> None:
+    crowd = [waiting(f"w{index:04d}", cpu=1, memory=0) for index in range(1_000)]
+    nodes = [a_node("home", **OFF), *(a_node(f"n{index}", cpu=100, pods=2_000) for index in range(9))]
+    # 900 fit, and all nodes are full then
+    assert refused(nodes, [mover(cpu=1, memory=0), *crowd]) is Reason.NO_LANDING
+    assert fits(nodes, [mover(cpu=1, memory=0), *crowd[:800]]) != set()

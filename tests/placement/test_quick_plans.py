@@ -1,0 +1,134 @@
+"""What is kept between questions changes no decision: a plan is the same as one that works everything out each time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rebalancer.model.plan import Move
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import Pod
+from rebalancer.placement.landing import Distribution, LandingModel, Likely
+from rebalancer.planner import Planner
+from tests.builders import planner_for, usage_of
+from tests.placement.crowded_worlds import CrowdedWorld, crowded_world
+
+EVERY = 5
+"""Of so many moves the server refuses one."""
+
+
+class Forgetful:
+    """A landing model that starts anew for each question, from the snapshot and all that happened since."""
+
+    def __init__(self, world: CrowdedWorld) -> None:
+        self._world = world
+        self._happened: list[Callable[[LandingModel], None]] = []
+        self.closed = self._anew().closed
+
+    def _anew(self) -> LandingModel:
+        model = LandingModel(self._world.snapshot, config=self._world.config)
+        for each in self._happened:
+            each(model)
+        return model
+
+    def likely(self, pod: Pod) -> Likely | Refusal:
+        return self._anew().likely(pod)
+
+    def landings(self, pod: Pod) -> Distribution | Refusal:
+        return self._anew().landings(pod)
+
+    def feasible(self, pod: Pod) -> Any:
+        return self._anew().feasible(pod)
+
+    def pending_takes(self, pod: Pod) -> Refusal | None:
+        return self._anew().pending_takes(pod)
+
+    def pull_bytes(self, pod: Pod, nodes: Any) -> float:
+        return self._anew().pull_bytes(pod, nodes)
+
+    def commit(self, pod: Pod, landing: Distribution) -> None:
+        self._happened.append(lambda model: model.commit(pod, landing))
+
+    def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
+        chosen = list(nodes)
+        self._happened.append(lambda model: model.steer(chosen, away=away))
+
+
+class SlowPlanner(Planner):
+    """Asks every node whether it takes the pod, also where the likely landings tell already."""
+
+    def _unfit(self, pod: Pod, landing: Likely) -> tuple[list[int], Refusal] | None:
+        found = super()._unfit(pod, landing)
+        nowhere = self._nowhere(pod, [room.loads.pod[pod.index] for room in self._rooms])
+        return found if found is None or nowhere is None else ([], nowhere)
+
+
+def told(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], list[Any]]:
+    """Moves with their landings, refusals, planned loads."""
+    moves: list[Any] = []
+    while (move := planner.next_move()) is not None:
+        landing = planner._landings_of[move.pod]
+        moves.append((move, *(each.tolist() for each in (landing.nodes, landing.shares, landing.exclusive))))
+        if len(moves) % EVERY == 0 or planner.door.reserve(move) is not None:
+            planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
+        else:
+            planner.accept(move)
+    loads = [planner.planned_load(each).tolist() for each in range(len(world.policy.strategies))]
+    return moves, planner.refusals(), loads
+
+
+def both_plans(world: CrowdedWorld, *, steered: bool) -> tuple[Any, Any]:
+    usage = usage_of(world.snapshot, world.nodes, world.pods)
+
+    def options() -> dict[str, Any]:
+        return {"config": world.config, **({"steering": world.steering()} if steered else {})}
+
+    quick = planner_for(world.snapshot, usage, world.policy, **options())
+    slow = planner_for(world.snapshot, usage, world.policy, **options())
+    slow.__class__ = SlowPlanner
+    slow._landing = Forgetful(world)  # type: ignore[assignment]
+    return told(quick, world), told(slow, world)
+
+
+WORLDS = [(8, seed, False) for seed in (2, 3, 9, 18, 21, 49)] + [(15, seed, True) for seed in (0, 1, 2, 10, 14, 20)]
+
+
+@pytest.mark.parametrize(("size", "seed", "steered"), WORLDS)
+def test_a_plan_is_the_same_as_one_that_forgets_everything_between_questions(
+    size: int, seed: int, steered: bool
+) -> None:
+    quick, slow = both_plans(crowded_world(seed, size), steered=steered)
+    assert _plain(quick) == _plain(slow)
+
+
+def test_a_plan_over_samples_is_the_same_as_one_that_forgets_everything_between_questions() -> None:
+    quick, slow = both_plans(crowded_world(2, 120), steered=True)
+    assert quick[0]
+    assert _plain(quick) == _plain(slow)
+
+
+def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
+    codes: set[Reason] = set()
+    moves: list[Move] = []
+    for size, seed, _ in WORLDS:
+        world = crowded_world(seed, size)
+        usage = usage_of(world.snapshot, world.nodes, world.pods)
+        taken, refusals, _ = told(planner_for(world.snapshot, usage, world.policy, config=world.config), world)
+        codes |= {each.code for each in refusals}
+        moves += [each[0] for each in taken]
+    assert len(moves) > 20
+    assert any(len(each.landings) > 1 for each in moves)
+    assert codes >= {
+        Reason.LANDING_TOO_WARM,
+        Reason.LANDING_CLOSED,
+        Reason.NO_ROOM_IN_TARGETS,
+        Reason.NO_LANDING,
+        Reason.WOULD_COME_BACK,
+        Reason.PENDING_TAKES_ROOM,
+        Reason.LANDING_NOT_MODELLED,
+    }
+
+
+def _plain(story: tuple[list[Any], list[Any], list[Any]]) -> object:
+    """NaN is not equal to itself; as text it is."""
+    return repr(story)

@@ -1,0 +1,384 @@
+"""Explanations: each node's filter or scores, what an eviction needs, why a node is hot, what heaps up on it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rebalancer.model.plan import CycleReport, Eviction, Outcome, Trigger
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
+from rebalancer.model.snapshot import PENDING
+from rebalancer.placement.board import Board
+from rebalancer.placement.engine import Engine
+from rebalancer.placement.landing import LandingModel
+from rebalancer.planner.explain import PodExplanation, Scene, explain_pod, find_pod
+from rebalancer.planner.explain_node import NodeExplanation, explain_node
+from rebalancer.planner.heaping import Attraction, attraction_of, tail
+from rebalancer.policy.pools import assign_pools
+from tests.builders import (
+    GIB,
+    NOW,
+    ANode,
+    APod,
+    a_budget,
+    a_door,
+    a_node,
+    a_pod,
+    a_policy,
+    cluster,
+    found_in,
+    planner_for,
+    replicas,
+    usage_of,
+)
+
+
+def scene_of(
+    nodes: Sequence[ANode],
+    pods: Sequence[APod],
+    *,
+    config: SchedulerConfig | None = None,
+    stopped: Refusal | None = None,
+    policy: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Scene:
+    """What a dry cycle sees and plans."""
+    rules = a_policy(**(policy or {}))
+    snapshot = cluster(nodes, pods, **fields)
+    usage = usage_of(snapshot, nodes, pods)
+    report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=True, started_at=NOW, stopped=stopped)
+    planner = planner_for(snapshot, usage, rules)
+    while stopped is None and (move := planner.next_move()) is not None:
+        assert planner.door.reserve(move) is None
+        landings = tuple((snapshot.nodes.names[each.node], each.share) for each in move.landings)
+        report.evictions.append(Eviction(move=move, landings=landings, outcome=Outcome.PLANNED))
+        planner.accept(move)
+    report.refusals += planner.refusals()
+    pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    return Scene(
+        snapshot=snapshot,
+        usage=usage,
+        pools=[rules.pools[pool].name if pool >= 0 else "" for pool in pool_of],
+        found=[] if stopped is not None else found_in(snapshot, usage, rules),
+        door=a_door(snapshot, rules),
+        report=report,
+        config=config or SchedulerConfig(),
+        landing=LandingModel(snapshot, config=config),
+        engine=Engine(Board(snapshot), config),
+        now=NOW,
+    )
+
+
+def of_pod(scene: Scene, name: str) -> PodExplanation:
+    pod = find_pod(scene.snapshot, "shop", name)
+    assert pod is not None
+    return explain_pod(scene, pod)
+
+
+def of_node(scene: Scene, name: str) -> NodeExplanation:
+    return explain_node(scene, scene.snapshot.node_index[name], strategies=["LowNodeUtilization"])
+
+
+def checks(found: PodExplanation) -> dict[str, tuple[bool, str | None]]:
+    return {each.name: (each.ok, str(each.code) if each.code else None) for each in found.checks}
+
+
+GUARDS, LIMITS = "guards, lists, levels, windows", "limits, pauses, cooldowns"
+
+
+def hot_world(**fields: Any) -> tuple[list[ANode], list[APod]]:
+    """n1 runs at 80 %; n2 and n3 are idle. The cool ones request less."""
+    nodes = [a_node("n1"), a_node("n2"), a_node("n3", unschedulable=True)]
+    pods = [
+        *replicas("web", {"n1": 4, "n2": 1}, used=3000.0, cpu=2000.0, **fields),
+        *replicas("cart", {"n1": 1, "n2": 1}, used=800.0),
+    ]
+    return nodes, pods
+
+
+# ---- pods
+
+
+def test_each_node_has_its_filter_or_its_scores_best_first() -> None:
+    found = of_pod(scene_of(*hot_world()), "web-0")
+    assert [each.name for each in found.scored] == ["n2", "n1"]
+    assert [(each.name, each.filter) for each in found.failed] == [("n3", "NodeUnschedulable")]
+    assert found.failed[0].words == "node(s) were unschedulable"
+    assert found.failures == {"NodeUnschedulable": 1}
+    for node in found.scored:
+        assert node.total == pytest.approx(sum(node.scores.values()))
+        assert node.raw.keys() == node.scores.keys()
+    assert found.landing == (("n2", 1.0),)
+    assert [each.chance for each in found.scored] == [1.0, 0.0]
+
+
+def test_failures_are_counted_most_first() -> None:
+    nodes = [a_node("a", cpu=100), a_node("b", cpu=100), a_node("c", unschedulable=True), a_node("d")]
+    found = of_pod(scene_of(nodes, [a_pod("web-0", "d", owner="web")]), "web-0")
+    assert list(found.failures.items()) == [("NodeResourcesFit", 2), ("NodeUnschedulable", 1)]
+    assert {each.words for each in found.failed if each.filter == "NodeResourcesFit"} == {"Insufficient cpu"}
+
+
+def test_a_planned_pod_would_be_evicted_and_passes_every_check() -> None:
+    scene = scene_of(*hot_world())
+    moved = [each.move.name for each in scene.report.evictions]
+    assert moved
+    found = of_pod(scene, moved[0])
+    assert found.eviction is not None
+    assert all(ok for ok, _ in checks(found).values())
+    assert "n2" in found.checks[-1].detail
+
+
+def test_a_pod_of_a_cool_node_is_not_asked_for() -> None:
+    found = of_pod(scene_of(*hot_world()), "web-4")
+    assert found.eviction is None
+    assert checks(found)["finding"] == (False, None)
+    assert checks(found)[GUARDS] == (True, None)
+    assert checks(found)["plan"] == (False, None)
+
+
+def test_each_obstacle_has_its_code() -> None:
+    nodes, pods = hot_world()
+    scene = scene_of(
+        nodes,
+        [*pods, a_pod("bare", "n1")],
+        budgets=[a_budget("cart", "cart", 0)],
+        policy={"limits": {"perCycle": 0}},
+    )
+    cart, bare = checks(of_pod(scene, "cart-0")), checks(of_pod(scene, "bare"))
+    assert cart["budget"] == (False, "BudgetExhausted")
+    assert cart[LIMITS] == (False, "LimitCycle")
+    assert cart[GUARDS] == (True, None)
+    assert bare[GUARDS] == (False, "BarePod")
+    assert LIMITS not in bare
+
+
+def test_a_closed_window_is_told() -> None:
+    closed = {"windows": {"cluster": [{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}]}}
+    assert checks(of_pod(scene_of(*hot_world(), policy=closed), "web-0"))[GUARDS] == (False, "WindowClosed")
+
+
+def test_a_pod_that_would_come_back_is_told_so_with_its_probability() -> None:
+    nodes = [a_node("n1", used=14_000), a_node("n2", unschedulable=True)]
+    scene = scene_of(nodes, replicas("web", {"n1": 2}, used=3000.0))
+    landing = next(each for each in of_pod(scene, "web-0").checks if each.name == "landing")
+    assert landing.code is Reason.WOULD_COME_BACK
+    assert "100%" in landing.detail
+
+
+def test_unsafe_data_stops_every_pod() -> None:
+    stopped = Refusal.of(Reason.COVERAGE_TOO_LOW, "1 of 3")
+    found = of_pod(scene_of(*hot_world(), stopped=stopped), "web-0")
+    assert checks(found)["finding"] == (False, "CoverageTooLow")
+
+
+def test_a_waiting_pod_is_explained_as_the_scheduler_sees_it_now() -> None:
+    nodes = [a_node("n1", cpu=1000), a_node("n2")]
+    waiting = a_pod("new", owner="web", cpu=1500, phase=PENDING, ready=False)
+    found = of_pod(scene_of(nodes, [waiting]), "new")
+    assert found.checks == ()
+    assert found.landing == (("n2", 1.0),)
+    assert found.failures == {"NodeResourcesFit": 1}
+
+
+def test_a_waiting_pod_that_fits_nowhere_has_no_landing() -> None:
+    waiting = a_pod("new", owner="web", cpu=99_000, phase=PENDING, ready=False)
+    found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
+    assert found.no_landing is not None
+    assert found.no_landing.code is Reason.NO_LANDING
+    assert found.scored == ()
+
+
+def test_a_waiting_pod_of_another_scheduler_lands_nobody_knows_where() -> None:
+    waiting = a_pod("new", owner="web", phase=PENDING, ready=False, shape={"schedulerName": "other"})
+    found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
+    assert found.no_landing is not None
+    assert found.no_landing.code is Reason.LANDING_NOT_MODELLED
+
+
+def test_what_is_not_modelled_is_passed_on() -> None:
+    config = SchedulerConfig(unknown=("plugin Mine",))
+    scene = scene_of(*hot_world(), config=config)
+    assert of_pod(scene, "web-0").unknown == ("plugin Mine",)
+    assert of_node(scene, "n1").unknown == ("plugin Mine",)
+
+
+def test_a_pod_that_is_not_there_is_not_found() -> None:
+    scene = scene_of(*hot_world())
+    assert find_pod(scene.snapshot, "other", "web-0") is None
+    assert find_pod(scene.snapshot, "shop", "web-99") is None
+
+
+# ---- nodes
+
+
+def test_a_hot_node_has_its_numbers_and_everybody_on_it_a_verdict() -> None:
+    scene = scene_of(*hot_world())
+    found = of_node(scene, "n1")
+    (mark,) = found.judgements[0].marks
+    assert found.hot
+    assert (mark.resource, mark.hot) == ("cpu", True)
+    assert (mark.measured, mark.high, mark.target, mark.low) == pytest.approx((0.8, 0.75, 0.65, 0.5))
+    assert "80.0%" in found.judgements[0].reason
+    assert [each.name for each in found.pods] == ["web-0", "web-1", "web-2", "web-3", "cart-0"]
+    assert all((each.landing is None) != (each.code is None) for each in found.pods)
+    assert {each.name for each in found.pods if each.landing} == {each.move.name for each in scene.report.evictions}
+    assert found.pods[0].cpu_share == pytest.approx(3000 / 16000)
+
+
+def test_a_cool_node_is_not_hot_and_nobody_leaves() -> None:
+    found = of_node(scene_of(*hot_world()), "n2")
+    assert not found.hot
+    assert found.judgements[0].reason == ""
+    assert all(each.landing is None and each.message for each in found.pods)
+
+
+def test_a_node_without_a_sample_says_so() -> None:
+    nodes, pods = hot_world()
+    nodes[0].ready = False
+    found = of_node(scene_of(nodes, pods), "n1")
+    assert found.judgements[0].skipped is not None
+    assert found.judgements[0].skipped.code is Reason.NODE_NOT_READY
+
+
+# ---- heaps
+
+IMAGE = {"registry.example/report:1": 3 * GIB}
+
+
+def heap_world(*, here: int, there: int = 0, **fields: Any) -> tuple[list[ANode], list[APod]]:
+    """Four nodes; n1 has a large image. A Job's pods aren't spread by the scheduler."""
+    nodes = [a_node("n1", images=IMAGE), *(a_node(f"n{number}") for number in range(2, 5))]
+    shape = {"images": ("registry.example/report:1",), **fields}
+    pods = replicas("report", {"n1": here, "n2": there}, owner_kind="Job", cpu=50.0, age=600.0, shape=shape)
+    return nodes, pods
+
+
+def attraction(
+    nodes: Sequence[ANode], pods: Sequence[APod], node: int = 0, *, config: SchedulerConfig | None = None
+) -> Attraction:
+    snapshot = cluster(nodes, pods)
+    found = attraction_of(snapshot, Engine(Board(snapshot), config), 0, node, NOW)
+    assert found is not None
+    return found
+
+
+def test_image_locality_is_named_with_its_points() -> None:
+    found = attraction(*heap_world(here=12))
+    assert found.heaped
+    assert found.decisive is not None
+    # 3 GiB on one of four nodes: (768 - 23) / (1000 - 23) MiB
+    assert (found.decisive.plugin, found.decisive.here, found.decisive.median) == ("ImageLocality", 76, 0)
+    assert (found.here, found.replicas, found.fair, found.eligible, found.lately) == (12, 12, 3.0, 4, 12)
+    (image,) = found.images
+    assert (image.name, image.size_bytes) == ("registry.example/report:1", 3 * GIB)
+    assert (image.nodes_with, image.missing, image.here) == (1, 3, True)
+    assert found.next_here == 1.0
+
+
+def test_points_count_by_weight() -> None:
+    config = SchedulerConfig(profiles={"default-scheduler": SchedulerProfile(weights={"ImageLocality": 3})})
+    found = attraction(*heap_world(here=12), config=config)
+    assert found.decisive is not None
+    assert found.decisive.by == 3 * 76
+    assert found.total_ahead == 3 * 76
+
+
+def test_an_even_spread_is_no_heap() -> None:
+    nodes = [a_node(f"n{number}") for number in range(4)]
+    pods = replicas("web", {node.name: 10 for node in nodes})
+    assert not any(attraction(nodes, pods, node).heaped for node in range(4))
+
+
+def test_a_few_pods_together_are_no_heap() -> None:
+    assert not attraction(*heap_world(here=3, there=1)).heaped
+
+
+def test_what_one_of_several_nodes_gets_by_chance_is_no_heap() -> None:
+    nodes, pods = heap_world(here=4)
+    found = attraction(nodes, pods)
+    assert found.chance == pytest.approx(4 * 0.25**4)
+    assert not found.heaped
+
+
+def test_nodes_without_room_count_as_nodes_that_may_hold_them() -> None:
+    nodes, pods = heap_world(here=12)
+    full = [a_pod(f"full-{node.name}", node.name, cpu=16_000) for node in nodes[2:]]
+    found = attraction(nodes, [*pods, *full])
+    assert (found.eligible, found.feasible, found.fair) == (4, 2, 3.0)
+
+
+def test_a_large_node_may_hold_more() -> None:
+    nodes = [a_node("n1", cpu=128_000), *(a_node(f"n{number}", cpu=4_000) for number in range(2, 5))]
+    found = attraction(nodes, replicas("web", {"n1": 30, "n2": 1, "n3": 1, "n4": 1}, cpu=50))
+    assert found.fair == pytest.approx(33 * 128 / 140)
+    assert not found.heaped
+
+
+def test_pods_that_may_go_nowhere_else_are_no_heap() -> None:
+    nodes, pods = heap_world(here=12, nodeSelector={"kubernetes.io/hostname": "n1"})
+    found = attraction(nodes, pods)
+    assert found.eligible == 1
+    assert not found.heaped
+
+
+def test_a_full_node_takes_no_more_but_counts_as_one_that_may_hold_them() -> None:
+    nodes, pods = heap_world(here=12)
+    nodes[0].pods = 12
+    found = attraction(nodes, pods)
+    assert found.heaped
+    assert found.eligible == 4
+    assert (found.takes_more, found.decisive, found.ahead) == (False, None, ())
+    assert found.refused_by == ("NodeResourcesFit", "Too many pods")
+
+
+def test_daemon_set_pods_and_services_that_are_not_there_are_not_told_of() -> None:
+    nodes = [a_node("n1"), a_node("n2")]
+    snapshot = cluster(nodes, replicas("agent", {"n1": 1}, owner_kind="DaemonSet"))
+    assert attraction_of(snapshot, Engine(Board(snapshot)), 0, 0, NOW) is None
+    snapshot = cluster(nodes, replicas("web", {"n1": 1}))
+    assert attraction_of(snapshot, Engine(Board(snapshot)), 0, 1, NOW) is None
+
+
+def test_the_node_tells_of_its_heaps_first() -> None:
+    nodes, pods = heap_world(here=12)
+    scene = scene_of(nodes, [*replicas("web", {"n1": 15, "n2": 15, "n3": 15, "n4": 15}, cpu=50.0), *pods])
+    assert [(each.service.name, each.heaped) for each in of_node(scene, "n1").attractions] == [
+        ("report", True),
+        ("web", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("draws", "at_least", "chance", "expected"),
+    [
+        (5, 0, 0.2, 1.0),
+        (5, 6, 0.2, 0.0),
+        (5, 5, 0.5, 1 / 32),
+        (5, 1, 0.5, 31 / 32),
+        (3, 2, 0.25, 3 * 0.25**2 * 0.75 + 0.25**3),
+        (4, 2, 1.0, 1.0),
+        (4, 2, 0.0, 0.0),
+    ],
+)
+def test_the_tail_of_a_binomial(draws: int, at_least: int, chance: float, expected: float) -> None:
+    assert tail(draws, at_least, chance) == pytest.approx(expected)
+
+
+def test_the_tail_of_many_draws_is_finite() -> None:
+    assert 0 < tail(100_000, 1_100, 0.01) < 0.01
+    assert math.isclose(tail(100_000, 900, 0.01), 1.0, abs_tol=0.01)
+
+
+def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
+    nodes, pods = heap_world(here=12, schedulerName="other")
+    found = attraction(nodes, pods)
+    assert found.heaped
+    assert (found.decisive, found.ahead, found.next_here) == (None, (), None)
+    assert found.not_known is not None
+    assert found.not_known.code is Reason.LANDING_NOT_MODELLED
+    explained = of_pod(scene_of(nodes, pods), "report-0")
+    assert explained.landing == ()
+    assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4
