@@ -10,18 +10,18 @@ import yaml
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rebalancer.lab import discovery, metrics_server
+from rebalancer.lab import access, discovery, metrics_server
 from rebalancer.lab.build import complete_pod
-from rebalancer.lab.cluster import set_cordon
-from rebalancer.lab.controllers import terminate
 from rebalancer.lab.disruption import update_statuses
 from rebalancer.lab.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
 from rebalancer.lab.eviction import evict
 from rebalancer.lab.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
+from rebalancer.lab.owned import terminate
 from rebalancer.lab.pages import Pages
 from rebalancer.lab.patching import apply_patch
 from rebalancer.lab.selectors import predicate
 from rebalancer.lab.tables import table, wanted_version
+from rebalancer.lab.taints import check_taints, set_cordon
 from rebalancer.lab.watch import watch_response
 
 if TYPE_CHECKING:
@@ -106,14 +106,18 @@ class KubernetesApi:
             return json_response(found)
         if parts[:3] == ["apis", METRICS_GROUP, METRICS_VERSION]:
             return json_response(metrics_server.answer(self._lab, parts[3:], request.query_params))
+        if parts == access.REVIEW_PATH and request.method == "POST":
+            return json_response(access.review(self._lab, _decode(request, body)), 201)
         target = parse_target(parts) if parts[0] in ("api", "apis") and len(parts) > 2 else None
         if target is None:
             raise no_such_path()
+        watched = request.query_params.get("watch") in ("1", "true")
+        access.check(self._lab, target, method=request.method, watched=watched)
         if request.method == "GET":
             return self._read(request, target)
         if target.subresource == "eviction" and request.method == "POST":
             return json_response(await evict(self._lab, target, request, _decode(request, body)), 201)
-        with self._store.lock:
+        with self._lab.cluster.written_by(request.headers.get("user-agent", "")):
             return self._write(request, target, body)
 
     def _discover(self, parts: list[str]) -> Obj | None:
@@ -213,6 +217,8 @@ class KubernetesApi:
             self._store.get("namespaces", "", target.namespace)
         if not meta.get("name") and not meta.get("generateName"):
             raise ApiError(422, "Invalid", f"{target.kind.kind} is invalid: metadata.name: Required value")
+        if target.kind.group == "events.k8s.io":
+            obj = _core_event(obj)
         _complete(target.kind, obj)
         if _is_dry_run(request, {}):
             return obj
@@ -234,6 +240,7 @@ class KubernetesApi:
         _check(kind, obj)
         if kind.plural == "nodes":
             obj = {**obj, "spec": dict(obj.get("spec") or {})}
+            check_taints(obj)
             set_cordon(obj, on=bool(obj["spec"].get("unschedulable")))
         if _is_dry_run(request, {}):
             return obj
@@ -298,6 +305,12 @@ class KubernetesApi:
             update_statuses(self._store)
 
 
+def _core_event(event: Obj) -> Obj:
+    """An events.k8s.io/v1 Event as the core group shows it (pkg/apis/events/v1/conversion.go)."""
+    names = {"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent"}
+    return {names.get(key, key): value for key, value in event.items()}
+
+
 def _check(kind: Kind, obj: Obj) -> None:
     """The few fields without which the lab's own controllers can't work. Raises ApiError 422."""
     needed: dict[str, tuple[str, ...]] = {
@@ -326,6 +339,7 @@ def _complete(kind: Kind, obj: Obj) -> None:
         case "nodes":
             obj.setdefault("spec", {})
             obj.setdefault("status", {}).setdefault("allocatable", {})
+            check_taints(obj)
         case "deployments" | "replicasets" | "statefulsets":
             obj["spec"].setdefault("replicas", 1)
 

@@ -8,6 +8,7 @@ import msgspec
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.cpu import BEHAVIOUR, OVERHEAD, Behaviour
+from rebalancer.lab.images import entry, reported
 from rebalancer.lab.scenario import NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
 
@@ -74,6 +75,7 @@ def node_object(spec: NodeSpec, *, now: float, address: str) -> Obj:
                 condition("PIDPressure", False, now, reason="KubeletHasSufficientPID"),
                 condition("Ready", spec.ready, now, reason="KubeletReady" if spec.ready else "KubeletNotReady"),
             ],
+            "images": reported([entry(name, parse_quantity(str(size))) for name, size in spec.images.items()]),
             "addresses": [
                 {"type": "InternalIP", "address": address},
                 {"type": "Hostname", "address": spec.name},
@@ -118,6 +120,7 @@ def behaviour(spec: WorkloadSpec) -> Behaviour:
         stop_seconds=spec.stop_seconds,
         run_seconds=spec.run_seconds,
         sidecar=spec.sidecar,
+        image_bytes=parse_quantity(str(spec.image_size)) if spec.image_size != "" else None,
     )
 
 
@@ -128,6 +131,10 @@ def template(spec: WorkloadSpec) -> Obj:
     resources = {**({"requests": requests} if requests else {}), **({"limits": limits} if limits else {})}
     image = spec.image or f"registry.example/{spec.namespace}/{spec.name}:1.0"
     containers: list[Obj] = [{"name": spec.name, "image": image, "resources": resources}]
+    if spec.host_ports:
+        containers[0]["ports"] = [
+            {"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in spec.host_ports
+        ]
     if spec.sidecar:
         small = {"requests": {"cpu": "10m", "memory": "32Mi"}}
         containers.append({"name": spec.sidecar, "image": f"registry.example/{spec.sidecar}:1.0", "resources": small})
@@ -139,7 +146,7 @@ def template(spec: WorkloadSpec) -> Obj:
     body: Obj = {
         "containers": containers,
         "restartPolicy": "Never" if spec.kind in ("Job", "CronJob") else "Always",
-        "schedulerName": "default-scheduler",
+        "schedulerName": spec.scheduler_name,
         "terminationGracePeriodSeconds": 30,
         "serviceAccountName": "default",
         "priority": spec.priority,
@@ -148,6 +155,9 @@ def template(spec: WorkloadSpec) -> Obj:
         **({"tolerations": tolerations} if tolerations else {}),
         **({"affinity": spec.affinity} if spec.affinity else {}),
         **({"volumes": volumes} if volumes else {}),
+        **({"topologySpreadConstraints": list(spec.topology_spread)} if spec.topology_spread else {}),
+        **({"initContainers": list(spec.init_containers)} if spec.init_containers else {}),
+        **({"schedulingGates": [{"name": name} for name in spec.gates]} if spec.gates else {}),
     }
     return {"metadata": {"labels": {**spec.labels, **selector_labels(spec)}, "annotations": annotations}, "spec": body}
 
@@ -231,6 +241,8 @@ def complete_pod(pod: Obj) -> Obj:
     spec.setdefault("priority", 0)
     status.setdefault("phase", "Pending")
     status["qosClass"] = qos_class(spec)
+    if spec.get("schedulingGates") and "conditions" not in status:
+        status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     return pod
 
 

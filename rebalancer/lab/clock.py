@@ -1,6 +1,8 @@
 """The lab's time: real time, or faster."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 
@@ -25,6 +27,36 @@ class LabClock:
         """Return after `seconds` of the lab have passed."""
         if seconds > 0:
             time.sleep(seconds / self.speed)
+
+
+class SteppedClock(LabClock):
+    """Stands still until somebody sleeps; then what is due happens moment by moment, and the sleeper is back at once.
+
+    What a test sees depends on no machine's speed then.
+    """
+
+    def __init__(self, *, start: float | None = None) -> None:
+        super().__init__(start=start)
+        self._now = self.started_at
+        self._step: Callable[[], float | None] | None = None
+        self._lock: AbstractContextManager[object] | None = None
+
+    def drive(self, step: Callable[[], float | None], lock: AbstractContextManager[object]) -> None:
+        """`step` does what is due now and returns when the next is (None = nothing is); `lock` keeps others out."""
+        self._step, self._lock = step, lock
+
+    def now(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        if self._step is None or self._lock is None or seconds <= 0:
+            return
+        with self._lock:
+            end = self._now + seconds
+            while (due := self._step()) is not None and due <= end:
+                self._now = max(self._now, due)
+            self._now = end
+            self._step()
 
 
 def timestamp(seconds: float) -> str:

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from rebalancer.lab import build
 from rebalancer.lab.clock import LabClock, timestamp
-from rebalancer.lab.controllers import Controllers, daemon_affinity, daemon_runs_on, replica_set_of
-from rebalancer.lab.disruption import update_statuses
+from rebalancer.lab.controllers import Controllers, daemon_runs_on, replica_set_of
+from rebalancer.lab.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.history import History
 from rebalancer.lab.kubelet import Kubelet
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.owned import daemon_affinity
 from rebalancer.lab.scenario import NodeSpec, Scenario, WorkloadSpec
 from rebalancer.lab.scheduler import Scheduler
+from rebalancer.lab.stateful_sets import pod_labels
 from rebalancer.lab.store import Change, Store
+from rebalancer.lab.taints import changed, check_taints, set_cordon, set_taints
 
 Obj = dict[str, Any]
 
@@ -39,12 +44,19 @@ class Cluster:
         self.log = EventLog()
         self.history = History(clock=clock, seed=seed)
         self._kubelet = Kubelet(
-            store=self.store, log=self.log, start_seconds=scenario.start_seconds, stop_seconds=scenario.stop_seconds
+            store=self.store,
+            log=self.log,
+            start_seconds=scenario.start_seconds,
+            stop_seconds=scenario.stop_seconds,
+            pull_bytes_per_second=scenario.pull_bytes_per_second,
         )
         self._controllers = Controllers(store=self.store, log=self.log)
-        self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed)
+        self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed, differs=scenario.scheduler == "differs")
         self._addresses = 0
         self._changed = threading.Event()
+        self._unseen = True
+        """Something was written since the controllers and the scheduler last looked."""
+        self._writer = ""
         self.store.subscribe(self._observe)
         with self.lock:
             self._lay_out(scenario)
@@ -53,8 +65,37 @@ class Cluster:
     def _observe(self, change: Change) -> None:
         self.history.observe(change)
         self._controllers.observe(change)
+        self._kubelet.observe(change)
+        self._scheduler.observe(change)
+        if change.plural == "nodes" and change.before is not None and change.type == "MODIFIED":
+            self._note_taints(change.before, change.object)
         if change.plural not in ("events", "leases"):
+            self._unseen = True
             self._changed.set()
+
+    def _note_taints(self, before: Obj, after: Obj) -> None:
+        gone, new = changed(before, after)
+        for event, taints in (("untainted", gone), ("tainted", new)):
+            for taint in taints:
+                self.log.add(
+                    event,
+                    at=self.clock.now(),
+                    node=after["metadata"]["name"],
+                    user_agent=self._writer,
+                    key=taint["key"],
+                    value=taint.get("value", ""),
+                    effect=taint.get("effect", ""),
+                )
+
+    @contextmanager
+    def written_by(self, user_agent: str) -> Iterator[None]:
+        """Hold the lock; what is written meanwhile is logged with this User-Agent."""
+        with self.lock:
+            self._writer = user_agent
+            try:
+                yield
+            finally:
+                self._writer = ""
 
     def _lay_out(self, scenario: Scenario) -> None:
         for name in _SYSTEM_NAMESPACES:
@@ -62,7 +103,7 @@ class Cluster:
         for name, value in {**SYSTEM_PRIORITIES, **scenario.priority_classes}.items():
             self.store.create("priorityclasses", {"metadata": {"name": name}, "value": value, "globalDefault": False})
         for node in scenario.nodes:
-            self.add_node(node)
+            self._add_node(node)
         for workload in scenario.workloads:
             self._add_workload(workload)
         self._round(self.clock.now())
@@ -78,14 +119,15 @@ class Cluster:
 
     def _round(self, now: float) -> None:
         for _ in range(_MOST_ROUNDS):
-            before = self.store.version
             self._kubelet.run(now)
+            if not self._unseen:
+                break
+            self._unseen = False
             self._controllers.run()
             self._scheduler.run()
             update_statuses(self.store)
-            if self.store.version == before:
-                break
-        self._kubelet.run(now)
+        if has_wasted_room(self.store):
+            update_statuses(self.store)
 
     def wait_for_change(self, seconds: float) -> None:
         """Return when something was written, or after `seconds` of real time."""
@@ -114,11 +156,14 @@ class Cluster:
                 self.store.create("namespaces", {"metadata": meta, "spec": {}, "status": {"phase": "Active"}})
 
     def add_node(self, spec: NodeSpec) -> Obj:
-        """Add a machine."""
+        """Add a machine that is made now."""
         with self.lock:
-            self._addresses += 1
-            address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
-            return self.store.create("nodes", build.node_object(spec, now=self.clock.now(), address=address))
+            return self._add_node(msgspec.structs.replace(spec, age_seconds=0.0))
+
+    def _add_node(self, spec: NodeSpec) -> Obj:
+        self._addresses += 1
+        address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
+        return self.store.create("nodes", build.node_object(spec, now=self.clock.now(), address=address))
 
     def remove_node(self, name: str) -> None:
         """Take a machine away; its pods are removed."""
@@ -129,6 +174,45 @@ class Cluster:
         with self.lock:
             node = self.store.get("nodes", "", name)
             self.store.change("nodes", node, lambda new: set_cordon(new, on=on))
+
+    def taint(self, name: str, key: str, *, value: str = "", effect: str = "NoSchedule") -> None:
+        """Give a node a taint, as an autoscaler or an administrator would. Raises ApiError 404, 422."""
+
+        def apply(new: Obj) -> None:
+            kept = [each for each in new["spec"].get("taints") or () if (each["key"], each["effect"]) != (key, effect)]
+            set_taints(new, [*kept, {"key": key, "effect": effect, **({"value": value} if value else {})}])
+            check_taints(new)
+
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+
+    def untaint(self, name: str, key: str) -> None:
+        """Take a taint off a node, with every effect. Raises ApiError 404."""
+
+        def apply(new: Obj) -> None:
+            set_taints(new, [each for each in new["spec"].get("taints") or () if each["key"] != key])
+
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+
+    def roll_out(self, namespace: str, name: str, *, plural: str = "statefulsets", image: str = "") -> None:
+        """Change a workload's template, as `kubectl rollout restart` does, to another image where one is given.
+
+        Raises ApiError 404.
+        """
+        with self.lock:
+            owner = self.store.get(plural, namespace, name)
+            template = owner["spec"]["template"]
+            annotations = {**(template["metadata"].get("annotations") or {})}
+            annotations["kubectl.kubernetes.io/restartedAt"] = timestamp(self.clock.now())
+            containers = [dict(each) for each in template["spec"]["containers"]]
+            if image:
+                containers[0]["image"] = image
+            new = {
+                "metadata": {**template["metadata"], "annotations": annotations},
+                "spec": {**template["spec"], "containers": containers},
+            }
+            self.store.update(plural, {**owner, "spec": {**owner["spec"], "template": new}})
 
     def add_workload(self, spec: WorkloadSpec) -> None:
         """Add a workload. Pods of its `place` run at once; the others are for controllers and scheduler."""
@@ -192,7 +276,9 @@ class Cluster:
         )
         pod["metadata"]["creationTimestamp"] = timestamp(now - spec.age_seconds)
         if spec.kind == "StatefulSet":
-            pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] = name
+            pod["metadata"]["labels"].update(
+                pod_labels(self.store.get("statefulsets", spec.namespace, spec.name), name)
+            )
         if spec.kind == "DaemonSet":
             pod["spec"]["affinity"] = daemon_affinity(node)
         if spec.kind == "Mirror":
@@ -200,6 +286,7 @@ class Cluster:
             pod["metadata"]["annotations"]["kubernetes.io/config.source"] = "file"
             pod["metadata"]["ownerReferences"] = [build.owner_reference(self.store.get("nodes", "", node))]
         pod["spec"]["nodeName"] = node
+        self._kubelet.keep_image(pod)
         self._kubelet.start(pod, now - spec.age_seconds, ready=spec.ready)
         self.store.create("pods", pod)
 
@@ -224,15 +311,3 @@ class Cluster:
         """Nothing changes while this is held."""
         with self.lock:
             yield
-
-
-def set_cordon(node: Obj, *, on: bool) -> None:
-    """What `spec.unschedulable` brings with it. Changes `node`."""
-    taints = [each for each in node["spec"].get("taints") or () if each["key"] != "node.kubernetes.io/unschedulable"]
-    node["spec"].pop("unschedulable", None)
-    if on:
-        node["spec"]["unschedulable"] = True
-        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-    node["spec"].pop("taints", None)
-    if taints:
-        node["spec"]["taints"] = taints

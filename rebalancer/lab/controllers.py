@@ -1,18 +1,18 @@
 """The lab's controllers: they compare what is wanted with what is there, and create or delete the difference.
 
-A round looks at everything; it is cheap, and it needs no memory of what happened. Not modelled: rolling updates in
-steps (a changed template replaces all pods at once), CronJob schedules, finalizers.
+A round looks at everything; it is cheap, and it needs no memory of what happened. Not modelled: a Deployment's rolling
+update in steps (a changed template replaces all its pods at once), CronJob schedules, finalizers.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from rebalancer.lab.build import complete_pod, owner_reference, pod_object, template_hash
-from rebalancer.lab.clock import timestamp
+from rebalancer.lab.build import owner_reference, template_hash
 from rebalancer.lab.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.owned import controller_of, create_pod, ready_count, set_status, terminate
+from rebalancer.lab.stateful_sets import run_stateful_set
 from rebalancer.lab.store import Change, Store
 from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, Taint, Toleration
@@ -35,30 +35,32 @@ class Controllers:
     def observe(self, change: Change) -> None:
         """The store's listener: a Job's pod that is deleted unfinished has failed."""
         if change.plural == "pods" and change.type == "DELETED":
-            owner = _controller(change.object)
+            owner = controller_of(change.object)
             if owner and owner["kind"] == "Job" and change.object["status"].get("phase") != "Succeeded":
                 self._failed[owner["uid"]] = self._failed.get(owner["uid"], 0) + 1
 
     def run(self) -> None:
         """One round. The caller holds the lock."""
         self._index()
+        sets = self._sets()
         for deployment in self._store.sorted("deployments"):
-            self._deployment(deployment)
+            self._deployment(deployment, sets.get(deployment["metadata"]["uid"], []))
         for replica_set in self._store.sorted("replicasets"):
             self._replica_set(replica_set)
         for stateful_set in self._store.sorted("statefulsets"):
-            self._stateful_set(stateful_set)
+            run_stateful_set(self._store, self._log, stateful_set, self._pods_of(stateful_set))
         for daemon_set in self._store.sorted("daemonsets"):
             self._daemon_set(daemon_set)
         for job in self._store.sorted("jobs"):
             self._job(job)
+        sets = self._sets()
         for deployment in self._store.sorted("deployments"):
-            self._deployment_status(deployment)
+            self._deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []))
 
     def _index(self) -> None:
         self._owned = {}
         for pod in self._store.sorted("pods"):
-            owner = _controller(pod)
+            owner = controller_of(pod)
             if owner:
                 self._owned.setdefault(owner["uid"], []).append(pod)
 
@@ -67,16 +69,19 @@ class Controllers:
 
     # -- Deployments and ReplicaSets ------------------------------------------------------------------------------
 
-    def _sets_of(self, deployment: Obj) -> list[Obj]:
-        uid = deployment["metadata"]["uid"]
-        return [each for each in self._store.sorted("replicasets") if (_controller(each) or {}).get("uid") == uid]
+    def _sets(self) -> dict[str, list[Obj]]:
+        """The ReplicaSets of each Deployment, by its uid."""
+        found: dict[str, list[Obj]] = {}
+        for each in self._store.sorted("replicasets"):
+            found.setdefault((controller_of(each) or {}).get("uid", ""), []).append(each)
+        return found
 
-    def _deployment(self, deployment: Obj) -> None:
+    def _deployment(self, deployment: Obj, sets: list[Obj]) -> None:
         meta, spec = deployment["metadata"], deployment["spec"]
         replicas = int(spec.get("replicas", 1))
         name = f"{meta['name']}-{template_hash(spec['template'])}"
         current: Obj | None = None
-        for each in self._sets_of(deployment):
+        for each in sets:
             wanted = replicas if each["metadata"]["name"] == name else 0
             if each["metadata"]["name"] == name:
                 current = each
@@ -91,26 +96,26 @@ class Controllers:
         # A terminating pod no longer counts: its replacement is made at once.
         active = [pod for pod in self._pods_of(owner) if not is_terminating(pod) and not is_finished(pod)]
         for _ in range(wanted - len(active)):
-            self._create_pod(owner, prefix=f"{meta['name']}-")
+            create_pod(self._store, self._log, owner, prefix=f"{meta['name']}-")
         if len(active) > wanted:
             # Not ready first, then the youngest (controller_utils.go, ActivePodsWithRanks).
             active.sort(key=lambda pod: (is_ready(pod), _reversed(pod["metadata"]["creationTimestamp"])))
             for pod in active[: len(active) - wanted]:
                 terminate(self._store, self._log, pod)
-        self._set_status(
+        set_status(
+            self._store,
             "replicasets",
             owner,
             {
                 "replicas": len(active),
                 "fullyLabeledReplicas": len(active),
-                "readyReplicas": _ready(active),
-                "availableReplicas": _ready(active),
+                "readyReplicas": ready_count(active),
+                "availableReplicas": ready_count(active),
             },
         )
 
-    def _deployment_status(self, deployment: Obj) -> None:
+    def _deployment_status(self, deployment: Obj, sets: list[Obj]) -> None:
         name = f"{deployment['metadata']['name']}-{template_hash(deployment['spec']['template'])}"
-        sets = self._sets_of(deployment)
         updated = next((each.get("status") or {} for each in sets if each["metadata"]["name"] == name), {})
         total = {
             field: sum((each.get("status") or {}).get(field, 0) for each in sets)
@@ -118,7 +123,8 @@ class Controllers:
         }
         wanted = int(deployment["spec"].get("replicas", 1))
         enough = total["availableReplicas"] >= wanted
-        self._set_status(
+        set_status(
+            self._store,
             "deployments",
             deployment,
             {
@@ -132,42 +138,6 @@ class Controllers:
             },
         )
 
-    # -- StatefulSets -----------------------------------------------------------------------------------------------
-
-    def _stateful_set(self, owner: Obj) -> None:
-        meta, spec = owner["metadata"], owner["spec"]
-        wanted = int(spec.get("replicas", 1))
-        by_name = {pod["metadata"]["name"]: pod for pod in self._pods_of(owner)}
-        ordered = spec.get("podManagementPolicy", "OrderedReady") == "OrderedReady"
-        for ordinal in range(wanted):
-            pod = by_name.get(f"{meta['name']}-{ordinal}")
-            if pod is None:
-                # Same name: the old one must be gone, which it is.
-                self._create_pod(
-                    owner,
-                    name=f"{meta['name']}-{ordinal}",
-                    labels={"statefulset.kubernetes.io/pod-name": f"{meta['name']}-{ordinal}"},
-                )
-            if ordered and (pod is None or is_terminating(pod) or not is_ready(pod)):
-                break
-        for pod in by_name.values():
-            if int(pod["metadata"]["name"].rsplit("-", 1)[1]) >= wanted and not is_terminating(pod):
-                terminate(self._store, self._log, pod)
-        active = [pod for pod in by_name.values() if not is_terminating(pod)]
-        self._set_status(
-            "statefulsets",
-            owner,
-            {
-                "replicas": len(by_name),
-                "readyReplicas": _ready(active),
-                "availableReplicas": _ready(active),
-                "currentReplicas": len(by_name),
-                "updatedReplicas": len(by_name),
-                "currentRevision": f"{meta['name']}-1",
-                "updateRevision": f"{meta['name']}-1",
-            },
-        )
-
     # -- DaemonSets ---------------------------------------------------------------------------------------------------
 
     def _daemon_set(self, owner: Obj) -> None:
@@ -178,19 +148,20 @@ class Controllers:
         ]
         for name in wanted:
             if name not in on:
-                self._create_pod(owner, prefix=f"{owner['metadata']['name']}-", node=name)
+                create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-", node=name)
         for name, pod in on.items():
             if name not in wanted and not is_terminating(pod):
                 terminate(self._store, self._log, pod)
         running = [pod for name, pod in on.items() if name in wanted and not is_terminating(pod)]
-        self._set_status(
+        set_status(
+            self._store,
             "daemonsets",
             owner,
             {
                 "desiredNumberScheduled": len(wanted),
                 "currentNumberScheduled": len(running),
-                "numberReady": _ready(running),
-                "numberAvailable": _ready(running),
+                "numberReady": ready_count(running),
+                "numberAvailable": ready_count(running),
                 "numberMisscheduled": 0,
                 "updatedNumberScheduled": len(running),
             },
@@ -205,7 +176,7 @@ class Controllers:
         succeeded = sum(1 for pod in pods if pod["status"]["phase"] == "Succeeded")
         failed = self._failed.get(uid, 0)
         completions = spec.get("completions")
-        status: Obj = {"active": len(active), "ready": _ready(active), "succeeded": succeeded, "failed": failed}
+        status: Obj = {"active": len(active), "ready": ready_count(active), "succeeded": succeeded, "failed": failed}
         done = completions is not None and succeeded >= completions
         if failed > spec.get("backoffLimit", 6):
             status["conditions"] = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
@@ -214,49 +185,8 @@ class Controllers:
         else:
             left = spec.get("parallelism", 1) if completions is None else completions - succeeded
             for _ in range(min(spec.get("parallelism", 1), left) - len(active)):
-                self._create_pod(owner, prefix=f"{owner['metadata']['name']}-")
-        self._set_status("jobs", owner, status)
-
-    # -- shared -------------------------------------------------------------------------------------------------------
-
-    def _create_pod(
-        self, owner: Obj, *, name: str = "", prefix: str = "", node: str = "", labels: dict[str, str] | None = None
-    ) -> None:
-        namespace = owner["metadata"]["namespace"]
-        pod = complete_pod(
-            pod_object(owner["spec"]["template"], namespace=namespace, name=name, prefix=prefix, owner=owner)
-        )
-        pod["metadata"]["labels"].update(labels or {})
-        if node:
-            pod["spec"]["affinity"] = daemon_affinity(node)
-        meta = self._store.create("pods", pod)["metadata"]
-        now = self._store.clock.now()
-        self._log.add("created", at=now, namespace=namespace, name=meta["name"], uid=meta["uid"])
-
-    def _set_status(self, plural: str, owner: Obj, status: Obj) -> None:
-        status["observedGeneration"] = owner["metadata"].get("generation", 1)
-        # The round may have changed the object since it was listed.
-        current = self._store.find(plural, owner["metadata"]["namespace"], owner["metadata"]["name"])
-        if current is not None and current.get("status") != status:
-            apply: Callable[[Obj], None] = lambda new: new.update(status=status)  # noqa: E731
-            self._store.change(plural, current, apply)
-
-
-def terminate(store: Store, log: EventLog, pod: Obj, *, grace_seconds: float | None = None) -> Obj:
-    """Begin a pod's graceful deletion; the kubelet ends it. The caller holds the lock."""
-    if is_terminating(pod):
-        return pod
-    grace = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
-    now = store.clock.now()
-
-    def apply(new: Obj) -> None:
-        new["metadata"]["deletionTimestamp"] = timestamp(now + grace)
-        new["metadata"]["deletionGracePeriodSeconds"] = int(grace)
-
-    meta = pod["metadata"]
-    node = pod["spec"].get("nodeName") or ""
-    log.add("terminating", at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
-    return store.change("pods", pod, apply)
+                create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-")
+        set_status(self._store, "jobs", owner, status)
 
 
 def replica_set_of(deployment: Obj, replicas: int, *, created: str = "") -> Obj:
@@ -280,13 +210,6 @@ def replica_set_of(deployment: Obj, replicas: int, *, created: str = "") -> Obj:
     }
 
 
-def daemon_affinity(node: str) -> Obj:
-    """What ties a DaemonSet's pod to its node."""
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-
-
 def daemon_node(pod: Obj) -> str:
     """The node that a DaemonSet's pod is for."""
     if pod["spec"].get("nodeName"):
@@ -308,14 +231,6 @@ def daemon_runs_on(pod_template: Obj, node: Obj) -> bool:
     tolerations = msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...])
     taints = msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...])
     return untolerated_taint(tolerations, taints) is None
-
-
-def _controller(obj: Obj) -> Obj | None:
-    return next((each for each in obj["metadata"].get("ownerReferences") or () if each.get("controller")), None)
-
-
-def _ready(pods: list[Obj]) -> int:
-    return sum(1 for pod in pods if is_ready(pod))
 
 
 def _reversed(text: str) -> tuple[int, ...]:

@@ -58,6 +58,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     stop_seconds: float | None = None
     run_seconds: float | None = None
     sidecar: str = ""
+    image_bytes: float | None = None
+    """Size of the first container's image; a node reports only images whose size is known."""
 
 
 def behaviour_of(pod: dict[str, Any]) -> Behaviour:

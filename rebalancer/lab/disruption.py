@@ -41,14 +41,16 @@ def is_finished(pod: Obj) -> bool:
 def budgets_of(store: Store, pod: Obj) -> list[Obj]:
     """The PDBs that select the pod."""
     meta = pod["metadata"]
-    return [pdb for pdb in store.sorted("poddisruptionbudgets") if _selects(pdb, meta)]
+    return [
+        pdb
+        for pdb in store.sorted("poddisruptionbudgets")
+        if pdb["metadata"]["namespace"] == meta["namespace"]
+        and selector_matches(_selector(pdb), meta.get("labels") or {})
+    ]
 
 
-def _selects(pdb: Obj, meta: Obj) -> bool:
-    if pdb["metadata"]["namespace"] != meta["namespace"] or "selector" not in pdb["spec"]:
-        return False
-    selector = msgspec.convert(pdb["spec"]["selector"] or {}, LabelSelector)
-    return selector_matches(selector, meta.get("labels") or {})
+def _selector(pdb: Obj) -> LabelSelector | None:
+    return msgspec.convert(pdb["spec"]["selector"] or {}, LabelSelector) if "selector" in pdb["spec"] else None
 
 
 def update_statuses(store: Store) -> None:
@@ -56,12 +58,29 @@ def update_statuses(store: Store) -> None:
     budgets = store.all("poddisruptionbudgets")
     if not budgets:
         return
-    by_namespace: dict[str, list[Obj]] = {}
+    selectors = [_selector(pdb) for pdb in budgets]
+    # With some hundred budgets in one namespace most pods are none of their business: ask by one label pair first.
+    near: dict[tuple[str, tuple[str, str] | None], list[Obj]] = {
+        (pdb["metadata"]["namespace"], _pair(selector)): [] for pdb, selector in zip(budgets, selectors, strict=True)
+    }
     for pod in store.all("pods"):
-        by_namespace.setdefault(pod["metadata"]["namespace"], []).append(pod)
-    for pdb in budgets:
-        pods = by_namespace.get(pdb["metadata"]["namespace"], ())
-        _update(store, pdb, [pod for pod in pods if _selects(pdb, pod["metadata"])])
+        namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
+        for pair in (None, *labels.items()):
+            if (namespace, pair) in near:
+                near[namespace, pair].append(pod)
+    for pdb, selector in zip(budgets, selectors, strict=True):
+        pods = near[pdb["metadata"]["namespace"], _pair(selector)]
+        _update(store, pdb, [pod for pod in pods if selector_matches(selector, pod["metadata"].get("labels") or {})])
+
+
+def has_wasted_room(store: Store) -> bool:
+    """Whether a budget's room will come back with time alone."""
+    return any((pdb.get("status") or {}).get("disruptedPods") for pdb in store.all("poddisruptionbudgets"))
+
+
+def _pair(selector: LabelSelector | None) -> tuple[str, str] | None:
+    """One label pair that all selected pods have; None where the selector names none."""
+    return next(iter(selector.match_labels.items()), None) if selector is not None else None
 
 
 def _update(store: Store, pdb: Obj, pods: list[Obj]) -> None:

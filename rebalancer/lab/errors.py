@@ -62,6 +62,13 @@ def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
     return ApiError(409, "Conflict", message, details=_named(kind, name))
 
 
+def forbidden(kind: Kind, name: str, *, verb: str, resource: str) -> ApiError:
+    """403: RBAC doesn't grant it."""
+    where = f'User "lab" cannot {verb} resource "{resource}" in API group "{kind.group}"'
+    message = f'{kind.qualified} "{name}" is forbidden: {where}' if name else f"{kind.qualified} is forbidden: {where}"
+    return ApiError(403, "Forbidden", message, details=_named(kind, name))
+
+
 def expired(message: str) -> ApiError:
     """410: a continue token or a watch that starts too far back."""
     return ApiError(410, "Expired", message)

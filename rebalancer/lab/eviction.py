@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.requests import Request
 
-from rebalancer.lab.controllers import terminate
 from rebalancer.lab.disruption import check_eviction, update_statuses
 from rebalancer.lab.errors import ApiError, bad_request
+from rebalancer.lab.owned import terminate
 
 if TYPE_CHECKING:
     from rebalancer.lab.lab import Lab

@@ -35,6 +35,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Every continue token answers 410."""
     expire_watches: bool = False
     """Every watch that names a resourceVersion answers an ERROR event with code 410."""
+    denied: tuple[tuple[str, str], ...] = ()
+    """(verb, resource) that RBAC doesn't grant, as `["patch", "nodes"]` or `["create", "pods/eviction"]`: 403."""
     eviction_delay_seconds: float = 0.0
     """The eviction happens at once, its answer comes so many real seconds later."""
     prometheus_down: Literal["", "error", "closed"] = ""

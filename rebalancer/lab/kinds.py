@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One resource of the API. `plural` is unique in the lab and is the store's key."""
+    """One resource of the API. `plural` is the store's key; the first of a plural is what the store makes of it."""
 
     group: str
     version: str
@@ -45,6 +45,8 @@ KINDS: tuple[Kind, ...] = (
         categories=_ALL,
     ),
     Kind(group="", version="v1", kind="Event", plural="events", short_names=("ev",), subresources=()),
+    # the same objects in their newer form; kept, and shown, in the older one
+    Kind(group="events.k8s.io", version="v1", kind="Event", plural="events", short_names=("ev",), subresources=()),
     Kind(group="", version="v1", kind="Service", plural="services", short_names=("svc",), categories=_ALL),
     Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts", short_names=("sa",), subresources=()),
     Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", short_names=("cm",), subresources=()),

@@ -6,8 +6,9 @@ from rebalancer.lab.build import condition
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.cpu import behaviour_of
 from rebalancer.lab.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.images import missing, reported
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.store import Store
+from rebalancer.lab.store import Change, Store
 
 Obj = dict[str, Any]
 
@@ -17,14 +18,33 @@ _START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
 class Kubelet:
     """All of them. What is due is remembered by pod uid; everything else is read from the pod."""
 
-    def __init__(self, *, store: Store, log: EventLog, start_seconds: float, stop_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        log: EventLog,
+        start_seconds: float,
+        stop_seconds: float,
+        pull_bytes_per_second: float | None = None,
+    ) -> None:
         self._store = store
         self._log = log
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
+        self._pull_bytes_per_second = pull_bytes_per_second
         self._due: dict[tuple[str, str], tuple[float, str, str]] = {}
         """(uid, step) -> (lab time, namespace, name)."""
         self._addresses = 0
+        self._unseen: dict[tuple[str, str], None] = {}
+        """(namespace, name) of the pods that changed since the last round, in order."""
+
+    def observe(self, change: Change) -> None:
+        """The store's listener: what is to be looked at in the next round."""
+        if change.plural == "nodes" and change.type != "MODIFIED":
+            self._unseen.update(dict.fromkeys(self._store.keys("pods")))
+        elif change.plural == "pods":
+            meta = change.object["metadata"]
+            self._unseen[meta["namespace"], meta["name"]] = None
 
     def next_due(self) -> float | None:
         """Lab time of the next step, or None when nothing is under way."""
@@ -32,9 +52,11 @@ class Kubelet:
 
     def run(self, now: float) -> None:
         """See what is new, then do what is due. The caller holds the lock."""
-        nodes = {node["metadata"]["name"] for node in self._store.all("nodes")}
-        for pod in self._store.all("pods"):
-            self._plan(pod, now, nodes)
+        unseen, self._unseen = self._unseen, {}
+        for namespace, name in unseen:
+            pod = self._store.find("pods", namespace, name)
+            if pod is not None:
+                self._plan(pod, now)
         for (uid, step), (due, namespace, name) in sorted(self._due.items(), key=lambda item: item[1][0]):
             if due > now:
                 break
@@ -43,24 +65,41 @@ class Kubelet:
             if found is not None and found["metadata"]["uid"] == uid:
                 self._do(step, found, now)
 
-    def _plan(self, pod: Obj, now: float, nodes: set[str]) -> None:
-        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
+    def _plan(self, pod: Obj, now: float) -> None:
+        uid, node_name = pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
+        node = self._store.find("nodes", "", node_name) if node_name else None
         phase = pod["status"]["phase"]
         behaviour = behaviour_of(pod)
         if is_terminating(pod):
             delay = self._stop_seconds if behaviour.stop_seconds is None else behaviour.stop_seconds
             delay = min(delay, float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
             self._at(pod, _STOP, now + (delay if phase == "Running" else 0.0))
-        elif node and node not in nodes:
+        elif node_name and node is None:
             self._at(pod, _STOP, now)  # pod garbage collection: its node is gone
-        elif node and phase == "Pending":
+        elif node_name and phase == "Pending":
             delay = self._start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
             if (uid, _START) not in self._due:
-                self._at(pod, _START, now + delay / 2)
+                pulled = now + self._pull_seconds(missing(pod, node))
+                self._at(pod, _START, pulled + delay / 2)
                 if behaviour.ready:
-                    self._at(pod, _READY, now + delay)
+                    self._at(pod, _READY, pulled + delay)
         elif phase == "Running" and behaviour.run_seconds is not None:
             self._at(pod, _FINISH, now + behaviour.run_seconds)
+
+    def _pull_seconds(self, image: Obj | None) -> float:
+        if image is None or self._pull_bytes_per_second is None:
+            return 0.0
+        return float(image["sizeBytes"] / self._pull_bytes_per_second)
+
+    def keep_image(self, pod: Obj) -> Obj | None:
+        """Let the pod's node have its image; the image, None when it was there. The caller holds the lock."""
+        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        image = missing(pod, node)
+        if image is None or node is None:
+            return None
+        images = reported([*(node["status"].get("images") or ()), image])
+        self._store.change("nodes", node, lambda new: new["status"].update(images=images))
+        return image
 
     def _at(self, pod: Obj, step: str, due: float) -> None:
         meta = pod["metadata"]
@@ -74,6 +113,9 @@ class Kubelet:
                 self._due.pop((meta["uid"], other), None)
             self._note("deleted", pod, now)
         elif step == _START and pod["status"]["phase"] == "Pending":
+            image = self.keep_image(pod)
+            if image is not None:
+                self._note("pulled", pod, now, detail=image["names"][0])
             self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
             self._note("started", pod, now)
         elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod):
@@ -114,10 +156,12 @@ class Kubelet:
         )
         set_ready(pod, now, ready=ready)
 
-    def _note(self, event: str, pod: Obj, now: float) -> None:
+    def _note(self, event: str, pod: Obj, now: float, *, detail: str = "") -> None:
         meta = pod["metadata"]
         node = pod["spec"].get("nodeName") or ""
-        self._log.add(event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
+        self._log.add(
+            event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node, detail=detail
+        )
 
 
 def set_ready(pod: Obj, now: float, *, ready: bool) -> None:

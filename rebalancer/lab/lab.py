@@ -13,7 +13,7 @@ import uvicorn
 
 from rebalancer.lab import scenario as scenarios
 from rebalancer.lab.app import build_app
-from rebalancer.lab.clock import LabClock
+from rebalancer.lab.clock import LabClock, SteppedClock
 from rebalancer.lab.cluster import Cluster
 from rebalancer.lab.faults import Switchboard
 from rebalancer.lab.log import EventLog
@@ -90,16 +90,21 @@ class Lab:
         token: str | None = None,
         prometheus_auth: str | None = None,
         start_time: float | None = None,
+        stepped: bool = False,
     ) -> Self:
         """Build the cluster, serve it on a loopback port, and return when it answers.
 
         `token` is the bearer token that the Kubernetes API asks for (the `kubernetes` package sends it; kubectl does
         so over TLS only, so not to the lab). `prometheus_auth` is the whole Authorization header that the Prometheus
         API asks for (`Bearer ...`, `Basic ...`). `start_time` is the lab's first moment in seconds since the epoch,
-        the real time when absent. Raises ScenarioError, and OSError when the port is taken.
+        the real time when absent. `stepped`: its clock stands still until somebody sleeps by it (`SteppedClock`).
+        Raises ScenarioError, and OSError when the port is taken.
         """
         spec = scenarios.load(scenario) if isinstance(scenario, str) else scenario
-        cluster = Cluster(scenario=spec, clock=LabClock(speed=speed, start=start_time), seed=seed)
+        clock = SteppedClock(start=start_time) if stepped else LabClock(speed=speed, start=start_time)
+        cluster = Cluster(scenario=spec, clock=clock, seed=seed)
+        if isinstance(clock, SteppedClock):
+            clock.drive(cluster.step, cluster.lock)
         lab = cls(cluster=cluster, token=token, prometheus_auth=prometheus_auth, seed=seed)
         lab._serve(port)
         return lab

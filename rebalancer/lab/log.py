@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Entry:
     """One event.
 
-    `event` is `request` (a mutating API request), `eviction` (an eviction as answered), or what a pod went through:
-    `created`, `bound`, `started`, `ready`, `terminating`, `deleted`, `finished`.
+    `event` is `request` (a mutating API request), `eviction` (an eviction as answered), what a pod went through
+    (`created`, `bound`, `pulled`, `started`, `ready`, `terminating`, `deleted`, `finished`), or `tainted` and
+    `untainted` (a node that has one taint more or less; a changed value is both).
     """
 
     at: float
@@ -28,6 +29,11 @@ class Entry:
     user_agent: str = ""
     dry_run: bool = False
     detail: str = ""
+    """Why a request was refused; the image that was pulled."""
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    """Of a taint."""
 
 
 class EventLog:
@@ -52,6 +58,9 @@ class EventLog:
         user_agent: str = "",
         dry_run: bool = False,
         detail: str = "",
+        key: str = "",
+        value: str = "",
+        effect: str = "",
     ) -> None:
         """Keep one event."""
         entry = Entry(
@@ -68,6 +77,9 @@ class EventLog:
             user_agent=user_agent,
             dry_run=dry_run,
             detail=detail,
+            key=key,
+            value=value,
+            effect=effect,
         )
         with self._lock:
             self._entries.append(entry)
@@ -81,6 +93,12 @@ class EventLog:
         """Evictions that were asked for, with the code that each was answered."""
         return tuple(
             each for each in self.entries("eviction") if each.dry_run == dry_run and (code is None or each.code == code)
+        )
+
+    def taints(self, node: str = "") -> tuple[Entry, ...]:
+        """Every change of the taints of a node, of all nodes when none is named."""
+        return tuple(
+            each for each in self.entries() if each.event in ("tainted", "untainted") and node in ("", each.node)
         )
 
     def requests(self) -> tuple[Entry, ...]:

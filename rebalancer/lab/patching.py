@@ -2,7 +2,7 @@
 
 Of the strategic merge, what the lab's kinds need: lists of objects merge by the real API's merge keys, `$patch:
 delete|replace`, `$retainKeys` and `$setElementOrder` are honoured or ignored as noted. A merge key that is not in the
-table means that the list is replaced, as the real one does for atomic lists.
+table means that the list is replaced, as the real one does for atomic lists; a node's taints are one.
 """
 
 from copy import deepcopy
@@ -18,7 +18,6 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 _MERGE_KEYS = {
-    "taints": "key",
     "conditions": "type",
     "addresses": "type",
     "containers": "name",

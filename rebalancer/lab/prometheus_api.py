@@ -64,7 +64,8 @@ class PrometheusApi:
         return json_response(body)
 
     def _data(self, path: str, parameters: dict[str, list[str]]) -> Any:
-        now = self._lab.clock.now()
+        # in milliseconds, as Prometheus cuts it off: a rounded one could lie in the future
+        now = math.floor(self._lab.clock.now() * 1000.0) / 1000.0
         one = {key: values[-1] for key, values in parameters.items()}
         match path:
             case "/api/v1/query":

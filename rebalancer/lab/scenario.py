@@ -56,6 +56,9 @@ class NodeSpec(_Spec, frozen=True, kw_only=True):
     reserved_cores: float = 0.0
     """Capacity less allocatable."""
     age_seconds: float = 30 * 86400.0
+    """At the start of the lab; a node that is added later is new."""
+    images: dict[str, int | str] = {}
+    """Image name with its tag -> bytes (or a quantity): what is on the node besides what its pods brought."""
 
 
 class PdbSpec(_Spec, frozen=True, kw_only=True):
@@ -99,7 +102,18 @@ class WorkloadSpec(_Spec, frozen=True, kw_only=True):
     affinity: dict[str, Any] | None = None
     volumes: tuple[dict[str, Any], ...] = ()
     """As in a pod's spec."""
+    topology_spread: tuple[dict[str, Any], ...] = ()
+    """`topologySpreadConstraints`, as in a pod's spec."""
+    scheduler_name: str = "default-scheduler"
+    host_ports: tuple[int, ...] = ()
+    """TCP ports of the machine that each pod takes."""
+    init_containers: tuple[dict[str, Any], ...] = ()
+    """As in a pod's spec."""
+    gates: tuple[str, ...] = ()
+    """Names of scheduling gates: the scheduler leaves the pods alone until somebody takes them off."""
     image: str = ""
+    image_size: int | str = ""
+    """Bytes (or a quantity) of the image. Empty: nodes don't report it and pulling it takes no time."""
     parallel: bool = True
     """StatefulSet: podManagementPolicy Parallel (default) or OrderedReady."""
     completions: int | None = None
@@ -125,6 +139,10 @@ class Scenario(_Spec, frozen=True, kw_only=True):
     """From bound to Ready."""
     stop_seconds: float = 10.0
     """From deletionTimestamp to gone."""
+    pull_bytes_per_second: float | None = None
+    """How fast a node pulls an image that it doesn't have; no time when absent."""
+    scheduler: Literal["default", "differs"] = "default"
+    """`differs`: other weights, a sample of a few nodes, a view that is some seconds old; see `scheduler.py`."""
     rate_window_seconds: float = 300.0
     """Over which Prometheus shows means: a pod that left is still seen for this long."""
     anchor_hour: float | None = None

@@ -1,222 +1,178 @@
-"""The lab's scheduler: filters as the real one, scores by requests only.
+"""The lab's scheduler: the queue, the sample, the choice among equals and the binding of kube-scheduler, around the
+shared model of its filters and scores.
 
-It knows: cordons, NoSchedule and NoExecute taints, nodeSelector, required node affinity, room for cpu, memory, pods and
-extended resources, host ports, and PreferNoSchedule taints. It does not know: pod (anti-)affinity, topology spread,
-image locality, preemption. Ties are broken by a seeded RNG.
+A scenario's `scheduler: differs` makes it another one on purpose, so that predictions fail: it packs nodes instead of
+spreading (MostAllocated, no PodTopologySpread, InterPodAffinity or BalancedAllocation, image locality five times as
+heavy), looks at FEW_NODES nodes for each pod, and scores what it saw up to LAG_SECONDS ago. Not modelled in either:
+preemption, and the back-off of pods that found no node (they are tried again when anything changes).
 """
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.lab.build import condition
-from rebalancer.lab.disruption import is_finished, is_terminating
+from rebalancer.lab.disruption import is_terminating
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.store import Store
-from rebalancer.model.match import labels_match, node_selector_matches, tolerates, untolerated_taint
-from rebalancer.model.objects import NodeAffinity, NodeSelector, Taint, Toleration
-from rebalancer.model.quantity import parse_quantity
-from rebalancer.placement.scores import by_requests
+from rebalancer.lab.sampling import Sampler, visiting_order
+from rebalancer.lab.store import Change, Store
+from rebalancer.lab.view import SchedulerView
+from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
+from rebalancer.model.snapshot import Bools
+from rebalancer.placement.board import Board, Kind
+from rebalancer.placement.engine import Engine
 
 Obj = dict[str, Any]
-Floats = NDArray[np.float64]
 
-DEFAULT_CPU_CORES = 0.1
-DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
-"""What a container that requests nothing counts as when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
-SOFT_TAINT_POINTS = 300.0
-"""TaintToleration: 100 points at weight 3."""
-_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What the scheduler reads of a pod."""
-
-    cpu: float
-    memory: float
-    scored: tuple[float, float]
-    """cpu cores and memory bytes, with the defaults for containers that request nothing."""
-    extended: tuple[tuple[str, float], ...]
-    ports: frozenset[tuple[str, int]]
-    selector: dict[str, str]
-    affinity: NodeSelector | None
-    tolerations: tuple[Toleration, ...]
+FEW_NODES = 4
+LAG_SECONDS = 30.0
+_OTHER_PROFILE = SchedulerProfile(
+    weights={"TaintToleration": 1, "NodeAffinity": 1, "NodeResourcesFit": 1, "ImageLocality": 5},
+    fit_strategy="MostAllocated",
+)
 
 
-def needs_of(pod: Obj) -> Needs:
-    """Effective requests: the larger of the containers' sum and each init container's."""
-    spec = pod["spec"]
-    sums: dict[str, float] = {}
-    scored_cpu = scored_memory = 0.0
-    ports: set[tuple[str, int]] = set()
-    for container in spec.get("containers", ()):
-        requests = (container.get("resources") or {}).get("requests") or {}
-        for name, value in requests.items():
-            sums[name] = sums.get(name, 0.0) + parse_quantity(str(value))
-        scored_cpu += parse_quantity(str(requests["cpu"])) if "cpu" in requests else DEFAULT_CPU_CORES
-        scored_memory += parse_quantity(str(requests["memory"])) if "memory" in requests else DEFAULT_MEMORY_BYTES
-        ports |= {
-            (port.get("protocol", "TCP"), port["hostPort"])
-            for port in container.get("ports") or ()
-            if port.get("hostPort")
-        }
-    for container in spec.get("initContainers") or ():
-        for name, value in ((container.get("resources") or {}).get("requests") or {}).items():
-            sums[name] = max(sums.get(name, 0.0), parse_quantity(str(value)))
-    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    return Needs(
-        cpu=sums.pop("cpu", 0.0),
-        memory=sums.pop("memory", 0.0),
-        scored=(scored_cpu, scored_memory),
-        extended=tuple(sorted((name, value) for name, value in sums.items() if name != "ephemeral-storage")),
-        ports=frozenset(ports),
-        selector=spec.get("nodeSelector") or {},
-        affinity=msgspec.convert(node_affinity, NodeAffinity).required if node_affinity else None,
-        tolerations=msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...]),
-    )
+class _Sight:
+    """The model over what the scheduler saw at one moment."""
 
+    def __init__(
+        self, view: SchedulerView, config: SchedulerConfig, store: Store, *, nodes: Sequence[Obj], pods: Sequence[Obj]
+    ) -> None:
+        snapshot = view.snapshot(nodes=nodes, pods=pods, others=store.sorted, now=store.clock.now())
+        self.names = snapshot.nodes.names
+        self.order = visiting_order(snapshot.nodes.labels)
+        self.nominated = snapshot.pods.nominated
+        self._index = {uid: index for index, uid in enumerate(snapshot.pods.uids)}
+        self._board = Board(snapshot)
+        self.engine = Engine(self._board, config)
 
-class _Board:
-    """The nodes, and what is taken on them: built once a round, updated at each binding."""
+    def index(self, pod: Obj) -> int:
+        return self._index[pod["metadata"]["uid"]]
 
-    def __init__(self, store: Store, needs: dict[str, Needs]) -> None:
-        self.nodes = store.sorted("nodes")
-        self.index = {node["metadata"]["name"]: row for row, node in enumerate(self.nodes)}
-        self.taints = [
-            msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...])
-            + ((_UNSCHEDULABLE,) if node["spec"].get("unschedulable") else ())
-            for node in self.nodes
-        ]
-        self.room = [
-            {"cpu": 0.0, "memory": 0.0, "pods": 0.0}
-            | {name: parse_quantity(str(value)) for name, value in node["status"]["allocatable"].items()}
-            for node in self.nodes
-        ]
-        self.allocatable = np.array([[room["cpu"], room["memory"]] for room in self.room]).reshape(-1, 2)
-        self.scored = np.zeros((len(self.nodes), 2))
-        self.requested = np.zeros((len(self.nodes), 2))
-        self.ports: list[set[tuple[str, int]]] = [set() for _ in self.nodes]
-        for pod in store.all("pods"):
-            row = self.index.get(pod["spec"].get("nodeName") or "", -1)
-            # A terminating pod holds its place until it is gone.
-            if row >= 0 and not is_finished(pod):
-                self.take(row, needs[pod["metadata"]["uid"]])
+    def kind(self, pod: Obj) -> Kind:
+        return self._board.kind_of(self.index(pod))
 
-    def take(self, row: int, need: Needs) -> None:
-        room = self.room[row]
-        room["cpu"] -= need.cpu
-        room["memory"] -= need.memory
-        room["pods"] -= 1
-        for name, value in need.extended:
-            room[name] = room.get(name, 0.0) - value
-        self.scored[row] += need.scored
-        self.requested[row] += (need.cpu, need.memory)
-        self.ports[row] |= need.ports
-
-    def fits(self, row: int, need: Needs) -> str:
-        """Empty when the pod may go there, else why not, in the scheduler's words."""
-        node, room = self.nodes[row], self.room[row]
-        taint = untolerated_taint(need.tolerations, self.taints[row])
-        if taint is not None:
-            return "were unschedulable" if taint == _UNSCHEDULABLE else f"had untolerated taint {{{taint.key}}}"
-        labels = node["metadata"].get("labels") or {}
-        if not labels_match(need.selector, labels) or (
-            need.affinity is not None and not node_selector_matches(need.affinity, labels, node["metadata"]["name"])
-        ):
-            return "didn't match Pod's node affinity/selector"
-        if room["pods"] < 1:
-            return "Too many pods"
-        if need.cpu > room["cpu"] + 1e-9:
-            return "Insufficient cpu"
-        if need.memory > room["memory"]:
-            return "Insufficient memory"
-        for name, value in need.extended:
-            if value > room.get(name, 0.0):
-                return f"Insufficient {name}"
-        return "didn't have free ports" if need.ports & self.ports[row] else ""
-
-    def scores(self, need: Needs) -> Floats:
-        soft = np.array(
-            [
-                sum(each.effect == "PreferNoSchedule" and not tolerates(need.tolerations, each) for each in taints)
-                for taints in self.taints
-            ],
-            dtype=np.float64,
-        )
-        most = max(1.0, float(soft.max(initial=0.0)))
-        fit = by_requests(
-            scored=self.scored,
-            requested=self.requested,
-            pod_scored=np.array(need.scored),
-            pod_requested=np.array([need.cpu, need.memory]),
-            allocatable=self.allocatable,
-        )
-        return fit + SOFT_TAINT_POINTS * (1.0 - soft / most)
+    def bind(self, pod: Obj, node: int) -> None:
+        self._board.put(self.kind(pod), np.array([node]), np.ones(1))
 
 
 class Scheduler:
     """Binds pending pods, one after the other."""
 
-    def __init__(self, *, store: Store, log: EventLog, seed: int) -> None:
+    def __init__(self, *, store: Store, log: EventLog, seed: int, differs: bool = False) -> None:
         self._store = store
         self._log = log
         self._random = random.Random(seed)
-        self._needs: dict[str, Needs] = {}
+        self._config = SchedulerConfig(profiles={DEFAULT_SCHEDULER: _OTHER_PROFILE}) if differs else SchedulerConfig()
+        self._sampler = Sampler(FEW_NODES if differs else None)
+        self._view = SchedulerView()
+        self._lag = _Lag(store, LAG_SECONDS) if differs else None
+        self._waiting: dict[tuple[str, str], None] = {}
+        """(namespace, name) of the pods without a node, in the order of their coming."""
+
+    def observe(self, change: Change) -> None:
+        """The store's listener: who waits."""
+        if change.plural != "pods":
+            return
+        pod = change.object
+        key = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if change.type == "DELETED" or pod["spec"].get("nodeName") or is_terminating(pod):
+            self._waiting.pop(key, None)
+        else:
+            self._waiting.setdefault(key)
 
     def run(self) -> None:
         """Try every pod that waits. The caller holds the lock."""
-        pods = self._store.sorted("pods")
-        waiting = [
-            pod
-            for pod in pods
-            if not pod["spec"].get("nodeName")
-            and not is_terminating(pod)
-            and pod["spec"].get("schedulerName", "default-scheduler") == "default-scheduler"
-        ]
+        found = [self._store.get("pods", *key) for key in self._waiting]
+        waiting = [pod for pod in found if self._is_ours(pod)]
         if not waiting:
             return
-        known = self._needs
-        self._needs = {pod["metadata"]["uid"]: known.get(pod["metadata"]["uid"]) or needs_of(pod) for pod in pods}
-        board = _Board(self._store, self._needs)
+        nodes, pods = self._store.sorted("nodes"), self._store.sorted("pods")
+        now = _Sight(self._view, self._config, self._store, nodes=nodes, pods=pods)
+        seen = now if self._lag is None else self._lag.sight(self._config, nodes=nodes, pods=pods, waiting=waiting)
         waiting.sort(key=lambda pod: (-pod["spec"].get("priority", 0), pod["metadata"]["creationTimestamp"]))
         for pod in waiting:
-            self._place(board, pod)
+            self._place(now, seen, pod)
 
-    def _place(self, board: _Board, pod: Obj) -> None:
-        need = self._needs[pod["metadata"]["uid"]]
-        reasons = [board.fits(row, need) for row in range(len(board.nodes))]
-        rows = [row for row, reason in enumerate(reasons) if not reason]
-        if not rows:
-            self._refuse(pod, reasons)
+    def _is_ours(self, pod: Obj) -> bool:
+        spec = pod["spec"]
+        return spec.get("schedulerName", DEFAULT_SCHEDULER) in self._config.profiles and not spec.get("schedulingGates")
+
+    def _place(self, now: _Sight, seen: _Sight, pod: Obj) -> None:
+        feasible = now.engine.feasible(now.kind(pod))
+        if not feasible.any():
+            self._refuse(pod, now)
             return
-        scores = board.scores(need)
-        best = max(scores[row] for row in rows)
-        row = self._random.choice([row for row in rows if scores[row] == best])
-        board.take(row, need)
-        now, node = self._store.clock.now(), board.nodes[row]["metadata"]["name"]
+        name = self._choose(now, seen, pod, feasible)
+        for sight in {id(each): each for each in (now, seen)}.values():
+            if name in sight.names:
+                sight.bind(pod, sight.names.index(name))
+        at = self._store.clock.now()
 
         def bind(new: Obj) -> None:
-            new["spec"]["nodeName"] = node
-            new["status"]["conditions"] = [condition("PodScheduled", True, now)]
+            new["spec"]["nodeName"] = name
+            new["status"]["conditions"] = [condition("PodScheduled", True, at)]
 
-        self._store.change("pods", pod, bind)
+        bound = self._store.change("pods", pod, bind)
+        if self._lag is not None:
+            self._lag.assume(bound)
         meta = pod["metadata"]
-        self._log.add("bound", at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
+        self._log.add("bound", at=at, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=name)
 
-    def _refuse(self, pod: Obj, reasons: list[str]) -> None:
+    def _choose(self, now: _Sight, seen: _Sight, pod: Obj, feasible: Bools) -> str:
+        """The name of the node to bind to; at least one is feasible."""
+        nominated = int(now.nominated[now.index(pod)])
+        if nominated >= 0 and feasible[nominated]:
+            return now.names[nominated]
+        if seen is not now:
+            # An old view misleads in what it prefers; where the pod doesn't fit now, the kubelet would turn it away.
+            free = {now.names[row] for row in np.flatnonzero(feasible)}
+            fits = np.array([name in free for name in seen.names], dtype=np.bool_)
+            both = seen.engine.feasible(seen.kind(pod)) & fits
+            seen, feasible = (seen, both) if both.any() else (now, feasible)
+        rows = self._sampler.sample(feasible, seen.order)
+        scores = seen.engine.scores(seen.kind(pod))[rows]
+        best = rows[np.flatnonzero(scores == scores.max())]
+        return seen.names[int(self._random.choice(sorted(best.tolist())))]
+
+    def _refuse(self, pod: Obj, now: _Sight) -> None:
         counts: dict[str, int] = {}
-        for reason in reasons:
-            counts[reason] = counts.get(reason, 0) + 1
-        why = ", ".join(f"{count} node(s) {reason}" for reason, count in sorted(counts.items()))
-        message = f"0/{len(reasons)} nodes are available: {why}."
+        for refused_by in now.engine.verdict(now.kind(pod)).filtered:
+            plugin, words = refused_by or ("", "")
+            # this one filter tells everything that a node lacks
+            for reason in words.split(", ") if plugin == "NodeResourcesFit" else [words]:
+                counts[reason] = counts.get(reason, 0) + 1
+        why = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+        message = f"0/{len(now.names)} nodes are available: {why}." if why else "no nodes available to schedule pods"
         have = pod["status"].get("conditions") or []
         if any(each.get("message") == message for each in have):
             return
-        now = self._store.clock.now()
-        refused = condition("PodScheduled", False, now, reason="Unschedulable", message=message)
+        refused = condition("PodScheduled", False, self._store.clock.now(), reason="Unschedulable", message=message)
         self._store.change("pods", pod, lambda new: new["status"].update(conditions=[refused]))
+
+
+class _Lag:
+    """What the scheduler saw when it last looked, and what it has bound since."""
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._view = SchedulerView()
+        self._looked = -np.inf
+        self._nodes: list[Obj] = []
+        self._pods: dict[str, Obj] = {}
+
+    def sight(self, config: SchedulerConfig, *, nodes: list[Obj], pods: list[Obj], waiting: Sequence[Obj]) -> _Sight:
+        """The model over the old view; `waiting` pods are in it as they are now."""
+        now = self._store.clock.now()
+        if now - self._looked >= self._seconds:
+            self._looked, self._nodes = now, nodes
+            self._pods = {pod["metadata"]["uid"]: pod for pod in pods}
+        known = {**self._pods, **{pod["metadata"]["uid"]: pod for pod in waiting}}
+        return _Sight(self._view, config, self._store, nodes=self._nodes, pods=list(known.values()))
+
+    def assume(self, pod: Obj) -> None:
+        """Its own bindings it knows at once."""
+        self._pods[pod["metadata"]["uid"]] = pod

@@ -68,6 +68,11 @@ class Store:
         with self.lock:
             return list(self._objects[plural].values())
 
+    def keys(self, plural: str) -> list[Key]:
+        """(namespace, name) of every object of a kind."""
+        with self.lock:
+            return list(self._objects[plural])
+
     def sorted(self, plural: str) -> list[Obj]:
         """Every object of a kind, by (namespace, name), as etcd lists them."""
         with self.lock:

@@ -150,13 +150,23 @@ def test_an_evicted_job_pod_counts_as_a_failure(start: Start) -> None:
     assert lab.cluster.store.all("jobs")[0]["status"]["failed"] == 1
 
 
+def test_a_budget_that_selects_everything_guards_every_pod_of_its_namespace(start: Start) -> None:
+    web = workload("web", place={"a": 2})
+    guard = workload("guard", place={"b": 1}, pdb={"max_unavailable": 0, "selector": {}})
+    lab = start(three_nodes(web, guard))
+    answer = Client(lab.url).evict(lab.cluster.pods(workload="web")[0])
+    assert (answer.code, answer.body["details"]["causes"][0]["reason"]) == (429, "DisruptionBudget")
+    (pdb,) = lab.cluster.store.all("poddisruptionbudgets")
+    assert pdb["status"]["currentHealthy"] == 3
+
+
 def test_nothing_fits_and_the_pod_says_why(start: Start) -> None:
     lab = start(three_nodes(workload("big", replicas=1, cpu_request="9")))
     (pod,) = lab.cluster.pods()
     (why,) = pod["status"]["conditions"]
     assert (why["reason"], why["message"]) == (
         "Unschedulable",
-        "0/3 nodes are available: 3 node(s) Insufficient cpu.",
+        "0/3 nodes are available: 3 Insufficient cpu.",
     )
 
 

@@ -142,20 +142,6 @@ def test_a_stale_resource_version_is_a_conflict_for_update_and_for_patch(start: 
     assert client("/api/v1/nodes/a", method="PATCH", body=stale, headers=merge).code == 409
 
 
-def test_taints_merge_by_key_in_a_strategic_patch_and_are_replaced_in_a_merge_patch(start: Start) -> None:
-    client = Client(start().url)
-
-    def patch(key: str, kind: str) -> list[str]:
-        body = {"spec": {"taints": [{"key": key, "effect": "PreferNoSchedule"}]}}
-        content = {"Content-Type": f"application/{kind}-patch+json"}
-        answer = client("/api/v1/nodes/a", method="PATCH", body=body, headers=content)
-        return [taint["key"] for taint in answer.body["spec"]["taints"]]
-
-    assert patch("one", "strategic-merge") == ["one"]
-    assert patch("two", "strategic-merge") == ["one", "two"]
-    assert patch("three", "merge") == ["three"]
-
-
 def test_a_json_patch_with_a_failed_test_changes_nothing(start: Start) -> None:
     client = Client(start().url)
     content = {"Content-Type": "application/json-patch+json"}
