@@ -4,25 +4,24 @@ A dry run is the same story with `evict` left out, so what `plan` prints is what
 """
 
 import uuid
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.door import Door
+from rebalancer.constraints.in_flight import usual_start_up
 from rebalancer.constraints.limits import refusal_for
-from rebalancer.daemon.standing import read_standing
+from rebalancer.daemon.observation import ANY, Observation, find, observe, unsafe
+from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, plan, steer, time_limit
+from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
 from rebalancer.model.limits import Denied, ReservationDetails
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
+from rebalancer.model.ports import Ledger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove, Usage
-from rebalancer.placement.landing import shares
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+from rebalancer.strategies import Findings
 
 LEASE_MARGIN_SECONDS = 5.0
 """With less left of the lease no eviction is begun; the call itself is bounded by what is left then."""
@@ -33,31 +32,12 @@ SERVER_ERRORS_AT_MOST = 3
 STOPS_THE_CYCLE = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
 """Answers that the next call would get too."""
 
-DEFAULT_GRACE_SECONDS = 30.0
-"""terminationGracePeriodSeconds where a pod doesn't set it."""
-
-MEMORY_WINDOWS = 2.0
-"""How far back moves are remembered, in rate windows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What a cycle decides on."""
-
-    snapshot: ClusterSnapshot
-    usage: Usage
-    pool_of: NDArray[np.int32]
-    """(nodes,) index into the policy's pools, -1 for none."""
-    recent: tuple[RecentMove, ...]
-    standing: Standing
-    now: float
-
 
 def run_cycle(
     world: World,
     policy: RebalancerPolicy,
     *,
-    trigger: Trigger = Trigger.MANUAL,
+    request: Request = ANY,
     dry_run: bool,
     server_dry_run: bool = False,
 ) -> CycleReport:
@@ -65,8 +45,8 @@ def run_cycle(
 
     Data that is readable but not safe to act on ends in `report.stopped`, with nothing planned.
     """
-    report = begin_report(world, policy, trigger=trigger, dry_run=dry_run)
-    carry_out(world, policy, report, server_dry_run=server_dry_run)
+    report = begin_report(world, policy, trigger=request.trigger, dry_run=dry_run)
+    carry_out(world, policy, report, request=request, server_dry_run=server_dry_run)
     return report
 
 
@@ -83,19 +63,31 @@ def begin_report(
     )
 
 
-def carry_out(world: World, policy: RebalancerPolicy, report: CycleReport, *, server_dry_run: bool = False) -> None:
+def carry_out(
+    world: World,
+    policy: RebalancerPolicy,
+    report: CycleReport,
+    *,
+    request: Request = ANY,
+    server_dry_run: bool = False,
+) -> None:
     """The story itself."""
     seen = observe(world, policy, writes=not report.dry_run)
     world.records.begin(report)
     report.stopped = unsafe(seen, policy)
-    found = [] if report.stopped else find(seen, policy)
-    planner = plan(world, seen, found, policy)
+    found = [] if report.stopped else find(seen, policy, request)
+    out_of_time = time_limit(PLAN_SECONDS_AT_MOST)
+    steered = steer(world, seen, found, policy, report, out_of_time)
+    planner = plan(world, seen, found, policy, steered=steered, out_of_time=out_of_time)
     server_errors = 0
     while (move := planner.next_move()) is not None:
+        if world.stopping():
+            interrupt(report, planner, Refusal.of(Reason.STOPPING))
+            break
         eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
         if (refusal := admit(world, report, seen, planner.door, eviction, policy)) is not None:
             planner.reject(move, refusal)
-            if refusal.code is Reason.LEASE_LOST:
+            if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
                 interrupt(report, planner, refusal)
             continue
         report.evictions.append(eviction)
@@ -121,63 +113,6 @@ def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
     planner.stop(refusal)
 
 
-def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observation:
-    """Read the cluster, its usage and what we did lately; with `writes`, note what has landed since."""
-    snapshot = world.cluster.snapshot()
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    usage = world.usage.read(snapshot)
-    since = world.clock.now() - MEMORY_WINDOWS * usage.window_seconds
-    recent = tuple(world.records.recent_moves(since))
-    standing = read_standing(world.ledger, policy, snapshot, writes=writes)
-    return Observation(
-        snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=world.clock.now()
-    )
-
-
-def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
-    """Why nothing may be decided on what was read."""
-    if seen.usage.warnings:
-        return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
-    known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
-    coverage, wanted = known.mean() if len(known) else 1.0, policy.usage.min_coverage / 100
-    if coverage < wanted:
-        counts = f"{np.count_nonzero(known)} of {len(known)} nodes in pools, at least {wanted:.0%} are needed"
-        return Refusal.of(Reason.COVERAGE_TOO_LOW, counts)
-    return None
-
-
-def find(seen: Observation, policy: RebalancerPolicy) -> list[Findings]:
-    """What each strategy of the policy finds."""
-    return [
-        STRATEGIES[strategy.name](
-            StrategyView(
-                snapshot=seen.snapshot,
-                usage=seen.usage,
-                pools=policy.pools,
-                pool_of=seen.pool_of,
-                strategy=strategy,
-                source=policy.usage,
-                recent=seen.recent,
-                now=seen.now,
-            )
-        )
-        for strategy in policy.strategies
-    ]
-
-
-def plan(world: World, seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> Planner:
-    """A planner over everything that was found, behind the one door."""
-    door = Door(
-        policy=policy,
-        snapshot=seen.snapshot,
-        pool_of=seen.pool_of,
-        standing=seen.standing,
-        now=seen.now,
-        own_pod=world.own_pod,
-    )
-    return Planner(snapshot=seen.snapshot, found=found, door=door, cpu_millicores=seen.usage.pod_cpu_millicores)
-
-
 def admit(
     world: World, report: CycleReport, seen: Observation, door: Door, eviction: Eviction, policy: RebalancerPolicy
 ) -> Refusal | None:
@@ -199,7 +134,9 @@ def admit(
     if wait > 0:
         world.clock.sleep(wait)
     refusal = None
-    if world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS):
+    if world.stopping():
+        refusal = Refusal.of(Reason.STOPPING)
+    elif world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS):
         refusal = Refusal.of(Reason.LEASE_LOST)
     else:
         answer = world.ledger.reserve(
@@ -208,7 +145,7 @@ def admit(
             scopes=door.book.scopes(move),
             checks=door.checks(move),
             term=world.lease.term,
-            details=reservation_details(seen.snapshot, move, policy, now=world.ledger.now()),
+            details=reservation_details(seen.snapshot, move, policy, world.ledger),
         )
         if isinstance(answer, Denied):
             refusal = refusal_for(answer)
@@ -220,20 +157,27 @@ def admit(
 
 
 def reservation_details(
-    snapshot: ClusterSnapshot, move: Move, policy: RebalancerPolicy, *, now: float
+    snapshot: ClusterSnapshot, move: Move, policy: RebalancerPolicy, ledger: Ledger
 ) -> ReservationDetails:
-    """What tells later whether the replacement has landed, and when it is late."""
+    """What tells later whether the replacement has landed, and when it is late.
+
+    Late is what takes longer than the pod may take to leave and its service's pods usually take to become Ready.
+    """
     owner = int(snapshot.pods.owner[move.pod])
     wanted, ready = snapshot.replicas(owner)
-    patience = policy.safety.in_flight.start_up + policy.safety.in_flight.margin
+    grace = snapshot.pod(move.pod).shape.grace_seconds
+    start_up = usual_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
     return ReservationDetails(
         service_identity=move.identity,
         level=move.level,
         ready_before=ready,
         wanted_before=wanted,
-        deadline_at=now + DEFAULT_GRACE_SECONDS + patience,
+        deadline_at=ledger.now() + grace + start_up + policy.safety.in_flight.margin,
         owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
         landing_node=move.landing_name,
+        landing_pool=move.landing_pool,
+        pull_bytes=move.pull_bytes,
+        grace_seconds=grace,
     )
 
 
@@ -255,7 +199,7 @@ def evict(world: World, eviction: Eviction, *, dry_run: bool, server_dry_run: bo
 
 
 def _shares(move: Move, seen: Observation) -> tuple[tuple[str, float], ...]:
-    return shares(move.landings, seen.snapshot.nodes.names)
+    return tuple((seen.snapshot.nodes.names[each.node], each.share) for each in move.landings)
 
 
 def describe(

@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rebalancer.constraints.door import Door
 from rebalancer.constraints.limits import describe_check
-from rebalancer.constraints.windows import WindowBook, describe
+from rebalancer.constraints.lists import service_name
+from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, describe
 from rebalancer.daemon.standing import read_standing
 from rebalancer.daemon.world import World
 from rebalancer.model.limits import Denied, Scope
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.policy.windows import WindowState
@@ -19,6 +23,8 @@ class LimitLine:
 
     scope: Scope
     what: str
+    in_bytes: bool
+    """What `used` and `left` are, else evictions."""
     used: int
     left: int
     next_at: float | None
@@ -41,6 +47,7 @@ def limit_lines(world: World, policy: RebalancerPolicy) -> list[LimitLine]:
             LimitLine(
                 scope=check.scope,
                 what=describe_check(check),
+                in_bytes=check.kind == "bytes",
                 used=used,
                 left=0 if isinstance(due, Denied) else max(check.at_most - used, 0),
                 next_at=due.next_at if isinstance(due, Denied) else (due if due > now else None),
@@ -53,3 +60,29 @@ def window_lines(book: WindowBook, *, now: float) -> list[tuple[Scope, WindowSta
     """(scope, state, words) of every scope that has windows, widest first."""
     states = ((scope, book.state(scope, now=now)) for scope in book.windows)
     return [(scope, state, describe(state, now=now)) for scope, state in states]
+
+
+def service_windows(
+    snapshot: ClusterSnapshot, book: WindowBook, *, namespace: str | None, now: float
+) -> list[tuple[Scope, WindowState, str]]:
+    """The same of every service that carries windows of its own, by name; `namespace` None = of all.
+
+    One in a rollout may stand there twice: with the windows of its old pods and of its new ones.
+    """
+    pods = snapshot.pods
+    carried = {
+        shape: text
+        for shape in range(len(snapshot.shapes))
+        if (text := snapshot.shapes[shape].annotations.get(CHANGE_WINDOW)) is not None
+    }
+    found = {
+        (pods.namespace[index], pods.owner[index], pods.shape[index]): index
+        for index in np.flatnonzero(np.isin(pods.shape, list(carried))).tolist()
+    }
+    named = set()
+    for index in found.values():
+        pod = snapshot.pod(index)
+        if namespace in (None, pod.namespace):
+            named.add((service_name(pod), carried[int(pods.shape[index])]))
+    states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
+    return [(Scope("service", name), state, describe(state, now=now)) for name, state in states]

@@ -19,6 +19,19 @@ class Settings(BaseSettings):
     pod_name: str | None = Field(default=None, validation_alias=AliasChoices("pod_name", "POD_NAME"))
     pod_namespace: str | None = Field(default=None, validation_alias=AliasChoices("pod_namespace", "POD_NAMESPACE"))
 
+    pod_uid: str | None = Field(default=None, validation_alias=AliasChoices("pod_uid", "POD_UID"))
+    listen: str = "0.0.0.0:8080"
+    """Address and port of the daemon's web server."""
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    """Both or none; read anew when they change."""
+    bearer_token_file: str | None = None
+    """What callers of the webhook and the API must send; read anew when it changes."""
+    basic_auth_file: str | None = None
+    """The same as `user:password`."""
+    insecure_no_auth: bool = False
+    """Without a token or password the webhook and the API are closed, unless this is set."""
+
     @property
     def own_pod(self) -> tuple[str, str] | None:
         """(namespace, name) of the pod that we run in."""

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 from rebalancer.constraints.door import Standing, identity_of
-from rebalancer.constraints.in_flight import Progress, follow
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
 from rebalancer.constraints.memory import give_up_seconds
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -17,19 +17,19 @@ def read_standing(
 ) -> Standing:
     """Everything that limits, cooldowns and brakes go by. Without a ledger nothing has happened yet.
 
-    With `writes`, evictions that have landed or are late are written down, and other clusters are told of our replicas.
-    A dry run decides on the same, and writes nothing.
+    With `writes`, evictions that have landed or are late are written down, other clusters are told of our replicas, and
+    what no limit can see any more is dropped now and then. A dry run decides on the same, and writes nothing.
     """
     if ledger is None:
         return Standing()
     now = ledger.now()
-    cross, cooldowns = policy.safety.cross_cluster, policy.safety.cooldowns
-    memory = max(policy.longest_window, cooldowns.node, cooldowns.service, cooldowns.service_node)
-    entries = tuple(ledger.entries(memory))
-    progress = follow(snapshot, ledger.open_evictions(), now=now)
+    cross = policy.safety.cross_cluster
+    entries = tuple(ledger.entries(looks_back(policy)))
+    progress = _follow(ledger, snapshot, now)
     if writes:
         _write_down(ledger, policy, progress, now)
         _tell_others(ledger, policy, snapshot)
+        ledger.prune_at_times()
     ready = None
     if cross.min_ready_share is not None:
         ready = ledger.ready_elsewhere(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
@@ -42,6 +42,26 @@ def read_standing(
         elsewhere=ledger.services_evicted_elsewhere(cross.separation) if cross.separation else None,
         ready_elsewhere=ready,
     )
+
+
+def looks_back(policy: RebalancerPolicy) -> float:
+    """Seconds for which an eviction matters to any limit or cooldown."""
+    cooldowns, cross = policy.safety.cooldowns, policy.safety.cross_cluster
+    return max(policy.longest_window, cooldowns.node, cooldowns.service, cooldowns.service_node, cross.separation)
+
+
+def global_limits_text(policy: RebalancerPolicy) -> str:
+    """What the policy says of all clusters that share the database, as JSON: the same text for the same limits."""
+    return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
+
+
+def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[Progress]:
+    flying = ledger.open_evictions()
+    if not flying:
+        return []
+    # a pod that seems to be a little older than its predecessor's eviction may have replaced another one before
+    since = min(each.at for each in flying) - 2 * CLOCK_SLACK_SECONDS
+    return follow(snapshot, flying, now=now, replacements=ledger.replacement_uids(since))
 
 
 def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Progress], now: float) -> None:
@@ -63,8 +83,10 @@ def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Progres
 
 
 def _tell_others(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
-    text = json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
-    ledger.state_global_limits(digest=hashlib.sha256(text.encode()).hexdigest(), text=text)
+    text = global_limits_text(policy)
+    ledger.state_global_limits(
+        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, looks_back_seconds=looks_back(policy)
+    )
     if policy.safety.cross_cluster.min_ready_share is not None:
         ledger.report_ready(_replicas(policy, snapshot))
 

@@ -2,28 +2,40 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rebalancer import __version__
+from rebalancer.daemon.leadership import Leadership
 from rebalancer.daemon.settings import Settings
+from rebalancer.daemon.steer import Steerer
 from rebalancer.daemon.world import NoProgress, NoRecords, SystemClock, World
+from rebalancer.kube.cache import WatchedCluster
 from rebalancer.kube.client import ApiClient, connect
+from rebalancer.kube.events import KubeEvents
 from rebalancer.kube.evict import KubeEvictor
-from rebalancer.kube.lease import LeaseLock
-from rebalancer.kube.metrics_server import MetricsServerUsage
-from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
+from rebalancer.kube.lease import LeaseLock, Sighting
+from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
+from rebalancer.kube.probe import Permission, can_i, lease_holder, needed_permissions, server_version
 from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.kube.taints import KubeNodeTaints
+from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.model.ports import Clock, Progress, Records, UsageReader
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.scheduler import load_scheduler_config
 from rebalancer.prometheus import Probe, PrometheusUsage
 from rebalancer.store import (
     DatabaseStatus,
+    Pruned,
+    SqlInbox,
     SqlLedger,
     SqlRecords,
     open_records,
-    settle_unsettled,
+    prune,
     shown_url,
     status,
     upgrade,
@@ -57,8 +69,12 @@ def acting_world(
     progress: Progress,
     clock: Clock | None = None,
     dry_run: bool = False,
+    steer: bool = True,
 ) -> Iterator[World]:
     """A world to act in: records are written; unless it's a dry run the cluster's Lease is held for the whole time.
+
+    Without `steer` no node is tainted, only cleared of what an earlier process left: for those who don't stay until
+    the replacements have landed.
 
     A new SQLite file gets its tables; any other database must have been upgraded. What an earlier process left
     without an outcome is settled first. Raises UnsafeDataError when somebody else holds the Lease.
@@ -71,7 +87,7 @@ def acting_world(
         records = stack.enter_context(_records(settings, policy, clock))
         ledger = records.ledger(clock=ledger_clock)  # None: the database's own clock, which all clusters share
         if dry_run:
-            world = _world(policy, settings, client, clock, progress, stack, records=records, lease=None)
+            world = _world(policy, settings, client, clock, progress, stack, records=records, lease=None, steer=steer)
             yield replace(world, ledger=ledger)
             return
         namespace, name = settings.lease_at
@@ -84,11 +100,81 @@ def acting_world(
             last_term=ledger.last_term(),
         )
         stack.enter_context(lease)
-        world = _world(policy, settings, client, clock, progress, stack, records=records, lease=lease)
+        world = _world(policy, settings, client, clock, progress, stack, records=records, lease=lease, steer=steer)
+        stack.callback(_clear, world.steerer, lease)
         if lease.term is not None:
             ledger.fence(lease.term)  # from here on no older leader can reserve
-        settle_unsettled(records=records, reader=world.cluster, now=ledger.now())
         yield replace(world, ledger=ledger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the daemon keeps for its whole life, whatever the policy says."""
+
+    cluster: WatchedCluster
+    ledger: SqlLedger
+    inbox: SqlInbox
+    events: KubeEvents
+    make_lock: Callable[[], LeaseLock]
+    world: Callable[[RebalancerPolicy, Leadership, Clock], World]
+    """A world for a policy, evicting under a leadership."""
+    database_problem: Callable[[], str]
+    """Why the database can't be used; empty when it can."""
+
+
+@contextmanager
+def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None) -> Iterator[Parts]:
+    """Connections for the daemon. A new SQLite file gets its tables. Raises ConfigError, ConnectError."""
+    ledger_clock, clock = clock, clock or SystemClock()
+    with ExitStack() as stack:
+        client = _client(settings, stack)
+        watching = _client(settings, stack)  # long streams and short calls don't share connections
+        if settings.database.startswith("sqlite") and not exists(settings.database):
+            upgrade(settings.database)
+        records = stack.enter_context(_records(settings, policy, clock))
+        ledger = records.ledger(clock=ledger_clock)
+        cluster = WatchedCluster(client=watching, clock=clock)
+        namespace, name = settings.lease_at
+        sighting = Sighting()
+
+        def make_lock() -> LeaseLock:
+            return LeaseLock(
+                client=client,
+                namespace=namespace,
+                name=name,
+                identity=f"{settings.pod_name or socket.gethostname()}_{os.getpid()}",
+                ledger_identity=records.ledger_identity(),
+                last_term=ledger.last_term(),
+                sighting=sighting,
+            )
+
+        def world(policy: RebalancerPolicy, leadership: Leadership, clock: Clock) -> World:
+            made = _world(policy, settings, client, clock, NoProgress(), stack, records=records, lease=leadership)
+            return replace(made, cluster=cluster, ledger=ledger)
+
+        def database_problem() -> str:
+            try:
+                ledger.now()
+            except RebalancerError as error:
+                return str(error)
+            return ""
+
+        yield Parts(
+            cluster=cluster,
+            ledger=ledger,
+            inbox=records.inbox(clock=ledger_clock),
+            events=KubeEvents(client=client, clock=clock, instance=settings.pod_name or socket.gethostname()),
+            make_lock=make_lock,
+            world=world,
+            database_problem=database_problem,
+        )
+
+
+def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:
+    """The cluster alone, without usage or database. Raises ConfigError, ConnectError, UnsafeDataError."""
+    with ExitStack() as stack:
+        client = _client(settings, stack)
+        return KubeCluster(client=client, clock=SystemClock(), progress=progress).snapshot()
 
 
 @contextmanager
@@ -119,7 +205,8 @@ def _world(
     stack: ExitStack,
     *,
     records: Records,
-    lease: LeaseLock | None,
+    lease: LeaseLock | Leadership | None,
+    steer: bool = True,
 ) -> World:
     evictor = KubeEvictor(client=client)
     if lease is not None:
@@ -138,8 +225,28 @@ def _world(
         lease=lease,
         clock=clock,
         progress=progress,
+        scheduler=_scheduler(policy),
+        steerer=Steerer(taints=KubeNodeTaints(client=client, clock=clock), only_clears=not steer),
         own_pod=settings.own_pod,
     )
+
+
+def _clear(steerer: Steerer, lease: LeaseLock) -> None:
+    """Leave no taint behind. Without the Lease they are the next leader's business."""
+    if lease.holds():
+        steerer.clear()
+
+
+def _scheduler(policy: RebalancerPolicy) -> SchedulerConfig:
+    """How kube-scheduler is configured. Raises ConfigError."""
+    path = policy.scheduler.config_file
+    if path is None:
+        return SchedulerConfig()
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: expected scheduler.configFile to be readable") from None
+    return load_scheduler_config(data, source=path)
 
 
 def _usage(
@@ -165,6 +272,11 @@ def database_upgrade(settings: Settings) -> str:
 def database_status(settings: Settings) -> DatabaseStatus:
     """What is in the database."""
     return status(settings.database)
+
+
+def database_prune(settings: Settings, *, older_than: float | None, dry_run: bool) -> Pruned:
+    """Drop what no limit can see any more. Raises ConfigError, also for a schema that isn't current; ConnectError."""
+    return prune(settings.database, older_than=older_than, dry_run=dry_run)
 
 
 def database_shown(settings: Settings) -> str:
@@ -208,8 +320,25 @@ class Doctor:
 
     def missing_permissions(self) -> list[Permission]:
         """What a run needs and we are not allowed, as far as the server tells. Raises ConnectError."""
-        needed = needed_permissions(lease_namespace=self._settings.lease_at[0])
+        needed = needed_permissions(
+            lease_namespace=self._settings.lease_at[0], steers=self._policy.steering.mode == "Taint"
+        )
         return [permission for permission in needed if can_i(self._connected(), permission) is False]
+
+    def lease_holder(self) -> str | None:
+        """Who holds the cluster's Lease and when it was renewed; None when there is none yet. Raises ConnectError."""
+        return lease_holder(self._connected(), *self._settings.lease_at)
+
+    def global_limits(self) -> Mapping[str, str]:
+        """Cluster -> the global limits (JSON) that it stated last. Raises ConfigError, ConnectError."""
+        if not exists(self._settings.database):
+            return {}
+        with _records(self._settings, self._policy, SystemClock()) as records:
+            return records.ledger().global_limits()
+
+    def metrics_server(self) -> str:
+        """What metrics-server answers. Raises ConnectError, ConfigError, UnsafeDataError."""
+        return probe_metrics_server(self._connected())
 
     def prometheus(self) -> Probe:
         """Raises ConfigError, ConnectError."""

@@ -1,11 +1,13 @@
 """What a cycle needs of the outside world, behind the ports of `model`."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rebalancer.daemon.steer import Steerer
 from rebalancer.model.plan import CycleReport, Eviction
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
+from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.usage import RecentMove
 
 
@@ -62,5 +64,11 @@ class World:
     """None where nothing is evicted for good."""
     clock: Clock
     progress: Progress
+    scheduler: SchedulerConfig = SchedulerConfig()  # noqa: RUF009 - frozen
+    """How kube-scheduler is configured."""
+    steerer: Steerer
+    """Our taints on nodes."""
+    stopping: Callable[[], bool] = lambda: False
+    """Whether no new eviction may be begun, because the program is to end."""
     own_pod: tuple[str, str] | None = None
     """(namespace, name) of the pod that we run in."""

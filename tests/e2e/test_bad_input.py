@@ -206,11 +206,18 @@ def test_another_run_holds_the_lease(lab: Lab, kubeconfig: Path, tmp_path: Path)
     assert lab.log.evictions() == ()
 
 
-def test_run_without_once_says_what_was_expected(lab: Lab, tmp_path: Path) -> None:
+def test_a_practice_cluster_is_for_the_daemon_only(lab: Lab, tmp_path: Path) -> None:
     policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-    result = rebalancer("run", "-f", policy, cwd=tmp_path)
+    result = rebalancer("run", "--once", "--lab", "demo", "-f", policy, cwd=tmp_path)
     assert result.code == 4
-    assert "--once" in result.error
+    assert "--lab is for the daemon" in result.error
+
+
+def test_a_daemon_on_an_unknown_scenario(lab: Lab, tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
+    result = rebalancer("run", "--lab", "nowhere", "-f", policy, cwd=tmp_path)
+    assert result.code == 4
+    assert "no scenario 'nowhere'" in result.err
 
 
 def test_a_server_that_is_no_api_server(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:

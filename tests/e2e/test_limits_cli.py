@@ -88,6 +88,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
             ("cluster", "test", "5 in 1h"): (0, 5),
             ("cluster", "test", "4 in flight"): (0, 4),
             ("pool", "test/all", "2 in 2h"): (0, 2),
+            ("pulls", "test/all", "20Gi being pulled"): (0, 20 * 2**30),
         }
         assert not (tmp_path / "rebalancer.db").exists()
 
@@ -130,6 +131,8 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         shown = rebalancer("limits", "-f", policy, "--kubeconfig", kubeconfig, cwd=tmp_path)
         assert "pool all" in shown.out
         assert "2 in 2h" in shown.out
+        (pulls,) = (line for line in shown.out.splitlines() if "being pulled" in line)
+        assert pulls.split() == ["pool", "all", "20Gi", "being", "pulled", "0", "20Gi", "now"]
 
         # they land by themselves: in flight no more, but still in their windows
         lab.cluster.wait_until(lambda: len(lab.log.entries("ready")) == 2, seconds=60, what="both replaced")
@@ -297,23 +300,3 @@ def test_a_level_has_limits_of_its_own(lab: Lab, kubeconfig: Path, tmp_path: Pat
     result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, serviceLevels=levels)), kubeconfig, tmp_path)
     assert len(result.document["evictions"]) == 1
     assert any("level usual: 1 of 1 in flight" in message for message in messages(result, "LimitLevel"))
-
-
-# ---- doctor
-
-
-def test_doctor_is_not_concerned(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
-    policy = write_policy(
-        tmp_path,
-        policy_for(
-            lab.prometheus_url,
-            windows={"cluster": [window("Allow", in_hours(3), "1h")]},
-            lists={"deny": [{"namespaces": ["*"]}]},
-            limits={"perCycle": 0},
-        ),
-    )
-    before = rebalancer("doctor", "-f", policy, "--kubeconfig", kubeconfig, "-o", "json", cwd=tmp_path)
-    assert rebalancer("pause", "global", "-f", policy, "--reason", "x", cwd=tmp_path).code == 0
-    after = rebalancer("doctor", "-f", policy, "--kubeconfig", kubeconfig, "-o", "json", cwd=tmp_path)
-    assert before.code == after.code == 0, after.err
-    assert all(each["ok"] for each in after.document["checks"])

@@ -1,0 +1,34 @@
+"""Logs of the daemon: one JSON object a line on stderr, with the cycle's id; for people on a terminal, words."""
+
+import logging
+import sys
+
+import structlog
+
+
+def set_up(*, as_json: bool) -> None:
+    """Everything goes through structlog, also what libraries say by `logging`."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    chain: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if as_json:
+        chain.append(structlog.processors.format_exc_info)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[*chain, last], foreign_pre_chain=shared))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    for chatty in ("urllib3", "apscheduler", "uvicorn.access", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

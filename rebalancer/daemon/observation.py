@@ -1,0 +1,91 @@
+"""What a cycle decides on, whether it may be trusted, and what the strategies find in it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.door import Standing
+from rebalancer.daemon.standing import read_standing
+from rebalancer.daemon.triggers import Request
+from rebalancer.daemon.world import World
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+
+ANY = Request()
+"""All strategies, all nodes."""
+
+MEMORY_WINDOWS = 2.0
+"""How far back moves are remembered, in rate windows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a cycle decides on."""
+
+    snapshot: ClusterSnapshot
+    usage: Usage
+    pool_of: NDArray[np.int32]
+    """(nodes,) index into the policy's pools, -1 for none."""
+    recent: tuple[RecentMove, ...]
+    standing: Standing
+    now: float
+
+
+def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observation:
+    """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
+    if writes and world.ledger is not None:
+        world.ledger.settle_unsettled(world.cluster)  # before anything is counted: what did not happen is given back
+    snapshot = world.cluster.snapshot()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    usage = world.usage.read(snapshot)
+    since = world.clock.now() - MEMORY_WINDOWS * usage.window_seconds
+    recent = tuple(world.records.recent_moves(since))
+    standing = read_standing(world.ledger, policy, snapshot, writes=writes)
+    return Observation(
+        snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=world.clock.now()
+    )
+
+
+def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
+    """Why nothing may be decided on what was read."""
+    if seen.usage.warnings:
+        return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
+    known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
+    coverage, wanted = known.mean() if len(known) else 1.0, policy.usage.min_coverage / 100
+    if coverage < wanted:
+        counts = f"{np.count_nonzero(known)} of {len(known)} nodes in pools, at least {wanted:.0%} are needed"
+        return Refusal.of(Reason.COVERAGE_TOO_LOW, counts)
+    return None
+
+
+def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) -> list[Findings]:
+    """What each strategy of the policy finds on the nodes that it is asked to look at."""
+    index = seen.snapshot.node_index
+    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(index, seen.pool_of, strict=True) if pool >= 0}
+    found = []
+    for strategy in policy.strategies:
+        # a strategy that isn't asked for finds nothing, but its targets hold for the others' landings
+        nodes = request.nodes_for(strategy.name, pool_of_node)
+        view = StrategyView(
+            snapshot=seen.snapshot,
+            usage=seen.usage,
+            pools=policy.pools,
+            pool_of=seen.pool_of,
+            strategy=strategy,
+            source=policy.usage,
+            recent=seen.recent,
+            now=seen.now,
+            only=None if nodes is None else frozenset(index[node] for node in nodes),
+            marks={
+                index[mark.node]: mark
+                for mark in request.marks.values()
+                if mark.strategy == strategy.name and mark.node in index
+            },
+        )
+        found.append(STRATEGIES[strategy.name](view))
+    return found

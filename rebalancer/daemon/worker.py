@@ -1,0 +1,215 @@
+"""The one thread that decides and evicts: it takes what the triggers ask for and runs one cycle after the other."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from rebalancer.daemon.cycle import begin_report, carry_out
+from rebalancer.daemon.episodes import Readable, Unreadable, conclude, read_episode, set_aside
+from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
+from rebalancer.daemon.world import World
+from rebalancer.model.alerts import Episode
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.plan import CycleReport, Outcome, Trigger
+from rebalancer.model.ports import ClusterReader, Inbox, PodState
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+
+LOG = structlog.get_logger("rebalancer")
+
+LONGEST_NAP_SECONDS = 5.0
+"""The inbox is looked into at least this often: another replica may have written into it."""
+
+SHORTEST_NAP_SECONDS = 0.5
+"""Alerts that this replica takes end a nap anyway."""
+
+PAUSE_AFTER_ERROR_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """The policy in force, and the world that was made for it."""
+
+    policy: RebalancerPolicy
+    world: World
+
+
+@dataclass(slots=True, kw_only=True)
+class Heartbeat:
+    """When the worker last went round its loop, by the machine's monotonic clock."""
+
+    at: float
+
+    def beat(self) -> None:
+        self.at = time.monotonic()
+
+
+class _SeenOnce:
+    """A cluster of which one snapshot is taken: the alerts are read by the same one that the cycle decides on."""
+
+    def __init__(self, cluster: ClusterReader) -> None:
+        self._cluster = cluster
+        self._snapshot: ClusterSnapshot | None = None
+
+    def snapshot(self) -> ClusterSnapshot:
+        if self._snapshot is None:
+            self._snapshot = self._cluster.snapshot()
+        return self._snapshot
+
+    def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
+        return self._cluster.pod_states(pods)
+
+
+class Worker:
+    """See the module. Runs on the leader only."""
+
+    def __init__(
+        self,
+        *,
+        queue: TriggerQueue,
+        inbox: Inbox,
+        current: Callable[[], Current],
+        leads: Callable[[], bool],
+        stopping: Callable[[], bool],
+        done: Callable[[CycleReport, float], None],
+        failed: Callable[[Trigger, str], None],
+        heartbeat: Heartbeat,
+        dry_run: bool = False,
+    ) -> None:
+        """`leads`: whether this replica may evict and has read the cluster. `done` is told of every cycle and of its
+        seconds, also of one that ended in an error, `failed` of what could not even begin."""
+        self._queue = queue
+        self._inbox = inbox
+        self._current = current
+        self._leads = leads
+        self._stopping = stopping
+        self._done = done
+        self._failed = failed
+        self._heartbeat = heartbeat
+        self._dry_run = dry_run
+
+    def run(self) -> None:
+        """Until asked to stop."""
+        while not self._stopping():
+            self._heartbeat.beat()
+            if not self._leads():
+                time.sleep(0.1)  # requests are merged meanwhile: whoever leads next has its own
+                continue
+            try:
+                request = self._queue.take(self._nap(), monotonic=time.monotonic)
+                if self._leads():
+                    self.work(request)
+                elif request is not None:
+                    self._queue.put(request)
+            except RebalancerError as error:
+                LOG.error("cycle failed", error=str(error))
+                self._rest(PAUSE_AFTER_ERROR_SECONDS)
+
+    def work(self, request: Request | None) -> CycleReport | None:
+        """One cycle for the request and the alerts that are due; None when there is nothing to do.
+
+        Raises RebalancerError when nothing could be observed; the request is asked for again.
+        """
+        if self._stopping():
+            return None
+        current = self._current()
+        world, policy = replace(current.world, cluster=_SeenOnce(current.world.cluster)), current.policy
+        try:
+            try:
+                episodes = self._inbox.due(expire_after_seconds=policy.alerts.expire_after)
+                readable = self._read(episodes, world, policy)
+            except RebalancerError as error:
+                self._failed(request.trigger if request else Trigger.ALERT, str(error))
+                raise
+            asked = with_alerts(request, readable)
+            return None if asked is None else self._cycle(world, policy, asked, readable)
+        except RebalancerError:
+            if request is not None:
+                self._queue.put(request)
+            raise
+
+    def _cycle(self, world: World, policy: RebalancerPolicy, request: Request, readable: list[Readable]) -> CycleReport:
+        report = begin_report(world, policy, trigger=request.trigger, dry_run=self._dry_run)
+        with structlog.contextvars.bound_contextvars(cycle=report.id, trigger=str(request.trigger)):
+            began = time.monotonic()
+            try:
+                carry_out(world, policy, report, request=request)
+                conclude(self._inbox, readable, report, now=world.clock.now())
+            finally:
+                # whatever happens after an eviction, people get to see which pods went
+                took = time.monotonic() - began
+                _tell(report, took)
+                self._done(report, took)
+        return report
+
+    def _read(self, episodes: Sequence[Episode], world: World, policy: RebalancerPolicy) -> list[Readable]:
+        if not episodes:
+            return []
+        snapshot = world.cluster.snapshot()
+        pools = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+        pool_of = {
+            name: policy.pools[pool].name for name, pool in zip(snapshot.nodes.names, pools, strict=True) if pool >= 0
+        }
+        read = [read_episode(each, snapshot, policy, pool_of) for each in episodes]
+        set_aside(self._inbox, [each for each in read if isinstance(each, Unreadable)], now=world.clock.now())
+        return [each for each in read if isinstance(each, Readable)]
+
+    def _nap(self) -> float:
+        due = self._inbox.next_at()
+        if due is None:
+            return LONGEST_NAP_SECONDS
+        # the database's clock may be behind ours: what is due for us is not for it, and that is no reason to hurry
+        return min(max(due - self._current().world.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._stopping() and time.monotonic() < end:
+            self._heartbeat.beat()
+            time.sleep(0.1)
+
+
+def with_alerts(request: Request | None, readable: list[Readable]) -> Request | None:
+    """The request with the nodes that alerts ask for; None when nobody asks for anything.
+
+    Of two alerts for one node the one with the lower high counts.
+    """
+    if not readable:
+        return request
+    marks = {}
+    for each in sorted((each.marks for each in readable), key=lambda mark: -mark.high):
+        marks[each.node] = each
+    alerted = Request(
+        trigger=Trigger.ALERT,
+        scopes=frozenset(Scope(strategy=each.strategy, nodes=frozenset({each.node})) for each in marks.values()),
+        marks=marks,
+    )
+    return alerted if request is None else request.merged(alerted)
+
+
+def _tell(report: CycleReport, took: float) -> None:
+    evicted = sum(each.outcome is Outcome.EVICTED for each in report.evictions)
+    LOG.info(
+        "cycle",
+        seconds=round(took, 3),
+        finished=report.finished_at is not None,
+        findings=len(report.findings),
+        evicted=evicted,
+        planned=len(report.evictions),
+        refused=len(report.refusals),
+        stopped=report.stopped.message if report.stopped else None,
+        interrupted=report.interrupted.message if report.interrupted else None,
+        notes=report.notes,
+    )
+    for each in report.evictions:
+        LOG.info(
+            "eviction",
+            pod=f"{each.move.namespace}/{each.move.name}",
+            node=each.move.node_name,
+            landing=each.move.landing_name,
+            outcome=str(each.outcome),
+            reason=each.move.reason,
+            detail=each.detail,
+        )

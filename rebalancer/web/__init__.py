@@ -1,0 +1,16 @@
+"""The daemon's web server: alerts and triggers in; health and metrics out.
+
+alerts   Alertmanager's payload to nouns, and which of its alerts the policy names
+auth     who may post
+metrics  what Prometheus scrapes
+bodies   a request's body, bounded in size and time
+app      the endpoints
+server   uvicorn in a thread, TLS
+"""
+
+from rebalancer.web.app import WebPorts, make_app
+from rebalancer.web.auth import Auth
+from rebalancer.web.metrics import Metrics
+from rebalancer.web.server import WebServer
+
+__all__ = ["Auth", "Metrics", "WebPorts", "WebServer", "make_app"]

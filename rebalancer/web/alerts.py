@@ -1,0 +1,159 @@
+"""Alertmanager's webhook payload, version 4, to alerts; and which of them concern us.
+
+Source: Alertmanager's configuration reference, `webhook_config`. Unknown fields are ignored: Alertmanager adds some
+over time.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+
+from rebalancer.model.alerts import Alert
+from rebalancer.policy.alerts import AlertRule, Alerts
+
+MAX_ALERTS = 10_000
+MAX_LABELS = 64
+MAX_NAME_LENGTH = 256
+MAX_VALUE_LENGTH = 4096
+MAX_ANNOTATION_LENGTH = 1024
+"""Longer ones are cut: only two short ones are read."""
+
+
+class PayloadError(ValueError):
+    """A body that is no payload of Alertmanager's: one line."""
+
+
+class Ignored(StrEnum):
+    """Why an alert is counted and forgotten."""
+
+    NO_RULE = "no_rule"
+    OTHER_CLUSTER = "other_cluster"
+    NO_CLUSTER = "no_cluster"
+    """The policy asks for the cluster label and the alert has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The alerts of a payload that concern us."""
+
+    alerts: tuple[Alert, ...]
+    ignored: Mapping[Ignored, int]
+    """How many of the others, by reason."""
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+_Value = Annotated[str, msgspec.Meta(max_length=MAX_VALUE_LENGTH)]
+_Labels = Annotated[dict[_Name, _Value], msgspec.Meta(max_length=MAX_LABELS)]
+_Annotations = Annotated[dict[_Name, str], msgspec.Meta(max_length=MAX_LABELS)]
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Alert(msgspec.Struct, rename="camel"):
+    status: Literal["firing", "resolved"]
+    labels: _Labels
+    starts_at: _Time
+    annotations: _Annotations | None = None
+    ends_at: _Time | None = None
+    fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z_-]{0,64}\Z")] = ""
+
+
+class _Payload(msgspec.Struct):
+    version: Literal["4"]
+    alerts: Annotated[list[_Alert], msgspec.Meta(max_length=MAX_ALERTS)]
+
+
+_DECODER = msgspec.json.Decoder(_Payload)
+
+
+def read_payload(body: bytes) -> tuple[Alert, ...]:
+    """The alerts of one delivery, in its order. Raises PayloadError."""
+    try:
+        payload = _DECODER.decode(body)
+    except RecursionError:
+        raise PayloadError("not a payload of Alertmanager's: nested too deeply") from None
+    except UnicodeDecodeError:
+        raise PayloadError("not a payload of Alertmanager's: not UTF-8") from None
+    except msgspec.MsgspecError as error:
+        raise PayloadError(f"not a payload of Alertmanager's: {one_line(str(error))}") from None
+    return tuple(_alert(each, index) for index, each in enumerate(payload.alerts))
+
+
+def select(alerts: Sequence[Alert], policy: Alerts, cluster: str) -> Selected:
+    """The alerts that a rule names and that are not another cluster's."""
+    mine: list[Alert] = []
+    ignored: Counter[Ignored] = Counter()
+    for alert in alerts:
+        reason = _why_not(alert, policy, cluster)
+        if reason is None:
+            mine.append(alert)
+        else:
+            ignored[reason] += 1
+    return Selected(alerts=tuple(mine), ignored=dict(ignored))
+
+
+def one_line(text: str, at_most: int = 300) -> str:
+    """A message as one printable line."""
+    line = " ".join(text.split())
+    return "".join(each if each.isprintable() else "?" for each in line[:at_most])
+
+
+def _why_not(alert: Alert, policy: Alerts, cluster: str) -> Ignored | None:
+    if not any(_names(rule, alert) for rule in policy.rules):
+        return Ignored.NO_RULE
+    # Prometheus holds a label without a value for one that isn't there
+    theirs = alert.labels.get(policy.cluster_label, "")
+    if theirs == cluster:
+        return None
+    if theirs:
+        return Ignored.OTHER_CLUSTER
+    return Ignored.NO_CLUSTER if policy.require_cluster else None
+
+
+def _names(rule: AlertRule, alert: Alert) -> bool:
+    return rule.alert == alert.name and rule.labels.items() <= alert.labels.items()
+
+
+def _alert(wire: _Alert, index: int) -> Alert:
+    where = f"$.alerts[{index}]"
+    # databases can't keep it in a text
+    if any("\0" in name or "\0" in value for name, value in wire.labels.items()):
+        raise PayloadError(f"expected labels without NUL characters - at `{where}.labels`")
+    starts_at = wire.starts_at.timestamp()
+    if starts_at <= 0:
+        raise PayloadError(f"expected a time after 1970 - at `{where}.startsAt`")
+    firing = wire.status == "firing"
+    return Alert(
+        fingerprint=wire.fingerprint or fingerprint(wire.labels),
+        firing=firing,
+        labels=wire.labels,
+        annotations={_cut(name): _cut(value) for name, value in (wire.annotations or {}).items()},
+        starts_at=starts_at,
+        ends_at=None if firing or wire.ends_at is None else _ended(wire.ends_at),
+    )
+
+
+def _cut(text: str) -> str:
+    return text[:MAX_ANNOTATION_LENGTH].replace("\0", "\ufffd")
+
+
+def _ended(moment: datetime) -> float | None:
+    # Go's zero time: not known
+    return moment.timestamp() if moment.year > 1 else None
+
+
+def fingerprint(labels: Mapping[str, str]) -> str:
+    """What Alertmanager calls an alert with these labels; old versions don't send it.
+
+    FNV-1a, 64 bits, over the sorted names and values, each ended by the byte 255 (`model.LabelSet.Fingerprint` of
+    Prometheus' common library): the same name before and after an upgrade of Alertmanager.
+    """
+    state = 14695981039346656037
+    for name in sorted(labels):
+        for byte in (*name.encode(), 255, *labels[name].encode(), 255):
+            state = (state ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    return f"{state:016x}"

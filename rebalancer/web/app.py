@@ -1,0 +1,236 @@
+"""The endpoints. What is asked of the daemon is asked in threads: everything behind them is synchronous."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from rebalancer.model.alerts import Received
+from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
+from rebalancer.model.ports import Inbox
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.web.alerts import PayloadError, one_line, read_payload, select
+from rebalancer.web.auth import Auth, Denial
+from rebalancer.web.bodies import error, read_body
+from rebalancer.web.metrics import Metrics
+
+logger = logging.getLogger("rebalancer.web")
+
+MAX_BODY_BYTES = 1 << 20
+BODY_SECONDS = 10.0
+
+_RETRY = {"retry-after": "10"}
+_Endpoint = Callable[[Request], Awaitable[Response]]
+_T = TypeVar("_T")
+
+
+class ReadyCheck(NamedTuple):
+    """One line of /readyz."""
+
+    name: str
+    ok: bool
+    sentence: str
+    """Why not, or what was looked at; may be empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPorts:
+    """What the web server asks of the daemon. All are called from several threads at once."""
+
+    inbox: Inbox
+    """Only `receive` is called."""
+    policy: Callable[[], RebalancerPolicy]
+    """The one that holds now."""
+    wake: Callable[[], None]
+    """Alerts are in the inbox."""
+    trigger: Callable[[Sequence[str], str | None], None]
+    """Ask for a cycle for these nodes, and one strategy (None = all).
+
+    Raises UnsafeDataError when this replica doesn't lead, ConfigError for names that it doesn't know.
+    """
+    alive: Callable[[], bool]
+    """False ends the process (liveness). Must answer at once."""
+    checks: Callable[[], Sequence[ReadyCheck]]
+    """Ready when all are ok."""
+
+
+def make_app(
+    ports: WebPorts,
+    *,
+    auth: Auth,
+    metrics: Metrics,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    body_seconds: float = BODY_SECONDS,
+) -> Starlette:
+    """The ASGI application. Probes and /metrics ask for no credentials, what changes something does."""
+    endpoints = _Endpoints(ports, auth, metrics, max_body_bytes, body_seconds)
+
+    async def no_such_route(_: Request, exception: Exception) -> Response:
+        assert isinstance(exception, HTTPException)
+        metrics.http_requests.labels(route="other", code=str(exception.status_code)).inc()
+        return error(exception.status_code, exception.detail, exception.headers)
+
+    def route(path: str, method: str, endpoint: _Endpoint) -> Route:
+        return Route(path, _answering(path, endpoint, metrics), methods=[method])
+
+    app = Starlette(
+        routes=[
+            route("/api/v1/alerts", "POST", endpoints.alerts),
+            route("/api/v1/trigger", "POST", endpoints.trigger),
+            route("/livez", "GET", endpoints.livez),
+            route("/readyz", "GET", endpoints.readyz),
+            route("/metrics", "GET", endpoints.metrics_page),
+        ],
+        exception_handlers={HTTPException: no_such_route},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:
+    """The endpoint with an answer for everything that may go wrong in it; what is our fault is answered 503, because
+    Alertmanager sends again after a 5xx, and never after a 4xx."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response = await endpoint(request)
+        except HTTPException as exception:
+            response = error(exception.status_code, exception.detail, exception.headers)
+        except RebalancerError as problem:
+            logger.warning("%s: answered 503: %s", route, problem)
+            response = error(503, "not possible at the moment, see the log", _RETRY)
+        except Exception:
+            logger.exception("%s: answered 503", route)
+            response = error(503, "an internal error, see the log", _RETRY)
+        metrics.http_requests.labels(route=route, code=str(response.status_code)).inc()
+        return response
+
+    return answer
+
+
+class _Trigger(msgspec.Struct, forbid_unknown_fields=True):
+    nodes: Annotated[
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=253)]], msgspec.Meta(min_length=1, max_length=1000)
+    ]
+    strategy: Annotated[str, msgspec.Meta(min_length=1, max_length=63)] | None = None
+
+
+class _Endpoints:
+    def __init__(self, ports: WebPorts, auth: Auth, metrics: Metrics, max_body_bytes: int, body_seconds: float) -> None:
+        self._ports = ports
+        self._auth = auth
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._body_seconds = body_seconds
+        # apart, so that deliveries that wait for the database hold up no probe
+        self._api_threads = ThreadPoolExecutor(4, "web-api")
+        self._page_threads = ThreadPoolExecutor(2, "web-pages")
+        self._live_thread = ThreadPoolExecutor(1, "web-live")
+
+    async def alerts(self, request: Request) -> Response:
+        """POST /api/v1/alerts: 200 only after the alerts are in the inbox."""
+        self._let_in(request)
+        body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
+        return await _in_thread(self._api_threads, lambda: self._receive(body))
+
+    def _receive(self, body: bytes) -> Response:
+        try:
+            alerts = read_payload(body)
+        except PayloadError as problem:
+            logger.warning("/api/v1/alerts: answered 400: %s", problem)
+            return error(400, str(problem))
+        policy = self._ports.policy()
+        selected = select(alerts, policy.alerts, policy.cluster)
+        received = Received()
+        if selected.alerts:
+            received = self._ports.inbox.receive(selected.alerts, max_age_seconds=policy.alerts.max_age)
+        results = {"opened": received.opened, "known": received.known, "resolved": received.resolved}
+        for result, count in results.items():
+            self._metrics.alerts_received.labels(result=result).inc(count)
+        for reason, count in selected.ignored.items():
+            self._metrics.alerts_ignored.labels(reason=reason.value).inc(count)
+        told = {reason.value: count for reason, count in selected.ignored.items()}
+        after = BackgroundTask(self._wake) if selected.alerts else None
+        return JSONResponse({**results, "ignored": told}, background=after)
+
+    async def _wake(self) -> None:
+        try:
+            await _in_thread(self._api_threads, self._ports.wake)
+        except Exception:
+            # the alerts are kept: the daemon's own clock finds them
+            logger.exception("/api/v1/alerts: the daemon could not be woken")
+
+    async def trigger(self, request: Request) -> Response:
+        """POST /api/v1/trigger: ask for a cycle for some nodes."""
+        self._let_in(request)
+        body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
+        return await _in_thread(self._api_threads, lambda: self._ask_for_cycle(body))
+
+    def _ask_for_cycle(self, body: bytes) -> Response:
+        try:
+            asked = msgspec.json.decode(body, type=_Trigger)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            return error(400, f'expected {{"nodes": [NAME, ...], "strategy": NAME}}: {problem}')
+        try:
+            self._ports.trigger(tuple(asked.nodes), asked.strategy)
+        except UnsafeDataError as problem:
+            return error(409, str(problem))
+        except ConfigError as problem:
+            return error(400, str(problem))
+        return JSONResponse({"nodes": len(asked.nodes)}, 202)
+
+    async def livez(self, _: Request) -> Response:
+        """GET /livez."""
+        alive = await _in_thread(self._live_thread, self._ports.alive)
+        return PlainTextResponse("ok\n" if alive else "not alive, see the log\n", 200 if alive else 503)
+
+    async def readyz(self, request: Request) -> Response:
+        """GET /readyz: with `?verbose`, or when something is wrong, each check in words."""
+        checks = await _in_thread(self._page_threads, self._ports.checks)
+        ready = all(check.ok for check in checks)
+        if ready and "verbose" not in request.query_params:
+            return PlainTextResponse("ok\n")
+        lines = [_line(check) for check in checks]
+        text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}\n"])
+        return PlainTextResponse(text, 200 if ready else 503)
+
+    async def metrics_page(self, request: Request) -> Response:
+        """GET /metrics."""
+        accept = request.headers.get("accept", "")
+        page, content_type = await _in_thread(self._page_threads, lambda: self._metrics.page(accept))
+        return Response(page, headers={"content-type": content_type})
+
+    def _let_in(self, request: Request) -> None:
+        denial = self._auth.denial(request.headers.getlist("authorization"))
+        if denial is None:
+            return
+        self._metrics.auth_failures.labels(reason=denial.value).inc()
+        if denial is Denial.NO_SECRET:
+            # not the caller's fault: Alertmanager is to send again
+            raise HTTPException(503, "closed: the credentials can't be read, see the log", _RETRY)
+        if not self._auth.configured:
+            message = "closed: neither a bearer token nor basic auth is configured"
+        elif denial is Denial.MISSING:
+            message = "credentials are needed"
+        else:
+            message = "wrong credentials"
+        raise HTTPException(401, message, {"www-authenticate": self._auth.challenge})
+
+
+async def _in_thread(threads: Executor, call: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+def _line(check: ReadyCheck) -> str:
+    sentence = f": {one_line(check.sentence)}" if check.sentence else ""
+    return f"[{'+' if check.ok else '-'}]{check.name} {'ok' if check.ok else 'failed'}{sentence}"

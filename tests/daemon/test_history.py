@@ -1,0 +1,455 @@
+"""The history that is kept: what is asked when, what stays on disk, and what is said about it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.daemon.history import HistoryKeeper
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.prometheus import PrometheusHistory
+from rebalancer.store.blocks import BlockStore
+from tests.builders import a_node, a_pod, cluster, usage_of
+from tests.prometheus.builders import Fake, NoProgress, a_cluster, a_source, fake_prometheus
+from tests.prometheus.past import DAY, OWN, START, Clock, Line, Past, line
+
+NOON = START + 12 * 3600.0 + 90.0
+"""Today is DAY; 144 steps of it are over, the last of them for more than a minute."""
+BEFORE = -8 * SLOTS
+
+
+def lines(*, first: int = BEFORE, end: int = 2 * SLOTS) -> list[Line]:
+    return [
+        line("node:cpu", 1.5, node="a", first=first, end=end),
+        line("node:cpu", 2.5, node="b", first=first, end=end),
+        line("pod:cpu", 0.25, namespace="shop", pod="web-0", node="a", first=first, end=end),
+        line("pod:cpu", 0.5, namespace="shop", pod="web-1", node="b", first=first, end=end),
+    ]
+
+
+def a_snapshot() -> ClusterSnapshot:
+    snapshot = a_cluster({"a": ["10.0.0.1"], "b": ["10.0.0.2"]}, cpu=4000)
+    return replace(snapshot, nodes=replace(snapshot.nodes, created=np.zeros(2)))
+
+
+class Daemon:
+    """A keeper over a Prometheus of our own words; `restart` loses what is only in memory."""
+
+    def __init__(self, fake: Fake, past: Past, folder: Path, **fields: Any) -> None:
+        self.fake, self.past, self.folder = fake, past, folder
+        self.clock = past.clock
+        self.stop = False
+        self._fields = fields
+        self._open: list[PrometheusHistory] = []
+        self.restart()
+
+    def restart(self, **fields: Any) -> None:
+        source = PrometheusHistory(
+            a_source(self.fake.url, **{**OWN, **self._fields, **fields}),
+            clock=self.clock,
+            progress=NoProgress(),
+            stopping=lambda: self.stop,
+        )
+        self._open.append(source)
+        self.keeper = HistoryKeeper(
+            source=source,
+            blocks=BlockStore(self.folder, cluster="one", source=source.identity),
+            clock=self.clock,
+            stopping=lambda: self.stop,
+        )
+
+    def update(self) -> History:
+        self.past.ranges.clear()
+        self.fake.asked.clear()
+        return self.keeper.update(a_snapshot())
+
+    def file(self, day: int) -> Path:
+        return self.folder / "one" / f"{date_of(day)}.day"
+
+    @property
+    def asked_days(self) -> list[int]:
+        """In the order in which they were asked first."""
+        return list(dict.fromkeys(int((float(each["start"]) - 300) // DAY_SECONDS) for each in self.past.ranges))
+
+    def close(self) -> None:
+        for each in self._open:
+            each.close()
+
+
+@contextmanager
+def a_daemon(
+    folder: Path, *, at: float = NOON, past: Mapping[str, Any] | None = None, **fields: Any
+) -> Iterator[Daemon]:
+    remembered = Past(**{"lines": lines(), "clock": Clock(at), **(past or {})})
+    with fake_prometheus(remembered) as fake:
+        daemon = Daemon(fake, remembered, folder, **fields)
+        try:
+            yield daemon
+        finally:
+            daemon.close()
+
+
+def days_of(history: History) -> list[int]:
+    return [block.day - DAY for block in history.days]
+
+
+def known_slots(block: DayBlock) -> int:
+    return int(np.isfinite(block.node_millicores).all(axis=0).sum())
+
+
+def test_the_first_fill_reads_today_and_then_eight_days_newest_first(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        history = daemon.update()
+        assert daemon.asked_days == [DAY, *range(DAY - 1, DAY - 9, -1)]
+    assert days_of(history) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
+    assert [known_slots(block) for block in history.days] == [SLOTS] * 8 + [144]
+    assert [block.complete for block in history.days] == [True] * 8 + [False]
+    assert history.days[-1].filled == 144
+    assert history.notes == ()
+    web = history.days[3].pod_millicores[history.days[3].pod_row["shop/web-0"]]
+    np.testing.assert_allclose(web, 250, rtol=1e-4)
+
+
+def test_then_only_the_steps_since_are_asked(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.clock.at += 3600
+        history = daemon.update()
+        assert {(each["start"], each["end"]) for each in daemon.past.ranges} == {
+            (f"{START + 145 * 300:.3f}", f"{START + 156 * 300:.3f}")
+        }
+    assert known_slots(history.days[-1]) == 156
+
+
+def test_nothing_is_asked_while_no_step_is_over(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.clock.at += 200  # a step has been over for less than a minute
+        history = daemon.update()
+        assert daemon.fake.asked == []
+    assert known_slots(history.days[-1]) == 144
+
+
+def test_a_restart_asks_nothing_again(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        first = daemon.update()
+        daemon.restart()
+        again = daemon.update()
+        assert daemon.fake.asked == []
+    assert days_of(again) == days_of(first)
+
+
+def test_at_midnight_yesterdays_rest_is_read_and_the_day_is_closed(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.clock.at = START + DAY_SECONDS + 3700
+        history = daemon.update()
+        assert daemon.asked_days == [DAY + 1, DAY]
+        assert min(float(each["start"]) for each in daemon.past.ranges) == START + 145 * 300
+    assert days_of(history) == [-7, -6, -5, -4, -3, -2, -1, 0, 1]
+    assert [block.complete for block in history.days] == [True] * 8 + [False]
+    assert known_slots(history.days[-2]) == SLOTS
+
+
+def test_old_days_are_deleted(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        assert daemon.file(DAY - 8).exists()
+        daemon.clock.at += 2 * DAY_SECONDS
+        daemon.update()
+        assert not daemon.file(DAY - 8).exists()
+        assert daemon.file(DAY - 7).exists(), "a margin of a day"
+
+
+def test_a_first_fill_takes_several_hours_when_queries_are_few(tmp_path: Path) -> None:
+    with a_daemon(tmp_path, history={"queriesPerHour": 20}) as daemon:
+        history = daemon.update()
+        assert len(daemon.fake.asked) == 20
+        assert days_of(history) == [-2, -1, 0]
+        assert any(note.startswith("6 of 8 days are still to be read, the newest ") for note in history.notes)
+        assert any("is only read in part yet" in note for note in history.notes)
+        assert len(daemon.update().days) == 3
+        assert daemon.fake.asked == []
+        for _ in range(4):
+            daemon.clock.at += 3601
+            history = daemon.update()
+    assert days_of(history) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
+    assert [known_slots(block) for block in history.days] == [SLOTS] * 8 + [144 + 48]
+    assert history.notes == ()
+
+
+def test_a_day_that_is_not_there_is_absent_and_not_asked_for_at_once_again(tmp_path: Path) -> None:
+    with a_daemon(tmp_path, past={"lines": lines(first=-2 * SLOTS)}) as daemon:
+        history = daemon.update()
+        assert days_of(history) == [-2, -1, 0]
+        (note,) = history.notes
+        assert (
+            note
+            == f"Prometheus has nothing of 6 of 8 days, the last of them {date_of(DAY - 3)}: is its retention shorter?"
+        )
+        daemon.update()
+        assert daemon.fake.asked == []
+        daemon.past.lines = lines()
+        daemon.clock.at += 6 * 3600
+        assert days_of(daemon.update()) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
+
+
+def test_what_prometheus_has_forgotten_since_is_still_known(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.past.lines = lines(first=100)
+        daemon.restart()
+        history = daemon.update()
+    assert [known_slots(block) for block in history.days] == [SLOTS] * 8 + [144]
+
+
+def test_a_gap_is_said_with_its_day(tmp_path: Path) -> None:
+    holey = [replace(each, values={s: v for s, v in each.values.items() if not -100 <= s < -90}) for each in lines()]
+    with a_daemon(tmp_path, past={"lines": holey}) as daemon:
+        history = daemon.update()
+        assert history.notes == (f"{date_of(DAY - 1)}: no samples from 15:40 to 16:30 UTC",)
+        daemon.restart()
+        assert daemon.update().notes == history.notes
+    assert known_slots(history.days[-2]) == SLOTS - 10
+    assert history.days[-2].complete
+
+
+def test_a_broken_file_is_read_anew_and_said(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        data = bytearray(daemon.file(DAY - 3).read_bytes())
+        data[60] ^= 255
+        daemon.file(DAY - 3).write_bytes(bytes(data))
+        daemon.restart()
+        history = daemon.update()
+        assert daemon.asked_days == [DAY - 3]
+        (note,) = history.notes
+        assert "is removed and the day read again: its checksum is wrong" in note
+        assert known_slots(history.days[5]) == SLOTS
+        assert daemon.update().notes == ()
+
+
+def test_a_file_that_breaks_while_it_is_in_use_is_a_day_without_rows_until_the_next_update(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        history = daemon.update()
+        daemon.file(DAY - 3).write_bytes(b"")
+        assert history.days[5].pods == ()
+        assert not history.days[5].complete
+        assert known_slots(daemon.update().days[5]) == SLOTS
+
+
+def test_todays_broken_file_costs_only_today(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.file(DAY).write_bytes(b"")
+        daemon.clock.at += 300
+        history = daemon.update()
+        assert daemon.asked_days == [DAY]
+    assert known_slots(history.days[-1]) == 145
+
+
+def test_a_day_whose_beginning_is_lost_while_its_rest_is_read_is_read_whole_the_next_time(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.clock.at += 3600
+
+        def answer(asked: Any) -> Any:
+            daemon.file(DAY).write_bytes(b"")
+            return daemon.past(asked)
+
+        daemon.fake.answer = answer
+        assert len(daemon.update().days) == 8
+        daemon.fake.answer = daemon.past
+        assert known_slots(daemon.update().days[-1]) == 156
+
+
+def test_a_day_that_somebody_holds_does_not_hide_what_was_added_to_it(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        held = daemon.update().days[-1]
+        daemon.clock.at += 3600
+        assert known_slots(daemon.update().days[-1]) == 156
+        assert known_slots(held) == 144
+
+
+def test_other_queries_make_another_history(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.restart(nodeCPU={**OWN["nodeCPU"], "unit": "share"})
+        history = daemon.update()
+        assert len(daemon.asked_days) == 9
+        assert len([note for note in history.notes if "was read with other queries" in note]) == 9
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(3600.0, "ahead of"), (-3600.0, "behind")])
+def test_while_clocks_disagree_nothing_is_added(tmp_path: Path, ahead: float, said: str) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.past.ahead = ahead
+        daemon.clock.at += 3600
+        history = daemon.update()
+        assert daemon.past.ranges == []
+        (note,) = history.notes
+        assert note.startswith("Prometheus' clock is 3")
+        assert f" s {said} ours" in note
+        assert len(history.days) == 9
+        daemon.past.ahead = 0
+        assert known_slots(daemon.update().days[-1]) == 156
+
+
+def test_partial_answers_are_used_said_and_asked_again(tmp_path: Path) -> None:
+    with a_daemon(tmp_path, past={"warnings": ("store x is down",)}) as daemon:
+        history = daemon.update()
+        assert days_of(history) == [-8, -7, -6, -5, -4, -3, -2, -1, 0]
+        assert not any(block.complete for block in history.days)
+        assert history.notes[0] == f"{date_of(DAY - 8)}: the answers were partial: store x is down"
+        daemon.past.warnings = ()
+        daemon.update()
+        assert daemon.asked_days == [DAY], "closed days wait for an hour"
+        daemon.clock.at += 3601
+        history = daemon.update()
+    assert history.notes == ()
+    assert [block.complete for block in history.days] == [True] * 8 + [False]
+
+
+def test_a_prometheus_that_does_not_answer_leaves_history_as_old_as_it_was(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.fake.answer = lambda _: (500, "out of order")
+        daemon.clock.at += 3600
+        history = daemon.update()
+        assert len(history.days) == 9
+        assert "answered 500 to usage.prometheus.nodeCPU.query: out of order" in history.notes[0]
+        daemon.fake.answer = daemon.past
+        assert known_slots(daemon.update().days[-1]) == 156
+
+
+def test_a_folder_that_cannot_be_used_is_said_and_nothing_breaks(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("a file")
+    with a_daemon(tmp_path) as daemon:
+        history = daemon.update()
+    assert len(history.days) == 0
+    assert any("expected a folder that history can be kept in" in note for note in history.notes)
+
+
+def test_nothing_more_is_asked_when_the_program_is_to_end(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.stop = True
+        assert len(daemon.update().days) == 0
+        assert daemon.fake.asked == []
+
+
+def test_what_is_kept_can_be_had_without_asking(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        daemon.update()
+        daemon.fake.asked.clear()
+        assert len(daemon.keeper.kept().days) == 9
+        assert daemon.fake.asked == []
+
+
+def test_days_are_loaded_one_at_a_time(tmp_path: Path) -> None:
+    with a_daemon(tmp_path) as daemon:
+        history = daemon.update()
+    held = history.days[0]
+    assert history.days[0] is held, "while somebody holds it, it is not loaded again"
+    assert [block.day for block in history.days[2:4]] == [DAY - 6, DAY - 5]
+
+
+def test_the_practice_clusters_days_are_read_from_its_recording_rules(tmp_path: Path) -> None:
+    own = {
+        "nodeCPU": {"query": "instance:node_cpu_utilisation:rate5m", "freshness": "timestamp(node_cpu_seconds_total)"},
+        "podCPU": {"query": "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"},
+    }
+    web = workload("web", namespace="shop", place={"a": 4}, cpu={"base": 1.5})
+    nodes = [node(name, cpu=8, overhead_cores=0.2) for name in "ab"]
+    with Lab.start(scenario(nodes=nodes, workloads=(web,)), speed=20.0) as lab:
+        source = PrometheusHistory(a_source(f"{lab.url}/prometheus", **own), clock=lab.clock, progress=NoProgress())
+        blocks = BlockStore(tmp_path, cluster="lab", source=source.identity)
+        snapshot = a_cluster({"a": [], "b": []}, cpu=8000)
+        snapshot = replace(snapshot, nodes=replace(snapshot.nodes, created=np.zeros(2)))
+        history = HistoryKeeper(source=source, blocks=blocks, clock=lab.clock).update(snapshot)
+        source.close()
+    assert len([block for block in history.days if block.complete]) == 8
+    yesterday = history.days[7]
+    assert len(yesterday.pods) == 4
+    np.testing.assert_allclose(yesterday.pod_millicores, 1500, rtol=0.01)
+    of_node = dict(zip(yesterday.nodes, yesterday.node_millicores.mean(axis=1).tolist(), strict=True))
+    assert of_node == {"a": pytest.approx(6200, rel=0.01), "b": pytest.approx(200, rel=0.01)}
+
+
+# without Prometheus
+
+
+def observed(keeper: HistoryKeeper, at: float, used: float, *, pods: Mapping[str, float] | None = None) -> None:
+    nodes = [a_node("a", used=used)]
+    running = [a_pod(name, "a", used=cpu) for name, cpu in (pods or {"web-0": 100.0}).items()]
+    snapshot = cluster(nodes, running)
+    usage: Usage = usage_of(snapshot, nodes, running, at=at)
+    keeper.observe(snapshot, usage)
+
+
+def collecting(folder: Path, clock: Clock) -> HistoryKeeper:
+    return HistoryKeeper(source=None, blocks=BlockStore(folder, cluster="one", source="observed"), clock=clock)
+
+
+def test_without_prometheus_each_step_is_the_mean_of_what_was_observed_in_it(tmp_path: Path) -> None:
+    clock = Clock(START)
+    keeper = collecting(tmp_path, clock)
+    for at, used in ((0, 1000), (120, 2000), (240, 3000)):
+        clock.at = START + at
+        observed(keeper, clock.at, used, pods={"web-0": used / 10})
+    assert len(keeper.update(a_snapshot()).days) == 0, "a step is written when it is over"
+    clock.at = START + 359
+    observed(keeper, clock.at, 4000, pods={"web-1": 7.0, "odd": np.nan})
+    assert len(keeper.update(a_snapshot()).days) == 0, "it has been over for less than a minute"
+    clock.at = START + 660
+    history = keeper.update(a_snapshot())
+    (today,) = history.days
+    assert (today.complete, today.filled) == (False, 2)
+    np.testing.assert_allclose(today.node_millicores[0, :3], [2000, 4000, np.nan], rtol=1e-4)
+    assert today.pods == ("shop/web-0", "shop/web-1")
+    np.testing.assert_allclose(today.pod_millicores[:, :2], [[200, np.nan], [np.nan, 7]], rtol=1e-4)
+    assert history.notes == ("without Prometheus days are collected as they pass: 0 of 8",)
+
+
+def test_days_build_up_and_survive_a_restart(tmp_path: Path) -> None:
+    clock = Clock(START + 100)
+    keeper = collecting(tmp_path, clock)
+    for step in range(SLOTS + 10):
+        clock.at = START + 300 * step + 100
+        observed(keeper, clock.at, 1000.0 + step)
+        if step == 100:
+            keeper.update(a_snapshot())
+            keeper = collecting(tmp_path, clock)
+    clock.at += 300
+    history = keeper.update(a_snapshot())
+    assert [(block.day, block.complete) for block in history.days] == [(DAY, True), (DAY + 1, False)]
+    values = history.days[0].node_millicores[0]
+    assert np.isnan(values).sum() == 1, "the step that was under way at the restart"
+    np.testing.assert_allclose(values[[0, 287]], [1000, 1287], rtol=1e-4)
+    assert history.days[1].filled == 10
+    assert history.notes == ("without Prometheus days are collected as they pass: 1 of 8",)
+
+
+def test_a_day_that_was_hardly_observed_is_said(tmp_path: Path) -> None:
+    clock = Clock(START + 100)
+    keeper = collecting(tmp_path, clock)
+    for step in range(60):
+        clock.at = START + 300 * step + 100
+        observed(keeper, clock.at, 1000.0)
+    clock.at = START + DAY_SECONDS + 1000
+    history = keeper.update(a_snapshot())
+    assert f"{date_of(DAY)}: observed in 60 of 288 steps only" in history.notes
+
+
+def test_where_prometheus_remembers_nothing_is_collected(tmp_path: Path) -> None:
+    with a_daemon(tmp_path, past={"lines": []}) as daemon:
+        observed(daemon.keeper, daemon.clock.at, 1000.0)
+        daemon.clock.at += 600
+        assert len(daemon.update().days) == 0

@@ -1,0 +1,179 @@
+"""Who leads: asked for until it is ours, lost once and for all."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from rebalancer.daemon import leadership as module
+from rebalancer.daemon.leadership import Leadership
+from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+
+
+@dataclass
+class FakeLock:
+    """A Lease without a server."""
+
+    refusal: RebalancerError | None = None
+    given_term: int = 1
+    left: float = 10.0
+    kept: bool = False
+    held: bool = False
+    released: int = 0
+
+    @property
+    def term(self) -> int | None:
+        return self.given_term if self.held else None
+
+    def holds(self, margin_seconds: float = 0.0) -> bool:
+        return self.held and self.left > margin_seconds
+
+    def acquire(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.held = True
+
+    def keep(self) -> None:
+        self.kept = True
+
+    def release(self) -> None:
+        self.held = False
+        self.released += 1
+
+    def seconds_left(self) -> float:
+        return self.left
+
+
+@dataclass
+class Cluster:
+    """Locks in the order in which they are made, and the terms that the ledger was told of."""
+
+    locks: list[FakeLock | RebalancerError]
+    fenced: list[int] = field(default_factory=list)
+    fence_errors: list[RebalancerError] = field(default_factory=list)
+    led_when_fenced: list[bool] = field(default_factory=list)
+    leadership: Leadership | None = None
+
+    def make_lock(self) -> FakeLock:
+        made = self.locks.pop(0)
+        if isinstance(made, RebalancerError):
+            raise made
+        return made
+
+    def fence(self, term: int) -> None:
+        assert self.leadership is not None
+        self.led_when_fenced.append(self.leadership.holds())
+        if self.fence_errors:
+            raise self.fence_errors.pop(0)
+        self.fenced.append(term)
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+
+
+@dataclass
+class Running:
+    leadership: Leadership
+    cluster: Cluster
+    thread: threading.Thread
+    stopping: threading.Event
+
+
+@pytest.fixture
+def runs() -> Iterator[list[Running]]:
+    all_: list[Running] = []
+    yield all_
+    for each in all_:
+        each.stopping.set()
+        each.thread.join(10)
+        assert not each.thread.is_alive()
+
+
+def start(
+    runs: list[Running], *locks: FakeLock | RebalancerError, fence_errors: tuple[RebalancerError, ...] = ()
+) -> Running:
+    cluster = Cluster(locks=list(locks), fence_errors=list(fence_errors))
+    leadership = Leadership(make_lock=cluster.make_lock, fence=cluster.fence)
+    cluster.leadership = leadership
+    stopping = threading.Event()
+    thread = threading.Thread(target=leadership.run, args=(stopping,), daemon=True)
+    runs.append(Running(leadership=leadership, cluster=cluster, thread=thread, stopping=stopping))
+    thread.start()
+    return runs[-1]
+
+
+def test_nobody_leads_who_has_not_asked() -> None:
+    idle = Leadership(make_lock=FakeLock, fence=lambda _: None)
+    assert not idle.holds()
+    assert idle.term is None
+    assert idle.seconds_left() == 0.0
+
+
+def test_the_ledger_knows_the_term_before_anybody_leads(runs: list[Running]) -> None:
+    running = start(runs, FakeLock(given_term=7))
+    assert running.leadership.led.wait(10)
+    assert running.cluster.fenced == [7]
+    assert running.cluster.led_when_fenced == [False]
+    assert running.leadership.term == 7
+    assert running.leadership.holds(9.0)
+    assert not running.leadership.holds(11.0)
+
+
+def test_a_follower_asks_again_and_says_what_it_waits_for(runs: list[Running]) -> None:
+    mine = FakeLock(given_term=3)
+    running = start(runs, FakeLock(refusal=UnsafeDataError("held by b")), mine)
+    assert running.leadership.led.wait(10)
+    assert running.leadership.waiting_for == "held by b"
+    assert mine.kept
+
+
+@pytest.mark.parametrize("error", [ConnectError("database is away"), UnsafeDataError("no ledger")])
+def test_a_database_that_is_away_when_a_lock_is_made_is_waited_for(runs: list[Running], error: RebalancerError) -> None:
+    running = start(runs, error, FakeLock())
+    assert running.leadership.led.wait(10)
+    assert running.leadership.waiting_for == str(error)
+
+
+def test_a_term_that_the_ledger_was_not_told_of_is_given_back(runs: list[Running]) -> None:
+    first, second = FakeLock(given_term=1), FakeLock(given_term=2)
+    running = start(runs, first, second, fence_errors=(ConnectError("database is away"),))
+    assert running.leadership.led.wait(10)
+    assert first.released == 1
+    assert running.cluster.fenced == [2]
+
+
+def test_a_lost_lease_ends_the_leadership_for_good(runs: list[Running]) -> None:
+    lock = FakeLock()
+    running = start(runs, lock, FakeLock(given_term=2))
+    assert running.leadership.led.wait(10)
+    lock.held = False
+    running.thread.join(10)
+    assert not running.thread.is_alive()
+    assert not running.leadership.holds()
+    assert len(running.cluster.locks) == 1  # not asked for again
+
+
+def test_a_release_gives_the_lease_back_once(runs: list[Running]) -> None:
+    lock = FakeLock()
+    running = start(runs, lock)
+    assert running.leadership.led.wait(10)
+    running.stopping.set()
+    running.thread.join(10)
+    running.leadership.release()
+    running.leadership.release()
+    assert lock.released == 1
+    assert not running.leadership.holds()
+
+
+def test_stopping_ends_the_asking(runs: list[Running]) -> None:
+    running = start(runs, *[FakeLock(refusal=UnsafeDataError("held by b")) for _ in range(10_000)])
+    time.sleep(0.05)
+    running.stopping.set()
+    running.thread.join(10)
+    assert not running.thread.is_alive()
+    assert not running.leadership.led.is_set()

@@ -1,0 +1,310 @@
+"""The worker: requests and alerts become cycles, and none is lost when something is away.
+
+The cluster is the lab over HTTP, the database a real file, time the lab's; what the daemon around the worker would do
+is played by the test.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.daemon.settings import Settings
+from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
+from rebalancer.daemon.wiring import acting_world
+from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Current, Heartbeat, Worker, with_alerts
+from rebalancer.daemon.world import NoProgress
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.plan import CycleReport, Outcome, Trigger
+from rebalancer.model.ports import Inbox
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.store import open_records
+from tests.e2e.daemon_stage import ALERT, alert_policy
+
+START = 1_790_000_000.0
+WARM = ("warm-1", "warm-2", "warm-3")
+
+
+@dataclass
+class Around:
+    """The rest of the daemon."""
+
+    lab: Lab
+    worker: Worker
+    queue: TriggerQueue
+    inbox: Inbox
+    state: Callable[[str], tuple[str, str]]
+    leads: list[bool] = field(default_factory=lambda: [True])
+    """Answers to `leads`, the last one for ever."""
+    stopping: list[bool] = field(default_factory=lambda: [False])
+    reports: list[CycleReport] = field(default_factory=list)
+    failures: list[tuple[Trigger, str]] = field(default_factory=list)
+
+    def alert(self, name: str, high: float | None = 60.0, fingerprint: str = "") -> None:
+        marks = {} if high is None else {"rebalancer_high": f"{high:g}", "rebalancer_target": f"{high - 10:g}"}
+        alert = Alert(
+            fingerprint=fingerprint or f"{name} {high}",
+            firing=True,
+            labels={"alertname": ALERT, "node": name},
+            annotations=marks,
+            starts_at=self.lab.clock.now(),
+        )
+        self.inbox.receive([alert], max_age_seconds=3600)
+
+    def evicted(self) -> list[str]:
+        return [each.node for each in self.lab.log.evictions(code=201)]
+
+    def waiting(self) -> Request | None:
+        return self.queue.take(0.0, monotonic=time.monotonic)
+
+
+def next_of(answers: list[bool]) -> bool:
+    return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+@contextmanager
+def around(
+    folder: Path, *, dry_run: bool = False, wrap_inbox: Any = None, wrap_records: Any = None
+) -> Iterator[Around]:
+    nodes = [node(name, cpu=8, overhead_cores=0.3) for name in (*WARM, "cold-1", "cold-2")]
+    services = [
+        workload(f"svc-{name}", namespace="shop", place={name: 3}, cpu=1.65, cpu_request="500m", memory_request="256Mi")
+        for name in WARM
+    ]
+    with Lab.start(scenario(nodes=nodes, workloads=services), stepped=True, start_time=START) as lab:
+        policy = RebalancerPolicy.model_validate(alert_policy(lab.prometheus_url))
+        settings = Settings(
+            database=f"sqlite:///{folder / 'db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
+        )
+        with acting_world(policy, settings, progress=NoProgress(), clock=lab.clock, dry_run=dry_run) as world:
+            records = open_records(url=settings.database, cluster=policy.cluster, clock=lab.clock)
+            inbox = records.inbox(clock=lab.clock)
+            queue = TriggerQueue()
+            made: Around
+
+            def episodes(name: str) -> tuple[str, str]:
+                lab.clock.sleep(3600)
+                found = {each.alert.labels["node"]: each for each in inbox.due(expire_after_seconds=1e9)}
+                return (EpisodeState.OPEN, found[name].reason) if name in found else ("over", "")
+
+            worker = Worker(
+                queue=queue,
+                inbox=wrap_inbox(inbox) if wrap_inbox else inbox,
+                current=lambda: Current(
+                    policy=policy, world=replace(world, records=wrap_records(world.records)) if wrap_records else world
+                ),
+                leads=lambda: next_of(made.leads),
+                stopping=lambda: next_of(made.stopping),
+                done=lambda report, _: made.reports.append(report),
+                failed=lambda trigger, why: made.failures.append((trigger, why)),
+                heartbeat=Heartbeat(at=time.monotonic()),
+                dry_run=dry_run,
+            )
+            made = Around(lab=lab, worker=worker, queue=queue, inbox=inbox, state=episodes)
+            try:
+                yield made
+            finally:
+                records.close()
+
+
+def for_node(name: str, trigger: Trigger = Trigger.MANUAL) -> Request:
+    return Request(trigger=trigger, scopes=frozenset({Scope(nodes=frozenset({name}))}))
+
+
+def test_nothing_is_done_when_nobody_asks(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        assert it.worker.work(None) is None
+        assert (it.reports, it.failures) == ([], [])
+
+
+def test_an_alert_moves_a_pod_off_its_node_and_off_no_other(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-2")
+        report = it.worker.work(None)
+        assert report is not None
+        assert report.trigger is Trigger.ALERT
+        assert it.evicted() == ["warm-2"]
+        assert [name for _, name in report.findings] == ["warm-2"]
+
+
+def test_a_request_and_the_alerts_that_are_due_are_one_cycle(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        report = it.worker.work(Request(trigger=Trigger.PERIODIC))
+        assert report is not None
+        assert report.trigger is Trigger.ALERT
+        assert it.evicted() == ["warm-1"]  # by the pool's own high the others are not hot
+        assert len(it.reports) == 1
+
+
+def test_an_alert_that_was_looked_at_is_not_looked_at_again_at_once(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        assert it.worker.work(None) is not None
+        assert it.worker.work(None) is None
+
+
+def test_what_came_of_an_alert_stands_in_its_episode(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        it.alert("warm-2", high=70.0)
+        it.alert("cold-9")
+        it.worker.work(None)
+        assert it.state("warm-1") == ("open", "1 evicted")
+        assert it.state("warm-2") == ("open", "measured 65.6%, not over the alert's 70.0%: nothing moves")
+        assert it.state("cold-9") == ("open", "no node of this cluster is cold-9")
+        assert it.evicted() == ["warm-1"]
+
+
+def test_an_alert_that_says_too_little_is_closed_and_sets_off_nothing(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1", high=40.0)  # under the policy's floor
+        assert it.worker.work(None) is None
+        assert it.state("warm-1")[0] == "over"
+
+
+def test_of_two_alerts_for_one_node_the_one_that_calls_it_hot_earlier_counts(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1", high=80.0)
+        it.alert("warm-1", high=60.0)
+        report = it.worker.work(None)
+        assert report is not None
+        assert [(finding.high, finding.target) for finding, _ in report.findings] == [(0.6, 0.5)]
+
+
+def test_without_alerts_the_request_stays_as_it_is() -> None:
+    asked = for_node("warm-1")
+    assert with_alerts(asked, []) is asked
+    assert with_alerts(None, []) is None
+
+
+def test_a_dry_run_evicts_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
+    with around(tmp_path, dry_run=True) as it:
+        it.alert("warm-1")
+        report = it.worker.work(None)
+        assert report is not None
+        assert [each.outcome for each in report.evictions] == [Outcome.PLANNED]
+        assert it.evicted() == []
+        assert it.state("warm-1") == ("open", "1 would be evicted: a dry run")
+
+
+def test_a_request_is_asked_for_again_when_nothing_could_be_observed(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        it.lab.faults.set(prometheus_down="error")
+        with pytest.raises(ConnectError):
+            it.worker.work(for_node("warm-2"))
+        assert it.evicted() == []
+        again = it.waiting()
+        assert again == for_node("warm-2")  # the alert is in the inbox: it needs nobody to remember it
+        it.lab.faults.clear()
+        report = it.worker.work(again)
+        assert report is not None
+        assert it.evicted() == ["warm-1"]
+        assert [each.finished_at is None for each in it.reports] == [True, False]
+
+
+class Away:
+    """A database that is away for the first question."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.away = True
+
+    def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
+        return self._inbox.receive(alerts, max_age_seconds=max_age_seconds)
+
+    def due(self, *, expire_after_seconds: float) -> Sequence[Episode]:
+        if self.away:
+            self.away = False
+            raise ConnectError("the database is away")
+        return self._inbox.due(expire_after_seconds=expire_after_seconds)
+
+    def next_at(self) -> float | None:
+        return self._inbox.next_at()
+
+    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+        self._inbox.tried(episode, reason=reason, next_at=next_at)
+
+    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None:
+        self._inbox.close(episode, state=state, reason=reason)
+
+
+def test_a_request_outlives_a_database_that_is_away_when_it_is_taken(tmp_path: Path) -> None:
+    with around(tmp_path, wrap_inbox=Away) as it:
+        with pytest.raises(ConnectError):
+            it.worker.work(for_node("warm-2"))
+        assert it.failures == [(Trigger.MANUAL, "the database is away")]
+        assert it.waiting() == for_node("warm-2")
+
+
+class FailsAtTheEnd:
+    """Records that can't be finished."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._records, name)
+
+    def finish(self, report: CycleReport) -> None:
+        raise ConnectError("the database is away")
+
+
+def test_evictions_of_a_cycle_that_ends_in_an_error_are_told_all_the_same(tmp_path: Path) -> None:
+    with around(tmp_path, wrap_records=FailsAtTheEnd) as it:
+        it.alert("warm-1")
+        with pytest.raises(ConnectError):
+            it.worker.work(None)
+        assert [(each.move.node_name, each.outcome) for each in it.reports[0].evictions] == [
+            ("warm-1", Outcome.EVICTED)
+        ]
+        assert it.failures == []  # told once
+
+
+def test_a_request_that_is_taken_when_we_lead_no_more_is_not_lost(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.queue.put(for_node("warm-1"))
+        it.leads[:] = [True, False]
+        it.stopping[:] = [False, True]
+        it.worker.run()
+        assert it.waiting() == for_node("warm-1")
+        assert it.reports == []
+
+
+def test_nothing_is_begun_once_we_stop(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        it.stopping[:] = [True]
+        assert it.worker.work(for_node("warm-1")) is None
+        it.worker.run()
+        assert it.evicted() == []
+
+
+class Patience(TriggerQueue):
+    """Remembers how long it was to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> Request | None:
+        self.waits.append(timeout_seconds)
+        return None
+
+
+def test_a_database_whose_clock_is_behind_is_not_asked_without_a_pause(tmp_path: Path) -> None:
+    # due by our clock and not by the database's: the inbox gives nothing, and must not be asked as fast as it can
+    with around(tmp_path) as it:
+        it.alert("warm-1")
+        patience = Patience()
+        it.worker._queue = patience
+        it.stopping[:] = [False, True]
+        it.worker.run()
+        assert patience.waits == [SHORTEST_NAP_SECONDS]

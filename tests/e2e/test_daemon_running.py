@@ -1,0 +1,211 @@
+"""A leader and a follower at work: what people ask of them, what they tell, and what may be changed under them."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.lab import Lab
+from tests.e2e.cli import Result, rebalancer
+from tests.e2e.daemon_stage import ALERT, TOKEN, DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
+
+
+class Mount:
+    """A policy file as a kubelet mounts it from a ConfigMap: a symlink to a folder that is swapped whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        folder.mkdir()
+        (folder / "policy.yaml").symlink_to("..data/policy.yaml")
+
+    @property
+    def file(self) -> Path:
+        return self._folder / "policy.yaml"
+
+    def put(self, text: str) -> None:
+        self._number += 1
+        version = self._folder / f"..{self._number}"
+        version.mkdir()
+        (version / "policy.yaml").write_text(text)
+        (self._folder / "..new").symlink_to(version.name)
+        os.replace(self._folder / "..new", self._folder / "..data")
+
+
+@dataclass
+class Pair:
+    lab: Lab
+    folder: Path
+    mount: Mount
+    leader: DaemonProcess
+    follower: DaemonProcess
+    unused: Iterator[str] = field(default_factory=lambda: (f"warm-{number}" for number in range(1, 20)))
+
+    def policy(self, **sections: Any) -> str:
+        return yaml.safe_dump(alert_policy(self.lab.prometheus_url, **sections))
+
+    def trigger(self, server: DaemonProcess, *nodes: str, token_file: Path | None = None) -> Result:
+        asked = [word for name in nodes for word in ("--node", name)]
+        return rebalancer(
+            "trigger", *asked, "--server", server.url, "--token-file", token_file or self.folder / "token"
+        )
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    mount = Mount(folder / "mount")
+    with warm_lab(warm=8) as lab:
+        mount.put(yaml.safe_dump(alert_policy(lab.prometheus_url)))
+        config = lab.write_kubeconfig(folder / "kubeconfig")
+        database = f"sqlite:///{folder / 'shared.db'}"
+        with daemon(folder, mount.file, config, name="first", database=database) as first:
+            until(first.leads, first.tell)
+            with daemon(folder, mount.file, config, name="second", database=database) as second:
+                until(second.ready, second.tell)
+                yield Pair(lab=lab, folder=folder, mount=mount, leader=first, follower=second)
+
+
+@pytest.fixture
+def warm(pair: Pair) -> str:
+    """A warm node that no other test has touched."""
+    return next(pair.unused)
+
+
+def moved(pair: Pair, node: str) -> Callable[[], bool]:
+    return lambda: len(evicted(pair.lab, node)) == 1
+
+
+def test_an_eviction_is_told_as_events_on_the_service_and_the_node(pair: Pair, warm: str) -> None:
+    pair.leader.alert(warm)
+    until(moved(pair, warm), pair.leader.tell)
+    [gone] = evicted(pair.lab, warm)
+
+    def events(kind: str) -> list[dict[str, Any]]:
+        with pair.lab.cluster.lock:
+            kept = pair.lab.cluster.store.sorted("events")
+        return [each for each in kept if each["involvedObject"]["kind"] == kind and gone.name in each["message"]]
+
+    [of_node] = until(lambda: events("Node"), pair.leader.tell)
+    [of_service] = events("Deployment")
+    assert (of_node["reason"], of_node["involvedObject"]["name"]) == ("Relieved", warm)
+    assert (of_service["reason"], of_service["involvedObject"]["name"]) == ("Evicted", f"svc-{warm[5:]}")
+    assert f"real CPU 65.6% is over high 60.0% (alert {ALERT})" in of_service["message"]
+    assert of_service["involvedObject"]["uid"]
+
+
+def test_an_alert_that_a_follower_takes_is_acted_on_by_the_leader(pair: Pair, warm: str) -> None:
+    pair.follower.alert(warm)
+    until(moved(pair, warm), pair.leader.tell)
+    assert pair.follower.said("cycle") == []
+    assert pair.leader.said("eviction")[-1]["node"] == warm
+
+
+def test_the_same_alert_again_and_through_both_replicas_moves_one_pod(pair: Pair, warm: str) -> None:
+    for each in (pair.leader, pair.follower, pair.leader):
+        each.alert(warm)
+    until(moved(pair, warm), pair.leader.tell)
+    cycles = len(pair.leader.said("cycle"))
+    pair.trigger(pair.leader, warm)
+    until(lambda: len(pair.leader.said("cycle")) > cycles, pair.leader.tell)
+    assert len(evicted(pair.lab, warm)) == 1
+
+
+def test_metrics_tell_what_was_done(pair: Pair, warm: str) -> None:
+    before = pair.leader.metric("rebalancer_evictions_total", outcome="evicted")
+    pair.leader.alert(warm)
+    until(moved(pair, warm), pair.leader.tell)
+    until(lambda: pair.leader.metric("rebalancer_evictions_total", outcome="evicted") == before + 1, pair.leader.tell)
+    assert pair.leader.metric("rebalancer_cycles_total", trigger="alert", result="done") >= 1
+    assert pair.leader.metric("rebalancer_alerts_received_total", result="opened") >= 1
+    until(lambda: pair.leader.metric("rebalancer_lease_held") == 1.0, pair.leader.tell)
+    assert pair.follower.metric("rebalancer_lease_held") == 0.0
+    until(lambda: pair.leader.metric("rebalancer_alert_episodes_open") >= 1, pair.leader.tell)
+    page = pair.leader.get("/metrics")[1]
+    assert 'rebalancer_cache_age_seconds{kind="pods"}' in page
+    for name in evicted(pair.lab):
+        assert name.name not in page
+
+
+def test_a_trigger_leads_to_a_cycle(pair: Pair, warm: str) -> None:
+    before = len(pair.leader.said("cycle"))
+    asked = pair.trigger(pair.leader, warm)
+    assert (asked.code, asked.err.strip()) == (0, f"asked for: {warm}")
+    [cycle] = until(lambda: pair.leader.said("cycle")[before:], pair.leader.tell)
+    assert cycle["trigger"] == "manual"
+
+
+def test_a_trigger_for_a_node_that_does_not_exist_is_bad_usage(pair: Pair) -> None:
+    asked = pair.trigger(pair.leader, "warm-1", "nowhere")
+    assert asked.code == 4
+    assert "no node of this cluster is nowhere" in asked.error
+
+
+def test_a_follower_triggers_nothing_and_says_who_leads(pair: Pair) -> None:
+    asked = pair.trigger(pair.follower, "warm-1")
+    assert asked.code == 3
+    assert "held by first_" in asked.error
+
+
+def test_a_wrong_token_triggers_nothing(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("something else")
+    asked = pair.trigger(pair.leader, "warm-1", token_file=tmp_path / "other")
+    assert asked.code == 5
+    assert "wrong credentials" in asked.error
+
+
+def test_a_secret_that_is_replaced_holds_without_a_restart(pair: Pair) -> None:
+    nothing: dict[str, Any] = {"version": "4", "alerts": []}
+    wrong = pair.leader.metric("rebalancer_auth_failures_total", reason="wrong")
+    try:
+        (pair.folder / "token").write_text("a new one")
+        until(lambda: pair.leader.post(nothing, token="a new one") == 200, pair.leader.tell)
+        assert pair.leader.post(nothing, token=TOKEN) == 401
+        assert pair.leader.metric("rebalancer_auth_failures_total", reason="wrong") > wrong
+        (pair.folder / "token").write_text("")  # half written: closed to all, and worth another try
+        until(lambda: pair.leader.post(nothing, token="a new one") == 503, pair.leader.tell)
+    finally:
+        (pair.folder / "token").write_text(TOKEN)
+    until(lambda: pair.leader.post(nothing) == 200, pair.leader.tell)
+    until(lambda: pair.follower.post(nothing) == 200, pair.follower.tell)
+
+
+def test_a_swapped_policy_changes_what_happens_and_a_broken_one_does_not(pair: Pair) -> None:
+    leader = pair.leader
+    one, two, three = (next(pair.unused) for _ in range(3))
+
+    def reloads(result: str) -> float:
+        return leader.metric("rebalancer_policy_reloads_total", result=result)
+
+    # nothing says what is hot but the pool, whose own high is 90 %
+    cycles = len(leader.said("cycle"))
+    leader.alert(one, high=None, target=None)
+    until(lambda: len(leader.said("cycle")) > cycles, leader.tell)
+    assert evicted(pair.lab, one) == []
+
+    rules = {"alerts": {"rules": [{"alert": ALERT, "high": 60, "target": 50}]}}
+    pair.mount.put(pair.policy(**rules))
+    until(lambda: reloads("success") == 1, leader.tell)
+    leader.alert(two, high=None, target=None)
+    until(moved(pair, two), leader.tell)
+
+    pair.mount.put(pair.policy(**rules).replace("high: 90", "high: 50"))  # under its own target
+    until(lambda: reloads("failure") == 1, leader.tell)
+    [told] = leader.said("policy not reloaded, the last good one stays in force")
+    assert "target" in told["error"]
+    assert "policy.yaml" in told["error"]
+    assert told["error"].splitlines()[0] in leader.get("/readyz?verbose")[1]
+    assert leader.ready()
+
+    # good in itself, but it names a file that isn't there
+    pair.mount.put(pair.policy(**rules, scheduler={"configFile": "nowhere.yaml"}))
+    until(lambda: reloads("failure") == 2, leader.tell)
+    assert "nowhere.yaml" in leader.said("policy not reloaded, the last good one stays in force")[1]["error"]
+
+    leader.alert(three, high=None, target=None)
+    until(moved(pair, three), leader.tell)
+    assert reloads("success") == 1

@@ -1,0 +1,205 @@
+"""Alertmanager's payload to alerts, and which of them concern us."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rebalancer.web.alerts import (
+    MAX_ALERTS,
+    MAX_ANNOTATION_LENGTH,
+    MAX_LABELS,
+    MAX_VALUE_LENGTH,
+    Ignored,
+    PayloadError,
+    fingerprint,
+    read_payload,
+    select,
+)
+from tests.web.builders import GO_ZERO, a_payload, alert_policy, an_alert
+
+
+def test_a_firing_alert_is_read_with_its_nanoseconds_and_has_not_ended() -> None:
+    (alert,) = read_payload(a_payload())
+
+    assert alert.name == "NodeCPUHigh"
+    assert alert.firing
+    assert alert.fingerprint == "c4b7e5d1a2f30918"
+    assert alert.labels == {"alertname": "NodeCPUHigh", "node": "n1", "severity": "warning"}
+    assert alert.annotations["rebalancer_high"] == "75"
+    assert alert.starts_at == pytest.approx(1795230600.123457, abs=1e-6)
+    assert alert.ends_at is None
+
+
+def test_a_resolved_alert_has_its_end() -> None:
+    (alert,) = read_payload(a_payload(an_alert(status="resolved", endsAt="2026-11-21T05:10:00+02:00")))
+
+    assert not alert.firing
+    assert alert.ends_at == 1795230600.0
+
+
+@pytest.mark.parametrize("fields", [{"endsAt": GO_ZERO}, {"endsAt": None}])
+def test_a_resolved_alert_without_a_time_has_an_unknown_end(fields: dict[str, Any]) -> None:
+    (alert,) = read_payload(a_payload(an_alert(status="resolved", **fields)))
+
+    assert not alert.firing
+    assert alert.ends_at is None
+
+
+def test_a_firing_alert_has_no_end_even_where_one_is_announced() -> None:
+    (alert,) = read_payload(a_payload(an_alert(endsAt="2030-01-01T00:00:00Z")))
+
+    assert alert.ends_at is None
+
+
+def test_fields_that_we_do_not_know_are_ignored() -> None:
+    body = a_payload(an_alert(silenceURL="http://x", extra={"deep": [1, None]}), notificationReason="new", more=[1.5])
+
+    assert len(read_payload(body)) == 1
+
+
+def test_a_group_may_be_empty() -> None:
+    assert read_payload(b'{"version": "4", "alerts": []}') == ()
+
+
+def test_absent_annotations_are_none() -> None:
+    assert read_payload(a_payload(an_alert(annotations=None)))[0].annotations == {}
+
+
+def test_a_missing_fingerprint_is_the_one_that_alertmanager_would_have_sent() -> None:
+    alert = an_alert(labels={"name": "garland, briggs", "fear": "love is not enough"})
+    del alert["fingerprint"]
+
+    # the vector of Prometheus' common library (model/signature_test.go)
+    assert read_payload(a_payload(alert))[0].fingerprint == f"{5799056148416392346:016x}"
+
+
+def test_the_order_of_labels_does_not_change_the_fingerprint() -> None:
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    assert fingerprint({"a": "1", "b": "2"}) != fingerprint({"a": "2", "b": "1"})
+    assert fingerprint({"a": "bc"}) != fingerprint({"ab": "c"})
+
+
+def test_long_annotations_are_cut_and_can_be_stored() -> None:
+    (alert,) = read_payload(a_payload(an_alert(annotations={"summary": "x" * 5000, "note": "a\0b"})))
+
+    assert alert.annotations == {"summary": "x" * MAX_ANNOTATION_LENGTH, "note": "a\ufffdb"}
+
+
+def test_the_last_of_two_equal_keys_holds_as_in_go() -> None:
+    body = a_payload().replace(b'"status": "firing", "labels"', b'"status": "firing", "status": "resolved", "labels"')
+
+    assert not read_payload(body)[0].firing
+
+
+def _broken(**fields: Any) -> bytes:
+    return a_payload(an_alert(**fields))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "truncated"),
+        (b"no json", "malformed"),
+        (b"\xff\xfe{\x00}\x00", "malformed"),
+        (b"null", "Expected `object`, got `null`"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b"{}", "missing required field `version`"),
+        (b'{"version": "4"}', "missing required field `alerts`"),
+        (b'{"version": "5", "alerts": []}', "Invalid enum value '5' - at `$.version`"),
+        (b'{"version": 4, "alerts": []}', "Expected `str`, got `int` - at `$.version`"),
+        (b'{"version": "4", "alerts": null}', "Expected `array`, got `null` - at `$.alerts`"),
+        (b'{"version": "4", "alerts": [' + b"[" * 100_000, "Expected `object`, got `array`"),
+        (b'{"version": "4", "deep": ' + b"[" * 100_000, "nested too deeply"),
+        (b'{"version": "4", "alerts": [], "x": NaN}', "malformed"),
+        (a_payload().replace(b"n1", b"\xed\xa0\x80", 1), "not UTF-8"),
+        (a_payload().replace(b"n1", b"\\ud800", 1), "malformed"),
+        (_broken(status="pending"), "Invalid enum value 'pending' - at `$.alerts[0].status`"),
+        (_broken(status=None), "Expected `str`, got `null` - at `$.alerts[0].status`"),
+        (_broken(labels=None), "Expected `object`, got `null` - at `$.alerts[0].labels`"),
+        (_broken(labels={"a": 1}), "Expected `str`, got `int`"),
+        (_broken(labels={"": "x"}), "length >= 1"),
+        (_broken(labels={"a": "x" * (MAX_VALUE_LENGTH + 1)}), f"length <= {MAX_VALUE_LENGTH}"),
+        (_broken(labels={str(each): "" for each in range(MAX_LABELS + 1)}), f"length <= {MAX_LABELS}"),
+        (_broken(labels={"a": "x\0"}), "expected labels without NUL characters - at `$.alerts[0].labels`"),
+        (_broken(annotations={"a": None}), "Expected `str`, got `null`"),
+        (_broken(annotations={str(each): "" for each in range(MAX_LABELS + 1)}), f"length <= {MAX_LABELS}"),
+        (_broken(startsAt="yesterday"), "Invalid RFC3339 encoded datetime - at `$.alerts[0].startsAt`"),
+        (_broken(startsAt="2026-11-21T03:10:00"), "timezone"),
+        (_broken(startsAt=1795230600), "Expected `datetime`, got `int`"),
+        (_broken(startsAt=GO_ZERO), "expected a time after 1970 - at `$.alerts[0].startsAt`"),
+        (_broken(endsAt="never"), "Invalid RFC3339 encoded datetime - at `$.alerts[0].endsAt`"),
+        (_broken(fingerprint="x" * 65), "matching regex"),
+        (_broken(fingerprint="a b"), "matching regex"),
+        (_broken(fingerprint=7), "Expected `str`, got `int`"),
+    ],
+)
+def test_what_is_no_payload_is_refused_in_one_line(body: bytes, told: str) -> None:
+    with pytest.raises(PayloadError) as caught:
+        read_payload(body)
+
+    message = str(caught.value)
+    assert told in message
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+def test_a_delivery_may_have_so_many_alerts_and_no_more() -> None:
+    one = json.dumps(an_alert())
+
+    def body(count: int) -> bytes:
+        return f'{{"version": "4", "alerts": [{",".join([one] * count)}]}}'.encode()
+
+    assert len(read_payload(body(MAX_ALERTS))) == MAX_ALERTS
+    with pytest.raises(PayloadError, match=f"length <= {MAX_ALERTS}"):
+        read_payload(body(MAX_ALERTS + 1))
+
+
+RULE = {"alert": "NodeCPUHigh", "labels": {"severity": "warning"}, "high": 75}
+BASE = {"alertname": "NodeCPUHigh", "node": "n1", "severity": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "require", "why"),
+    [
+        (BASE, False, None),
+        (BASE, True, Ignored.NO_CLUSTER),
+        ({**BASE, "cluster": "test"}, True, None),
+        ({**BASE, "cluster": "other"}, False, Ignored.OTHER_CLUSTER),
+        ({**BASE, "cluster": "other"}, True, Ignored.OTHER_CLUSTER),
+        ({**BASE, "cluster": ""}, False, None),
+        ({**BASE, "cluster": ""}, True, Ignored.NO_CLUSTER),
+        ({**BASE, "alertname": "Watchdog"}, False, Ignored.NO_RULE),
+        ({**BASE, "severity": "critical"}, False, Ignored.NO_RULE),
+        ({"alertname": "NodeCPUHigh"}, False, Ignored.NO_RULE),
+        ({}, False, Ignored.NO_RULE),
+        ({"alertname": "NodeCPUHigh", "severity": "warning"}, False, None),
+    ],
+    ids=str,
+)
+def test_an_alert_concerns_us_when_a_rule_names_it_and_no_other_cluster_does(
+    labels: dict[str, str], require: bool, why: Ignored | None
+) -> None:
+    alerts = read_payload(a_payload(an_alert(labels=labels)))
+
+    selected = select(alerts, alert_policy(rules=[RULE], requireCluster=require).alerts, "test")
+
+    assert selected.alerts == (alerts if why is None else ())
+    assert selected.ignored == ({} if why is None else {why: 1})
+
+
+def test_the_cluster_label_is_the_one_of_the_policy() -> None:
+    alerts = read_payload(a_payload(an_alert(labels={**BASE, "k8s": "other", "cluster": "test"})))
+
+    selected = select(alerts, alert_policy(clusterLabel="k8s").alerts, "test")
+
+    assert selected.ignored == {Ignored.OTHER_CLUSTER: 1}
+
+
+def test_resolved_alerts_are_selected_like_firing_ones() -> None:
+    alerts = read_payload(a_payload(an_alert(status="resolved"), an_alert(labels={"alertname": "Other"})))
+
+    selected = select(alerts, alert_policy().alerts, "test")
+
+    assert selected.alerts == alerts[:1]
+    assert selected.ignored == {Ignored.NO_RULE: 1}

@@ -1,0 +1,48 @@
+"""The webhook's page: its examples fit together."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rebalancer.daemon.settings import Settings
+from rebalancer.web import alerts, app, server
+from tests.builders import a_policy
+
+PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
+POLICY, RULE, ALERTMANAGER = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S))
+
+
+def test_the_examples_speak_of_the_same_alert_and_marks() -> None:
+    section = a_policy(**POLICY).alerts
+    (rule,) = section.rules
+    alert: dict[str, Any] = RULE["spec"]["groups"][0]["rules"][0]
+
+    assert alert["alert"] == rule.alert
+    assert rule.labels.items() <= alert["labels"].items()
+    assert float(alert["annotations"][section.high_annotation]) == rule.high
+    assert float(alert["annotations"][section.target_annotation]) == rule.target
+    assert rule.alert in ALERTMANAGER["route"]["routes"][0]["matchers"][0]
+
+
+def test_the_receiver_posts_where_alerts_are_taken() -> None:
+    (webhook,) = ALERTMANAGER["receivers"][1]["webhook_configs"]
+
+    assert webhook["url"].endswith("/api/v1/alerts")
+    assert webhook["send_resolved"] is True
+    assert webhook["max_alerts"] == 0
+
+
+def test_variables_and_bounds_on_the_page_are_those_of_the_code() -> None:
+    for name in set(re.findall(r"REBALANCER_([A-Z_]+)", PAGE)):
+        assert name.lower() in Settings.model_fields
+    for said, bound in [
+        ("at most 10,000 alerts", alerts.MAX_ALERTS == 10_000),
+        ("at most 64 labels of up to 4,096 characters", (alerts.MAX_LABELS, alerts.MAX_VALUE_LENGTH) == (64, 4096)),
+        ("are cut\nat 1,024", alerts.MAX_ANNOTATION_LENGTH == 1024),
+        ("over 1 MiB", app.MAX_BODY_BYTES == 2**20),
+        ("within 10 s", app.BODY_SECONDS == server.HEAD_SECONDS == 10),
+    ]:
+        assert said in PAGE
+        assert bound, said
