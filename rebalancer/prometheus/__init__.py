@@ -5,10 +5,14 @@ decode   answers from bytes to columns
 queries  the default PromQL for kube-prometheus-stack, and the policy's own
 nodes    which node a series speaks of
 reader   all of it together: snapshot -> Usage
+pieces   a whole day's question, divided so that Prometheus survives it
+days     a day's answers, laid over pods and nodes
+ranges   both together, two queries at a time: day -> DayBlock
 probe    what `doctor` asks
 """
 
 from rebalancer.prometheus.probe import MetricProbe, Probe
+from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.prometheus.reader import PrometheusUsage
 
-__all__ = ["MetricProbe", "Probe", "PrometheusUsage"]
+__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusUsage"]

@@ -29,12 +29,17 @@ _LONGEST_GET = 1500
 _PASSING = frozenset({429, 502, 503, 504})
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARS = 300
+_MOST_BYTES = 1 << 28
 _INFO = "PromQL info:"
 _log = logging.getLogger(__name__)
 
 
 class _Passing(PrometheusApiClientException):
     """Something that may be gone a second later: a refused connection, an answer that breaks off, a throttle."""
+
+
+class TooMuchError(ConnectError):
+    """More than Prometheus computes in time or at once, or than we take: a smaller question may be answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +147,11 @@ class PrometheusClient:
             )
         if reply.status == 404:
             raise self._connect_error("has no Prometheus API there (404): is a path missing in usage.prometheus.url?")
-        raise self._connect_error(f"answered {reply.status} to {field}{tail}")
+        # 422: the query was understood, and ended by a limit (or by what it found)
+        too_much = reply.status == 422 or (reply.status == 503 and self._gave_up(reply))
+        raise self._connect_error(
+            f"answered {reply.status} to {field}{tail}", TooMuchError if too_much else ConnectError
+        )
 
     @property
     def _has_credentials(self) -> bool:
@@ -186,7 +195,8 @@ class PrometheusClient:
         except requests.exceptions.SSLError as error:
             raise self._connect_error(f"TLS fails: {_root(error)}") from error
         except requests.exceptions.Timeout as error:
-            raise self._connect_error(f"no answer within {timeout:g} s (usage.prometheus.timeout)") from error
+            said = f"no answer within {timeout:g} s (usage.prometheus.timeout)"
+            raise self._connect_error(said, TooMuchError) from error
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
             raise ConfigError(f"usage.prometheus.url: {self.url} can't be used: {self._clean(_root(error))}") from error
         except (requests.exceptions.InvalidHeader, ValueError) as error:
@@ -210,10 +220,13 @@ class PrometheusClient:
         Raises ReadTimeout, or _Passing for an answer that breaks off: urllib3's own errors, which `requests` translates
         only where it reads itself.
         """
-        parts = []
+        parts, size = [], 0
         try:
             while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
                 parts.append(part)
+                size += len(part)
+                if size > _MOST_BYTES:
+                    raise self._connect_error(f"answered more than {_MOST_BYTES >> 20} MiB at once", TooMuchError)
                 if time.monotonic() > deadline:
                     raise requests.exceptions.ReadTimeout
         except (broken.TimeoutError, TimeoutError) as error:
@@ -243,8 +256,8 @@ class PrometheusClient:
             text = reply.body[:_SHOWN_CHARS].decode("utf-8", "replace")
             return "" if "<" in text else self._clean(text)
 
-    def _connect_error(self, what: str) -> ConnectError:
-        return ConnectError(f"Prometheus at {self.url}: {self._clean(what)}")
+    def _connect_error(self, what: str, kind: type[ConnectError] = ConnectError) -> ConnectError:
+        return kind(f"Prometheus at {self.url}: {self._clean(what)}")
 
     def _clean(self, text: str) -> str:
         """One line, of readable length, without secrets."""

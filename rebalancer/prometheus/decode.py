@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.history import Grid
+
 Floats = NDArray[np.float64]
 
 Point = tuple[float, str]
@@ -58,6 +60,11 @@ class _Series(msgspec.Struct, frozen=True, gc=False):
     values: tuple[Point, ...] = ()
 
 
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str] = {}
+    values: msgspec.Raw = msgspec.Raw(b"[]")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
     """One value for each series."""
@@ -89,6 +96,25 @@ class PodVector:
     """Not empty where a query answers one series for each container."""
     values: Floats
     """(series,) cores"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """Series over time, their values still text."""
+
+    labels: Sequence[Mapping[str, str]]
+    values: Sequence[msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLines:
+    """The same for pods; a label that is missing is an empty string."""
+
+    namespaces: Sequence[str]
+    pods: Sequence[str]
+    nodes: Sequence[str]
+    containers: Sequence[str]
+    values: Sequence[msgspec.Raw]
 
 
 def envelope(body: bytes) -> Envelope:
@@ -125,8 +151,40 @@ def matrix(answer: Result) -> Matrix:
     )
 
 
+def lines(answer: Result) -> Lines:
+    """Raises BadAnswerError when it isn't a matrix."""
+    series = _decoded(_of_type(answer, "matrix"), list[_Line])
+    return Lines(labels=[each.metric for each in series], values=[each.values for each in series])
+
+
+def grid(values: Sequence[msgspec.Raw], *, start: float, step: float, count: int) -> Grid:
+    """(series, count) figures at start, start + step, …; NaN where there is none.
+
+    No Python object is made for a sample: `[[t,"v"],…]` without brackets and quotes is a list of numbers, which numpy
+    reads at once. Raises BadAnswerError.
+    """
+    out: Grid = np.full((len(values), count), np.nan, dtype=np.float32)
+    texts = [bytes(each) for each in values]
+    points = np.array([text.count(b'"') // 2 for text in texts], dtype=np.int64)
+    if not points.sum():
+        return out
+    text = b",".join(text for text, has in zip(texts, points.tolist(), strict=True) if has)
+    try:
+        numbers = np.fromstring(text.translate(None, b'[]" \n'), dtype=np.float64, sep=",")
+    except (ValueError, DeprecationWarning) as error:
+        raise BadAnswerError(f"not a number ({error})") from None
+    if len(numbers) != 2 * points.sum():
+        raise BadAnswerError("not pairs of a time and a number")
+    at = np.rint((numbers[0::2] - start) / step)
+    rows = np.repeat(np.arange(len(values)), points)
+    inside = (at >= 0) & (at < count)
+    with np.errstate(over="ignore"):
+        out[rows[inside], at[inside].astype(np.int64)] = numbers[1::2][inside]
+    return out
+
+
 class PodDecoder:
-    """Decodes large pod vectors, with a struct made once for the policy's label names.
+    """Decodes large pod vectors and matrices, with a struct made once for the policy's label names.
 
     `namespace`, `pod` and `node` are label names; they must differ, and none may be `container` (ValueError).
     """
@@ -142,21 +200,32 @@ class PodDecoder:
         sample = msgspec.defstruct(
             "PodSample", [("metric", labels), ("value", Point | None, None)], frozen=True, gc=False
         )
+        line = msgspec.defstruct(
+            "PodLine", [("metric", labels), ("values", msgspec.Raw, msgspec.Raw(b"[]"))], frozen=True, gc=False
+        )
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[sample])  # type: ignore[valid-type]
+        self._lines: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[line])  # type: ignore[valid-type]
 
     def vector(self, answer: Result) -> PodVector:
         """Raises BadAnswerError when it isn't a vector of numbers."""
-        raw = _of_type(answer, "vector")
-        try:
-            samples: list[Any] = self._decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+        samples = _decoded_by(self._decoder, _of_type(answer, "vector"))
         return PodVector(
             namespaces=[each.metric.namespace for each in samples],
             pods=[each.metric.pod for each in samples],
             nodes=[each.metric.node for each in samples],
             containers=[each.metric.container for each in samples],
             values=_floats([each.value[1] if each.value else "NaN" for each in samples]),
+        )
+
+    def lines(self, answer: Result) -> PodLines:
+        """Raises BadAnswerError when it isn't a matrix."""
+        series = _decoded_by(self._lines, _of_type(answer, "matrix"))
+        return PodLines(
+            namespaces=[each.metric.namespace for each in series],
+            pods=[each.metric.pod for each in series],
+            nodes=[each.metric.node for each in series],
+            containers=[each.metric.container for each in series],
+            values=[each.values for each in series],
         )
 
 
@@ -171,6 +240,14 @@ def _decoded(raw: msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+
+
+def _decoded_by(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> list[Any]:
+    try:
+        found: list[Any] = decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+    return found
 
 
 def _floats(texts: list[str]) -> Floats:

@@ -36,7 +36,7 @@ class NodeMap:
 
     def __init__(self, *, nodes: Nodes, label: str, by: NodeBy, ask: Callable[[str], Sequence[Labels]]) -> None:
         self._nodes = nodes
-        self._label = label
+        self.label = label
         self._by = by
         self._ask = ask
         self._names = {name: index for index, name in enumerate(nodes.names)}
@@ -49,7 +49,7 @@ class NodeMap:
 
     def find(self, labels: Labels) -> Indices:
         """The nodes that the series may speak of."""
-        key = (labels.get(self._label, ""), labels.get("node", "") if self._by == "Auto" else "")
+        key = (labels.get(self.label, ""), labels.get("node", "") if self._by == "Auto" else "")
         found = self._seen.get(key)
         if found is None:
             found = self._seen[key] = self._find(*key)
@@ -125,7 +125,7 @@ class NodeMap:
 
         found = ((each, index(each.get("nodename", ""))) for each in self._ask(UNAME))
         return _grouped(
-            (each.get(self._label) or each.get("instance", ""), node) for each, node in found if node is not None
+            (each.get(self.label) or each.get("instance", ""), node) for each, node in found if node is not None
         )
 
 
@@ -165,7 +165,7 @@ def gather(*, labels: Sequence[Labels], values: Floats, node_map: NodeMap, merge
             other = first.setdefault(index, each)
             if other is each:
                 out[index] = value
-            elif merge_target_on is not None and _same_target(other, each, merge_target_on):
+            elif merge_target_on is not None and same_target(other, each, merge_target_on):
                 out[index] = np.fmax(out[index], value)
             elif not _agree(float(out[index]), value):
                 ambiguous.setdefault(index, f"{shown(other)} and {shown(each)}")
@@ -204,15 +204,16 @@ def shown(labels: Labels) -> str:
     return "{" + ", ".join(pairs[:_SHOWN]) + rest + "}"
 
 
+def same_target(one: Labels, other: Labels, label: str) -> bool:
+    """Whether two series are scrapes of one target under two jobs."""
+    return all(one.get(name) == other.get(name) for name in (label, CLUSTER_LABEL))
+
+
 def _grouped(pairs: Iterable[tuple[str, int]]) -> Mapping[str, Indices]:
     groups: dict[str, set[int]] = {}
     for key, index in pairs:
         groups.setdefault(key, set()).add(index)
     return {key: tuple(sorted(group)) for key, group in groups.items()}
-
-
-def _same_target(one: Labels, other: Labels, label: str) -> bool:
-    return all(one.get(name) == other.get(name) for name in (label, CLUSTER_LABEL))
 
 
 def _agree(one: float, other: float) -> bool:

@@ -7,6 +7,7 @@ node's capacity.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,7 +88,7 @@ def queries(usage: UsageSource) -> Queries:
     )
 
 
-def default_node_query(*, label: str, window: str) -> str:
+def default_node_query(*, label: str, window: str, matchers: Sequence[str] = ()) -> str:
     """Busy cores of each node from node_exporter's counters.
 
     Waiting for a disk and time stolen by the hypervisor are not used CPU; guest time (a mode of its own in some
@@ -95,8 +96,13 @@ def default_node_query(*, label: str, window: str) -> str:
     """
     by = _by(label, "node", CLUSTER_LABEL)
     inner = _by(label, "node", CLUSTER_LABEL, "cpu", "mode")
-    counters = f'{NODE_CPU}{{mode!~"idle|iowait|steal|guest.*"}}'
+    counters = node_counters(matchers)
     return f"sum by ({by}) (max by ({inner}) (rate({counters}[{window}])))"
+
+
+def node_counters(matchers: Sequence[str] = ()) -> str:
+    """The busy counters of nodes, of those that `matchers` (PromQL) leave."""
+    return _selector(NODE_CPU, 'mode!~"idle|iowait|steal|guest.*"', *matchers)
 
 
 def default_freshness_query(*, label: str) -> str:
@@ -104,15 +110,20 @@ def default_freshness_query(*, label: str) -> str:
     return f'max by ({_by(label, "node", CLUSTER_LABEL)}) (timestamp({NODE_CPU}{{mode="idle"}}))'
 
 
-def default_pod_query(*, namespace: str, pod: str, node: str, window: str) -> str:
+def default_pod_query(*, namespace: str, pod: str, node: str, window: str, matchers: Sequence[str] = ()) -> str:
     """Cores of each pod from cAdvisor's counters.
 
     cAdvisor also counts the whole pod (no container) and its pause container ("POD"); `max` makes one series of those
     that two kubelet scrapes brought.
     """
-    counters = f'{POD_CPU}{{container!="",container!="POD"}}'
+    counters = pod_counters(matchers)
     inner = _by(namespace, pod, node, CONTAINER_LABEL)
     return f"sum by ({_by(namespace, pod, node)}) (max by ({inner}) (rate({counters}[{window}])))"
+
+
+def pod_counters(matchers: Sequence[str] = ()) -> str:
+    """The counters of named containers, of those that `matchers` (PromQL) leave."""
+    return _selector(POD_CPU, 'container!=""', 'container!="POD"', *matchers)
 
 
 def debounce_offsets(usage: UsageSource) -> tuple[float, ...]:
@@ -128,6 +139,10 @@ def debounce_offsets(usage: UsageSource) -> tuple[float, ...]:
     step = max(float(math.floor(step)), _SMALLEST_STEP_SECONDS)
     count = math.ceil(over / step)
     return tuple(step * back for back in range(count, 0, -1))
+
+
+def _selector(name: str, *matchers: str) -> str:
+    return f"{name}{{{','.join(matchers)}}}"
 
 
 def _by(*labels: str) -> str:

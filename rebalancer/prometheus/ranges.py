@@ -1,0 +1,341 @@
+"""Days of CPU at 5-minute steps, in queries that Prometheus survives.
+
+A figure of slot s is what the query answers at the slot's end: with a rate over five minutes, the mean of the slot.
+Two queries run at a time, so many an hour as the policy allows. What proves too much for Prometheus is asked again in
+halves, down to an hour's points.
+"""
+
+import hashlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeVar
+
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
+from rebalancer.model.ports import Clock, Progress
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy.schema import UsageSource
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.client import PrometheusClient, TooMuchError
+from rebalancer.prometheus.days import DayOfSeries
+from rebalancer.prometheus.nodes import NodeMap
+from rebalancer.prometheus.pieces import Matchers, Piece, Question, pieces, questions
+from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
+
+AT_ONCE = 2
+_LOOKS = 4
+"""A day's series are counted so many times, and once at its end; the largest count of a node holds."""
+_FEWEST_SLOTS = 12
+_HOUR = 3600.0
+
+Labels = Mapping[str, str]
+T = TypeVar("T")
+
+
+class _LaterError(Exception):
+    """The queries of the hour are used up, or the program is to end."""
+
+
+class QueryBudget:
+    """So many queries in any hour. Not kept over a restart."""
+
+    def __init__(self, per_hour: int, clock: Clock) -> None:
+        self._most = per_hour
+        self._clock = clock
+        self._sent: deque[float] = deque()
+
+    def take(self) -> bool:
+        """Count one query in; False when there is none left."""
+        now = self._clock.now()
+        while self._sent and not now - _HOUR < self._sent[0] <= now:  # also when the clock was set back
+            self._sent.popleft()
+        if len(self._sent) >= self._most:
+            return False
+        self._sent.append(now)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A piece's answer."""
+
+    lines: decode.Lines | decode.PodLines
+    values: Grid
+    """(series, slots)"""
+    warnings: tuple[str, ...]
+
+
+class PrometheusHistory:
+    """Reads days from Prometheus; implements `model.history.HistorySource`. Not for several threads at once."""
+
+    def __init__(
+        self,
+        usage: UsageSource,
+        *,
+        clock: Clock,
+        progress: Progress,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
+
+        `stopping` is looked at before each query.
+        """
+        self.queries = queries(usage)
+        assert usage.prometheus is not None  # queries() has said so in the user's words
+        self.prometheus = usage.prometheus
+        self.budget = QueryBudget(usage.prometheus.history.queries_per_hour, clock)
+        self.progress = progress
+        self.stopping = stopping
+        window = max(usage.rate_window, float(STEP_SECONDS))
+        self.nodes, self.pods = questions(self.queries, usage.prometheus, window_seconds=window)
+        self.slots_at_most = SLOTS
+        """Halved when Prometheus has refused or failed to answer more."""
+        pod = usage.prometheus.pod_cpu
+        self.pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
+        self._clock = clock
+        self._free: SimpleQueue[PrometheusClient] = SimpleQueue()
+        self._clients = [PrometheusClient(usage.prometheus) for _ in range(AT_ONCE)]
+        for client in self._clients:
+            self._free.put(client)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        for client in self._clients:
+            client.close()
+
+    @property
+    def identity(self) -> str:
+        """Of the server and all that is asked of it."""
+        settings = self.prometheus
+        asked = (
+            settings.url,
+            sorted(settings.headers.items()),
+            self.nodes.ask(()),
+            self.pods.ask(()),
+            self.queries.node_unit,
+            settings.node_cpu.label,
+            settings.node_cpu.node_by,
+            (settings.pod_cpu.namespace_label, settings.pod_cpu.pod_label, settings.pod_cpu.node_label),
+        )
+        return hashlib.blake2b(repr(asked).encode(), digest_size=8).hexdigest()
+
+    def seconds_ahead(self) -> float | None:
+        """Prometheus' clock less ours; None while the queries of the hour are used up, and where nothing answers.
+
+        Raises ConnectError, ConfigError.
+        """
+        self.renew()
+        try:
+            began = time.monotonic()
+            at = self._first_at()
+        except _LaterError:
+            return None
+        # the answer's moment lies between the question and now
+        return at - self._clock.now() + (time.monotonic() - began) / 2 if math.isfinite(at) else None
+
+    def pull(self, day: int, *, first: int, end: int, snapshot: ClusterSnapshot) -> "PrometheusDay":
+        """Read the slots from `first` up to, not including, `end`. Nothing is asked yet."""
+        return PrometheusDay(self, day, first=first, end=end, snapshot=snapshot)
+
+    def renew(self) -> None:
+        """Read credentials anew."""
+        for client in self._clients:
+            client.renew()
+
+    def spend(self) -> None:
+        """Count a query in. Raises _LaterError."""
+        if self.stopping() or not self.budget.take():
+            raise _LaterError
+
+    def series_of(self, metric: str) -> Sequence[Labels]:
+        """Label sets that a metric has now. Raises _LaterError."""
+        self.spend()
+        return self._vector(Query(field=NODE_BY_FIELD, promql=metric)).labels
+
+    def count(
+        self, question: Question, promql: str, plain: str, label: str, start: float, end: float
+    ) -> dict[str, int]:
+        """Series for each value of a label: the most at any look. Where the server can't count, we do."""
+        step = max((end - start) / _LOOKS, 1.0)
+
+        def ask(promql: str) -> decode.Matrix:
+            self.spend()
+            query = Query(field=question.field, promql=promql)
+            return self._read(
+                query,
+                lambda client: decode.matrix(client.query_range(query, start=start, end=end, step=step).result),
+            )
+
+        try:
+            found = ask(promql)
+        except ConfigError:
+            counts: dict[str, int] = {}
+            for labels in ask(plain).labels:
+                counts[labels.get(label, "")] = counts.get(labels.get(label, ""), 0) + 1
+            return counts
+        return {
+            labels.get(label, ""): int(values.max()) for labels, values in zip(found.labels, found.values, strict=True)
+        }
+
+    def read(self, piece: Piece, day: int) -> _Read:
+        """Ask one piece; called by several threads."""
+        start = day * DAY_SECONDS + (piece.first + 1) * STEP_SECONDS
+        end = day * DAY_SECONDS + piece.end * STEP_SECONDS
+
+        def ask(client: PrometheusClient) -> _Read:
+            answer = client.query_range(piece.query, start=start, end=end, step=STEP_SECONDS)
+            lines = self.pod_decoder.lines(answer.result) if piece.question.of_pods else decode.lines(answer.result)
+            values = decode.grid(lines.values, start=start, step=STEP_SECONDS, count=piece.end - piece.first)
+            return _Read(lines=lines, values=values, warnings=answer.warnings)
+
+        return self._read(piece.query, ask)
+
+    def _first_at(self) -> float:
+        """When Prometheus answers, by its clock."""
+        label = self.nodes.labels[0] if self.nodes.labels else ""
+        for promql in (self.nodes.count(label, ()), self.nodes.ask(())):
+            self.spend()
+            try:
+                return self._vector(Query(field=self.nodes.field, promql=promql)).at
+            except ConfigError:
+                continue  # it can't count
+        return math.nan
+
+    def _vector(self, query: Query) -> decode.Vector:
+        return self._read(query, lambda client: decode.vector(client.query(query).result))
+
+    def _read(self, query: Query, ask: Callable[[PrometheusClient], T]) -> T:
+        client = self._free.get()
+        try:
+            return ask(client)
+        except decode.NoSeriesError as error:
+            raise ConfigError(f"{query.field}: {error}") from None
+        except decode.BadAnswerError as error:
+            raise ConnectError(f"Prometheus at {client.url}: broken answer to {query.field}: {error}") from None
+        finally:
+            self._free.put(client)
+
+
+class PrometheusDay:
+    """A day on its way; implements `model.history.DayPull`."""
+
+    def __init__(self, source: PrometheusHistory, day: int, *, first: int, end: int, snapshot: ClusterSnapshot) -> None:
+        node = source.prometheus.node_cpu
+        self._source = source
+        self._day, self._first, self._end = day, first, end
+        self._node_map = NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, ask=source.series_of)
+        self._answers = DayOfSeries(
+            day,
+            first=first,
+            end=end,
+            snapshot=snapshot,
+            node_map=self._node_map,
+            node_unit=source.queries.node_unit,
+            merge_target_on=node.label if source.queries.node_is_default else None,
+        )
+        self._open: deque[Piece] | None = None
+        self._done = 0
+        self._warnings: dict[str, None] = {}
+
+    def advance(self) -> bool:
+        """Go on; False when the hour's queries are used up or the program is to end.
+
+        Raises ConnectError, ConfigError.
+        """
+        self._source.renew()
+        try:
+            if self._open is None:
+                self._open = deque(self._planned())
+            self._ask_all(self._open)
+        except _LaterError:
+            return False
+        return True
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Not empty: what was read is partial, as Prometheus says."""
+        return tuple(self._warnings)
+
+    def onto(self, old: DayBlock | None) -> DayBlock | None:
+        """What was read, laid over what was known of the day; None when there is no sample at all."""
+        return self._answers.onto(old)
+
+    def _planned(self) -> list[Piece]:
+        source = self._source
+        start = self._day * DAY_SECONDS + (self._first + 1) * STEP_SECONDS
+        end = self._day * DAY_SECONDS + self._end * STEP_SECONDS
+        out: list[Piece] = []
+        for question in (source.nodes, source.pods):
+
+            def count(label: str, promql: str, matchers: Matchers, asked: Question = question) -> Mapping[str, int]:
+                return source.count(asked, promql, asked.ask(matchers), label, start=start, end=end)
+
+            def known(value: str, asked: Question = question) -> bool:
+                return not asked.of_pods or not value or self._node_map.named(value) >= 0
+
+            out += pieces(
+                question,
+                first=self._first,
+                end=self._end,
+                count=count,
+                known=known,
+                slots_at_most=source.slots_at_most,
+            )
+        return out
+
+    def _ask_all(self, open_pieces: deque[Piece]) -> None:
+        """Raises _LaterError with the rest still open, and what went wrong first."""
+        asked: dict[Future[_Read], Piece] = {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            stop: Exception | None = None
+            while asked or (open_pieces and stop is None):
+                while stop is None and open_pieces and len(asked) < AT_ONCE and self._may_join(open_pieces[0], asked):
+                    try:
+                        self._source.spend()
+                    except _LaterError as error:
+                        stop = error
+                        break
+                    piece = open_pieces.popleft()
+                    asked[pool.submit(self._source.read, piece, self._day)] = piece
+                for future in wait(asked, return_when=FIRST_COMPLETED).done:
+                    piece = asked.pop(future)
+                    try:
+                        self._add(piece, future.result())
+                    except TooMuchError as error:
+                        stop = stop or self._halved(piece, open_pieces, error)
+                    except (ConnectError, ConfigError, _LaterError) as error:
+                        open_pieces.appendleft(piece)
+                        stop = stop or error
+                self._source.progress.step(
+                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_pieces) + len(asked)
+                )
+        if stop is not None:
+            raise stop
+
+    def _may_join(self, piece: Piece, asked: Mapping[Future[_Read], Piece]) -> bool:
+        return not piece.late or all(each.late for each in asked.values())
+
+    def _halved(self, piece: Piece, open_pieces: deque[Piece], error: TooMuchError) -> TooMuchError | None:
+        """Put a piece back in smaller ones; the error when they would be too small."""
+        slots = piece.end - piece.first
+        if slots <= _FEWEST_SLOTS:
+            open_pieces.appendleft(piece)
+            return error
+        self._source.slots_at_most = min(self._source.slots_at_most, max(-(-slots // 2), _FEWEST_SLOTS))
+        smaller = [each for one in (piece, *open_pieces) for each in one.over(self._source.slots_at_most)]
+        open_pieces.clear()
+        open_pieces.extend(smaller)
+        return None
+
+    def _add(self, piece: Piece, read: _Read) -> None:
+        if isinstance(read.lines, decode.PodLines):
+            self._answers.add_pods(read.lines, read.values, piece.first)
+        else:
+            self._answers.add_nodes(read.lines, read.values, piece.first)
+        self._warnings |= dict.fromkeys(read.warnings)
+        self._done += 1

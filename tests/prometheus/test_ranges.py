@@ -1,0 +1,483 @@
+"""Days read from a Prometheus of our own words: what is asked, and what is made of odd answers."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import QueryBudget
+from tests.prometheus.builders import NoProgress, a_cluster, a_source, fake_prometheus, vector
+from tests.prometheus.past import DAY, OWN, START, Clock, Line, Past, line
+
+NODES: dict[str, list[str]] = {"a": ["10.0.0.1"], "b": ["10.0.0.2"]}
+NOW = START + DAY_SECONDS + 3600.0
+HEALTHY = [
+    line("node:cpu", 1.5, node="a"),
+    line("node:cpu", 2.5, node="b"),
+    line("pod:cpu", 0.25, namespace="shop", pod="web-0", node="a"),
+    line("pod:cpu", 0.5, namespace="shop", pod="web-1", node="b"),
+]
+
+
+def a_snapshot(nodes: Mapping[str, Sequence[str]] = NODES) -> ClusterSnapshot:
+    snapshot = a_cluster(nodes, cpu=4000)
+    old = np.full(len(nodes), START - 30 * DAY_SECONDS)
+    return replace(snapshot, nodes=replace(snapshot.nodes, created=old))
+
+
+def a_past(lines: Sequence[Line] = HEALTHY, **fields: Any) -> Past:
+    return Past(lines=lines, clock=Clock(NOW), **fields)
+
+
+@contextmanager
+def reading(past: Past, *, per_hour: int = 600, **fields: Any) -> Iterator[PrometheusHistory]:
+    with fake_prometheus(past) as fake:
+        source = a_source(fake.url, **{**OWN, "history": {"queriesPerHour": per_hour}, **fields})
+        history = PrometheusHistory(source, clock=past.clock, progress=NoProgress())
+        try:
+            yield history
+        finally:
+            history.close()
+
+
+def read(
+    past: Past, *, first: int = 0, end: int = SLOTS, snapshot: ClusterSnapshot | None = None, **fields: Any
+) -> Any:
+    """The day as a DayBlock, or None."""
+    with reading(past, **fields) as history:
+        pull = history.pull(DAY, first=first, end=end, snapshot=snapshot or a_snapshot())
+        assert pull.advance()
+        return pull.onto(None)
+
+
+def pod(block: DayBlock, name: str) -> list[float]:
+    return block.pod_millicores[block.pod_row[name]].tolist()
+
+
+def node(block: DayBlock, name: str) -> list[float]:
+    return block.node_millicores[block.node_row[name]].tolist()
+
+
+def test_a_day_of_nodes_and_pods_is_read_in_millicores() -> None:
+    block = read(a_past())
+    assert set(block.pods) == {"shop/web-0", "shop/web-1"}
+    assert set(block.nodes) == {"a", "b"}
+    assert pod(block, "shop/web-0") == [250.0] * SLOTS
+    assert node(block, "b") == [2500.0] * SLOTS
+    assert block.notes == ()
+    assert block.day == DAY
+
+
+def test_each_figure_stands_in_the_slot_that_it_is_the_mean_of() -> None:
+    lines = [*HEALTHY[:2], line("pod:cpu", {0: 0.1, 287: 0.2}, namespace="s", pod="p", node="a")]
+    values = pod(read(a_past(lines)), "s/p")
+    assert (values[0], values[287]) == (pytest.approx(100), pytest.approx(200))
+    assert np.isnan(values[1:287]).all()
+
+
+def test_no_query_is_larger_than_said_and_at_most_two_run_at_a_time() -> None:
+    many = [
+        line("pod:cpu", 0.01, namespace="shop", pod=f"p{index}", node=f"n{index % 50}", end=4) for index in range(5000)
+    ]
+    past = a_past([*HEALTHY[:2], *many])
+    block = read(past, snapshot=a_snapshot({**NODES, **{f"n{index}": [] for index in range(50)}}))
+    assert len(block.pods) == 5000
+    assert past.most_at_once <= 2
+    asked = [each for each in past.ranges if each["query"].startswith("pod:cpu")]
+    assert len(asked) == 4  # 50 nodes of 100 series in three, and what no count has seen
+    assert all(float(each["end"]) - float(each["start"]) <= 287 * 300 for each in asked)
+    assert {each["step"] for each in asked} == {"300.000"}
+
+
+def test_only_the_steps_that_are_asked_for_are_read_and_laid_over_what_was_known() -> None:
+    past = a_past([*HEALTHY, line("pod:cpu", 1.0, namespace="shop", pod="new", node="a", first=100)])
+    with reading(past) as history:
+        begun = history.pull(DAY, first=0, end=100, snapshot=a_snapshot())
+        assert begun.advance()
+        before = begun.onto(None)
+        assert before is not None
+        assert np.isfinite(before.node_millicores).sum(axis=1).tolist() == [100, 100]
+        past.ranges.clear()
+        gone_on = history.pull(DAY, first=100, end=103, snapshot=a_snapshot())
+        assert gone_on.advance()
+        block = gone_on.onto(before)
+    assert block is not None
+    assert {each["start"] for each in past.ranges} == {f"{START + 101 * 300:.3f}"}
+    assert {each["end"] for each in past.ranges} == {f"{START + 103 * 300:.3f}"}
+    assert np.isfinite(pod(block, "shop/web-0")).sum() == 103
+    assert np.flatnonzero(np.isfinite(pod(block, "shop/new"))).tolist() == [100, 101, 102]
+
+
+def test_a_server_that_cannot_count_is_asked_for_the_series_themselves() -> None:
+    past = a_past(counts=False)
+    block = read(past)
+    assert set(block.pods) == {"shop/web-0", "shop/web-1"}
+    assert block.notes == ()
+
+
+def test_an_expression_of_ones_own_is_asked_in_pieces_of_time() -> None:
+    promql = "sum by (namespace, pod, node) (x)"
+    many = [line("", 0.01, namespace="shop", pod=f"p{index}", node="a") for index in range(4000)]
+    count = line("", dict.fromkeys(range(SLOTS), 4000))
+    past = a_past(HEALTHY[:2], expressions={promql: many, f"count(\n{promql}\n)": [count]})
+    block = read(past, podCPU={"query": promql})
+    assert len(block.pods) == 4000
+    assert np.isfinite(block.pod_millicores).all()
+    spans = [float(each["end"]) - float(each["start"]) for each in past.ranges if each["query"] == promql]
+    assert sorted(spans)[-2:] == [143 * 300.0, 143 * 300.0]
+
+
+def test_what_is_too_much_for_prometheus_is_asked_in_smaller_pieces_from_then_on() -> None:
+    past = a_past(most_points=300)
+    with reading(past) as history:
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        assert pull.advance()
+        block = pull.onto(None)
+        assert history.slots_at_most == 144
+    assert block is not None
+    assert np.isfinite(block.pod_millicores).all()
+    assert np.isfinite(block.node_millicores).all()
+
+
+def test_what_stays_too_much_in_the_smallest_pieces_is_an_error_in_prometheus_words() -> None:
+    with reading(a_past(most_points=1)) as history, pytest.raises(ConnectError, match=r"422 .*too many samples"):
+        history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
+
+
+def test_the_hours_queries_are_kept_to_and_the_day_goes_on_in_the_next() -> None:
+    past = a_past()
+    with reading(past, per_hour=4) as history:
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        assert not pull.advance()
+        assert len(past.ranges) == 2, "two for counting, two for samples"
+        past.clock.at += 3500
+        assert not pull.advance()
+        assert len(past.ranges) == 2
+        past.clock.at += 101
+        assert pull.advance()
+        block = pull.onto(None)
+        asked = [each["query"] for each in past.ranges]
+    assert block is not None
+    assert set(block.pods) == {"shop/web-0", "shop/web-1"}
+    assert len(asked) == len(set(asked)) == 4, "nothing is asked twice"
+
+
+def test_a_budget_is_of_any_hour_and_outlives_a_clock_that_is_set_back() -> None:
+    clock = Clock(10_000.0)
+    budget = QueryBudget(2, clock)
+    taken = []
+    for at in (10_000, 10_001, 13_599, 13_600, 13_600.5, 13_601, 5_000, 5_001, 5_002):
+        clock.at = float(at)
+        taken.append(budget.take())
+    assert taken == [True, True, False, True, False, True, True, True, False]
+
+
+def test_pods_on_nodes_that_are_not_here_are_asked_when_all_others_have_been_answered() -> None:
+    past = a_past(
+        [
+            *HEALTHY[:2],
+            line("pod:cpu", 0.9, namespace="s", pod="p", node="zz"),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="b"),
+        ]
+    )
+
+    def answer(asked: Any) -> Any:
+        if asked.params["query"] == 'pod:cpu{node="b"}':
+            time.sleep(0.3)  # the other answer would be there first
+        return past(asked)
+
+    with fake_prometheus(answer) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        assert pull.advance()
+        history.close()
+    block = pull.onto(None)
+    assert block is not None
+    np.testing.assert_allclose(pod(block, "s/p"), 200, rtol=1e-6)
+
+
+def test_nothing_is_asked_once_the_program_is_to_end() -> None:
+    past = a_past()
+    stop = False
+    with fake_prometheus(past) as fake:
+        history = PrometheusHistory(
+            a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress(), stopping=lambda: stop
+        )
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        stop = True
+        assert not pull.advance()
+        assert fake.asked == []
+        stop = False
+        assert pull.advance()
+        history.close()
+
+
+def test_what_was_read_before_an_error_is_not_asked_again() -> None:
+    past = a_past()
+    failing = True
+
+    def answer(asked: Any) -> Any:
+        if failing and asked.params["query"].startswith("pod:cpu{"):
+            return 500, "no"
+        return past(asked)
+
+    with fake_prometheus(answer) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        with pytest.raises(ConnectError, match=r"answered 500 to usage\.prometheus\.podCPU\.query"):
+            pull.advance()
+        failing = False
+        assert pull.advance()
+        history.close()
+    block = pull.onto(None)
+    assert block is not None
+    assert len(block.pods) == 2
+    assert len([each for each in past.ranges if each["query"].startswith("node:cpu")]) == 2
+
+
+def test_a_day_that_prometheus_no_longer_has_is_absent() -> None:
+    assert read(a_past([line("node:cpu", 1.0, node="a", first=SLOTS, end=2 * SLOTS)])) is None
+
+
+ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] = [
+    (
+        "a gap stays unknown",
+        [line("node:cpu", {slot: 1.0 for slot in range(SLOTS) if not 120 <= slot < 150}, node="a")],
+        {"a": {119: 1000, 120: np.nan, 149: np.nan, 150: 1000}},
+        ("no samples from 10:00 to 12:30 UTC", "no series of pods"),
+    ),
+    (
+        "one scrape that failed is no gap worth a word",
+        [line("node:cpu", {slot: 1.0 for slot in range(SLOTS) if slot != 120}, node="a")],
+        {"a": {120: np.nan}},
+        ("no series of pods",),
+    ),
+    (
+        "two days of retention begin in the middle of a day",
+        [line("node:cpu", 1.0, node="a", first=200)],
+        {"a": {199: np.nan, 200: 1000}},
+        ("no samples from 00:00 to 16:40 UTC", "no series of pods"),
+    ),
+    (
+        "what is no CPU is left out",
+        [line("node:cpu", {0: "NaN", 1: "+Inf", 2: "-Inf", 3: -0.5, 4: 1.0, 5: 6.0, 6: 6.1, 7: 1e300}, node="a")],
+        {"a": {0: np.nan, 1: np.nan, 2: np.nan, 3: np.nan, 4: 1000, 5: 6000, 6: np.nan, 7: np.nan}},
+        (
+            "no samples from 00:00 to 00:20, 00:30 to 24:00 UTC",
+            "5 figures are left out: negative, not finite, or more than a node has",
+            "no series of pods",
+        ),
+    ),
+    (
+        "two series of one node that disagree can't be told apart",
+        [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 2.0, node="a", job="y", end=100)],
+        {"a": {0: np.nan, 99: np.nan, 100: 1000}},
+        ("no samples from 00:00 to 08:20 UTC", "whose figures a has can't be told", "no series of pods"),
+    ),
+    (
+        "two series of one node that agree are one",
+        [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 1.0, node="a", job="y")],
+        {"a": {0: 1000}},
+        ("no series of pods",),
+    ),
+    (
+        "an exporter that was replaced hands over",
+        [line("node:cpu", 1.0, node="a", pod="x", end=101), line("node:cpu", 2.0, node="a", pod="y", first=100)],
+        {"a": {99: 1000, 100: np.nan, 101: 2000}},
+        ("no series of pods",),
+    ),
+    (
+        "another cluster's nodes are left out and, when all are, said",
+        [line("node:cpu", 1.0, node="c"), line("pod:cpu", 0.1, namespace="s", pod="p", node="a")],
+        {},
+        ('no series names a node of this cluster, for example {node="c"}',),
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "values", "notes"), [case[1:] for case in ODD], ids=[case[0] for case in ODD])
+def test_odd_answers_about_nodes(
+    lines: list[Line], values: dict[str, dict[int, float]], notes: tuple[str, ...]
+) -> None:
+    block = read(a_past(lines))
+    for name, slots in values.items():
+        np.testing.assert_allclose([node(block, name)[slot] for slot in slots], list(slots.values()), err_msg=name)
+    assert len(block.notes) == len(notes), block.notes
+    for said, wanted in zip(block.notes, notes, strict=True):
+        assert said.startswith(wanted)
+
+
+ODD_PODS: list[tuple[str, list[Line], dict[int, float]]] = [
+    (
+        "containers are parts and add up",
+        [
+            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", container="app"),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="a", container="proxy", end=10),
+        ],
+        {0: 300, 10: 100},
+    ),
+    (
+        "of two views of one container the larger counts",
+        [
+            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", container="app", job="x"),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="a", container="app", job="y"),
+        ],
+        {0: 200},
+    ),
+    (
+        "a restarted container's new series goes on from the old one",
+        [
+            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", id="1", end=11),
+            line("pod:cpu", 0.3, namespace="s", pod="p", node="a", id="2", first=10),
+        ],
+        {9: 100, 10: 300, 11: 300},
+    ),
+    (
+        "a pod that moved is one pod",
+        [
+            line("pod:cpu", 0.1, namespace="s", pod="p", node="a", end=100),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="b", first=100),
+        ],
+        {99: 100, 100: 200},
+    ),
+    (
+        "where it was on a node that is gone it is known from there",
+        [
+            line("pod:cpu", 0.9, namespace="s", pod="p", node="0-gone", end=102),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="b", first=100),
+        ],
+        {99: 900, 100: 200, 101: 200},
+    ),
+    (
+        "another cluster's pod of the same name does not hide ours",
+        [
+            line("pod:cpu", 0.9, namespace="s", pod="p", node="zz"),
+            line("pod:cpu", 0.2, namespace="s", pod="p", node="b"),
+        ],
+        {0: 200, 287: 200},
+    ),
+    ("series may name no node", [line("pod:cpu", 0.2, namespace="s", pod="p")], {0: 200}),
+    (
+        "what is no CPU is left out",
+        [line("pod:cpu", {0: "NaN", 1: "+Inf", 2: -1, 3: 0, 4: 6.5, 5: 0.5}, namespace="s", pod="p", node="a")],
+        {0: np.nan, 1: np.nan, 2: np.nan, 3: 0, 4: np.nan, 5: 500},
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "values"), [case[1:] for case in ODD_PODS], ids=[case[0] for case in ODD_PODS])
+def test_odd_answers_about_pods(lines: list[Line], values: dict[int, float]) -> None:
+    block = read(a_past([*HEALTHY[:2], *lines]))
+    assert block.pods == ("s/p",)
+    np.testing.assert_allclose([pod(block, "s/p")[slot] for slot in values], list(values.values()), rtol=1e-6)
+
+
+def test_a_series_about_no_pod_is_left_out() -> None:
+    block = read(a_past([*HEALTHY[:2], line("pod:cpu", 1.0, node="a"), line("pod:cpu", 1.0, namespace="s", node="a")]))
+    assert block.pods == ()
+    assert block.notes == ("no series of pods",)
+
+
+def test_an_address_that_belonged_to_another_machine_says_nothing_of_this_one() -> None:
+    snapshot = a_snapshot()
+    born = np.array([START + 100.5 * 300, START + 100.5 * 300])
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, created=born))
+    own = {**OWN["nodeCPU"], "label": "instance"}
+    lines = [line("node:cpu", 1.0, instance="10.0.0.1:9100"), line("node:cpu", 2.0, instance="b:9100")]
+    block = read(a_past(lines), snapshot=snapshot, nodeCPU=own)
+    assert np.isnan(node(block, "a")[:101]).all()
+    assert node(block, "a")[101] == 1000
+    assert node(block, "b")[0] == 2000, "its name is its name, however often the node was registered"
+
+
+def test_an_address_of_two_nodes_is_neithers() -> None:
+    own = {**OWN["nodeCPU"], "label": "instance"}
+    snapshot = a_snapshot({"a": ["10.0.0.1"], "b": ["10.0.0.1"], "c": ["10.0.0.3"]})
+    lines = [line("node:cpu", 1.0, instance="10.0.0.1:9100"), line("node:cpu", 2.0, instance="10.0.0.3:9100")]
+    block = read(a_past([*lines, *HEALTHY[2:]]), snapshot=snapshot, nodeCPU=own)
+    assert np.isnan(node(block, "a")).all()
+    assert node(block, "c")[0] == 2000
+    assert block.notes[0].startswith("whose figures a has can't be told")
+    assert "1 more nodes" in block.notes[0]
+
+
+def test_a_share_is_scaled_by_the_nodes_capacity() -> None:
+    own = {**OWN["nodeCPU"], "unit": "share"}
+    assert node(read(a_past([line("node:cpu", 0.5, node="a")]), nodeCPU=own), "a")[0] == 2000
+
+
+def test_a_partial_answer_is_told_by_its_warnings() -> None:
+    with reading(a_past(warnings=("a store is not there",))) as history:
+        pull = history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot())
+        assert pull.advance()
+        assert pull.warnings == ("a store is not there",)
+        assert pull.onto(None) is not None
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
+def test_its_clock_is_held_against_ours(ahead: float, counts: bool) -> None:
+    with reading(a_past(ahead=ahead, counts=counts)) as history:
+        assert history.seconds_ahead() == pytest.approx(ahead, abs=5)
+
+
+def test_an_empty_prometheus_has_no_clock_to_speak_of() -> None:
+    with reading(a_past([])) as history:
+        assert history.seconds_ahead() is None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([[START + 300, "x"]], "not a number"),
+        ([[START + 300, "1", "2"]], "not pairs"),
+        ("text", "not pairs|not a number"),
+    ],
+)
+def test_an_answer_that_is_none_is_said_to_be_broken(values: object, said: str) -> None:
+    past = a_past()
+
+    def answer(asked: Any) -> Any:
+        status, content = past(asked)
+        for each in content["data"]["result"]:
+            if asked.params["query"].startswith("pod:cpu{") and asked.path.endswith("range"):
+                each["values"] = values
+        return status, content
+
+    with fake_prometheus(answer) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=past.clock, progress=NoProgress())
+        with pytest.raises(ConnectError, match=rf"broken answer to usage\.prometheus\.podCPU\.query: ({said})"):
+            history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
+        history.close()
+
+
+def test_another_kind_of_answer_is_the_querys_fault() -> None:
+    with fake_prometheus(lambda _: (200, vector([]))) as fake:
+        history = PrometheusHistory(a_source(fake.url, **OWN), clock=Clock(NOW), progress=NoProgress())
+        with pytest.raises(ConfigError, match=r"usage\.prometheus\.nodeCPU\.query: expected series"):
+            history.pull(DAY, first=0, end=SLOTS, snapshot=a_snapshot()).advance()
+        history.close()
+
+
+def test_the_identity_changes_with_what_is_asked_and_not_with_how() -> None:
+    def identity(url: str = "http://p:9090", **fields: Any) -> str:
+        return PrometheusHistory(a_source(url, **fields), clock=Clock(NOW), progress=NoProgress()).identity
+
+    same = identity()
+    assert identity(timeout="30s", history={"queriesPerHour": 5}) == same
+    others = [
+        identity("http://q:9090"),
+        identity(podCPU={"query": "pod:cpu"}),
+        identity(nodeCPU={"nodeBy": "Name"}),
+        identity(headers={"X-Scope-OrgID": "b"}),
+        identity(usage={"rateWindow": "10m"}),
+    ]
+    assert len({same, *others}) == 6
