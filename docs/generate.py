@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: policy fields, reasons, commands; `--check` only compares."""
+"""Writes docs/reference from the code: policy fields, reasons, commands, metrics; `--check` only compares."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ from rebalancer.cli.main import app
 from rebalancer.model.reason import SENTENCES
 from rebalancer.policy.json_schema import policy_schema
 from rebalancer.policy.types import DURATION_PATTERN
+from rebalancer.web.metrics import described
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Made by `make docs`. Don't edit. -->\n\n"
@@ -94,9 +95,27 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from _commands(inner, f"{name} {sub}")
 
 
+def metrics_page() -> str:
+    """What the daemon's /metrics shows."""
+    out = (
+        "# Metrics\n\nOf the daemon, at `/metrics`. No name of a pod or node is a label. Counters also have "
+        "`_created`, and there are the usual `process_` and `python_` metrics.\n\n"
+        "| metric | type | labels | |\n|---|---|---|---|\n"
+    )
+    return out + "".join(
+        f"| `{each.name}` | {each.type} | {', '.join(f'`{label}`' for label in each.labels) or '-'} | {each.help} |\n"
+        for each in sorted(described())
+    )
+
+
 def main() -> None:
     """Write the pages, or with --check fail when one is out of date."""
-    pages = {"policy.md": policy_page, "reasons.md": reasons_page, "commands.md": commands_page}
+    pages = {
+        "policy.md": policy_page,
+        "reasons.md": reasons_page,
+        "commands.md": commands_page,
+        "metrics.md": metrics_page,
+    }
     stale = []
     REFERENCE.mkdir(exist_ok=True)
     for name, make in pages.items():

@@ -1,0 +1,82 @@
+"""Percentiles of days and of times of day, weighted over the days. NaN is left out everywhere."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.history import DAY_SECONDS, Grid
+from rebalancer.policy.forecast import DayWeights
+
+Floats = NDArray[np.float64]
+P95 = 0.95
+SLOT_QUANTILE = 0.9
+CHUNK_ROWS = 512
+
+
+def quantile(values: Grid, share: float) -> Floats:
+    """The quantile along the last axis, between the two nearest values; NaN where less than half is known."""
+    steps = values.shape[-1]
+    at = share * (steps - 1)
+    low = int(at)
+    high = min(low + 1, steps - 1)
+    flat = values.reshape(-1, steps)
+    parted = np.partition(flat, (low, high), axis=1)  # NaN counts as the largest
+    out = parted[:, low] + (parted[:, high] - parted[:, low]).astype(np.float64) * (at - low)
+    gappy = np.flatnonzero(np.isnan(flat).any(axis=1))
+    if len(gappy):
+        ordered = np.sort(flat[gappy], axis=1)
+        count = np.isfinite(ordered).sum(axis=1)
+        place = share * np.maximum(count - 1, 0)
+        below = place.astype(np.int64)
+        rows = np.arange(len(gappy))
+        first, second = ordered[rows, below], ordered[rows, np.minimum(below + 1, np.maximum(count - 1, 0))]
+        between = first + (second - first).astype(np.float64) * (place - below)
+        out[gappy] = np.where(count * 2 >= steps, between, np.nan)
+    return np.asarray(out.reshape(values.shape[:-1]), dtype=np.float64)
+
+
+def day_weights(policy: DayWeights, days: int) -> Floats:
+    """(days,) what each of the last days counts, the oldest first."""
+    age = np.arange(days - 1, -1, -1)
+    if policy.weights is not None:
+        listed = np.array(policy.weights)
+        weights = np.where(age < len(listed), listed[np.minimum(age, len(listed) - 1)], 0.0)
+    else:
+        weights = 0.5 ** (age * DAY_SECONDS / policy.half_life)
+    weights[age % 7 == 6] *= policy.same_weekday  # the next 24 hours are 7 days after that day
+    return weights
+
+
+def weighted_mean(daily: Floats, weights: Floats) -> Floats:
+    """(nodes,) of `daily` (nodes, days); unknown days drop out. Where only days of weight 0 are known, the newest."""
+    known = np.isfinite(daily)
+    counted = np.where(known, weights, 0.0)
+    total = counted.sum(axis=1)
+    mean = np.divide(
+        (np.nan_to_num(daily) * counted).sum(axis=1), total, out=np.full(len(daily), np.nan), where=total > 0
+    )
+    return np.where(total > 0, mean, last_known(daily))
+
+
+def last_known(daily: Floats) -> Floats:
+    """(nodes,) the newest known value of each row; NaN where there is none."""
+    known = np.isfinite(daily)
+    newest = daily.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+    return np.where(known.any(axis=1), daily[np.arange(len(daily)), newest], np.nan)
+
+
+def slot_curve(series: Grid, weights: Floats, share: float = SLOT_QUANTILE) -> Grid:
+    """(nodes, 288) weighted percentile of each time of day over the days of `series` (nodes, days, 288).
+
+    The smallest value at or under which lie `share` of the weights; NaN where nothing is known.
+    """
+    out = np.empty((series.shape[0], series.shape[2]), dtype=np.float32)
+    for first in range(0, len(series), CHUNK_ROWS):
+        values = series[first : first + CHUNK_ROWS]
+        order = np.argsort(values, axis=1)
+        ordered = np.take_along_axis(values, order, axis=1)
+        mass = np.where(np.isfinite(ordered), weights[order], 0.0)
+        mass = np.cumsum(mass, axis=1)
+        reached = mass >= (share - 1e-9) * mass[:, -1:]
+        at = np.argmax(reached, axis=1)
+        out[first : first + CHUNK_ROWS] = np.take_along_axis(ordered, at[:, None, :], axis=1)[:, 0]
+    return out

@@ -1,0 +1,172 @@
+"""The backtest: nothing of the future reaches a forecast, margins cover, and the default beats the simple ones."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rebalancer.cli.backtest import aims, read_traces
+from rebalancer.forecast.backtest import Run, backtest
+from rebalancer.forecast.margin import Outcome, learn, weighted_quantile
+from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
+from rebalancer.forecast.predictors import Guess, Past, predictors
+from rebalancer.forecast.traces import cluster_of_traces
+from rebalancer.model.history import SLOTS, Grid
+from rebalancer.policy.forecast import DayWeights
+
+FAST = ("lastDay", "max", "decayingHistogram", "combined")
+
+
+def some_traces(days: int = 13, seed: int = 1) -> dict[str, Grid]:
+    """One that follows the day, one that changes its level, one that is only noise."""
+    random = np.random.default_rng(seed)
+    wave = 40 + 30 * np.sin(np.arange(SLOTS) / SLOTS * 2 * np.pi)
+    steps = np.where(np.arange(days) % 5 < 3, 20.0, 60.0)[:, None] + np.zeros(SLOTS)
+    noise = np.full((days, SLOTS), 30.0)
+    return {
+        name: (values * random.lognormal(0, 0.1, (days, SLOTS))).astype(np.float32)
+        for name, values in (("wave", np.tile(wave, (days, 1))), ("steps", steps), ("noise", noise))
+    }
+
+
+def a_past(days: int = 8, nodes: int = 3, seed: int = 2) -> Past:
+    random = np.random.default_rng(seed)
+    series = random.gamma(3, 100, (nodes, days, SLOTS)).astype(np.float32)
+    return Past(series, weights=day_weights(DayWeights(), days))
+
+
+@pytest.mark.parametrize("name", list(predictors()))
+def test_every_predictor_says_a_constant_is_that_constant(name: str) -> None:
+    past = Past(np.full((2, 8, SLOTS), 750, dtype=np.float32), weights=day_weights(DayWeights(), 8))
+    assert predictors()[name].guess(past).centres == pytest.approx(750, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", list(predictors()))
+def test_every_predictor_takes_days_and_nodes_without_samples(name: str) -> None:
+    past = a_past()
+    past.series[0, 2] = np.nan
+    past.series[1, 5, 30:40] = np.nan
+    past.series[2] = np.nan
+    guess = predictors()[name].guess(past).centres
+    assert np.isfinite(guess[:, :2]).all()
+    assert np.isnan(guess[:, 2]).all()
+
+
+def test_the_decaying_histogram_forgets_half_in_a_day() -> None:
+    days = np.full((1, 8, SLOTS), 100, dtype=np.float32)
+    days[0, -1] = 10  # weighs a bit more than half of everything
+    past = Past(days, weights=day_weights(DayWeights(), 8))
+    assert predictors()["decayingHistogram"].guess(past).centres[0, 0] == 100
+    days[0, :-5] = 10  # what is left at 100 weighs 1/2 + 1/4 + ... of a whole that is nearly 2: over 5 %
+    days[0, -5:-4] = 100
+    days[0, -4:] = 10  # now 1/16 of about 2: under 5 %
+    assert predictors()["decayingHistogram"].guess(past).centres[0, 0] == 10
+
+
+def test_a_margin_covers_what_it_says_and_no_more() -> None:
+    random = np.random.default_rng(4)
+    outcomes = [
+        Outcome(
+            guess=Guess(centres=np.full((1, 500), 1000.0)),
+            swing=np.full(500, 300.0),
+            level=np.full(500, 1000.0),
+            actual=1000 + random.normal(0, 100, 500),
+        )
+        for _ in range(50)
+    ]
+    margin = learn(outcomes[:25], 0.9)
+    assert margin is not None
+    covered = np.mean([each.actual <= margin.upper(each.guess, each.swing) for each in outcomes[25:]])
+    assert covered == pytest.approx(0.91, abs=0.02)
+
+
+def test_nodes_that_swing_more_get_more_margin() -> None:
+    random = np.random.default_rng(5)
+    swing = np.tile([10.0, 1000.0], 100)
+    outcomes = [
+        Outcome(
+            guess=Guess(centres=np.full((1, 200), 1000.0)),
+            swing=swing,
+            level=np.full(200, 1000.0),
+            actual=1000 + random.normal(0, 1, 200) * swing / 3,
+        )
+        for _ in range(10)
+    ]
+    margin = learn(outcomes, 0.9)
+    assert margin is not None
+    added = margin.millicores(outcomes[0].guess, swing)
+    assert added[1] == pytest.approx(100 * added[0])
+
+
+def test_the_version_that_was_right_before_is_chosen() -> None:
+    actual = np.linspace(500, 900, 50)
+    guess = Guess(centres=np.stack([actual * 0 + 700, actual]), versions=("always 700", "right"))
+    outcomes = [Outcome(guess=guess, swing=actual * 0 + 100, level=actual, actual=actual)] * 5
+    margin = learn(outcomes, 0.9)
+    assert margin is not None
+    assert guess.versions[margin.version] == "right"
+    assert learn([], 0.9) is None
+
+
+def test_percentiles_leave_out_what_is_unknown() -> None:
+    values = np.arange(SLOTS, dtype=np.float32)
+    holed = values.copy()
+    holed[200:] = np.nan
+    lost = np.full(SLOTS, np.nan, dtype=np.float32)
+    lost[:100] = 5
+    found = quantile(np.stack([values, holed, lost]), 0.95)
+    assert found[:2] == pytest.approx([0.95 * 287, 0.95 * 199])
+    assert np.isnan(found[2])
+    assert weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 8.0]), 0.9) == 2.0
+    series = np.array([[[1.0] * SLOTS, [2.0] * SLOTS, [3.0] * SLOTS]], dtype=np.float32)
+    assert slot_curve(series, np.array([1.0, 8.0, 1.0]))[0, 0] == 2.0
+    assert slot_curve(series, np.array([1.0, 1.0, 8.0]))[0, 0] == 3.0
+
+
+def test_the_future_reaches_no_forecast() -> None:
+    cluster = cluster_of_traces(some_traces(14), 3)
+    at = 12 * SLOTS
+    pods = tuple(
+        replace(pod, millicores=np.concatenate([pod.millicores[:at], pod.millicores[at:] * 3])) for pod in cluster.pods
+    )
+    actual = np.concatenate([cluster.actual[:, :12], cluster.actual[:, 12:] * 3], axis=1)
+    changed = replace(cluster, pods=pods, actual=actual)
+    one, other = Run(cluster, FAST), Run(changed, FAST)
+    for day in range(3, 14):
+        one.guess(day)
+        other.guess(day)
+    for name in FAST:
+        for place, day in enumerate(one.days):
+            same = np.allclose(one.series[name].upper[place], other.series[name].upper[place], rtol=1e-6)
+            assert same == (day <= 12), (name, day)
+
+
+def test_a_cluster_of_traces_is_the_same_for_the_same_seed_and_never_over_its_capacity() -> None:
+    traces = some_traces()
+    one, again, other = (cluster_of_traces(traces, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.actual, again.actual)
+    assert not np.array_equal(one.actual, other.actual)
+    assert (one.actual <= one.capacity_millicores[:, None, None] * (1 + 1e-6)).all()
+    first, later = one.members(0), one.members(10)
+    assert len(first.pods) == len(later.pods)
+    assert set(first.pods) != set(later.pods)  # some left, some came
+    assert (np.diff(later.node) >= 0).all()
+
+
+def test_loss_is_nine_parts_of_too_low_and_one_of_too_high() -> None:
+    result = backtest(some_traces(), seed=1, only=FAST)
+    for score in result.scores:
+        assert score.errors.pinball == pytest.approx(0.9 * score.errors.under + 0.1 * score.errors.over)
+        assert score.errors.mae == pytest.approx(score.errors.under + score.errors.over)
+    assert {score.predictor for score in result.scores if score.simple} == {"lastDay", "max", "decayingHistogram"}
+
+
+def test_the_default_holds_its_aims_on_real_traces() -> None:
+    folder = os.environ.get("REBALANCER_TRACES")
+    if not folder:
+        pytest.skip("REBALANCER_TRACES is unset: it names a folder of recorded CPU traces (timestamp,value)")
+    result = backtest(read_traces(Path(folder)), seed=1, only=FAST)
+    assert result.hot_days > 100
+    assert [aim["aim"] for aim in aims(result) if not aim["holds"]] == []
