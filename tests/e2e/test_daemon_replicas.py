@@ -33,7 +33,7 @@ from tests.e2e.daemon_stage import (
 )
 from tests.real.postgres_server import PostgresServer
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 BEFORE, OVER, MEANWHILE = "warm-1", "warm-2", "warm-3"
 

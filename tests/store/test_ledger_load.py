@@ -16,7 +16,7 @@ from tests.store.ledger_reader import MICRO, counted_times, fullest_window, read
 SECONDS = float(os.environ.get("REBALANCER_LEDGER_SECONDS", "12"))
 WINDOW_SECONDS = 2.0
 
-pytestmark = pytest.mark.timeout(SECONDS + 120)
+pytestmark = [pytest.mark.timeout(SECONDS + 120), pytest.mark.alone]
 
 
 def check_load(url: str, load: Load, clusters: list[str]) -> None:
