@@ -12,7 +12,21 @@ from types import FrameType
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli import advise, backtest, database, demo, doctor, explain, lab, limits, plan, policy, run, trigger
+from rebalancer.cli import (
+    advise,
+    backtest,
+    database,
+    demo,
+    doctor,
+    explain,
+    forecast,
+    lab,
+    limits,
+    plan,
+    policy,
+    run,
+    trigger,
+)
 from rebalancer.cli.common import Stopped, say
 from rebalancer.model.errors import RebalancerError
 
@@ -30,6 +44,7 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("trigger")(trigger.trigger)
+app.command("forecast")(forecast.forecast)
 app.command("limits")(limits.limits)
 app.command("windows")(limits.windows)
 app.command("pause")(limits.pause)

@@ -140,6 +140,7 @@ class _State:
         self._heartbeat = Heartbeat(at=time.monotonic())
         self._clock = _StoppableClock(daemon.clock or SystemClock(), self._stopping)
         self._current = self._make_current(daemon.policy_file.policy)
+        self._retired: Current | None = None
 
     # ---- the cycles
 
@@ -157,8 +158,8 @@ class _State:
         )
 
     def _make_current(self, policy: RebalancerPolicy) -> Current:
-        world = self._parts.world(policy, self._leadership, self._clock)
-        return Current(policy=policy, world=replace(world, stopping=self._stopping))
+        world, close = self._parts.world(policy, self._leadership, self._clock)
+        return Current(policy=policy, world=replace(world, stopping=self._stopping), close=close)
 
     def _stopping(self) -> bool:
         self._heartbeat.beat()
@@ -201,7 +202,12 @@ class _State:
             self._daemon.policy_file.reloads.error = str(error)
             return False
         # what carries our taint is known to one steerer, whatever the policy
-        self._current = replace(current, world=replace(current.world, steerer=self._current.world.steerer))
+        before = self._current
+        self._current = replace(current, world=replace(current.world, steerer=before.world.steerer))
+        # a cycle may still be at work with the one before, but not with the one before that
+        if self._retired is not None:
+            self._retired.close()
+        self._retired = before
         return True
 
     def _warn(self, reason: str, note: str) -> None:

@@ -11,6 +11,8 @@ class Settings(BaseSettings):
 
     database: str = "sqlite:///rebalancer.db"
     """URL of the database: `sqlite:///FILE` or `postgresql://...`."""
+    history_dir: str = "rebalancer-history"
+    """Folder of the day blocks that forecasts are made from: a cache that can be thrown away."""
     kubeconfig: str | None = None
     context: str | None = None
     lease_namespace: str | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rebalancer import __version__
+from rebalancer.daemon.history import HistoryKeeper
 from rebalancer.daemon.leadership import Leadership
 from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.steer import Steerer
@@ -27,8 +28,9 @@ from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.scheduler import load_scheduler_config
-from rebalancer.prometheus import Probe, PrometheusUsage
+from rebalancer.prometheus import Probe, PrometheusHistory, PrometheusUsage
 from rebalancer.store import (
+    BlockStore,
     DatabaseStatus,
     Pruned,
     SqlInbox,
@@ -116,8 +118,8 @@ class Parts:
     inbox: SqlInbox
     events: KubeEvents
     make_lock: Callable[[], LeaseLock]
-    world: Callable[[RebalancerPolicy, Leadership, Clock], World]
-    """A world for a policy, evicting under a leadership."""
+    world: Callable[[RebalancerPolicy, Leadership, Clock], tuple[World, Callable[[], None]]]
+    """A world for a policy, evicting under a leadership, and what closes it."""
     database_problem: Callable[[], str]
     """Why the database can't be used; empty when it can."""
 
@@ -148,9 +150,11 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 sighting=sighting,
             )
 
-        def world(policy: RebalancerPolicy, leadership: Leadership, clock: Clock) -> World:
-            made = _world(policy, settings, client, clock, NoProgress(), stack, records=records, lease=leadership)
-            return replace(made, cluster=cluster, ledger=ledger)
+        def world(policy: RebalancerPolicy, leadership: Leadership, clock: Clock) -> tuple[World, Callable[[], None]]:
+            own = ExitStack()  # what this policy alone needs; closed when another has replaced it, or with the rest
+            stack.callback(own.close)
+            made = _world(policy, settings, client, clock, NoProgress(), own, records=records, lease=leadership)
+            return replace(made, cluster=cluster, ledger=ledger), own.close
 
         def database_problem() -> str:
             try:
@@ -168,6 +172,25 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
             world=world,
             database_problem=database_problem,
         )
+
+
+@contextmanager
+def history_keeper(
+    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None
+) -> Iterator[HistoryKeeper]:
+    """What keeps the last days of CPU. Raises ConfigError."""
+    clock = clock or SystemClock()
+    folder = Path(settings.history_dir)
+    if policy.usage.source == "MetricsServer":
+        blocks = BlockStore(folder, cluster=policy.cluster, source="observed")
+        yield HistoryKeeper(source=None, blocks=blocks, clock=clock)
+        return
+    source = PrometheusHistory(policy.usage, clock=clock, progress=progress)
+    try:
+        blocks = BlockStore(folder, cluster=policy.cluster, source=source.identity)
+        yield HistoryKeeper(source=source, blocks=blocks, clock=clock)
+    finally:
+        source.close()
 
 
 def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:

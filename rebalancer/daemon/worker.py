@@ -35,6 +35,8 @@ class Current:
 
     policy: RebalancerPolicy
     world: World
+    close: Callable[[], None] = lambda: None
+    """Gives back what only this policy needed."""
 
 
 @dataclass(slots=True, kw_only=True)
