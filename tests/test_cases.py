@@ -165,7 +165,7 @@ def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
     nodes = [a_node("hot", used=15_000.0), a_node("cold", used=1_000.0)]
     pods = replicas("web", {"hot": case["candidates"], "cold": 1}, used=1_000.0)
     # its requests keep the hot node less attractive to the scheduler than the cold one
-    pods.append(a_pod("agent", "hot", owner="agent", owner_kind="DaemonSet", cpu=6_000))
+    pods.append(a_pod("agent", "hot", owner="agent", owner_kind="DaemonSet", cpu=13_000))
     random.Random(seed).shuffle(pods)
     policy = a_policy(guards={"minReplicas": 1})
     snapshot = cluster(nodes, pods)

@@ -1,5 +1,7 @@
 """`rebalancer run`: the daemon; with `--once` one cycle for real, then its effect."""
 
+import logging
+import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -66,7 +68,9 @@ def run(
     nodes, evict what cools them, record it, and measure what came of it."""
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
     if not once:
-        raise typer.Exit(_daemon(policy, settings, dry_run=dry_run, scenario=on_lab))
+        code = _daemon(policy, settings, dry_run=dry_run, scenario=on_lab)
+        logging.shutdown()
+        os._exit(code)  # whatever thread still waits for a server that doesn't answer
     if on_lab is not None:
         raise ConfigError("run: --lab is for the daemon; for one cycle on a practice cluster try `rebalancer demo`")
     loaded = read_policy(policy)

@@ -11,7 +11,7 @@ from rebalancer.constraints.door import Door
 from rebalancer.constraints.in_flight import usual_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.daemon.observation import ANY, Observation, find, observe, unsafe
-from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, plan, steer, time_limit
+from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, TimeLimit, plan, steer
 from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
 from rebalancer.model.limits import Denied, ReservationDetails
@@ -76,22 +76,25 @@ def carry_out(
     world.records.begin(report)
     report.stopped = unsafe(seen, policy)
     found = [] if report.stopped else find(seen, policy, request)
-    out_of_time = time_limit(PLAN_SECONDS_AT_MOST)
-    steered = steer(world, seen, found, policy, report, out_of_time)
-    planner = plan(world, seen, found, policy, steered=steered, out_of_time=out_of_time)
+    steered = steer(world, seen, found, policy, report)
+    thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
+    planner = plan(world, seen, found, policy, steered=steered, out_of_time=thinking)
     server_errors = 0
     while (move := planner.next_move()) is not None:
         if world.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             break
         eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
-        if (refusal := admit(world, report, seen, planner.door, eviction, policy)) is not None:
+        with thinking.stopped():
+            refusal = admit(world, report, seen, planner.door, eviction, policy)
+        if refusal is not None:
             planner.reject(move, refusal)
             if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
                 interrupt(report, planner, refusal)
             continue
         report.evictions.append(eviction)
-        answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
+        with thinking.stopped():
+            answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
         if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
             planner.accept(move)
             continue

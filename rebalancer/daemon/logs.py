@@ -15,7 +15,12 @@ def set_up(*, as_json: bool) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer()
+        if as_json
+        # the default shows the values of variables too, and one of them may be a secret
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -43,12 +43,11 @@ def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observat
     snapshot = world.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     usage = world.usage.read(snapshot)
-    since = world.clock.now() - MEMORY_WINDOWS * usage.window_seconds
-    recent = tuple(world.records.recent_moves(since))
+    # the ledger's clock where there is one: what it holds against now was dated by it
+    now = world.ledger.now() if world.ledger is not None else world.clock.now()
+    recent = tuple(world.records.recent_moves(now - MEMORY_WINDOWS * usage.window_seconds))
     standing = read_standing(world.ledger, policy, snapshot, writes=writes)
-    return Observation(
-        snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=world.clock.now()
-    )
+    return Observation(snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=now)
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:

@@ -2,7 +2,8 @@
 think."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,6 @@ def steer(
     found: list[Findings],
     policy: RebalancerPolicy,
     report: CycleReport,
-    out_of_time: Callable[[], bool],
 ) -> NDArray[np.bool_]:
     """(nodes,) that carry our soft taint while this plan runs: put there in a real run, assumed in a dry one.
 
@@ -42,7 +42,7 @@ def steer(
         wanted = kept(seen, found, policy)
         if any(each.findings for each in found):
             if steerer.granted():
-                wanted = rehearse(world, seen, found, policy, wanted, out_of_time)
+                wanted = rehearse(world, seen, found, policy, wanted, TimeLimit(PLAN_SECONDS_AT_MOST))
             else:
                 report.notes.append("nodes may not be patched, so none is steered away from: only sure landings count")
     held = set(wanted) if report.dry_run else steerer.hold(wanted)
@@ -120,6 +120,7 @@ def plan(
         now=seen.now,
         own_pod=world.own_pod,
     )
+    names = seen.snapshot.nodes.names
     if steered is None:
         steered = np.zeros(len(seen.pool_of), dtype=np.bool_)
     return Planner(
@@ -132,10 +133,24 @@ def plan(
         steered=steered,
         steering=steering,
         out_of_time=out_of_time,
+        closed=np.fromiter((name in world.steerer.uncertain for name in names), np.bool_, len(names)),
     )
 
 
-def time_limit(seconds: float) -> Callable[[], bool]:
-    """Whether so much time has passed since now; the machine's, whatever clock the cluster goes by."""
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
+class TimeLimit:
+    """Says whether so much time was spent; the machine's, whatever clock the cluster goes by."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def __call__(self) -> bool:
+        return time.monotonic() > self._end
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Time that doesn't count: waiting for a limit, calling the API server."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._end += time.monotonic() - began

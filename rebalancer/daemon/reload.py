@@ -36,6 +36,8 @@ class PolicyFile:
         data = read()
         self.policy = parse(data)
         self._seen = self._good = _digest(data)
+        self._before = self._good, self.policy
+        self._told = ""
         self.reloads = Reloads()
 
     def look(self) -> RebalancerPolicy | None:
@@ -61,12 +63,21 @@ class PolicyFile:
         except ConfigError as error:
             self._refuse(str(error), digest)
             return None
+        self._before = self._good, self.policy
         self._seen = self._good = digest
         self.policy = policy
         self.reloads.succeeded += 1
         self.reloads.error = ""
-        LOG.info("policy reloaded", digest=digest[:12])
         return policy
+
+    def take_back(self, why: str) -> None:
+        """The newest policy could not be put in force after all (a file that it names): it is tried again."""
+        self._good, self.policy = self._before
+        self.reloads.succeeded -= 1
+        if why != self._told:
+            self.reloads.failed += 1
+            LOG.error("policy not reloaded, the last good one stays in force", error=why)
+        self._seen, self._told, self.reloads.error = "", why, why
 
     def _refuse(self, why: str, digest: str) -> None:
         if digest != self._seen or why != self.reloads.error:

@@ -35,8 +35,11 @@ from rebalancer.web.app import ReadyCheck
 
 LOG = structlog.get_logger("rebalancer")
 
-STOP_SECONDS = 8.0
+STOP_SECONDS = 6.0
 """How long the call in flight may take after SIGTERM."""
+
+CLEAR_SECONDS = 2.0
+"""How long we remove our taints then; the next leader removes what is left."""
 
 DEAD_AFTER_SECONDS = 180.0
 """The worker beats at every move; the longest it may be silent is one wait for spacing and one call."""
@@ -91,7 +94,7 @@ class Daemon:
                 tls_key_file=self.settings.tls_key_file,
             )
             web.start()
-            stack.callback(web.stop)
+            stack.callback(web.stop, 1.0)
             _signals(supervisor)
             parts.cluster.start()
             stack.callback(parts.cluster.stop)
@@ -172,7 +175,7 @@ class _State:
     def clear_taints(self) -> None:
         """None of ours may outlive us."""
         if not self._daemon.dry_run:
-            self._current.world.steerer.clear()
+            self._current.world.steerer.clear(seconds=CLEAR_SECONDS)
 
     # ---- policy and gauges
 
@@ -197,9 +200,7 @@ class _State:
         try:
             current = self._make_current(policy)
         except RebalancerError as error:
-            LOG.error("policy not reloaded, the last good one stays in force", error=str(error))
-            self._daemon.policy_file.reloads.failed += 1
-            self._daemon.policy_file.reloads.error = str(error)
+            self._daemon.policy_file.take_back(str(error))
             return False
         # what carries our taint is known to one steerer, whatever the policy
         before = self._current
@@ -208,6 +209,7 @@ class _State:
         if self._retired is not None:
             self._retired.close()
         self._retired = before
+        LOG.info("policy reloaded")
         return True
 
     def _warn(self, reason: str, note: str) -> None:

@@ -44,6 +44,9 @@ from rebalancer.store import (
 )
 from rebalancer.store import database_exists as exists
 
+TAINT_MARGIN_SECONDS = 5.0
+"""With less left of the lease no node is tainted: there must be time to take it off again."""
+
 CALL_MARGIN_SECONDS = 1.0
 """Looked at once more between the pod's re-read and the eviction call."""
 
@@ -249,7 +252,11 @@ def _world(
         clock=clock,
         progress=progress,
         scheduler=_scheduler(policy),
-        steerer=Steerer(taints=KubeNodeTaints(client=client, clock=clock), only_clears=not steer),
+        steerer=Steerer(
+            taints=KubeNodeTaints(client=client, clock=clock),
+            only_clears=not steer,
+            may=lambda: lease is not None and lease.holds(TAINT_MARGIN_SECONDS),
+        ),
         own_pod=settings.own_pod,
     )
 

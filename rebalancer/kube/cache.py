@@ -133,7 +133,8 @@ class WatchedCluster:
         """The kinds whose thread has ended by itself, which never may."""
         if not self._started or self._stopped:
             return []
-        return [each.name for each in self._reflectors() if not each.alive]
+        with self._guard:  # one that is made is started before anybody looks
+            return [each.name for each in self._reflectors() if not each.alive]
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
         """What the API server says now of single (namespace, name) pods; a missing one is not in the answer.

@@ -149,7 +149,7 @@ class Inbox(Protocol):
 
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
         """Write them down in one transaction; the same delivery again changes nothing. A resolved alert closes its
-        episode; one that fires again after it was over does not open it again.
+        episode, for good; one that had expired or been refused is opened again by the next delivery.
 
         Raises ConnectError when the database can't be written.
         """

@@ -75,10 +75,12 @@ class Planner:
         steered: Bools | None = None,
         steering: SteeringBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
+        closed: Bools | None = None,
     ) -> None:
         """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools` (nodes,)
         names of the nodes' pools, empty for none. `steered` (nodes,) carry our taint while the plan runs; None = as
-        the snapshot shows. Once `out_of_time` says so, nothing more is planned."""
+        the snapshot shows. Once `out_of_time` says so, nothing more is planned. `closed` (nodes,) may not be landed
+        on besides those that the model closes."""
         self._snapshot = snapshot
         self.door = door
         self._cpu = cpu_millicores
@@ -87,6 +89,8 @@ class Planner:
         self._out_of_time = out_of_time
         self._landing = LandingModel(snapshot, config=config, steered=steered, out_of_time=out_of_time)
         self._budgets = BudgetRoom(snapshot)
+        if closed is not None:
+            self._landing.closed |= closed
         self._rooms = [TargetRoom(each.loads, self._landing.closed) for each in found]
         self._refused: dict[int, Refusal] = {}
         self._moved: set[int] = set()

@@ -37,8 +37,9 @@ class SqlInbox:
         """Write a delivery down.
 
         An alert that fires opens an episode unless there was one for its fingerprint and start; an open one is heard of
-        again. It ends earlier ones of the same fingerprint: Alertmanager has one at a time. One that is resolved ends
-        its episode. One that began more than `max_age_seconds` ago, and is not known, is a replay.
+        again, one that had expired or been refused is open again. It ends earlier ones of the same fingerprint:
+        Alertmanager has one at a time. One that is resolved ends its episode, for good. One that began more than
+        `max_age_seconds` ago, and is not known, is a replay.
         """
         firing = {(alert.fingerprint, _as_kept(alert.starts_at)): alert for alert in alerts if alert.firing}
         over = {(alert.fingerprint, _as_kept(alert.starts_at)) for alert in alerts if not alert.firing}
@@ -52,10 +53,14 @@ class SqlInbox:
                 rows = [self._row(alert, now) for alert in some]
                 connection.execute(upsert(connection)(ALERT_EPISODES).values(rows).on_conflict_do_nothing())
             for key in sorted(known):
+                this = (_ROWS.cluster == self._cluster, _ROWS.fingerprint == key[0], _ROWS.starts_at == key[1])
+                heard = {"heard_at": now, "annotations": dict(firing[key].annotations)}
+                connection.execute(update(ALERT_EPISODES).where(*this, *self._open()).values(heard))
+                # it fires on: we had lost sight of it, or what made us refuse it may have been mended
                 connection.execute(
                     update(ALERT_EPISODES)
-                    .where(*self._open(), _ROWS.fingerprint == key[0], _ROWS.starts_at == key[1])
-                    .values(heard_at=now, annotations=dict(firing[key].annotations))
+                    .where(*this, _ROWS.state.in_([EpisodeState.EXPIRED.value, EpisodeState.REFUSED.value]))
+                    .values(heard | {"state": EpisodeState.OPEN.value, "next_at": now})
                 )
             ended = sum(
                 self._end(connection, fingerprint, _ROWS.starts_at < start, "it began anew")

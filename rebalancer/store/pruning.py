@@ -22,19 +22,20 @@ from sqlalchemy import (
     update,
 )
 
+from rebalancer.model.alerts import EpisodeState
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock
 from rebalancer.policy.types import format_duration
 from rebalancer.store.counting import read_clock
 from rebalancer.store.engine import open_engine, read, shown_url, write
 from rebalancer.store.migrate import check_schema
-from rebalancer.store.tables import CLUSTER_LIMITS, ENTRIES, LEDGER, READY_REPORTS, SCOPES
+from rebalancer.store.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, LEDGER, READY_REPORTS, SCOPES
 
 EVERY_SECONDS = 3600.0
 MARGIN_SECONDS = 86_400.0
 """Clocks that are set back, and limits that are made a little longer, still find what they need."""
 SILENT_SECONDS = 30 * 86_400.0
-"""What a cluster said last counts no more when it has said nothing for so long."""
+"""What a cluster said last counts no more when it has said nothing for so long; alerts that are over are dropped."""
 BATCH = 5000
 BATCHES_BY_ITSELF = 20
 
@@ -169,6 +170,9 @@ def _drop(engine: Engine, *, before: float, now: float, batches: int | None = No
         silent = _silent(connection, now)
         for table in (READY_REPORTS, CLUSTER_LIMITS):
             connection.execute(delete(table).where(table.c.cluster.in_(silent)))
+        # not sooner: a repeat of an alert that is over must find its row
+        over = ALERT_EPISODES.c.state != EpisodeState.OPEN.value
+        connection.execute(delete(ALERT_EPISODES).where(over, ALERT_EPISODES.c.heard_at < now - SILENT_SECONDS))
         return silent
 
     return Pruned(before=before, entries=entries, scopes=scopes, clusters=write(engine, forget))

@@ -103,3 +103,15 @@ def test_the_first_reading_must_succeed(path: Path) -> None:
     write(path, "{")
     with pytest.raises(ConfigError):
         watched(path)
+
+
+def test_what_could_not_be_put_in_force_is_tried_again_and_counted_once(path: Path) -> None:
+    file = watched(path)
+    write(path, TEXT.replace("high: 75", "high: 80"))
+    for _ in range(3):
+        assert file.look() is not None
+        file.take_back("scheduler.yaml: expected it to be readable")
+    assert high(file) == 75
+    assert (file.reloads.failed, file.reloads.succeeded) == (1, 0)
+    assert file.look() is not None
+    assert (high(file), file.reloads.succeeded, file.reloads.error) == (80, 1, "")

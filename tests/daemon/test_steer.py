@@ -75,6 +75,29 @@ def test_what_could_not_be_removed_is_tried_again() -> None:
     assert nodes.there == {}
 
 
+def test_after_the_final_clearing_none_is_put() -> None:
+    nodes = Nodes()
+    steerer = Steerer(taints=nodes)
+    steerer.clear()
+    assert steerer.hold({"a": "hot"}) == set()
+    assert nodes.there == {}
+
+
+def test_who_does_not_lead_any_more_puts_none() -> None:
+    nodes, asked = Nodes(), iter([True, False])
+    steerer = Steerer(taints=nodes, may=lambda: next(asked))
+    assert steerer.hold({"a": "hot", "b": "hot"}) == {"a"}
+    assert nodes.there == {"a": "hot"}
+
+
+def test_a_node_whose_patch_failed_is_uncertain_until_it_is_seen() -> None:
+    steerer = Steerer(taints=Nodes({"old": "hot"}, stubborn={"old", "new"}), held={"old": "hot"})
+    steerer.hold({"new": "hot"})
+    assert steerer.uncertain == {"old", "new"}
+    steerer.see(cluster(tainted("old"), []))  # type: ignore[arg-type]
+    assert steerer.uncertain == set()
+
+
 def test_a_changed_reason_is_written() -> None:
     nodes = Nodes({"a": "hot"})
     steerer = Steerer(taints=nodes, held={"a": "hot"})

@@ -102,7 +102,7 @@ def test_an_alert_that_a_follower_takes_is_acted_on_by_the_leader(pair: Pair, wa
     pair.follower.alert(warm)
     until(moved(pair, warm), pair.leader.tell)
     assert pair.follower.said("cycle") == []
-    assert pair.leader.said("eviction")[-1]["node"] == warm
+    assert warm in {each["node"] for each in pair.leader.said("eviction")}
 
 
 def test_the_same_alert_again_and_through_both_replicas_moves_one_pod(pair: Pair, warm: str) -> None:

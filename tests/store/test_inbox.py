@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, func, select
 
 from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.store.inbox import AT_ONCE, SqlInbox
+from rebalancer.store.pruning import prune_in
+from rebalancer.store.tables import ALERT_EPISODES
 from tests.store.builders import CLUSTER, SteppingClock
 
 HOUR = 3600.0
@@ -144,6 +147,22 @@ def test_a_refused_episode_is_over(inbox: SqlInbox, at: SetClock) -> None:
     assert due(inbox, NEVER) == []
 
 
+@pytest.mark.parametrize("over", ["expired", "refused"])
+def test_what_was_given_up_is_open_again_when_the_alert_is_heard_of_again(
+    inbox: SqlInbox, at: SetClock, over: str
+) -> None:
+    one = alert(at)
+    receive(inbox, one)
+    [episode] = due(inbox)
+    if over == "refused":
+        inbox.close(episode, state=EpisodeState.REFUSED, reason="no rule")
+    else:
+        at.at += 2 * HOUR
+    assert due(inbox) == []
+    assert receive(inbox, one) == Received(known=1)
+    assert [each.alert for each in due(inbox)] == [one]
+
+
 def test_changed_annotations_of_a_known_alert_are_taken_over(inbox: SqlInbox, at: SetClock) -> None:
     receive(inbox, alert(at, annotations={"rebalancer_high": "60"}))
     receive(inbox, alert(at, annotations={"rebalancer_high": "70"}))
@@ -160,6 +179,19 @@ def test_clusters_that_share_a_database_have_an_inbox_each(url: str, at: SetCloc
         receive(two.inbox(clock=at), alert(at, firing=False))
         assert due(two.inbox(clock=at)) == []
         assert len(due(one.inbox(clock=at))) == 1
+
+
+def test_what_is_over_is_dropped_after_a_month_and_what_is_open_never(
+    inbox: SqlInbox, at: SetClock, engine: Engine
+) -> None:
+    receive(inbox, alert(at, "over"), alert(at, "open"))
+    receive(inbox, alert(at, "over", firing=False))
+    for days, left in ((29, 2), (32, 1)):
+        at.at += days * 86_400.0 if days == 29 else 3 * 86_400.0
+        prune_in(engine, clock=at, older_than=0.0, dry_run=False)
+        with engine.connect() as connection:
+            assert connection.execute(select(func.count()).select_from(ALERT_EPISODES)).scalar_one() == left
+    assert inbox.open_count() == 1
 
 
 def test_a_storm_goes_in_whole(inbox: SqlInbox, at: SetClock) -> None:
