@@ -3,9 +3,13 @@
 A dry run is the same story with `evict` left out, so what `plan` prints is what `run` would do.
 """
 
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.constraints.door import Door
 from rebalancer.constraints.in_flight import usual_start_up
@@ -72,11 +76,32 @@ def carry_out(
     server_dry_run: bool = False,
 ) -> None:
     """The story itself."""
-    seen = observe(world, policy, writes=not report.dry_run)
+    with timed(report, "observe"):
+        seen = observe(world, policy, writes=not report.dry_run)
     world.records.begin(report)
     report.stopped = unsafe(seen, policy)
-    found = [] if report.stopped else find(seen, policy, request)
-    steered = steer(world, seen, found, policy, report)
+    with timed(report, "find"):
+        found = [] if report.stopped else find(seen, policy, request)
+    with timed(report, "steer"):
+        steered = steer(world, seen, found, policy, report)
+    with timed(report, "relieve"):
+        planner = relieve(world, seen, found, policy, report, steered, server_dry_run=server_dry_run)
+    describe(report, seen, found, planner, policy)
+    report.finished_at = world.clock.now()
+    world.records.finish(report)
+
+
+def relieve(
+    world: World,
+    seen: Observation,
+    found: list[Findings],
+    policy: RebalancerPolicy,
+    report: CycleReport,
+    steered: NDArray[np.bool_],
+    *,
+    server_dry_run: bool,
+) -> Planner:
+    """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
     thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
     planner = plan(world, seen, found, policy, steered=steered, out_of_time=thinking)
     server_errors = 0
@@ -104,9 +129,17 @@ def carry_out(
         server_errors += refusal.code is Reason.SERVER_ERROR
         if refusal.code in STOPS_THE_CYCLE or server_errors >= SERVER_ERRORS_AT_MOST:
             interrupt(report, planner, refusal)
-    describe(report, seen, found, planner, policy)
-    report.finished_at = world.clock.now()
-    world.records.finish(report)
+    return planner
+
+
+@contextmanager
+def timed(report: CycleReport, stage: str) -> Iterator[None]:
+    """Note how long a stage took."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        report.stages[stage] = time.monotonic() - began
 
 
 def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
@@ -226,6 +259,10 @@ def describe(
             for node, refusal in sorted(findings.skipped.items())
         ]
     report.refusals += planner.refusals()
+    for check in planner.door.book.every_check(()):
+        if check.kind in ("rate", "inFlight"):
+            left = max(check.at_most - planner.door.view.used(check), 0)
+            report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
     for index in sorted(range(len(names)), key=lambda node: names[node]):
         pool = int(seen.pool_of[index])
         report.nodes.append(

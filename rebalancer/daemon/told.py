@@ -13,6 +13,10 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     metrics.cycles.labels(trigger=str(report.trigger), result=_result(report)).inc()
     metrics.cycle_duration.observe(seconds)
     metrics.steered_nodes.set(len(report.steered))
+    for stage, took in report.stages.items():
+        metrics.stage_duration.labels(stage=stage).observe(took)
+    for scope, left in report.limits_left.items():
+        metrics.limit_left.labels(scope=scope).set(left)
     for finding, _ in report.findings:
         metrics.findings.labels(pool=finding.pool, strategy=finding.strategy).inc()
     for each in report.evictions:

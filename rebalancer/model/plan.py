@@ -183,6 +183,10 @@ class CycleReport:
     """Node -> why it carries our soft taint while the plan runs."""
     evictions: list[Eviction] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
+    limits_left: dict[str, int] = field(default_factory=dict)
+    """Kind of scope -> evictions left in its tightest limit, of global, cluster, pools and levels."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Stage -> how many seconds of the machine's clock it took."""
     notes: list[str] = field(default_factory=list)
     """Why the cycle as a whole did nothing, or less than it could."""
     stopped: Refusal | None = None
