@@ -133,6 +133,7 @@ def plan(
         steered=steered,
         steering=steering,
         out_of_time=out_of_time,
+        young_seconds=policy.safety.cooldowns.new_node,
         closed=np.fromiter((name in world.steerer.uncertain for name in names), np.bool_, len(names)),
     )
 

@@ -71,6 +71,7 @@ class LandingModel:
         config: SchedulerConfig | None = None,
         steered: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
+        young_seconds: float = YOUNG_SECONDS,
     ) -> None:
         """`steered` (nodes,): as in `Board`. `out_of_time` is asked before each pod that already waits is placed."""
         self._snapshot = snapshot
@@ -86,9 +87,9 @@ class LandingModel:
         self._least_priority = np.full(len(snapshot.nodes), np.iinfo(np.int64).max)
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
         nodes = snapshot.nodes
-        young = snapshot.taken - nodes.created < YOUNG_SECONDS
+        young = snapshot.taken - nodes.created < young_seconds
         self.closed: Bools = leaving(nodes) | young | ~nodes.ready | nodes.unschedulable
-        """(nodes,) never to be landed on: leaving, cordoned, younger than five minutes, or not Ready."""
+        """(nodes,) never to be landed on: leaving, cordoned, younger than `young_seconds`, or not Ready."""
 
     # ---- questions
 

@@ -26,7 +26,7 @@ from rebalancer.model.plan import Finding, Landing, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.landing import Distribution, LandingModel, Likely
+from rebalancer.placement.landing import YOUNG_SECONDS, Distribution, LandingModel, Likely
 from rebalancer.planner.order import order_key, reliefs
 from rebalancer.planner.steering import SteeringBudget
 from rebalancer.planner.targets import TargetRoom
@@ -76,18 +76,21 @@ class Planner:
         steering: SteeringBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
         closed: Bools | None = None,
+        young_seconds: float = YOUNG_SECONDS,
     ) -> None:
         """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools` (nodes,)
         names of the nodes' pools, empty for none. `steered` (nodes,) carry our taint while the plan runs; None = as
         the snapshot shows. Once `out_of_time` says so, nothing more is planned. `closed` (nodes,) may not be landed
-        on besides those that the model closes."""
+        on besides those that the model closes; nor may nodes that are younger than `young_seconds`."""
         self._snapshot = snapshot
         self.door = door
         self._cpu = cpu_millicores
         self._pools = pools
         self._steering = steering
         self._out_of_time = out_of_time
-        self._landing = LandingModel(snapshot, config=config, steered=steered, out_of_time=out_of_time)
+        self._landing = LandingModel(
+            snapshot, config=config, steered=steered, out_of_time=out_of_time, young_seconds=young_seconds
+        )
         self._budgets = BudgetRoom(snapshot)
         if closed is not None:
             self._landing.closed |= closed

@@ -35,6 +35,8 @@ class Cooldowns(Section):
     """Before a service is moved off the same node again."""
     pool_after_scale_up: Duration = 600.0
     """After a node joined a pool: new nodes take load by themselves, and the autoscaler is at work."""
+    new_node: Duration = 300.0
+    """After a node joined: until then nothing is moved towards it."""
     give_up: GiveUp = GiveUp()
     """When a move did not help."""
 

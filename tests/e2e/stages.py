@@ -120,7 +120,7 @@ def api_server_stage(folder: Path) -> Iterator[Stage]:
                     usage=usage,
                     guards={"minAge": "1s"},
                     # the nodes have just been made
-                    safety={"cooldowns": {"poolAfterScaleUp": "1s"}},
+                    safety={"cooldowns": {"poolAfterScaleUp": "1s", "newNode": "1s"}},
                 ),
                 evicted=lambda: _terminating(server),
             )
