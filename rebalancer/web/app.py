@@ -26,7 +26,7 @@ from rebalancer.web.metrics import Metrics
 
 logger = logging.getLogger("rebalancer.web")
 
-MAX_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 16 << 20
 BODY_SECONDS = 10.0
 
 _RETRY = {"retry-after": "10"}
