@@ -13,7 +13,6 @@ from rebalancer.model.plan import CycleReport, Outcome, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.alerts import AlertRule
 
 LOOK_AGAIN_SECONDS = 60.0
 """When nothing says when it may have changed."""
@@ -45,7 +44,7 @@ def read_episode(
 ) -> Readable | Unreadable:
     """Which node it means, and at which marks."""
     alert = episode.alert
-    rule = rule_for(alert, policy)
+    rule = policy.alerts.rule_for(alert)
     if rule is None:
         return Unreadable(episode=episode, reason=f"the policy has no rule for {alert.name} any more", final=True)
     named = [value for label in policy.alerts.node_labels if (value := alert.labels.get(label))]
@@ -77,18 +76,6 @@ def read_episode(
         node=node, strategy=rule.strategy, high=high / 100, target=target / 100, source=f"alert {alert.name}"
     )
     return Readable(episode=episode, marks=marks)
-
-
-def rule_for(alert: Alert, policy: RebalancerPolicy) -> AlertRule | None:
-    """The first rule that names the alert."""
-    return next(
-        (
-            rule
-            for rule in policy.alerts.rules
-            if rule.alert == alert.name and rule.labels.items() <= alert.labels.items()
-        ),
-        None,
-    )
 
 
 def _node(value: str, snapshot: ClusterSnapshot) -> str | None:

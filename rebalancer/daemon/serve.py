@@ -293,11 +293,14 @@ class _State:
 
 
 def _auth(settings: Settings) -> Auth:
-    return Auth(
+    """Raises ConfigError for a file that can't be used now."""
+    auth = Auth(
         bearer_token_file=settings.bearer_token_file,
         basic_auth_file=settings.basic_auth_file,
         insecure_no_auth=settings.insecure_no_auth,
     )
+    auth.check_files()
+    return auth
 
 
 def _signals(supervisor: Supervisor) -> None:

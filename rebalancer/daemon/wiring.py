@@ -242,6 +242,7 @@ def _world(
             may_send=lambda: lease.holds(CALL_MARGIN_SECONDS),
             deadline_seconds=lease.seconds_left,
         )
+    scheduler = _scheduler(policy)  # before anything is opened: its file may be wrong
     return World(
         cluster=KubeCluster(client=client, clock=clock, progress=progress),
         usage=_usage(policy, client, clock, progress, stack),
@@ -251,7 +252,7 @@ def _world(
         lease=lease,
         clock=clock,
         progress=progress,
-        scheduler=_scheduler(policy),
+        scheduler=scheduler,
         steerer=Steerer(
             taints=KubeNodeTaints(client=client, clock=clock),
             only_clears=not steer,

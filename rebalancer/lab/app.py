@@ -1,9 +1,8 @@
 """The lab's HTTP server: which path belongs to whom, and the faults in front of them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,7 +20,6 @@ from rebalancer.lab.prometheus_api import PrometheusApi
 if TYPE_CHECKING:
     from rebalancer.lab.lab import Lab
 
-Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 

@@ -165,10 +165,6 @@ class Cluster:
         address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
         return self.store.create("nodes", build.node_object(spec, now=self.clock.now(), address=address))
 
-    def remove_node(self, name: str) -> None:
-        """Take a machine away; its pods are removed."""
-        self.store.remove("nodes", "", name)
-
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Set `spec.unschedulable`, and the taint that the node controller sets with it."""
         with self.lock:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rebalancer.model.plan import Landing
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -22,6 +23,7 @@ from rebalancer.placement.pending import ENOUGH, MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.sampling import winners
 
 SHOWN_LANDINGS = 8
+"""People are shown so many of the likeliest; all are judged."""
 YOUNG_SECONDS = 300.0
 """A node that joined less than this ago is still filling up."""
 
@@ -51,6 +53,11 @@ class Distribution:
     exclusive: Bools
     """Whether the node would be less attractive with one such pod on it."""
     feasible: int
+
+    def shown(self) -> tuple[Landing, ...]:
+        """The likeliest, as many as people want to see."""
+        likeliest = zip(self.nodes[:SHOWN_LANDINGS].tolist(), self.shares[:SHOWN_LANDINGS].tolist(), strict=True)
+        return tuple(Landing(node=node, share=share) for node, share in likeliest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +204,3 @@ class LandingModel:
     def _homeless(self, pod: Pod, kind: Kind) -> Refusal:
         lower = self._engine.statically_feasible(kind) & (self._least_priority < pod.priority)
         return Refusal.of(Reason.NEEDS_PREEMPTION if lower.any() else Reason.NO_LANDING)
-
-
-def shares(landing: Distribution, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """(node name, share), likeliest first, at most SHOWN_LANDINGS."""
-    shown = zip(landing.nodes[:SHOWN_LANDINGS].tolist(), landing.shares[:SHOWN_LANDINGS].tolist(), strict=True)
-    return tuple((names[node], share) for node, share in shown)

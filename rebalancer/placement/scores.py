@@ -134,19 +134,6 @@ def _deviation(share: Floats, there: Bools) -> Floats:
     return np.where(counted == 2, np.abs(off).sum(axis=-1) / 2.0, deviation)
 
 
-def by_requests(
-    *, scored: Floats, requested: Floats, pod_scored: Floats, pod_requested: Floats, allocatable: Floats
-) -> Floats:
-    """(nodes,) both scores at their default weights: what tells nodes apart by requests alone.
-
-    `scored` and `requested` (nodes, 2) are the nodes' cpu and memory without the pod, the first with the scheduler's
-    defaults for containers that request nothing; `pod_scored` and `pod_requested` (2,) are the pod's.
-    """
-    return least_allocated(scored + pod_scored, allocatable) + balanced_allocation(
-        requested, pod_requested, allocatable
-    )
-
-
 def default_normalised(raw: Floats, feasible: Bools, *, reverse: bool = False) -> Floats:
     """(nodes,) `raw` scaled so that the highest feasible node has 100, cut; `reverse` turns it round."""
     most = float(raw[feasible].max(initial=0.0)) if raw.any() else 0.0

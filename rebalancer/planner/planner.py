@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.door import Door
-from rebalancer.model.plan import Finding, Landing, Move, PodRefusal
+from rebalancer.model.plan import Finding, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -38,9 +38,6 @@ Rows = NDArray[np.int64]
 
 MIN_RELIEF = 0.02
 """A move that takes away less than this share of the excess is harm for nothing."""
-
-SHOWN_LANDINGS = 8
-"""A move names so many of its likeliest landings; all are judged."""
 
 STEERINGS_AT_MOST = 8
 """For one pod: when so many rounds of taints don't free its landing, more won't."""
@@ -241,10 +238,9 @@ class Planner:
             return landing
         self._landings_of[pod.index] = landing
         likeliest = int(landing.nodes[0])
-        shown = zip(landing.nodes[:SHOWN_LANDINGS].tolist(), landing.shares[:SHOWN_LANDINGS].tolist(), strict=True)
         landed = replace(
             move,
-            landings=tuple(Landing(node=node, share=share) for node, share in shown),
+            landings=landing.shown(),
             landing_name=self._snapshot.nodes.names[likeliest],
             landing_pool=self._pools[likeliest],
             pull_bytes=self._landing.pull_bytes(pod, landing.nodes),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rebalancer.model.alerts import Alert
 from rebalancer.policy.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least
 
 
@@ -27,6 +28,10 @@ class AlertRule(Section):
             raise FieldError("target", f"expected target < high, got {self.target:g} and {self.high:g}")
         return self
 
+    def names(self, alert: Alert) -> bool:
+        """Whether it is about this alert."""
+        return self.alert == alert.name and self.labels.items() <= alert.labels.items()
+
 
 class Alerts(Section):
     """Alertmanager's webhook. What an alert rule calls hot is hot for us, and its `for` is our debounce."""
@@ -49,3 +54,7 @@ class Alerts(Section):
     """An episode that is open for so long, and that nothing was heard of since, is closed."""
     max_age: Annotated[Duration, at_least(60)] = 43200.0
     """An alert that started earlier, and of which we have not heard before, is a replay and ignored."""
+
+    def rule_for(self, alert: Alert) -> AlertRule | None:
+        """The first rule that names the alert."""
+        return next((rule for rule in self.rules if rule.names(alert)), None)

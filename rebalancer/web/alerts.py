@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rebalancer.model.alerts import Alert
-from rebalancer.policy.alerts import AlertRule, Alerts
+from rebalancer.policy.alerts import Alerts
 
 MAX_ALERTS = 10_000
 MAX_LABELS = 64
@@ -103,7 +103,7 @@ def one_line(text: str, at_most: int = 300) -> str:
 
 
 def _why_not(alert: Alert, policy: Alerts, cluster: str) -> Ignored | None:
-    if not any(_names(rule, alert) for rule in policy.rules):
+    if policy.rule_for(alert) is None:
         return Ignored.NO_RULE
     # Prometheus holds a label without a value for one that isn't there
     theirs = alert.labels.get(policy.cluster_label, "")
@@ -112,10 +112,6 @@ def _why_not(alert: Alert, policy: Alerts, cluster: str) -> Ignored | None:
     if theirs:
         return Ignored.OTHER_CLUSTER
     return Ignored.NO_CLUSTER if policy.require_cluster else None
-
-
-def _names(rule: AlertRule, alert: Alert) -> bool:
-    return rule.alert == alert.name and rule.labels.items() <= alert.labels.items()
 
 
 def _alert(wire: _Alert, index: int) -> Alert:

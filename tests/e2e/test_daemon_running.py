@@ -102,7 +102,8 @@ def test_an_alert_that_a_follower_takes_is_acted_on_by_the_leader(pair: Pair, wa
     pair.follower.alert(warm)
     until(moved(pair, warm), pair.leader.tell)
     assert pair.follower.said("cycle") == []
-    assert warm in {each["node"] for each in pair.leader.said("eviction")}
+    # the cluster knows of it before the leader has written its line
+    until(lambda: warm in {each["node"] for each in pair.leader.said("eviction")}, pair.leader.tell)
 
 
 def test_the_same_alert_again_and_through_both_replicas_moves_one_pod(pair: Pair, warm: str) -> None:

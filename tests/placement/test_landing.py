@@ -12,7 +12,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import PENDING, ClusterSnapshot, Owner
 from rebalancer.placement.filters import LEAVING_TAINTS
-from rebalancer.placement.landing import Distribution, LandingModel, shares
+from rebalancer.placement.landing import Distribution, LandingModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -48,6 +48,10 @@ def fits(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> set[str
     mask = model.feasible(made.pod(0))
     assert isinstance(mask, np.ndarray)
     return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
+
+
+def shares(landing: Distribution, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    return tuple((names[each.node], each.share) for each in landing.shown())
 
 
 def refused(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> Reason:

@@ -17,7 +17,6 @@ from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.images import normalised
 from rebalancer.placement.scores import (
     balanced_allocation,
-    by_requests,
     least_allocated,
     most_allocated,
     requested_to_capacity_ratio,
@@ -88,22 +87,15 @@ def test_a_pod_that_requests_nothing_is_not_scored_by_balance() -> None:
 def test_nodes_are_scored_each_by_itself() -> None:
     nodes, there = columns((4000, 10000), (6000, 10000)), columns(NOTHING, NOTHING)
     pod = np.array(POD)
-    assert by_requests(
-        scored=there, requested=there, pod_scored=pod, pod_requested=pod, allocatable=nodes
-    ).tolist() == [37 + 68, 50 + 75]
+    assert least_allocated(there + pod, nodes).tolist() == [37, 50]
+    assert balanced_allocation(there, pod, nodes).tolist() == [68, 75]
 
 
 def test_defaults_of_pods_without_requests_count_for_least_allocated_only() -> None:
     # scored as 100m and 200 MiB of 1000m and 400 MiB: (90 + 50) / 2; nothing for balance
     node, default = columns((1000.0, 400.0)), np.array([100.0, 200.0])
-    score = by_requests(
-        scored=columns(NOTHING),
-        requested=columns(NOTHING),
-        pod_scored=default,
-        pod_requested=np.zeros(2),
-        allocatable=node,
-    )
-    assert score.tolist() == [70]
+    assert least_allocated(columns(NOTHING) + default, node).tolist() == [70]
+    assert balanced_allocation(columns(NOTHING), np.zeros(2), node).tolist() == [0]
 
 
 def test_large_memories_are_exact() -> None:

@@ -1,10 +1,7 @@
 """A real Alertmanager for tests: one route to one webhook, on loopback, gone afterwards."""
 
 import shutil
-import socket
-import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.real.on_a_free_port import start, stop
 
 PROGRAMS = ("prometheus-alertmanager", "alertmanager")
 """Debian's name, and its own."""
@@ -47,55 +46,29 @@ def alertmanager_server(webhook: str, *, token_file: Path) -> Iterator[Alertmana
             "    max_alerts: 0\n"
             f"    http_config: {{authorization: {{credentials_file: {token_file}}}}}\n"
         )
-        process, address = _start(program, folder)
+        process, port = start(
+            lambda port: [
+                program,
+                f"--config.file={folder / 'alertmanager.yml'}",
+                f"--storage.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--cluster.listen-address=",
+                "--log.level=warn",
+            ],
+            folder=folder,
+            ready=_ready,
+        )
         try:
-            yield AlertmanagerServer(address=address)
+            yield AlertmanagerServer(address=f"127.0.0.1:{port}")
         finally:
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """The process and its address. The port is free when chosen and may be taken when used, so a few are tried."""
-    log = folder / "log"
-    for _ in range(3):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [
-                    program,
-                    f"--config.file={folder / 'alertmanager.yml'}",
-                    f"--storage.path={folder / 'data'}",
-                    f"--web.listen-address={address}",
-                    "--cluster.listen-address=",
-                    "--log.level=warn",
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        if _ready(process, address):
-            return process, address
-        process.kill()
-        process.wait()
-    raise RuntimeError(f"Alertmanager doesn't start: {log.read_text()}")
-
-
-def _ready(process: subprocess.Popen[bytes], address: str) -> bool:
-    until = time.monotonic() + 30
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=2):
-                return True
-        except OSError:
-            time.sleep(0.05)
-    return False
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
+            return True
+    except OSError:
+        return False

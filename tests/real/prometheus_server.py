@@ -7,7 +7,6 @@ an address but no node name, cAdvisor counts every container and once more the w
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.real.on_a_free_port import start, stop
 
 SCRAPE_SECONDS = 15.0
 _DENSE_SECONDS = 900.0
@@ -193,12 +194,7 @@ def prometheus_server(
         try:
             yield PrometheusServer(url=f"{scheme}://127.0.0.1:{port}", pid=process.pid, folder=folder)
         finally:
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop(process)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -242,48 +238,29 @@ def _times(start: float, now: float, last: float) -> Iterator[float]:
 
 
 def _start(folder: Path, flags: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """The process and its port. The port is free when chosen and may be taken when used, so a few are tried."""
-    log = folder / "log"
-    for _ in range(3):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={folder / 'prometheus.yaml'}",
-                    f"--web.config.file={folder / 'web.yaml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    "--storage.tsdb.retention.time=30d",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                    "--log.level=warn",
-                    *flags,
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        if _ready(process, port):
-            return process, port
-        process.kill()
-        process.wait()
-    raise RuntimeError(f"Prometheus doesn't start: {log.read_text()}")
+    return start(
+        lambda port: [
+            "prometheus",
+            f"--config.file={folder / 'prometheus.yaml'}",
+            f"--web.config.file={folder / 'web.yaml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            "--storage.tsdb.retention.time=30d",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+            *flags,
+        ],
+        folder=folder,
+        ready=_ready,
+    )
 
 
-def _ready(process: subprocess.Popen[bytes], port: int) -> bool:
-    until = time.monotonic() + 30
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
-                return True
-        except urllib.error.HTTPError as error:
-            # 400: it speaks TLS; 401: it wants a password. Either way it is there.
-            with error:
-                if error.code in (400, 401):
-                    return True
-        except OSError:
-            pass
-        time.sleep(0.05)
-    return False
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=2):
+            return True
+    except urllib.error.HTTPError as error:
+        # 400: it speaks TLS; 401: it wants a password. Either way it is there.
+        with error:
+            return error.code in (400, 401)
+    except OSError:
+        return False
