@@ -7,7 +7,7 @@ counting in its own transaction; nothing here is a promise.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -43,6 +43,8 @@ class Standing:
     elsewhere: Mapping[str, float] | None = None
     """Service identity -> when another cluster moved it last."""
     ready_elsewhere: Mapping[str, ReadyElsewhere] | None = None
+    useless: Mapping[str, str] = field(default_factory=dict)
+    """Pool -> why nothing is evicted from it for a while: evictions there don't help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Door:
         self._standing = standing
         self._now = now
         self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
-        self._windows = WindowBook.of_policy(policy)
+        self.windows = WindowBook.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
         self.book = _book(policy, snapshot, pool_of)
@@ -100,6 +102,20 @@ class Door:
 
     def stays(self, pod: Pod, *, pool: str) -> Refusal | None:
         """Why the pod stays where it is, whatever else is planned."""
+        level = self._level(pod, pool=pool)
+        if isinstance(level, Refusal):
+            return level
+        return self.windows.refuses(
+            pool=pool, level=level, annotation=annotation_of(pod), now=self._now, service=str(pod.service)
+        )
+
+    def protected(self, pod: Pod, *, pool: str) -> Refusal | None:
+        """The same without the windows: why the pod stays, also while they are open."""
+        level = self._level(pod, pool=pool)
+        return level if isinstance(level, Refusal) else None
+
+    def _level(self, pod: Pod, *, pool: str) -> str | Refusal:
+        """The pod's service level, or what but a window keeps it where it is."""
         refusal = guarded(pod, self._guards) or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
         )
@@ -111,9 +127,7 @@ class Door:
         cross = self._policy.safety.cross_cluster
         if cross.mode == "Deny" and selector_matches(self._placed_by, pod.shape.labels):
             return Refusal.of(Reason.CROSS_CLUSTER)
-        return self._windows.refuses(
-            pool=pool, level=level, annotation=annotation_of(pod), now=self._now, service=str(pod.service)
-        )
+        return level
 
     def traits(self, pod: Pod) -> Traits:
         """Of a pod that doesn't stay."""
@@ -137,6 +151,7 @@ class Door:
         refusal = (
             self._memory.refuses(move, self.book.scopes(move))
             or self._late.refuses(pool=move.pool, service=move.identity)
+            or self._useless(move)
             or self._elsewhere(move)
         )
         if refusal is not None:
@@ -175,6 +190,10 @@ class Door:
             self.view.count(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
         else:
             self.view.uncount(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
+
+    def _useless(self, move: Move) -> Refusal | None:
+        why = self._standing.useless.get(move.pool)
+        return Refusal.of(Reason.BRAKED, why) if why is not None else None
 
     def _elsewhere(self, move: Move) -> Refusal | None:
         cross, standing = self._policy.safety.cross_cluster, self._standing

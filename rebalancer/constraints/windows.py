@@ -7,12 +7,28 @@ belongs in the workload's pod template: a snapshot keeps no annotations of workl
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.windows import Window, WindowState, is_open, show_time, state_of_annotation
+from rebalancer.policy.schedule import DAY_SECONDS
+from rebalancer.policy.windows import (
+    SEARCH_DAYS,
+    Spans,
+    Window,
+    WindowState,
+    common_spans,
+    decided_by,
+    is_open,
+    open_spans,
+    parse_change_window,
+    show_time,
+    state_of_annotation,
+)
 
 CHANGE_WINDOW = "rebalancer.dev/change-window"
 
@@ -22,6 +38,17 @@ Key = tuple[Window, ...] | str
 def annotation_of(pod: Pod) -> str | None:
     """The change windows that the pod's service carries, unread."""
     return pod.shape.annotations.get(CHANGE_WINDOW)
+
+
+class Windowed(NamedTuple):
+    """What a pod's windows go by: pods with the same are open at the same times."""
+
+    pool: str | None
+    """Name of the pool."""
+    level: str
+    """Name of the service level."""
+    annotation: str | None
+    """The service's own windows, unread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +109,7 @@ class WindowBook:
         `pool` and `level` are names, `annotation` is the text of the service's own windows, `service` is for the
         message. Of several closed scopes the message names the one that opens last, a broken one before all.
         """
-        states = [
-            (str(scope), self.state(scope, now=now))
-            for scope in (
-                Scope("global", ""),
-                Scope("cluster", self.cluster),
-                Scope("pool", f"{self.cluster}/{pool or ''}"),
-                Scope("level", f"{self.cluster}/{level}"),
-            )
-        ]
+        states = [(str(scope), self.state(scope, now=now)) for scope in self._scopes(pool, level)]
         if annotation is not None:
             states.append((f"service {service}".rstrip(), self.state_of_service(annotation, now=now)))
         closed = [(name, state) for name, state in states if not state.open]
@@ -100,12 +119,73 @@ class WindowBook:
         code = Reason.WINDOW_BROKEN if state.broken else Reason.WINDOW_CLOSED
         return Refusal.of(code, f"{name}: {describe(state, now=now)}", next_at=state.next_open)
 
+    def sets(self, of: Windowed) -> list[Key]:
+        """The sets of windows that must all be open; that of the service is its annotation, unread."""
+        out: list[Key] = [self.windows.get(scope, ()) for scope in self._scopes(of.pool, of.level)]
+        return out if of.annotation is None else [*out, of.annotation]
+
+    def _scopes(self, pool: str | None, level: str) -> tuple[Scope, ...]:
+        return (
+            Scope("global", ""),
+            Scope("cluster", self.cluster),
+            Scope("pool", f"{self.cluster}/{pool or ''}"),
+            Scope("level", f"{self.cluster}/{level}"),
+        )
+
     def _remembered(self, key: Key, now: float) -> WindowState:
         found = self._memo.get(key)
         if found is None or found[0] != now:
             state = state_of_annotation(key, now) if isinstance(key, str) else is_open(key, now)
             found = self._memo[key] = (now, state)
         return found[1]
+
+
+class Outlook:
+    """When the windows of a book are open in [now, end). Each set of windows is worked out once."""
+
+    def __init__(self, book: WindowBook, *, now: float, end: float) -> None:
+        """`now` and `end` are in seconds since the epoch."""
+        self._book, self._now, self._end = book, now, end
+        self._own: dict[Key, Spans] = {}
+        self._common: dict[Windowed, Spans] = {}
+
+    def open_spans(self, of: Windowed) -> Spans:
+        """When all of them are open, cut at `now` and `end`. A broken annotation never is."""
+        found = self._common.get(of)
+        if found is None:
+            each = [self._spans(key) for key in self._book.sets(of)]
+            found = self._common[of] = common_spans(each, now=self._now, end=self._end)
+        return found
+
+    def decided_by(self, of: Windowed, at: float, *, opens: bool) -> Window:
+        """The window that opens (or closes) them at `at`: a begin (or an end) of their spans that isn't cut."""
+        key = next(key for key in self._book.sets(of) if at in self._spans(key)[0 if opens else 1])
+        return decided_by(_read(key), at, opens=opens)
+
+    def _spans(self, key: Key) -> Spans:
+        found = self._own.get(key)
+        if found is None:
+            try:
+                found = open_spans(_read(key), now=self._now, end=self._end)
+            except ValueError:
+                found = np.empty(0), np.empty(0)
+            self._own[key] = found
+        return found
+
+
+def next_opening(book: WindowBook, of: Windowed, *, now: float) -> tuple[float, Window] | None:
+    """When windows that are closed at `now` are all open next, and the window that opens last; None where they aren't
+    within 400 days."""
+    for days in SEARCH_DAYS:
+        outlook = Outlook(book, now=now, end=now + days * DAY_SECONDS)
+        if len(begins := outlook.open_spans(of)[0]):
+            at = float(begins[0])
+            return at, outlook.decided_by(of, at, opens=True)
+    return None
+
+
+def _read(key: Key) -> tuple[Window, ...]:
+    return parse_change_window(key) if isinstance(key, str) else key
 
 
 def describe(state: WindowState, *, now: float) -> str:

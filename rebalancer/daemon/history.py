@@ -89,6 +89,10 @@ class HistoryKeeper:
         """What there is, without asking for anything."""
         return self._history(slot_of(self._clock.now() - _LAG_SECONDS)[0], [])
 
+    def nodes_of(self, day: int) -> tuple[Sequence[str], Grid] | None:
+        """Names and (nodes, 288) millicores of one day's nodes, as far as they are kept. For any thread."""
+        return self._blocks.nodes(day)
+
     def observe(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Collect one cycle's usage; nothing is done where Prometheus remembers it."""
         if self._source is not None:

@@ -1,6 +1,7 @@
 """What a cycle decides on, whether it may be trusted, and what the strategies find in it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,8 @@ from rebalancer.constraints.door import Standing
 from rebalancer.daemon.standing import read_standing
 from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
+from rebalancer.model.peaks import Peaks
+from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
@@ -33,6 +36,9 @@ class Observation:
     """(nodes,) index into the policy's pools, -1 for none."""
     recent: tuple[RecentMove, ...]
     standing: Standing
+    peaks: Peaks | None = None
+    relief_factor: Mapping[str, float] = field(default_factory=dict)
+    """Pool -> how much of what was planned evictions there took away; 1 for a pool that isn't there."""
     now: float
 
 
@@ -43,11 +49,25 @@ def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observat
     snapshot = world.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     usage = world.usage.read(snapshot)
+    world.remember(snapshot, usage)
     # the ledger's clock where there is one: what it holds against now was dated by it
     now = world.ledger.now() if world.ledger is not None else world.clock.now()
     recent = tuple(world.records.recent_moves(now - MEMORY_WINDOWS * usage.window_seconds))
     standing = read_standing(world.ledger, policy, snapshot, writes=writes)
-    return Observation(snapshot=snapshot, usage=usage, pool_of=pool_of, recent=recent, standing=standing, now=now)
+    lessons = world.lessons()
+    if lessons is not None:
+        useless = {pool: each.reason for pool, each in lessons.braked.items() if each.until > now}
+        standing = replace(standing, useless=useless)
+    return Observation(
+        snapshot=snapshot,
+        usage=usage,
+        pool_of=pool_of,
+        recent=recent,
+        standing=standing,
+        peaks=world.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
+        relief_factor=lessons.relief_factor if lessons is not None else {},
+        now=now,
+    )
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
@@ -85,6 +105,35 @@ def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) ->
                 for mark in request.marks.values()
                 if mark.strategy == strategy.name and mark.node in index
             },
+            peaks=seen.peaks,
+            due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
         )
-        found.append(STRATEGIES[strategy.name](view))
+        findings = STRATEGIES[strategy.name](view)
+        if strategy.args.source == "CPU" and seen.relief_factor:
+            findings = replace(findings, loads=_as_it_turned_out(findings.loads, seen, policy))
+        found.append(findings)
     return found
+
+
+def _as_it_turned_out(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
+    """With what leaving pods take away corrected by what they took away so far."""
+    of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in policy.pools), 1.0])
+    of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
+    return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
+
+
+def highs(
+    seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: Request = ANY
+) -> NDArray[np.float64]:
+    """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none looked at it."""
+    names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
+    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(names, seen.pool_of, strict=True) if pool >= 0}
+    lowest = np.full(len(names), np.nan)
+    for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
+        if strategy.args.source != "CPU":
+            continue
+        asked = request.nodes_for(strategy.name, pool_of_node)
+        looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
+        high = findings.loads.high[:, findings.loads.resources.index("cpu")] / room
+        lowest = np.fmin(lowest, np.where(looked, high, np.nan))
+    return lowest

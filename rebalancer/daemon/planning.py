@@ -12,7 +12,8 @@ from rebalancer.constraints.door import Door
 from rebalancer.daemon.observation import Observation
 from rebalancer.daemon.steer import our_taints
 from rebalancer.daemon.world import World
-from rebalancer.model.plan import CycleReport
+from rebalancer.model.plan import PEAK, CycleReport, Loads
+from rebalancer.model.steering import PREDICTED_HOT
 from rebalancer.planner import Planner
 from rebalancer.planner.steering import SteeringBudget
 from rebalancer.policy import RebalancerPolicy
@@ -56,13 +57,22 @@ def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> 
     None is kept for longer than the policy says, whatever the node does.
     """
     index = seen.snapshot.node_index
-    warm = np.logical_or.reduce([(each.loads.node > each.loads.target).any(axis=1) for each in found])
+    warm = np.logical_or.reduce([_over_target(each.loads, ahead=False) for each in found])
+    warm_ahead = np.logical_or.reduce([_over_target(each.loads, ahead=True) for each in found])
     on_their_way = {each.node for each in seen.standing.open_evictions}
-    return {
-        name: value
-        for name, (value, since) in our_taints(seen.snapshot).items()
-        if seen.now - since <= policy.steering.max_age and (warm[index[name]] or name in on_their_way)
-    }
+    out = {}
+    for name, (value, since) in our_taints(seen.snapshot).items():
+        is_warm = (warm_ahead if value == PREDICTED_HOT else warm)[index[name]]
+        if seen.now - since <= policy.steering.max_age and (is_warm or name in on_their_way):
+            out[name] = value
+    return out
+
+
+def _over_target(loads: Loads, *, ahead: bool) -> NDArray[np.bool_]:
+    """(nodes,) over the target: now, or with `ahead` also at the peak."""
+    counts = [ahead or name != PEAK for name in loads.resources]
+    out: NDArray[np.bool_] = np.asarray((loads.node > loads.target)[:, counts].any(axis=1), dtype=np.bool_)
+    return out
 
 
 def rehearse(
@@ -82,7 +92,8 @@ def rehearse(
         # a node that has just lost its taint goes without for this cycle
         pool_of=np.where([name in too_old for name in names], -1, seen.pool_of),
         left=[resolve(policy.steering.max_nodes, size, policy.steering.max_nodes_at_least) for size in sizes],
-        hot=np.logical_or.reduce([(each.loads.node > each.loads.high).any(axis=1) for each in found]),
+        hot=np.logical_or.reduce([each.loads.hot for each in found]),
+        due=np.logical_or.reduce([each.loads.over & ~each.loads.hot for each in found]),
     )
     for name in sorted(kept):
         budget.take([index[name]])

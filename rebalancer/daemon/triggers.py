@@ -39,6 +39,8 @@ class Request:
     """Looked at is what any of them asks for."""
     marks: Mapping[str, NodeMarks] = field(default_factory=dict)
     """Node -> what an alert calls hot there."""
+    due: Mapping[str, float] = field(default_factory=dict)
+    """Nodes that are to be relieved now, ahead of their peak -> when it is too late for that (they are hot by then)."""
 
     def merged(self, other: "Request") -> "Request":
         """Both in one."""
@@ -46,6 +48,7 @@ class Request:
             trigger=max(self.trigger, other.trigger, key=_URGENCY.index),
             scopes=self.scopes | other.scopes,
             marks={**self.marks, **other.marks},
+            due={**self.due, **other.due},
         )
 
     def nodes_for(self, strategy: str, pool_of_node: Mapping[str, str]) -> frozenset[str] | None:

@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from rebalancer.daemon.aftermath import Aftermath
 from rebalancer.daemon.cycle import begin_report, carry_out
 from rebalancer.daemon.episodes import Readable, Unreadable, conclude, read_episode, set_aside
+from rebalancer.daemon.lookout import Lookout
 from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
 from rebalancer.daemon.world import World
 from rebalancer.model.alerts import Episode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger
-from rebalancer.model.ports import ClusterReader, Inbox, PodState
+from rebalancer.model.ports import ClusterReader, Inbox, PodState, UsageReader
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
@@ -35,6 +37,12 @@ class Current:
 
     policy: RebalancerPolicy
     world: World
+    lookout: Lookout | None = None
+    """None where the policy wants no forecasts."""
+    glance: UsageReader | None = None
+    """Reads CPU for people to look at, without waiting for the debounce; None: `world.usage` does."""
+    aftermath: Aftermath | None = None
+    """What became of it; None where nobody asks."""
     close: Callable[[], None] = lambda: None
     """Gives back what only this policy needed."""
 

@@ -5,10 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rebalancer.daemon.steer import Steerer
+from rebalancer.effect.feedback import Lessons
+from rebalancer.model.effect import EffectRecords
+from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import CycleReport, Eviction
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.usage import RecentMove
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import RecentMove, Usage
 
 
 class SystemClock:
@@ -68,6 +72,14 @@ class World:
     """How kube-scheduler is configured."""
     steerer: Steerer
     """Our taints on nodes."""
+    peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
+    """What is expected of a snapshot's nodes at a moment; None where nothing may be decided by it."""
+    effect: EffectRecords | None = None
+    """What is looked at again after evictions; None where nobody will."""
+    lessons: Callable[[], Lessons | None] = lambda: None
+    """What earlier evictions taught."""
+    remember: Callable[[ClusterSnapshot, Usage], None] = lambda _snapshot, _usage: None
+    """Told of every usage that was read."""
     stopping: Callable[[], bool] = lambda: False
     """Whether no new eviction may be begun, because the program is to end."""
     own_pod: tuple[str, str] | None = None

@@ -4,9 +4,9 @@ Where a pod ran before does not matter, so a pod that left takes its history alo
 read once and one after another: 150,000 pods are 165 MiB a day.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ FULL_SHARE = 0.97
 OWN_GROWTH, OWN_SLACK = 2.0, 0.01
 """What a node uses by itself is steady. Where pods have left since, at most twice its latest level and 1 % of the
 capacity count as its own: the rest was theirs."""
-LATEST_STEPS = 24
+LATEST_STEPS, LAST_STEPS = 24, 3
 
 Bools = NDArray[np.bool_]
 
@@ -42,6 +42,11 @@ class Composition:
     crowds: Grid
     """(pools, days, 288) millicores of short-lived pods together, NaN where nothing is known."""
     curves: ServiceCurves
+    pod_daily: NDArray[np.float64]
+    """(pods, days) mean millicores of what `series` holds of each pod; of a short-lived one, while it ran. NaN for days
+    without samples, and for a pod of which nothing is known."""
+    day_shares: NDArray[np.float64]
+    """(days,) share of each day of which there are samples."""
 
 
 def compose(blocks: Iterable[DayBlock], members: Members, window: Window) -> Composition:
@@ -73,7 +78,13 @@ class _Sums:
         """Where any pod has a sample."""
         self.left = np.zeros(steps, dtype=np.bool_)
         """Where pods ran that are gone."""
-        self.shown = np.zeros((2, len(members.pods)), dtype=np.float64)
+        self.shown = np.zeros((len(members.pods), window.days), dtype=np.float64)
+        """Sums of the samples of each pod and day."""
+        self.count = np.zeros(len(members.pods), dtype=np.float64)
+        """How many they are."""
+        self.seen = np.zeros(len(members.pods), dtype=np.bool_)
+        self.again = np.array([members.index[pod] for pod in members.departed if pod in members.index], dtype=np.int32)
+        """Pods of a name that another one had on another node."""
         self.crowds: Grid = np.full((len(members.pools), steps), np.nan, dtype=np.float32)
         self.curves = ServiceCurves(len(members.services), steps)
         self.gaps: list[Gap] = []
@@ -93,19 +104,36 @@ class _Sums:
         service = np.full(len(pod_of_row), -1, dtype=np.int32)
         service[pod_of_row >= 0] = self.members.service[pod_of_row[pod_of_row >= 0]]
         service[gone] = [self.members.service_of_name(block.pods[row]) for row in gone.tolist()]
+        self._without_departed(block, pod_of_row, columns, at)
         self._add_pods(block, pod_of_row, columns, at)
         self._learn(block, pod_of_row, service, columns, at)
         self._add_crowds(block, pod_of_row, service, columns, at)
 
+    def _without_departed(self, block: DayBlock, pod_of_row: Ints, columns: slice, at: slice) -> None:
+        """Take what they used out of what their nodes used."""
+        departed = self.members.departed
+        if not departed:
+            return
+        gone = [row for row in np.flatnonzero(pod_of_row < 0).tolist() if block.pods[row] in departed]
+        rows = np.concatenate([np.array(gone, dtype=np.int64), np.flatnonzero(np.isin(pod_of_row, self.again))])
+        if not len(rows):
+            return
+        nodes, ends = zip(*(departed[block.pods[row]] for row in rows.tolist()), strict=True)
+        there = np.arange(at.start, at.stop) < np.array(ends)[:, None] - self.window.start_step
+        values = np.where(there, np.nan_to_num(block.pod_millicores[rows, columns]), np.float32(0))
+        np.subtract.at(self.whole[:, at], np.array(nodes), values)
+
     def _add_pods(self, block: DayBlock, pod_of_row: Ints, columns: slice, at: slice) -> None:
         members, width = self.members, at.stop - at.start
+        days = slice(at.start // SLOTS, (at.stop - 1) // SLOTS + 1)
+        turns = [max(day * SLOTS - at.start, 0) for day in range(days.start, days.stop)]
+        parts = [slice(*ends) for ends in pairwise([*turns, width])]
         row_of_pod = np.full(len(members.pods), -1, dtype=np.int64)
         row_of_pod[pod_of_row[pod_of_row >= 0]] = np.flatnonzero(pod_of_row >= 0)
         missing_rows: list[tuple[Ints, Bools]] = []
         gone = np.flatnonzero(pod_of_row < 0)[:CHUNK_PODS]
         covered = np.isfinite(block.pod_millicores[gone, columns]).any(axis=0)
         anybody = len(block.pods) > 0
-        ones = np.ones(width, dtype=np.float32)
         ever_full = np.asarray(self.full[:, at].any(axis=1))
         pods = np.flatnonzero(self.steady).astype(np.int32)
         for first in range(0, len(pods), CHUNK_PODS):
@@ -117,11 +145,13 @@ class _Sums:
                 else np.empty((len(chunk), width), dtype=np.float32)
             )
             values[rows < 0] = np.nan
-            totals = values @ ones
-            gappy = np.flatnonzero(np.isnan(totals))  # NaN anywhere in the row
+            totals = _sums(values, parts)
+            gappy = np.flatnonzero(np.isnan(totals).any(axis=1))  # NaN anywhere in the row
             holes = np.isnan(values[gappy])
             values[gappy] = np.where(holes, np.float32(0), values[gappy])
-            totals[gappy] = values[gappy] @ ones
+            totals[gappy] = _sums(values[gappy], parts)
+            self.seen[np.delete(chunk, gappy)] = True
+            self.seen[chunk[gappy]] |= ~holes.all(axis=1)
             covered |= True if len(gappy) < len(chunk) else ~holes.all(axis=0)
             starts = np.flatnonzero(np.diff(on, prepend=-1))
             self.measured[on[starts], at] += np.add.reduceat(values, starts, axis=0)
@@ -132,12 +162,12 @@ class _Sums:
                 missing = np.zeros((len(chunk), width), dtype=np.bool_)
                 missing[gappy] = holes
                 missing[clipped] |= self.full[on[clipped], at]
-                totals = np.where(missing, np.float32(0), values) @ ones
+                totals = _sums(np.where(missing, np.float32(0), values), parts)
                 gappy = np.flatnonzero(missing.any(axis=1))
                 holes = missing[gappy]
-            self.shown[0, chunk] += totals
-            self.shown[1, chunk] += width
-            self.shown[1, chunk[gappy]] -= holes.sum(axis=1)
+            self.shown[chunk, days] += totals
+            self.count[chunk] += width
+            self.count[chunk[gappy]] -= holes.sum(axis=1)
             if len(gappy):
                 missing_rows.append((chunk[gappy], holes))
         self.covered[at] = covered
@@ -169,10 +199,13 @@ class _Sums:
             short |= (pod_of_row < 0) & (service >= 0) & members.crowd[service]
         rows = np.flatnonzero(short)
         rows = rows[np.argsort(service[rows], kind="stable")]
-        values = np.nan_to_num(block.pod_millicores[rows, columns])
+        samples = block.pod_millicores[rows, columns]
+        values = np.nan_to_num(samples)
         pods = pod_of_row[rows]
         here = pods >= 0  # they are no part of what the node uses by itself
         np.subtract.at(self.whole[:, at], members.node[pods[here]], values[here])
+        self.shown[pods[here], at.start // SLOTS] += values[here].sum(axis=1)
+        self.count[pods[here]] += np.isfinite(samples[here]).sum(axis=1)
         crowd = np.zeros((len(members.pools), at.stop - at.start), dtype=np.float32)
         if len(rows):
             starts = np.flatnonzero(np.diff(service[rows], prepend=-1))
@@ -195,7 +228,8 @@ class _Sums:
     def composition(self) -> Composition:
         """The sum of everything."""
         members, window = self.members, self.window
-        filled, by_curve = fill_gaps(self.gaps, members, self.curves, self.shown, self.covered)
+        shown = np.stack([self.shown.sum(axis=1), self.count])
+        filled, by_curve, guessed = fill_gaps(self.gaps, members, self.curves, shown, self.covered)
         wanted = np.bincount(members.node[self.steady], minlength=len(members.nodes))
         own = self._own_of_nodes(wanted)
         nobody = (self.known == 0) & ~by_curve
@@ -214,24 +248,47 @@ class _Sums:
             saturated_steps=self.full.sum(axis=1, dtype=np.int32),
             crowds=self.crowds.reshape(len(members.pools), window.days, SLOTS),
             curves=self.curves,
+            pod_daily=self._pod_daily(guessed),
+            day_shares=self.covered.reshape(window.days, SLOTS).mean(axis=1),
         )
+
+    def _pod_daily(self, guessed: Grid) -> NDArray[np.float64]:
+        """(pods, days) as in `Composition`; `guessed` are the sums for the gaps."""
+        steps = self.covered.reshape(self.window.days, SLOTS).sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0/0 where nothing is known
+            daily: NDArray[np.float64] = (self.shown + guessed) / steps
+            short = self.members.short_lived
+            daily[short] = (self.shown[short].sum(axis=1) / self.count[short])[:, None]
+        return daily
 
     def _own_of_nodes(self, wanted: NDArray[np.int64]) -> Grid:
         """(nodes, steps) what the machine uses besides pods."""
         rest = np.maximum(self.whole - self.measured, np.float32(0))
         doubtful = self.left[None, :] | (self.known < wanted[:, None])
-        latest = _latest_median(np.where(self.known >= wanted[:, None], rest, np.float32(np.nan)))
+        enough = wanted
+        if self.members.departed_known:
+            # a pod that has only just come has no sample yet, and what is left without it is nobody else's
+            enough = np.bincount(self.members.node[self.steady & self.seen], minlength=len(wanted))
+        own = np.where(self.known >= enough[:, None], rest, np.float32(np.nan))
+        # a pod that left a while ago is still in most of the latest steps, but not in the last ones
+        latest = np.fmin(_latest_median(own, LATEST_STEPS), _latest_median(own, LAST_STEPS))
         slack = (OWN_SLACK * self.members.capacity_millicores).astype(np.float32)
         most = np.nan_to_num(latest) * np.float32(OWN_GROWTH) + slack
         rest = np.where(doubtful, np.minimum(rest, most[:, None]), rest)
         return np.asarray(np.where(np.isnan(rest), np.nan_to_num(latest)[:, None], rest), dtype=np.float32)
 
 
-def _latest_median(values: Grid) -> NDArray[np.float32]:
-    """(nodes,) median of each row's last known values; NaN where there are none."""
+def _sums(values: Grid, parts: Sequence[slice]) -> Grid:
+    """(rows, parts) of some of the columns each."""
+    ones = np.ones(values.shape[1], dtype=np.float32)  # a product is quicker than a sum
+    return np.stack([values[:, part] @ ones[part] for part in parts], axis=1)
+
+
+def _latest_median(values: Grid, steps: int) -> NDArray[np.float32]:
+    """(nodes,) median of each row's last known values, so many at most; NaN where there are none."""
     known = np.isfinite(values)
     newest_first = np.cumsum(known[:, ::-1], axis=1, dtype=np.int32)[:, ::-1]
-    kept = np.where(known & (newest_first <= LATEST_STEPS), values, np.float32(np.nan))
+    kept = np.where(known & (newest_first <= steps), values, np.float32(np.nan))
     ordered = np.sort(kept[:, -_reach(kept) :], axis=1)
     count = np.isfinite(ordered).sum(axis=1)
     middle = np.maximum(count - 1, 0) // 2

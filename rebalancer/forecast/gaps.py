@@ -42,14 +42,17 @@ class Gap:
 
 def fill_gaps(
     gaps: Sequence[Gap], members: Members, curves: ServiceCurves, shown: NDArray[np.float64], covered: Bools
-) -> tuple[Grid, Bools]:
-    """(nodes, steps) millicores to add for the gaps, and where a curve stood behind them.
+) -> tuple[Grid, Bools, Grid]:
+    """(nodes, steps) millicores to add for the gaps, where a curve stood behind them, and (pods, days) their sums; NaN
+    for a pod of which neither samples nor a curve are known.
 
     `shown` (2, pods): sum and number of the samples outside the gaps; `covered` (steps,): where days were read.
     """
     nodes, steps = len(members.nodes), len(covered)
     filled = np.zeros((nodes, steps), dtype=np.float32)
     by_curve = np.zeros((nodes, steps), dtype=np.bool_)
+    of_pods = np.zeros((len(members.pods), steps // SLOTS), dtype=np.float32)
+    of_pods[shown[1] < ENOUGH_STEPS] = np.nan
     pods = np.unique(np.concatenate([gap.pods for gap in gaps])) if gaps else np.empty(0, dtype=np.int32)
     for first in range(0, len(pods), CHUNK_PODS):
         chunk = pods[first : first + CHUNK_PODS]
@@ -63,11 +66,13 @@ def fill_gaps(
         count = np.maximum(shown[1, chunk], 1.0)
         mean = np.where(shown[1, chunk] >= ENOUGH_STEPS, shown[0, chunk] / count, 0.0).astype(np.float32)
         guessed = np.where(missing, np.where(known, guessed, mean[:, None]), np.float32(0))
+        sure = chunk[(shown[1, chunk] >= ENOUGH_STEPS) | known.any(axis=1)]
+        of_pods[sure] = guessed.reshape(len(chunk), -1, SLOTS).sum(axis=2)[np.searchsorted(chunk, sure)]
         on = members.node[chunk]
         starts = np.flatnonzero(np.diff(on, prepend=-1))
         filled[on[starts]] += np.add.reduceat(guessed, starts, axis=0)
         by_curve[on[starts]] |= np.logical_or.reduceat(missing & known, starts, axis=0)
-    return filled, by_curve
+    return filled, by_curve, of_pods
 
 
 def _expected(pods: Ints, present: Bools, members: Members, curves: ServiceCurves, shown: NDArray[np.float64]) -> Grid:

@@ -1,13 +1,14 @@
 """Who is on which node now, and which service a pod of the past belonged to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.forecast import Generation
 
@@ -15,6 +16,16 @@ Ints = NDArray[np.int32]
 SHORT_LIVED_KINDS = ("Job", "CronJob")
 SHORT_LIVED_SECONDS = float(DAY_SECONDS)
 """A Job's pod that is older is a pod like any other."""
+
+
+class Departed(NamedTuple):
+    """A pod that was on a node and no longer is: what it used there is not the node's own."""
+
+    pod: str
+    """`namespace/name`"""
+    node: str
+    seen_at: float
+    """Seconds since the epoch: when it was first seen to be gone, or on its way out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +52,12 @@ class Members:
     """(services,) those whose pods come and go within the day: Jobs and CronJobs."""
     short_lived: NDArray[np.bool_]
     """(pods,) pods of those services: they say nothing about their node."""
+    uids: Sequence[str] = ()
+    """(pods,) where they come from a snapshot."""
+    departed: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """`namespace/name` of pods that left -> index of the node that they were on, and the step they were gone by."""
+    departed_known: bool = False
+    """Whether nobody else left lately."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -65,8 +82,24 @@ class Members:
         return found if found >= 0 else self._service_index.get(one.rpartition("-")[0], -1)
 
 
+def leaving(snapshot: ClusterSnapshot) -> list[Departed]:
+    """The pods that are on their way out."""
+    pods, spaces, nodes = snapshot.pods, snapshot.namespaces, snapshot.nodes.names
+    return [
+        Departed(f"{spaces[pods.namespace[index]]}/{pods.names[index]}", nodes[pods.node[index]], snapshot.taken)
+        for index in np.flatnonzero(snapshot.active & pods.terminating).tolist()
+    ]
+
+
 def members_of(
-    snapshot: ClusterSnapshot, *, pool_of: Ints, pools: Sequence[str], generation: Generation | None, now: float
+    snapshot: ClusterSnapshot,
+    *,
+    pool_of: Ints,
+    pools: Sequence[str],
+    generation: Generation | None,
+    now: float,
+    departed: Sequence[Departed] = (),
+    departed_known: bool = False,
 ) -> Members:
     """The members of a snapshot: bound, not finished, not on their way out. `pool_of` (nodes,) indexes `pools`."""
     chosen = np.flatnonzero(snapshot.active & ~snapshot.pods.terminating)
@@ -79,20 +112,31 @@ def members_of(
     spaces, names = snapshot.namespaces, snapshot.pods.names
     space = snapshot.pods.namespace[chosen]
     young = now - snapshot.pods.created[chosen] < SHORT_LIVED_SECONDS
+    pods = [f"{spaces[number]}/{names[index]}" for number, index in zip(space.tolist(), chosen.tolist(), strict=True)]
+    left = {each.pod: snapshot.node_index.get(each.node, -1) for each in departed}
+    again = {pod: index for pod, index in zip(pods, chosen.tolist(), strict=True) if pod in left}
+    gone = {
+        # of one name there is one at a time: when the present one came, the other was gone
+        pod: (node, snapshot.pods.created[again[pod]] // STEP_SECONDS if pod in again else np.inf)
+        for pod, node in left.items()
+        # one that came back brings its samples from there as its own
+        if node >= 0 and (pod not in again or snapshot.pods.node[again[pod]] != node)
+    }
     return Members(
         nodes=snapshot.nodes.names,
         capacity_millicores=snapshot.nodes.cpu_capacity_millicores,
         factor=_factors(snapshot.nodes.labels, generation),
         pools=tuple(pools),
         pool=pool_of,
-        pods=[
-            f"{spaces[number]}/{names[index]}" for number, index in zip(space.tolist(), chosen.tolist(), strict=True)
-        ],
+        pods=pods,
         node=snapshot.pods.node[chosen],
         service=service,
         services=tuple(f"{snapshot.owners[top].namespace}/{snapshot.owners[top].name}" for top in tops),
         crowd=crowd,
         short_lived=(service >= 0) & young & (crowd[service] if len(crowd) else False),
+        uids=[snapshot.pods.uids[index] for index in chosen.tolist()],
+        departed=gone,
+        departed_known=departed_known,
     )
 
 

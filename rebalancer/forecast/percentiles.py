@@ -64,6 +64,17 @@ def last_known(daily: Floats) -> Floats:
     return np.where(known.any(axis=1), daily[np.arange(len(daily)), newest], np.nan)
 
 
+def slot_mean(series: Grid, weights: Floats) -> Grid:
+    """(rows, 288) weighted mean of each time of day over the days of `series` (rows, days, 288); NaN where unknown."""
+    out = np.empty((series.shape[0], series.shape[2]), dtype=np.float32)
+    for first in range(0, len(series), CHUNK_ROWS):
+        values = series[first : first + CHUNK_ROWS]
+        counted = np.isfinite(values) * weights.astype(np.float32)[:, None]
+        with np.errstate(invalid="ignore"):  # 0/0 where nothing is known
+            out[first : first + CHUNK_ROWS] = (np.nan_to_num(values) * counted).sum(axis=1) / counted.sum(axis=1)
+    return out
+
+
 def slot_curve(series: Grid, weights: Floats, share: float = SLOT_QUANTILE) -> Grid:
     """(nodes, 288) weighted percentile of each time of day over the days of `series` (nodes, days, 288).
 

@@ -1,15 +1,16 @@
 """From history and snapshot to each node's next peak."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
 from rebalancer.forecast.margin import YARDSTICKS, Margin, Outcome, learn, outcome_of
-from rebalancer.forecast.members import Ints, Members, members_of
+from rebalancer.forecast.members import Ints, Members, leaving, members_of
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve, weighted_mean
 from rebalancer.forecast.predictors import Past, Predictor, predictors
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
@@ -23,16 +24,29 @@ LEAST_DAYS_BEFORE = 3
 """An error counts for the margin when the guess knew so many days."""
 MARGIN_WITHOUT_ERRORS = 0.3
 """Of the level, where no past error is known."""
+CHUNK_SERVICES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrival:
-    """Pods that are expected to come."""
+class Expected:
+    """Arrivals that are in the series."""
 
-    service: str
-    """`namespace/name` of the service that they are of: each brings its curve for one replica."""
-    nodes: Mapping[str, float]
-    """Node name -> how many of them are expected there: a probability, or a sum of such."""
+    service: Ints
+    """(rows,) index of each service that any are expected of."""
+    count: Grid
+    """(rows, nodes) how many are expected on each node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """Forecasts and what they were made of."""
+
+    forecasts: Forecasts
+    members: Members
+    composition: Composition
+    """Arrivals and crowds are in its series."""
+    groups: "tuple[Group, ...]"
+    expected: Expected
 
 
 def forecast(
@@ -46,51 +60,83 @@ def forecast(
     arrivals: Sequence[Arrival] = (),
 ) -> Forecasts:
     """The next 24 hours of every node. `pool_of` (nodes,) indexes `pools`, -1 for a node in none."""
-    members = members_of(snapshot, pool_of=pool_of, pools=pools, generation=policy.generation, now=now)
+    members = members_of(
+        snapshot, pool_of=pool_of, pools=pools, generation=policy.generation, now=now, departed=leaving(snapshot)
+    )
+    return look_ahead(history, members, policy=policy, now=now, arrivals=arrivals).forecasts
+
+
+def look_ahead(
+    history: History, members: Members, *, policy: Forecast, now: float, arrivals: Sequence[Arrival] = ()
+) -> Ahead:
+    """The same, with what it was made of."""
     window = Window.before(now)
     composition = compose(history.days, members, window)
     notes = [*history.notes]
-    coming = _expect(composition, members, arrivals, notes)
+    coming, expected = _expect(composition, members, arrivals, notes)
     crowd = _spread_crowds(composition, members)
     out: list[NodeForecast | None] = [None] * len(members.nodes)
+    groups = []
     for pool in range(-1, len(members.pools)):
         chosen = np.flatnonzero(members.pool == pool)
         if len(chosen):
             name = members.pools[pool] if pool >= 0 else ""
-            group = _Group(composition, members, policy, name, chosen, now, coming, crowd)
+            group = Group(composition, members, policy, name, chosen, now, coming, crowd)
+            groups.append(group)
             for node, each in zip(chosen.tolist(), group.forecasts(), strict=True):
                 out[node] = each
     unknown = sum(1 for each in out if each is not None and each.days_used == 0)
     if unknown:
         notes.append(f"{unknown} node(s) have no day with enough samples: nothing is forecast for them")
-    return Forecasts(
-        nodes=tuple(each for each in out if each is not None),
-        pools=tuple(_crowd_forecast(composition, members, policy, pool) for pool in range(len(members.pools))),
-        notes=tuple(notes),
+    return Ahead(
+        forecasts=Forecasts(
+            nodes=tuple(each for each in out if each is not None),
+            pools=tuple(_crowd_forecast(composition, members, policy, pool) for pool in range(len(members.pools))),
+            notes=tuple(notes),
+        ),
+        members=members,
+        composition=composition,
+        groups=tuple(groups),
+        expected=expected,
     )
 
 
-def _expect(composition: Composition, members: Members, arrivals: Sequence[Arrival], notes: list[str]) -> Floats:
-    """Add what is expected to come to the nodes' series; (nodes,) its mean in millicores."""
+def _expect(
+    composition: Composition, members: Members, arrivals: Sequence[Arrival], notes: list[str]
+) -> tuple[Floats, Expected]:
+    """Add what is expected to come to the nodes' series; (nodes,) its mean in millicores, and what it was."""
     index = {name: node for node, name in enumerate(members.nodes)}
-    means = np.zeros(len(members.nodes))
+    counts: dict[int, Grid] = {}
     for arrival in arrivals:
         service = members.service_named(arrival.service)
-        curve = composition.curves.mean(np.array([service]))[0] if service >= 0 else np.empty(0, dtype=np.float32)
-        if not np.isfinite(curve).any():
+        if service < 0 or not np.isfinite(composition.curves.layers[service]).any():
             notes.append(f"{arrival.service}: expected to come, but nothing is known of its CPU")
             continue
-        daily = curve.reshape(composition.window.days, SLOTS)
-        level = np.float32(np.nanmean(curve))
-        usual = slot_curve(daily[None], np.ones(len(daily)), 0.5)[0]
-        daily = np.where(np.isfinite(daily), daily, np.where(np.isfinite(usual), usual, level))
-        for name, count in arrival.nodes.items():
-            node = index.get(name, -1)
-            if node >= 0:
-                share = np.float32(count) / members.factor[node]
-                composition.series[node] += share * daily
-                means[node] += float(share) * float(daily.mean())
-    return means
+        nodes = np.array([index.get(name, -1) for name in arrival.nodes], dtype=np.int64)
+        row = counts.setdefault(service, np.zeros(len(members.nodes), dtype=np.float32))
+        row[nodes[nodes >= 0]] += np.array(list(arrival.nodes.values()), dtype=np.float32)[nodes >= 0]
+    means = np.zeros(len(members.nodes))
+    expected = Expected(
+        service=np.array(list(counts), dtype=np.int32),
+        count=np.array(list(counts.values()), dtype=np.float32).reshape(len(counts), len(members.nodes)),
+    )
+    for first in range(0, len(counts), CHUNK_SERVICES):
+        some = slice(first, first + CHUNK_SERVICES)
+        shares = (expected.count[some] / members.factor).T
+        daily = _days_of_a_replica(composition, expected.service[some])
+        rows = np.flatnonzero(shares.any(axis=1))
+        added = shares[rows] @ daily.reshape(len(daily), -1)
+        composition.series[rows] += added.reshape(len(rows), *daily.shape[1:])
+        means += shares @ daily.mean(axis=(1, 2), dtype=np.float64)
+    return means, expected
+
+
+def _days_of_a_replica(composition: Composition, services: Ints) -> Grid:
+    """(services, days, 288) millicores of one replica, on the reference machine; of services that have a curve."""
+    daily = composition.curves.mean(services).reshape(len(services), composition.window.days, SLOTS)
+    usual = slot_curve(daily, np.ones(composition.window.days), 0.5)[:, None]
+    level = np.nanmean(daily, axis=(1, 2), keepdims=True)
+    return np.asarray(np.where(np.isfinite(daily), daily, np.where(np.isfinite(usual), usual, level)), dtype=np.float32)
 
 
 def _spread_crowds(composition: Composition, members: Members) -> Floats:
@@ -131,7 +177,7 @@ def margin_of(predictor: Predictor, past: Past, coverage: float) -> Margin | Non
     return learn(outcomes, coverage)
 
 
-class _Group:
+class Group:
     """The nodes of one pool: they share day weights, events and the margin's factor."""
 
     def __init__(
@@ -150,10 +196,11 @@ class _Group:
         self.coming, self.crowd = coming, crowd
         window = composition.window
         self.weights = day_weights(policy.days_of(pool), window.days)
-        past_factor = uplift(policy.events, pool, window.times()).astype(np.float32)
+        self.past_factor = uplift(policy.events, pool, window.times()).astype(np.float32)
+        """(days, 288) what events made of the usage."""
         series = composition.series[nodes]
-        if (past_factor != 1).any():
-            series = series / past_factor
+        if (self.past_factor != 1).any():
+            series = series / self.past_factor
         self.past = Past(series, weights=self.weights)
         ahead = np.arange(window.end_step, window.end_step + SLOTS, dtype=np.float64) * STEP_SECONDS
         self.factor_ahead = uplift(policy.events, pool, ahead)

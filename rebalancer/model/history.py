@@ -116,6 +116,13 @@ class DayStore(Protocol):
         """None when it isn't there, or can't be read; then it is removed."""
         ...
 
+    def nodes(self, day: int) -> tuple[Sequence[str], Grid] | None:
+        """Names and (nodes, 288) millicores of the nodes alone, which cost little beside the pods; None as for `load`.
+
+        May be called from any thread, also while the day is saved.
+        """
+        ...
+
     def save(self, block: DayBlock) -> None:
         """Raises ConfigError when it can't be written."""
         ...

@@ -13,6 +13,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 
+PEAK = "cpu at its peak"
+"""A resource of `Loads`: what is expected, not what is measured."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:
     """The load that a strategy balances, in one or more resources, and the marks that judge it.
@@ -33,7 +37,27 @@ class Loads:
     low: Floats
     """(nodes, resources) a node under it in all resources is a landing of choice."""
     pod: Floats
-    """(pods, resources)"""
+    """(pods, resources) what a node's load grows by when the pod comes."""
+    relief: Floats | None = None
+    """(pods, resources) what its node loses when it leaves, where that is something else; None = the same."""
+
+    @property
+    def relieved(self) -> Floats:
+        """(pods, resources) what its node loses when a pod leaves."""
+        return self.pod if self.relief is None else self.relief
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """(nodes,) over `high` in any resource."""
+        out: NDArray[np.bool_] = np.asarray((self.node > self.high).any(axis=1), dtype=np.bool_)
+        return out
+
+    @property
+    def hot(self) -> NDArray[np.bool_]:
+        """(nodes,) over `high` now, whatever is expected."""
+        now = [name != PEAK for name in self.resources]
+        out: NDArray[np.bool_] = np.asarray((self.node > self.high)[:, now].any(axis=1), dtype=np.bool_)
+        return out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +150,8 @@ class PodRefusal:
     message: str
     next_at: float | None = None
     """As in `Refusal`."""
+    cpu_millicores: float | None = None
+    """What moving it would have taken away; None = not known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,6 +190,8 @@ class NodeLine:
     cpu_planned: float | None
     cpu_after: float | None = None
     hot: bool = False
+    high: float | None = None
+    """Share of real CPU over which the cycle would have found it; None = it did not look at it."""
 
 
 @dataclass(slots=True, kw_only=True)

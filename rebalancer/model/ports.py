@@ -221,6 +221,10 @@ class Ledger(Protocol):
         """Pods that were seen at or after `since` to have taken an evicted one's place."""
         ...
 
+    def replacements(self, since: float) -> Mapping[str, str]:
+        """The same pods (uid) -> the node that the evicted one had left."""
+        ...
+
     def start_ups(self, service: str) -> Sequence[float]:
         """Seconds that the newest replacements of `namespace/name` took from their predecessor's end to Ready."""
         ...
@@ -229,6 +233,7 @@ class Ledger(Protocol):
         """Ask the API server about evictions without an outcome, and write what it says; how many were settled."""
         ...
 
-    def prune_at_times(self) -> None:
-        """Drop what no limit can see any more, if nobody has done so lately."""
+    def prune_at_times(self, *, keep_details: float | None = None) -> None:
+        """Drop what no limit can see any more, and this cluster's details that are older than `keep_details` seconds,
+        if nobody has done so lately."""
         ...

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.plan import Loads
+from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -107,11 +107,11 @@ def explain_node(scene: Scene, node: int, *, strategies: Sequence[str]) -> NodeE
 def _marks(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[Mark, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
-    by_cpu = loads.resources == ("cpu",) and room[0] == snapshot.nodes.cpu_capacity_millicores[node]
+    by_cpu = set(loads.resources) <= {"cpu", PEAK}
     return tuple(
         Mark(
             resource=resource,
-            measured=measured if by_cpu else None,
+            measured=measured if by_cpu and resource != PEAK else None,
             load=_share(loads.node[node, at], room[at]),
             high=_share(loads.high[node, at], room[at]),
             target=_share(loads.target[node, at], room[at]),

@@ -118,7 +118,14 @@ class Planner:
         self._landing.commit(pod, landing)
         self._budgets.take(pod)
         for room in self._rooms:
-            room.shift(np.nan_to_num(room.loads.pod[move.pod]), move.node, landing, kind=self._kind(pod))
+            loads = room.loads
+            room.shift(
+                np.nan_to_num(loads.pod[move.pod]),
+                move.node,
+                landing,
+                kind=self._kind(pod),
+                relief=np.nan_to_num(loads.relieved[move.pod]),
+            )
         self._drop(move.pod)
 
     def reject(self, move: Move, refusal: Refusal) -> None:
@@ -157,6 +164,7 @@ class Planner:
                     code=refusal.code,
                     message=refusal.message,
                     next_at=refusal.next_at,
+                    cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
                 )
             )
         return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
@@ -175,7 +183,7 @@ class Planner:
     def _may_go(self, finding: Finding, room: TargetRoom) -> list[Pod]:
         """The candidates that no guard protects and whose move would help."""
         left: list[Pod] = []
-        relief, _ = reliefs(room.loads.pod[finding.candidates], room.excess(finding.node))
+        relief, _ = reliefs(room.loads.relieved[finding.candidates], room.excess(finding.node))
         reached = room.reached(finding.node)
         full = not room.low.any()
         for index, share in zip(finding.candidates.tolist(), relief.tolist(), strict=True):
@@ -204,7 +212,7 @@ class Planner:
             for pod in job.left:
                 self._refused.setdefault(pod.index, Refusal.of(Reason.GOAL_REACHED))
             return None
-        relief, overshoot = reliefs(room.loads.pod[[pod.index for pod in job.left]], room.excess(node))
+        relief, overshoot = reliefs(room.loads.relieved[[pod.index for pod in job.left]], room.excess(node))
         keys = [
             order_key(pod, share, over, self.door.traits(pod).cost)
             for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
@@ -321,9 +329,11 @@ class Planner:
         service = snapshot.service_of(owner)
         assert service is not None  # a bare pod never passes the guards
         traits = self.door.traits(pod)
-        load, room = job.room.loads.pod[pod.index], job.room.loads.room[finding.node]
+        load, room = job.room.loads.relieved[pod.index], job.room.loads.room[finding.node]
         parts = [
-            f"{name} {each / whole:.1%}" for name, each, whole in zip(job.room.loads.resources, load, room, strict=True)
+            f"{name} {each / whole:.1%}"
+            for name, each, whole in zip(job.room.loads.resources, load, room, strict=True)
+            if math.isfinite(each)
         ]
         return Move(
             pod=pod.index,

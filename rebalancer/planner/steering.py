@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.steering import HOT, NO_ROOM
+from rebalancer.model.steering import HOT, NO_ROOM, PREDICTED_HOT
 
 Bools = NDArray[np.bool_]
 
@@ -26,6 +26,8 @@ class SteeringBudget:
     """Of each pool: how many more."""
     hot: Bools
     """(nodes,)"""
+    due: Bools | None = None
+    """(nodes,) relieved ahead of their peak; None = none is."""
     chosen: dict[int, str] = field(default_factory=dict)
     """Node -> the taint's value."""
 
@@ -39,8 +41,13 @@ class SteeringBudget:
             return None
         for node in new:
             self.left[int(self.pool_of[node])] -= 1
-            self.chosen[node] = HOT if self.hot[node] else NO_ROOM
+            self.chosen[node] = self._why(node)
         return new
+
+    def _why(self, node: int) -> str:
+        if self.hot[node]:
+            return HOT
+        return PREDICTED_HOT if self.due is not None and self.due[node] else NO_ROOM
 
     def give_back(self, nodes: Sequence[int]) -> None:
         """Don't steer away from these after all."""

@@ -111,9 +111,17 @@ class TargetRoom:
         """Whether the node is at or under its target in every resource that is judged."""
         return not bool((self._sure[node] > self._limit[node]).any())
 
-    def shift(self, pod_load: Floats, source: int, landing: Distribution, *, kind: Hashable = None) -> None:
-        """Count a move; `kind` as in `takes`."""
-        self._sure[source] -= pod_load
+    def shift(
+        self,
+        pod_load: Floats,
+        source: int,
+        landing: Distribution,
+        *,
+        kind: Hashable = None,
+        relief: Floats | None = None,
+    ) -> None:
+        """Count a move; `kind` as in `takes`. `relief` (resources,) is what the source loses; None = `pod_load`."""
+        self._sure[source] -= pod_load if relief is None else relief
         for node, share, exclusive in zip(
             landing.nodes.tolist(), landing.shares.tolist(), landing.exclusive.tolist(), strict=True
         ):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
-from rebalancer.policy.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least
+from rebalancer.policy.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least, at_most
 
 HISTORY_DAYS = 8
 """How far back a forecast looks: today's weekday is in it once."""
@@ -99,6 +99,17 @@ class PoolDays(DayWeights):
 class Forecast(Section):
     """Predicted peaks of nodes, from the last 8 days of the pods that are on them now."""
 
+    mode: Literal["Off", "Observe", "Act"] = "Act"
+    """Act: nodes are relieved ahead of their peaks, and nothing lands where a peak would pass the target. Observe:
+    forecasts are made, kept and judged afterwards, and decide nothing. Off: no history is read."""
+    every: Annotated[Duration, at_least(60)] = 900.0
+    """How often the daemon looks ahead."""
+    horizon: Annotated[Duration, at_least(3600), at_most(86_400)] = 86_400.0
+    """How far: at most 24h."""
+    min_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS)] = 3
+    """A forecast that knows fewer days decides nothing."""
+    lead: Annotated[Duration, at_least(0)] = 900.0
+    """A node is relieved so long before it would become hot, besides what draining and starting pods take."""
     predictor: PredictorName = "combined"
     """How tomorrow's level is guessed; `rebalancer backtest` compares them."""
     coverage: Percent = 90.0

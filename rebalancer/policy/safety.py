@@ -51,13 +51,24 @@ class InFlight(Section):
     """Added to it."""
 
 
+class EffectBrake(Section):
+    """Stops a pool for an hour when its nodes mostly don't cool after evictions."""
+
+    last: Annotated[int, Field(ge=1)] = 10
+    """So many of the pool's newest assessments are looked at; with fewer nothing stops."""
+    at_least: Percent = 30.0
+    """Of these nodes so many must have been at or under their target after settling, in percent."""
+
+
 class Brake(Section):
-    """Stops evictions while replacements don't become Ready. It lets go when they do."""
+    """Stops evictions while replacements don't become Ready, until they do, and where evictions don't help."""
 
     late_in_pool: Annotated[int, Field(ge=1)] = 2
     """Evictions past their deadline, replacement not Ready, that stop their pool."""
     late_in_cluster: Annotated[int, Field(ge=1)] = 3
     """The same for the whole cluster."""
+    effect: EffectBrake = EffectBrake()
+    """When evictions don't help."""
 
 
 class CrossCluster(Section):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rebalancer.policy.alerts import Alerts
+from rebalancer.policy.effect import Effect
 from rebalancer.policy.forecast import Forecast
 from rebalancer.policy.levels import ServiceLevels
 from rebalancer.policy.limits import Limits, ScopeLimits
@@ -382,6 +383,8 @@ class RebalancerPolicy(Section):
     """Soft taints on nodes without room in real CPU."""
     forecast: Forecast = Forecast()
     """Predicted peaks."""
+    effect: Effect = Effect()
+    """Whether it helped."""
 
     @field_validator("pools")
     @classmethod

@@ -85,6 +85,17 @@ def at_least(seconds: float) -> AfterValidator:
     return AfterValidator(check)
 
 
+def at_most(seconds: float) -> AfterValidator:
+    """An upper bound for a Duration, told as a duration."""
+
+    def check(value: float) -> float:
+        if value > seconds:
+            raise ValueError(f"expected at most {format_duration(seconds)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _percent(value: Any) -> float:
     # 0.75 meant as 75 % would otherwise be a threshold under which every node is hot
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 100:

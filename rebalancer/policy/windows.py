@@ -27,6 +27,9 @@ MOST_SPANS_A_DAY = 96
 _SHOWN_CHARS = 80
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
+Spans = tuple[Instants, Instants]
+"""(begins, ends) of disjoint spans of time in order, each without its end."""
+
 
 class Window(Section):
     """A time that comes again and again, in which evictions are allowed or denied."""
@@ -117,11 +120,7 @@ def is_open(windows: tuple[Window, ...], now: float) -> WindowState:
         end = now + days * DAY_SECONDS
         held = [spans(window.schedule, window.duration, window.time_zone, now=now, end=end) for window in windows]
         times = _boundaries(held, now, end)
-        allowed, denied = np.full(len(times), not has_allow), np.zeros(len(times), dtype=bool)
-        for window, each in zip(windows, held, strict=True):
-            side = allowed if window.kind == "Allow" else denied
-            side |= _holds(each, times)
-        opened = allowed & ~denied
+        opened = _opened(windows, held, times)
         changes = np.flatnonzero(opened != opened[0])
         if changes.size:
             break
@@ -138,7 +137,49 @@ def is_open(windows: tuple[Window, ...], now: float) -> WindowState:
     )
 
 
-def _holds(held: tuple[Instants, Instants], times: Instants) -> NDArray[np.bool_]:
+def open_spans(windows: tuple[Window, ...], *, now: float, end: float) -> Spans:
+    """When `windows` are open in [now, end) (seconds since the epoch). What reaches beyond is cut there."""
+    held = [spans(window.schedule, window.duration, window.time_zone, now=now, end=end) for window in windows]
+    times = _boundaries(held, now, end)
+    return _runs(_opened(windows, held, times), times, end)
+
+
+def common_spans(each: Sequence[Spans], *, now: float, end: float) -> Spans:
+    """When all of them hold in [now, end)."""
+    times = _boundaries(each, now, end)
+    return _runs(np.logical_and.reduce([_holds(one, times) for one in each]), times, end)
+
+
+def decided_by(windows: tuple[Window, ...], at: float, *, opens: bool) -> Window:
+    """The window that opens (or closes) the set at `at`, where it does so: an Allow window by its start (its end), a
+    Deny window by its end (its start)."""
+    return next(window for window in windows if at in _edges(window, at, starts=opens == (window.kind == "Allow")))
+
+
+def _edges(window: Window, at: float, *, starts: bool) -> Instants:
+    begins, ends = spans(window.schedule, window.duration, window.time_zone, now=at, end=at)
+    return begins if starts else ends
+
+
+def _opened(windows: Sequence[Window], held: Sequence[Spans], times: Instants) -> NDArray[np.bool_]:
+    """At which of the times the set is open, `held` being when each of its windows holds."""
+    has_allow = any(window.kind == "Allow" for window in windows)
+    allowed, denied = np.full(len(times), not has_allow), np.zeros(len(times), dtype=np.bool_)
+    for window, each in zip(windows, held, strict=True):
+        side = allowed if window.kind == "Allow" else denied
+        side |= _holds(each, times)
+    return allowed & ~denied
+
+
+def _runs(opened: NDArray[np.bool_], times: Instants, end: float) -> Spans:
+    """The spans before `end` over which it is open, where it changes at `times` only."""
+    seen = times < end
+    turns = np.diff(np.concatenate([[False], opened[seen], [False]]).astype(np.int8))
+    edges = np.append(times[seen], end)
+    return edges[turns == 1], edges[turns == -1]
+
+
+def _holds(held: Spans, times: Instants) -> NDArray[np.bool_]:
     """At which of the times one of the disjoint spans holds: more have begun than ended."""
     begins, ends = held
     inside: NDArray[np.bool_] = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
@@ -154,7 +195,7 @@ def _because(holding: Sequence[Window], has_allow: bool) -> str:
     return f"in the allow window {holding[0].shown}" if holding else "outside every allow window"
 
 
-def _boundaries(held: Sequence[tuple[Instants, Instants]], now: float, end: float) -> Instants:
+def _boundaries(held: Sequence[Spans], now: float, end: float) -> Instants:
     """`now` and every instant in (now, end] at which a span begins or ends, in order."""
     parts = [side[(side > now) & (side <= end)] for pair in held for side in pair]
     return np.unique(np.concatenate([np.array([now]), *parts]))

@@ -2,15 +2,18 @@
 
 Load is real CPU (corrected for moves that the measurement doesn't show yet) or what pods request. By real CPU a node
 is found only when it was hot in enough distinct fresh samples, and not while a move from it is younger than a whole
-rate window.
+rate window. Where peaks are expected they are judged beside what is measured: nothing lands where a peak would pass the
+target, and a node that is to be relieved ahead of its peak is found although it is cool now.
 """
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Finding, Loads
+from rebalancer.model.peaks import Peaks
+from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema import Thresholds
 from rebalancer.policy.types import format_duration
@@ -34,8 +37,8 @@ def find(view: StrategyView) -> Findings:
     for node in np.flatnonzero(over.any(axis=1)):
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
-        # an alert has waited already: that is its rule's `for`
-        waits = view.strategy.args.source == "CPU" and int(node) not in view.marks
+        # an alert has waited already: that is its rule's `for`; and there is nothing to wait for in what is expected
+        waits = view.strategy.args.source == "CPU" and int(node) not in view.marks and not _due(view, loads, int(node))
         refusal = _debounced(view, loads, int(node)) if waits else None
         if refusal is not None:
             skipped[int(node)] = refusal
@@ -49,13 +52,20 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     room = loads.room[node]
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
     worst = int(np.argmax(np.where(over, share - high, -np.inf)))
-    what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
     by = f" ({view.marks[node].source})" if node in view.marks else ""
+    if loads.resources[worst] == PEAK:
+        reason = (
+            f"peak of {share[worst]:.1%} expected at {_clock(view, node)}, over high {high[worst]:.1%}, "
+            f"to be cooled to {target[worst]:.1%}"
+        )
+    else:
+        what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
+        reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
     finding = Finding(
         strategy=NAME,
         node=node,
         pool=view.pools[view.pool_of[node]].name,
-        reason=f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}",
+        reason=reason,
         cpu_share=float(share[worst]),
         high=float(high[worst]),
         target=float(target[worst]),
@@ -75,10 +85,11 @@ def _cpu_loads(view: StrategyView) -> Loads:
             continue
         marks = cpu_marks(pool.thresholds, share[members])
         high[members], target[members], low[members] = marks
+    own_high, own_target = high * room, target * room
     for node, mark in view.marks.items():
         if np.isfinite(high[node]):  # in one of the strategy's pools
             high[node], target[node] = mark.high, mark.target
-    return Loads(
+    loads = Loads(
         resources=("cpu",),
         node=cpu.node[:, None],
         room=room[:, None],
@@ -87,6 +98,59 @@ def _cpu_loads(view: StrategyView) -> Loads:
         low=(low * room)[:, None],
         pod=cpu.pod[:, None],
     )
+    return loads if view.peaks is None else _with_peaks(view, view.peaks, loads, own_high, own_target)
+
+
+def _with_peaks(view: StrategyView, peaks: Peaks, now: Loads, high: Floats, target: Floats) -> Loads:
+    """What is expected, as a second resource; `high` and `target` (nodes,) are the pools' own, in millicores: what an
+    alert calls hot says nothing of tomorrow.
+
+    It is judged on every node that something may land on. Of the hot ones it is judged where the peak is over `high`
+    too: who is touched anyway is relieved of both. A cool one is found by it only when it is due, and is relieved of
+    its peak alone.
+    """
+    peak = peaks.node_millicores
+    room = now.room[:, 0]
+    pooled = np.isfinite(high)
+    for index, pool in view.chosen_pools:
+        # marks around a mean lie around the mean of what is expected
+        members = np.flatnonzero((view.pool_of == index) & pooled)
+        if pool.thresholds is not None and pool.thresholds.relative_to_mean and len(members):
+            top, cooled, _ = cpu_marks(pool.thresholds, peak[members] / room[members])
+            high[members], target[members] = top * room[members], cooled * room[members]
+    over = peak > high
+    due = np.zeros(len(peak), dtype=np.bool_)
+    due[list(view.due)] = True
+    unknown = ~np.isfinite(peak)
+    target[unknown | (now.hot & ~over)] = np.nan
+    high[unknown | ~(over & (due | now.hot))] = np.nan
+    measured_target = now.target[:, 0].copy()
+    measured_target[over & due & ~now.hot] = np.nan
+    # a pod that nothing is known of brings what it brings now
+    coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
+    return Loads(
+        resources=(*now.resources, PEAK),
+        node=np.column_stack([now.node[:, 0], np.where(unknown, np.nan, peak)]),
+        room=np.column_stack([room, room]),
+        high=np.column_stack([now.high[:, 0], high]),
+        target=np.column_stack([measured_target, target]),
+        low=np.column_stack([now.low[:, 0], target]),
+        pod=np.column_stack([now.pod[:, 0], coming]),
+        relief=np.column_stack([now.pod[:, 0], peaks.relief_millicores]),
+    )
+
+
+def _due(view: StrategyView, loads: Loads, node: int) -> bool:
+    """Whether it is found for its peak."""
+    if node not in view.due or PEAK not in loads.resources:
+        return False
+    at = loads.resources.index(PEAK)
+    return bool(loads.node[node, at] > loads.high[node, at])
+
+
+def _clock(view: StrategyView, node: int) -> str:
+    assert view.peaks is not None
+    return f"{datetime.fromtimestamp(float(view.peaks.node_at[node]), UTC):%a %H:%M} UTC"
 
 
 def cpu_marks(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import NodeMarks
+from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -31,6 +32,10 @@ class StrategyView:
     """Indices of the nodes to look at; None = all. The others still count as landings."""
     marks: Mapping[int, NodeMarks] = field(default_factory=dict)
     """Node index -> what an alert calls hot there, instead of the pool's own marks."""
+    peaks: Peaks | None = None
+    """What is expected; None where nothing may be decided by it."""
+    due: frozenset[int] = frozenset()
+    """Indices of the nodes that are to be relieved now, ahead of their peak."""
 
     @property
     def chosen_pools(self) -> list[tuple[int, Pool]]:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.windows import CHANGE_WINDOW
 from rebalancer.model.limits import Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
 from rebalancer.model.plan import Landing, Move
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
-from tests.builders import NOW, a_door, a_node, a_policy, cluster, replicas, some_limits
+from tests.builders import NOW, a_door, a_node, a_policy, cluster, pods_in, replicas, some_limits
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
@@ -233,6 +234,40 @@ def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
     assert refusal is not None
     assert refusal.code is Reason.READY_SHARE
     assert "8 of 12 would stay ready" in refusal.message
+
+
+def test_only_the_windows_are_left_out_where_it_is_asked_what_protects_a_pod() -> None:
+    policy = a_policy(
+        windows={"cluster": [{"kind": "Deny", "schedule": "* * * * *", "duration": "1m"}]},
+        lists={"deny": [{"services": ["shop/listed"]}]},
+        serviceLevels={"default": "gold", "levels": [{"name": "gold"}]},
+        safety={"crossCluster": {"placedBy": {"matchLabels": {"karmada": "yes"}}}},
+    )
+    owners: dict[str, dict[str, Any]] = {
+        "web": {},
+        "own": {"shape": {"annotations": {CHANGE_WINDOW: "allow never"}}},
+        "guarded": {"shape": {"annotations": {"rebalancer.dev/evict": "false"}}},
+        "listed": {},
+        "unknown": {"labels": {"rebalancer.dev/level": "golden"}},
+        "elsewhere": {"labels": {"karmada": "yes"}},
+    }
+    pods = [pod for name, fields in owners.items() for pod in replicas(name, {"n1": 2}, **fields)]
+    snapshot = cluster(NODES, pods)
+    at = a_door(snapshot, policy)
+
+    def codes(name: str) -> list[Reason | None]:
+        pod = next(each for each in pods_in(snapshot) if each.name == f"{name}-0")
+        return [
+            None if refusal is None else refusal.code
+            for refusal in (at.protected(pod, pool="general"), at.stays(pod, pool="general"))
+        ]
+
+    assert codes("web") == [None, Reason.WINDOW_CLOSED]
+    assert codes("own") == [None, Reason.WINDOW_BROKEN]
+    assert codes("guarded") == [Reason.OPTED_OUT, Reason.OPTED_OUT]
+    assert codes("listed") == [Reason.DENY_LISTED, Reason.DENY_LISTED]
+    assert codes("unknown") == [Reason.UNKNOWN_LEVEL, Reason.UNKNOWN_LEVEL]
+    assert codes("elsewhere") == [Reason.CROSS_CLUSTER, Reason.CROSS_CLUSTER]
 
 
 def test_a_limit_of_zero_closes() -> None:

@@ -3,7 +3,15 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, annotation_of, describe
+from rebalancer.constraints.windows import (
+    CHANGE_WINDOW,
+    Outlook,
+    WindowBook,
+    Windowed,
+    annotation_of,
+    describe,
+    next_opening,
+)
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy.windows import Window, WindowState, parse_change_window
@@ -117,3 +125,51 @@ def test_a_services_windows_are_found_on_its_pods() -> None:
     pods = [a_pod("a", "n1", owner="cart", shape={"annotations": {CHANGE_WINDOW: text}}), a_pod("b", "n1", owner="web")]
     made = cluster([a_node("n1")], pods)
     assert [annotation_of(pod) for pod in pods_in(made)] == [text, None]
+
+
+# --- Between two instants.
+
+LATE_NIGHT = "allow 0 2 * * * 8h Europe/Berlin"
+MONDAY = utc("2026-01-19 12:00")
+
+
+def ahead(book: WindowBook, of: Windowed, *, hours: float = 24) -> list[str]:
+    begins, ends = Outlook(book, now=MONDAY, end=MONDAY + 3600 * hours).open_spans(of)
+    return [
+        f"{datetime.fromtimestamp(begin, UTC):%a %H:%M} to {datetime.fromtimestamp(end, UTC):%a %H:%M}"
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def test_they_are_open_together_while_every_scope_is() -> None:
+    book = a_book(cluster_windows=NIGHT, pools={"general": parse_change_window("deny 0 3 * * * 1h Europe/Berlin")})
+    assert ahead(book, Windowed("general", "", None)) == ["Mon 21:00 to Tue 02:00", "Tue 03:00 to Tue 05:00"]
+    assert ahead(book, Windowed("other", "", None)) == ["Mon 21:00 to Tue 05:00"]
+    assert ahead(book, Windowed(None, "gold", LATE_NIGHT)) == ["Tue 01:00 to Tue 05:00"]
+    assert ahead(a_book(levels={"gold": NIGHT}), Windowed("general", "gold", None)) == ["Mon 21:00 to Tue 05:00"]
+    assert ahead(a_book(global_windows=NIGHT), Windowed("general", "", None), hours=12) == ["Mon 21:00 to Tue 00:00"]
+    assert ahead(a_book(), Windowed("general", "", None)) == ["Mon 12:00 to Tue 12:00"]
+    assert ahead(a_book(), Windowed("general", "", "allow never")) == []
+
+
+def test_the_window_that_opens_or_closes_them_is_known() -> None:
+    outlook = Outlook(a_book(cluster_windows=NIGHT), now=MONDAY, end=MONDAY + 86_400)
+    of = Windowed("general", "", LATE_NIGHT)
+    assert outlook.decided_by(of, utc("2026-01-20 01:00"), opens=True) == parse_change_window(LATE_NIGHT)[0]
+    assert outlook.decided_by(of, utc("2026-01-20 05:00"), opens=False) == NIGHT[0]
+
+
+def test_the_next_opening_is_that_of_all_scopes_together() -> None:
+    of = Windowed("general", "", LATE_NIGHT)
+    late, freeze = parse_change_window(LATE_NIGHT)[0], FREEZE[0]
+    assert next_opening(a_book(), of, now=MONDAY) == (utc("2026-01-20 01:00"), late)
+    assert next_opening(a_book(cluster_windows=NIGHT), of, now=SUNDAY) == (utc("2026-01-20 01:00"), late)
+    assert next_opening(a_book(cluster_windows=FREEZE), Windowed("general", "", None), now=utc("2026-12-24 12:00")) == (
+        utc("2026-12-26 23:00"),
+        freeze,
+    )
+    # far ahead, and never
+    yearly = parse_change_window("allow 0 3 1 1 * 1h")
+    assert next_opening(a_book(global_windows=yearly), of, now=MONDAY) == (utc("2027-01-01 03:00"), yearly[0])
+    assert next_opening(a_book(global_windows=NEVER), of, now=MONDAY) is None
+    assert next_opening(a_book(), Windowed("general", "", "allow never"), now=MONDAY) is None

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.cli.backtest import aims, read_traces
-from rebalancer.forecast.backtest import Run, backtest
+from rebalancer.cli.backtest_report import aims
+from rebalancer.cli.traces import read_traces
+from rebalancer.forecast.backtest import TraceRun, backtest
 from rebalancer.forecast.margin import Outcome, learn, weighted_quantile
 from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
 from rebalancer.forecast.predictors import Guess, Past, predictors
 from rebalancer.forecast.traces import cluster_of_traces
 from rebalancer.model.history import SLOTS, Grid
-from rebalancer.policy.forecast import DayWeights
+from rebalancer.policy.forecast import DayWeights, Forecast
 
 FAST = ("lastDay", "max", "decayingHistogram", "combined")
 
@@ -133,12 +134,12 @@ def test_the_future_reaches_no_forecast() -> None:
     )
     actual = np.concatenate([cluster.actual[:, :12], cluster.actual[:, 12:] * 3], axis=1)
     changed = replace(cluster, pods=pods, actual=actual)
-    one, other = Run(cluster, FAST), Run(changed, FAST)
+    one, other = (TraceRun(each, Forecast(), FAST) for each in (cluster, changed))
     for day in range(3, 14):
         one.guess(day)
         other.guess(day)
     for name in FAST:
-        for place, day in enumerate(one.days):
+        for place, day in enumerate(map(int, one.days)):
             same = np.allclose(one.series[name].upper[place], other.series[name].upper[place], rtol=1e-6)
             assert same == (day <= 12), (name, day)
 
@@ -157,10 +158,22 @@ def test_a_cluster_of_traces_is_the_same_for_the_same_seed_and_never_over_its_ca
 
 def test_loss_is_nine_parts_of_too_low_and_one_of_too_high() -> None:
     result = backtest(some_traces(), seed=1, only=FAST)
-    for score in result.scores:
+    for score in result.total.scores:
         assert score.errors.pinball == pytest.approx(0.9 * score.errors.under + 0.1 * score.errors.over)
         assert score.errors.mae == pytest.approx(score.errors.under + score.errors.over)
-    assert {score.predictor for score in result.scores if score.simple} == {"lastDay", "max", "decayingHistogram"}
+    assert {score.predictor for score in result.total.scores if score.simple} == {"lastDay", "max", "decayingHistogram"}
+
+
+def test_pools_are_parts_of_the_whole_and_each_gets_a_verdict() -> None:
+    result = backtest(some_traces(), seed=1, only=FAST)
+    assert set(result.pools) == {"small", "large"}
+    assert sum(each.forecasts for each in result.pools.values()) == result.total.forecasts
+    assert sum(each.hot_days for each in result.pools.values()) == result.total.hot_days
+    for place, score in enumerate(result.total.scores):
+        parts = [each.scores[place].errors.pinball for each in result.pools.values()]
+        assert score.errors.pinball == pytest.approx(sum(parts) / 2)  # as many node days in each
+    assert [each.pool for each in result.proposals] == ["small", "large"]
+    assert result.left_out == 0
 
 
 def test_the_default_holds_its_aims_on_real_traces() -> None:
@@ -168,5 +181,5 @@ def test_the_default_holds_its_aims_on_real_traces() -> None:
     if not folder:
         pytest.skip("REBALANCER_TRACES is unset: it names a folder of recorded CPU traces (timestamp,value)")
     result = backtest(read_traces(Path(folder)), seed=1, only=FAST)
-    assert result.hot_days > 100
+    assert result.total.hot_days > 100
     assert [aim["aim"] for aim in aims(result) if not aim["holds"]] == []

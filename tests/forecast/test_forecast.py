@@ -290,3 +290,6 @@ def test_terminating_pods_are_no_longer_part_of_their_node() -> None:
     past = history({"shop/web-0": flat(300), "shop/web-1": flat(300)})
     pods = [a_pod("web-0", **ON_A), a_pod("web-1", terminating=True, **ON_A)]
     assert the_forecast(past, world([a_node("a")], pods)).peak_millicores == pytest.approx(300)
+    # nor is what they use taken for the node's own
+    past = history({"shop/web-0": flat(300), "shop/web-1": flat(300)}, {"a": flat(650)})
+    assert the_forecast(past, world([a_node("a")], pods)).peak_millicores == pytest.approx(350)

@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.forecast import Arrival, Forecasts, NodeForecast, forecast
+from rebalancer.forecast import Arrival, Forecasts, Foresight, NodeForecast, forecast, foresee
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
+from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.forecast import Forecast
-from tests.builders import NOW, ANode, APod, cluster
+from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster
 
 DAYS = 8
 TODAY = int(NOW // DAY_SECONDS)
 MIDNIGHT = float(TODAY * DAY_SECONDS)
 """With `now` at midnight the eight days are calendar days."""
+AGED = 60 * 86_400.0
 
 
 def flat(*levels: float) -> np.ndarray:
@@ -69,3 +71,74 @@ def forecasts(
 def the_forecast(past: History, snapshot: ClusterSnapshot, **options: Any) -> NodeForecast:
     """Of the first node."""
     return forecasts(past, snapshot, **options).nodes[0]
+
+
+def look(
+    past: History,
+    snapshot: ClusterSnapshot,
+    *,
+    now: float = MIDNIGHT,
+    arrivals: Sequence[Arrival] = (),
+    before: Foresight | None = None,
+    **policy: Any,
+) -> Foresight:
+    return foresee(
+        past,
+        snapshot,
+        policy=Forecast.model_validate(policy),
+        pool_of=np.zeros(len(snapshot.nodes), dtype=np.int32),
+        pools=["general"],
+        now=now,
+        arrivals=arrivals,
+        before=before,
+    )
+
+
+def expect(past: History, snapshot: ClusterSnapshot, **options: Any) -> Peaks:
+    """Laid over the snapshot that it was made of."""
+    return look(past, snapshot, **options).peaks(snapshot, now=options.get("now", MIDNIGHT))
+
+
+def by_pod(snapshot: ClusterSnapshot, column: np.ndarray) -> dict[str, float]:
+    return dict(zip(snapshot.pods.names, column.tolist(), strict=True))
+
+
+def services(*names: str, on: str = "b", level: float = 400) -> tuple[dict[str, np.ndarray], list[APod]]:
+    """Series and pods of services of two replicas."""
+    named = [(f"{name}-{index}", name) for name in names for index in range(2)]
+    return {f"shop/{pod}": flat(level) for pod, _ in named}, [
+        a_pod(pod, owner=name, node=on, age=AGED) for pod, name in named
+    ]
+
+
+def diverse(seed: int, *, whole: bool = True) -> tuple[History, list[ANode], list[APod]]:
+    """Eight nodes of eight pods of ten services: flat ones, days, half hours, twice a day, growing, restless ones."""
+    random = np.random.default_rng(seed)
+    slots = np.arange(SLOTS) / SLOTS * 2 * np.pi
+    curves = []
+    for kind in range(10):
+        curve = np.ones((DAYS, SLOTS))
+        if kind % 5 == 1:
+            curve *= 1 + 0.6 * np.sin(slots + random.uniform(0, 6))
+        elif kind % 5 == 2:
+            begin = int(random.integers(0, SLOTS - 6))
+            curve[:, begin : begin + 6] = 4
+        elif kind % 5 == 3:
+            curve *= (1 + 0.4 * np.sin(2 * slots + random.uniform(0, 6))) * np.linspace(0.7, 1.3, DAYS)[:, None]
+        elif kind % 5 == 4:
+            curve *= (1 + 0.3 * np.sin(slots)) * random.lognormal(0, 0.1, (DAYS, 1))
+        curves.append(curve)
+    series, pods, totals = {}, [], {}
+    for node in range(8):
+        total = np.full((DAYS, SLOTS), random.uniform(200, 600))
+        for place in range(8):
+            kind = int(random.integers(0, len(curves)))
+            level = 300 * (1 + kind % 3) * random.lognormal(0, 0.1)
+            name = f"s{kind}-{node}{place}"
+            series[f"shop/{name}"] = (curves[kind] * level * random.lognormal(0, 0.15, (DAYS, SLOTS))).astype(
+                np.float32
+            )
+            total += series[f"shop/{name}"]
+            pods.append(a_pod(name, owner=f"s{kind}", node=f"n{node}", age=AGED))
+        totals[f"n{node}"] = total.astype(np.float32)
+    return history(series, totals if whole else {}), [a_node(f"n{node}") for node in range(8)], pods

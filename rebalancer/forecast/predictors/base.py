@@ -63,6 +63,13 @@ class Past:
             then.__dict__[name] = getattr(self, name)[:, :day]
         return then
 
+    def weighted(self, weights: Floats) -> "Past":
+        """The same days, weighed otherwise."""
+        other = Past(self.series, weights=weights)
+        for name in ("daily", "late", "swing", "level"):
+            other.__dict__[name] = getattr(self, name)
+        return other
+
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:

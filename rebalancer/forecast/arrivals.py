@@ -1,0 +1,65 @@
+"""Pods that are expected to come: what services want and don't have bound yet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.forecast.members import SHORT_LIVED_KINDS, Ints
+from rebalancer.model.snapshot import ClusterSnapshot
+
+NOT_EXPECTED = (*SHORT_LIVED_KINDS, "DaemonSet")
+"""Short-lived pods are forecast for their pool; a DaemonSet's come with their node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """Pods that are expected to come."""
+
+    service: str
+    """`namespace/name` of the service that they are of: each brings its curve for one replica."""
+    nodes: Mapping[str, float]
+    """Node name -> how many of them are expected there: a probability, or a sum of such."""
+
+
+def expected_arrivals(
+    snapshot: ClusterSnapshot, *, pool_of: Ints, in_flight: Sequence[tuple[str, str]]
+) -> list[Arrival]:
+    """What services still lack: the replicas that they want less the pods that are bound and not terminating.
+
+    `in_flight` are evictions whose replacement has not landed, as (service `namespace/name`, likeliest node): of what a
+    service lacks, so many are expected there. The rest is spread evenly over the ready, schedulable nodes of the pools
+    that its other pods run in, or of all. `pool_of` (nodes,) is -1 for a node in none.
+    """
+    pods, nodes = snapshot.pods, snapshot.nodes
+    bound = np.asarray(snapshot.active & ~pods.terminating)
+    owned = bound & (pods.owner >= 0)
+    have = np.bincount(snapshot.top_owner[pods.owner[owned]], minlength=len(snapshot.owners))
+    usable = np.asarray(nodes.ready & ~nodes.unschedulable)
+    names_of: dict[frozenset[int], list[str]] = {}
+    landings: dict[str, list[str]] = {}
+    for service, node in in_flight:
+        if node in snapshot.node_index:
+            landings.setdefault(service, []).append(node)
+    out = []
+    for owner in np.flatnonzero(snapshot.top_owner == np.arange(len(snapshot.owners))).tolist():
+        record = snapshot.owners[owner]
+        lacking = snapshot.replicas(owner)[0] - int(have[owner])
+        if lacking <= 0 or record.kind in NOT_EXPECTED:
+            continue
+        service = f"{record.namespace}/{record.name}"
+        known = landings.get(service, [])[:lacking]
+        counts: dict[str, float] = {}
+        if rest := lacking - len(known):
+            members = snapshot.pods_of(owner)
+            pools = frozenset(pool_of[pods.node[members[bound[members]]]].tolist())
+            if pools not in names_of:
+                chosen = usable & np.isin(pool_of, list(pools)) if pools else usable
+                names_of[pools] = [nodes.names[index] for index in np.flatnonzero(chosen).tolist()]
+            names = names_of[pools]
+            counts = dict.fromkeys(names, rest / max(len(names), 1))
+        for node in known:
+            counts[node] = counts.get(node, 0.0) + 1.0
+        if counts:
+            out.append(Arrival(service=service, nodes=counts))
+    return out

@@ -1,0 +1,197 @@
+"""What came of a forecast: the node's own samples from when it was made to its end.
+
+Figures are of steps of five minutes, the first being the one that the forecast was made in, as in forecasts.
+
+**What would have come without us** is the node's CPU, plus the CPU of each pod that took the place of one that we moved
+away, from the move on; for a pod that is not known, or has no sample, what it used when it was moved. That is a guess:
+
+- a pod on another machine, or beside other pods, need not use what it would have used here; on a node that had nothing
+  left to give, it would have had less;
+- the samples of a rate window show a pod that has left for some minutes more, together with its replacement;
+- pods that came into the room that we made would have gone elsewhere, but are counted;
+- of a replacement that was moved again, only what its pod used at first is counted from then on;
+- a pod without replacement may have been one too many, and would have left by itself.
+
+So whether a peak was prevented or the alarm was false is a guess too, the more so the closer that figure is to `high`.
+"Too late" and "not moved" rest on samples alone.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.forecast.percentiles import P95, quantile
+from rebalancer.model.forecasts import ForecastKind, KeptForecast, MovedAway, Truth, Verdict
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
+
+Floats = NDArray[np.float64]
+EARLY_SECONDS = 1800.0
+"""A node that becomes hot so long before it was expected to counts as the same peak."""
+WAIT_SECONDS = 2 * DAY_SECONDS
+"""Samples that are still to be read so long after a forecast's end won't come."""
+QUARTER_STEPS = 3
+NOTHING_KNOWN = Truth(
+    p95_millicores=math.nan,
+    peak_millicores=math.nan,
+    peak_at=math.nan,
+    changed_share=math.nan,
+    without_us_millicores=math.nan,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DayPart:
+    """What is needed of one day."""
+
+    filled: int
+    nodes: Mapping[str, Grid]
+    """Name -> (288,)"""
+    pods: Mapping[str, Grid]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """What is known of some nodes and pods. Steps are counted from the epoch."""
+
+    days: Mapping[int, _DayPart]
+
+    @classmethod
+    def of(
+        cls, days: Sequence[DayBlock], *, nodes: Collection[str], pods: Collection[str], since: float, until: float
+    ) -> "Samples":
+        """Read from the newest day back to that of `since`: each is used once and dropped, older ones aren't loaded."""
+        found: dict[int, _DayPart] = {}
+        first, last = int(since // DAY_SECONDS), int(until // DAY_SECONDS)
+        for at in range(len(days) - 1, -1, -1):
+            block = days[at]
+            if first <= block.day <= last:
+                found[block.day] = _DayPart(
+                    filled=SLOTS if block.complete else block.filled,
+                    nodes=_chosen(nodes, block.node_row, block.node_millicores),
+                    pods=_chosen(pods, block.pod_row, block.pod_millicores),
+                )
+            if block.day <= first:
+                break
+        return cls(days=found)
+
+    def asked(self, first: int, end: int) -> bool:
+        """Whether there is nothing left to be read from step `first` up to, not including, `end`."""
+        return all(
+            day in self.days and self.days[day].filled >= min(end - day * SLOTS, SLOTS) for day in _days(first, end)
+        )
+
+    def node(self, name: str, first: int, end: int) -> Floats:
+        """(steps,) millicores, NaN where nothing is known."""
+        return _series({day: part.nodes for day, part in self.days.items()}, name, first, end)
+
+    def pod(self, name: str, first: int, end: int) -> Floats:
+        """(steps,) the same of a pod, `namespace/name`."""
+        return _series({day: part.pods for day, part in self.days.items()}, name, first, end)
+
+
+def judge(
+    forecast: KeptForecast,
+    samples: Samples,
+    *,
+    pods_now: frozenset[str] | None,
+    moved: Sequence[MovedAway],
+    now: float,
+) -> Truth | None:
+    """What came of a forecast that is over; None while samples of it are still to be read.
+
+    `pods_now`: first eight characters of the uids that are on the node at the forecast's end, None where nobody looked
+    in time. `moved`: what we moved away from the node, at any time. Of a node without samples for at least half of the
+    steps nothing is known.
+    """
+    first, end = int(forecast.made_at // STEP_SECONDS), int(forecast.until // STEP_SECONDS)
+    if not samples.asked(first, end) and now < forecast.until + WAIT_SECONDS:
+        return None
+    node = samples.node(forecast.node, first, end)
+    if not _enough(node):
+        return NOTHING_KNOWN
+    moved = [each for each in moved if forecast.made_at <= each.at < forecast.until]
+    without_us = node + _elsewhere(moved, samples, first, end)
+    peak, at = _busiest_quarter(node)
+    return Truth(
+        p95_millicores=float(quantile(node[None].astype(np.float32), P95)[0]),
+        peak_millicores=peak,
+        peak_at=float((first + at) * STEP_SECONDS) if math.isfinite(peak) else math.nan,
+        changed_share=_changed_share(forecast, pods_now),
+        without_us_millicores=_busiest_quarter(without_us)[0],
+        verdict=_verdict(forecast, node, without_us, first, moved=bool(moved)),
+    )
+
+
+def _verdict(forecast: KeptForecast, node: Floats, without_us: Floats, first: int, *, moved: bool) -> Verdict | None:
+    """None for a forecast that nobody acted on, without `high`, or where samples are missing at the peak."""
+    if forecast.kind is not ForecastKind.AHEAD or forecast.high is None:
+        return None
+    limit = forecast.high * forecast.capacity_millicores
+    expected = forecast.made_at if forecast.hot_from is None else forecast.hot_from - EARLY_SECONDS
+    skipped = max(int(expected // STEP_SECONDS) - first, 0)
+    node, without_us = node[skipped:], without_us[skipped:]
+    if _busiest_quarter(node)[0] > limit:
+        return Verdict.TOO_LATE if moved else Verdict.NOT_MOVED
+    if not _enough(node) or not _enough(without_us) or math.isnan(limit):
+        return None
+    # without a move both series are the same one, which stayed under the limit
+    return Verdict.PREVENTED if _busiest_quarter(without_us)[0] > limit else Verdict.FALSE_ALARM
+
+
+def _elsewhere(moved: Sequence[MovedAway], samples: Samples, first: int, end: int) -> Floats:
+    """(steps,) CPU of the pods that took the place of those that were moved, each from its move on.
+
+    All NaN when the CPU of one of them isn't known in any way.
+    """
+    total = np.zeros(end - first)
+    for each in moved:
+        begin = max(math.ceil(each.at / STEP_SECONDS) - first, 0)
+        pod = samples.pod(each.replacement, first, end)[begin:]
+        total[begin:] += np.where(np.isfinite(pod), pod, each.cpu_millicores)
+    return total if np.isfinite(total).all() else np.full(end - first, np.nan)
+
+
+def _changed_share(forecast: KeptForecast, pods_now: frozenset[str] | None) -> float:
+    if pods_now is None or not forecast.pods:
+        return math.nan
+    return min(sum((share for uid, share in forecast.pods if uid not in pods_now), 0.0), 1.0)
+
+
+def _busiest_quarter(series: Floats) -> tuple[float, int]:
+    """(its mean, index of its middle step); two of its three steps must be known. (NaN, 0) where there is none."""
+    if len(series) < QUARTER_STEPS:
+        return math.nan, 0
+    quarters = np.lib.stride_tricks.sliding_window_view(series, QUARTER_STEPS)
+    known = np.isfinite(quarters).sum(axis=1)
+    means = np.divide(np.nan_to_num(quarters).sum(axis=1), known, out=np.full(len(quarters), -np.inf), where=known >= 2)
+    at = int(np.argmax(means))
+    return (float(means[at]), at + 1) if math.isfinite(means[at]) else (math.nan, 0)
+
+
+def _enough(series: Floats) -> bool:
+    """At least half of the steps, as a percentile needs."""
+    return len(series) > 0 and int(np.isfinite(series).sum()) * 2 >= len(series)
+
+
+def _chosen(names: Collection[str], row: Mapping[str, int], grid: Grid) -> Mapping[str, Grid]:
+    # copies: a view would keep the whole day in memory
+    return {name: grid[row[name]].copy() for name in names if name in row}
+
+
+def _days(first: int, end: int) -> range:
+    """The UTC days that the steps lie in."""
+    return range(first // SLOTS, (end - 1) // SLOTS + 1)
+
+
+def _series(days: Mapping[int, Mapping[str, Grid]], name: str, first: int, end: int) -> Floats:
+    out = np.full(max(end - first, 0), np.nan)
+    for day in _days(first, end):
+        row = days.get(day, {}).get(name)
+        if row is not None:
+            begin, stop = max(first - day * SLOTS, 0), min(end - day * SLOTS, SLOTS)
+            at = day * SLOTS + begin - first
+            out[at : at + stop - begin] = row[begin:stop]
+    return out

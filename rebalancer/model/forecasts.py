@@ -1,0 +1,159 @@
+"""Forecasts that were written down, and what came: how good they are can be said only afterwards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class ForecastKind(StrEnum):
+    """Why a forecast was kept."""
+
+    DAILY = "daily"
+    """The first of a UTC day for a node: by these forecasts are judged."""
+    AHEAD = "ahead"
+    """The one that a cycle was started for."""
+
+
+class Verdict(StrEnum):
+    """What came of a node that was expected to become hot."""
+
+    PREVENTED = "prevented"
+    """It did not become hot, and would have with the pods that were moved away."""
+    FALSE_ALARM = "falseAlarm"
+    """It did not become hot, and would not have either."""
+    TOO_LATE = "tooLate"
+    """Pods were moved, and it became hot nevertheless."""
+    NOT_MOVED = "notMoved"
+    """Nothing could be moved, and it became hot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptForecast:
+    """One node's forecast, as it was written down. Shares are of the node's capacity."""
+
+    kind: ForecastKind
+    node: str
+    pool: str
+    made_at: float
+    """Seconds since the epoch."""
+    until: float
+    """The end of what it speaks of."""
+    predictor: str
+    peak_millicores: float
+    """Daily P95 with its margin."""
+    peak_at: float
+    margin_millicores: float
+    capacity_millicores: float
+    high: float | None
+    """Share over which the node counts as hot; None where that isn't fixed."""
+    days_used: int
+    confidence: float
+    pods: tuple[tuple[str, float], ...] = ()
+    """(first eight characters of the uid, share of the peak) of the pods that it was made of, largest first. Empty =
+    not known; they are dropped when it is judged."""
+    hot_from: float | None = None
+    """When it was expected to become hot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What came. NaN where the samples don't tell."""
+
+    p95_millicores: float
+    """Of the node's own samples from `made_at` to `until`."""
+    peak_millicores: float
+    """Its busiest quarter of an hour."""
+    peak_at: float
+    """When that quarter's middle step begins, as in forecasts."""
+    changed_share: float
+    """Share of the peak whose pods had left the node by `until`; NaN where nobody looked in time. What came instead
+    isn't counted."""
+    without_us_millicores: float
+    """The busiest quarter of an hour as it would have been with the pods that we moved away from there."""
+    verdict: Verdict | None = None
+    """Of a forecast that was acted on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedForecast:
+    """Both."""
+
+    forecast: KeptForecast
+    truth: Truth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSums:
+    """The daily forecasts of one pool that were made in some time and of which there are samples of what came, in sums:
+    for reports over many of them.
+
+    Errors are shares of a node's capacity. A day that would have been busier without us, or of which nobody knows, is
+    `relieved`, the others are steady.
+    """
+
+    pool: str
+    count: int
+    error: float
+    """Sum of |what came - what was expected before the margin|."""
+    covered: int
+    """That stayed at or under the forecast, its margin included."""
+    steady_count: int
+    """The same three of days that are not relieved."""
+    steady_error: float
+    steady_covered: int
+    hot: int
+    """Days over `high` that are not relieved,"""
+    called_hot: int
+    """those that were forecast to be,"""
+    both: int
+    """and those that were both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedAway:
+    """A pod that we evicted from a node, and the one that took its place (`namespace/name`, empty = not known)."""
+
+    pod: str
+    replacement: str
+    at: float
+    cpu_millicores: float
+
+
+class ForecastRecords(Protocol):
+    """Keeps the forecasts of one cluster."""
+
+    def keep(self, forecasts: Sequence[KeptForecast]) -> None:
+        """Write them down. A second one of the same kind, node and UTC day (of `made_at`; for those ahead of a peak: of
+        `hot_from`) is left out. Raises ConnectError."""
+        ...
+
+    def kept(self, kind: ForecastKind, at: float) -> frozenset[str]:
+        """Nodes of which one of that kind is kept for the UTC day of `at`. Raises ConnectError."""
+        ...
+
+    def due(self, now: float) -> Sequence[tuple[int, KeptForecast]]:
+        """(id, forecast) of those that are over and not judged yet, oldest first. Raises ConnectError."""
+        ...
+
+    def judge(self, truths: Sequence[tuple[int, Truth]]) -> None:
+        """Write down what came. Raises ConnectError."""
+        ...
+
+    def judged(self, since: float) -> Sequence[JudgedForecast]:
+        """Those made at or after `since`, oldest first. Raises ConnectError."""
+        ...
+
+    def sums(self, since: float, until: float) -> Sequence[ForecastSums]:
+        """Of those made from `since` up to, not including, `until`, by pool. Raises ConnectError."""
+        ...
+
+    def minutes_off(self, since: float, until: float) -> Mapping[str, Mapping[int, int]]:
+        """Of the same: pool -> minutes between the predicted and the real busiest quarter of an hour -> forecasts.
+        Raises ConnectError."""
+        ...
+
+    def moved_away(self, since: float, until: float) -> Mapping[str, Sequence[MovedAway]]:
+        """Node -> the pods that we evicted from it then, for whatever reason, oldest first; not those that are known to
+        have come back to it. Raises ConnectError."""
+        ...

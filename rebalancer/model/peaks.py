@@ -1,0 +1,41 @@
+"""What nodes are expected to need in the hours to come, laid over a snapshot's nodes and pods."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.history import STEP_SECONDS, Grid
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """Expected CPU of the pods that are on each node now. NaN where too little is known to act on."""
+
+    made_at: float
+    """When the forecast behind it was made, seconds since the epoch."""
+    starts_at: float
+    """The first step of `expected` begins here."""
+    expected: Grid
+    """(nodes, steps) millicores in steps of five minutes up to the end of the horizon, scaled so that their daily P95
+    is the forecast's, margin included."""
+    node_millicores: Floats
+    """(nodes,) the highest of them."""
+    node_at: Floats
+    """(nodes,) seconds since the epoch: when that is reached."""
+    relief_millicores: Floats
+    """(pods,) what its node's peak loses when the pod leaves."""
+    pod_millicores: Floats
+    """(pods,) what another node's peak grows by at most when the pod comes, margin included."""
+
+    def first_over(self, limit_millicores: Floats) -> Floats:
+        """(nodes,) seconds since the epoch from when more than `limit_millicores` (nodes,) is expected; NaN = never."""
+        if not self.expected.shape[1]:
+            return np.full(len(limit_millicores), np.nan)
+        with np.errstate(invalid="ignore"):
+            over = self.expected > limit_millicores[:, None]
+        first = self.starts_at + over.argmax(axis=1) * STEP_SECONDS
+        out: Floats = np.where(over.any(axis=1), first, np.nan)
+        return out

@@ -1,0 +1,314 @@
+"""Ahead of a peak: which nodes will be hot, and the last moment at which each must be relieved.
+
+As late as it can be: until then more is known, and what is moved in vain is moved for nothing. What it takes to drain
+and start the slowest candidate, and the policy's lead, lie between the deadline and the moment from which the node
+would be hot. Not every pod may go at every time: of the moments up to the deadline it is the last one at which the pods
+whose windows are open then relieve the node enough.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.door import Door
+from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
+from rebalancer.model.peaks import Peaks
+from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.planner.planner import MIN_RELIEF
+from rebalancer.planner.targets import ROUNDING
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.limits import resolve
+from rebalancer.policy.schedule import DAY_SECONDS, Instants
+from rebalancer.policy.windows import SEARCH_DAYS, Window, show_time
+from rebalancer.strategies.low_node_utilization import NAME, cpu_marks
+
+Floats = NDArray[np.float64]
+
+BEFORE_CLOSE_SECONDS = 60.0
+"""A cycle begins at least so long before a window closes, however short the policy's lead: it takes its time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upcoming:
+    """A node that is expected to become hot. Shares are of its capacity, instants in seconds since the epoch."""
+
+    node: int
+    node_name: str
+    pool: str
+    peak_share: float
+    peak_at: float
+    hot_from: float
+    """The first step over `high` begins here; of a node that is expected over it already, its peak."""
+    high: float
+    target: float
+    start_by: float | None
+    """The last moment to begin; None where no window opens in time, or nothing on it may be moved."""
+    why: str
+    """One sentence with the numbers, on the wall clock of the window that decides (UTC where none does)."""
+
+    def due(self, now: float, every: float) -> bool:
+        """Whether it can't wait for the next look, `every` seconds after this one."""
+        return self.start_by is not None and self.start_by - every <= now < self.hot_from
+
+
+def upcoming(
+    *,
+    snapshot: ClusterSnapshot,
+    peaks: Peaks,
+    policy: RebalancerPolicy,
+    pool_of: NDArray[np.int32],
+    door: Door,
+    start_up: Callable[[str], float],
+    now: float,
+) -> list[Upcoming]:
+    """The Ready nodes whose peak is still to come at `now` (seconds since the epoch), and over `high`, within the
+    policy's horizon: the soonest start first, then by name; those without a start come last.
+
+    `pool_of` (nodes,) index into the policy's pools, -1 for none. `start_up` is asked for each candidate how many
+    seconds its service (`namespace/name`) usually takes to be Ready.
+    """
+    room = snapshot.nodes.cpu_capacity_millicores
+    high, target = _marks(peaks.node_millicores / room, policy, pool_of)
+    over_from = peaks.first_over(high * room)
+    # over it already, by what is expected, and the peak is still to come: there is time until then
+    hot_from = np.where((over_from <= now) & (peaks.node_at > now), peaks.node_at, over_from)
+    ahead = (hot_from > now) & (hot_from <= now + policy.forecast.horizon)
+    nodes = np.flatnonzero(ahead & snapshot.nodes.ready)
+    if not len(nodes):
+        return []
+    look = _Look(snapshot=snapshot, peaks=peaks, policy=policy, door=door, start_up=start_up, now=now)
+    found = []
+    for node in nodes.tolist():
+        pool, peak_at = policy.pools[pool_of[node]].name, float(peaks.node_at[node])
+        share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
+        first = float(hot_from[node])
+        start = look.start(node, pool=pool, excess=float((share - target[node]) * room[node]), hot_from=first)
+        each = Upcoming(
+            node=node,
+            node_name=snapshot.nodes.names[node],
+            pool=pool,
+            peak_share=share,
+            peak_at=peak_at,
+            hot_from=first,
+            high=top,
+            target=float(target[node]),
+            start_by=start.at,
+            why=f"peak {share * 100:.0f} % expected at {_clock(peak_at, start.zone)} {start.zone}, "
+            f"over {top * 100:.0f} % from {_clock(first, start.zone)}; {start.why}",
+        )
+        found.append(each)
+    return sorted(found, key=lambda each: (math.inf if each.start_by is None else each.start_by, each.node_name))
+
+
+def _marks(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.int32]) -> tuple[Floats, Floats]:
+    """(high, target) of each node as shares; NaN where no strategy looks at real CPU. Marks around a mean lie around
+    that of what is expected."""
+    high, target = np.full(len(peak_shares), np.nan), np.full(len(peak_shares), np.nan)
+    looks = [each for each in policy.strategies if each.name == NAME and each.args.source == "CPU"]
+    for index, pool in enumerate(policy.pools):
+        members = np.flatnonzero(pool_of == index)
+        chosen = any(each.pools is None or pool.name in each.pools for each in looks)
+        if chosen and pool.thresholds is not None and len(members):
+            high[members], target[members], _ = cpu_marks(pool.thresholds, peak_shares[members])
+    return high, target
+
+
+def _clock(at: float, zone: str) -> str:
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%H:%M}"
+
+
+def _changes(window: Window, *, opens: bool) -> str:
+    """What the window does when it opens (or closes) for moves."""
+    if window.kind == "Allow":
+        return f"the window '{window.shown}' {'opens' if opens else 'closes'}"
+    return f"the deny window '{window.shown}' {'ends' if opens else 'begins'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    at: float | None
+    why: str
+    zone: str = "UTC"
+    """Whose wall clock the sentence is on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    """The pods of one node that may go while their windows are open."""
+
+    relief: Mapping[Windowed, float]
+    """Millicores that those with the same windows take away together."""
+    service: Mapping[Windowed, str]
+    """One of their services, for the message."""
+    takes: float
+    """Seconds until the slowest has drained and its replacement is Ready."""
+    rounds: int
+    """So many cycles it takes at least: of one service only so many may be on their way at once."""
+
+
+class _Look:
+    """One look ahead, at all nodes."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: ClusterSnapshot,
+        peaks: Peaks,
+        policy: RebalancerPolicy,
+        door: Door,
+        start_up: Callable[[str], float],
+        now: float,
+    ) -> None:
+        self._snapshot, self._peaks, self._door, self._now = snapshot, peaks, door, now
+        self._start_up = start_up
+        self._next_opening = cache(lambda of: next_opening(door.windows, of, now=now))
+        self._limits = policy.limits
+        self._cooldowns = policy.safety.cooldowns
+        self._every = policy.forecast.every
+        self._margin = policy.safety.in_flight.margin
+        self._lead = policy.forecast.lead
+        self._before_close = max(self._lead, BEFORE_CLOSE_SECONDS)
+        # far behind the horizon, so that a span that is cut there doesn't look as if it closed before a deadline; and
+        # where none opens in time, the next one mostly does by then
+        self._outlook = Outlook(door.windows, now=now, end=now + SEARCH_DAYS[0] * DAY_SECONDS)
+
+    def start(self, node: int, *, pool: str, excess: float, hot_from: float) -> _Start:
+        """The last moment to begin with a node whose peak is `excess` millicores over its target."""
+        candidates = self._candidates(node, pool=pool, excess=excess)
+        if not candidates.relief:
+            return _Start(at=None, why="nothing on it may be moved that would help")
+        deadline = hot_from - candidates.takes - self._margin - self._lead - self._earlier(candidates)
+        in_time = self._in_time(candidates, excess=excess, deadline=deadline)
+        return in_time or self._afterwards(candidates, deadline=deadline, hot_from=hot_from)
+
+    def _candidates(self, node: int, *, pool: str, excess: float) -> _Candidates:
+        relief: dict[Windowed, float] = {}
+        service: dict[Windowed, str] = {}
+        takes = 0.0
+        of_service: dict[str, list[float]] = {}
+        at_once: dict[str, int] = {}
+        on_it = self._snapshot.pods_on(node)
+        reliefs = self._peaks.relief_millicores[on_it]
+        # NaN compares false; the planner doesn't take what relieves less either
+        for index, each in zip(on_it.tolist(), reliefs.tolist(), strict=True):
+            if not each >= MIN_RELIEF * excess:
+                continue
+            pod = self._snapshot.pod(index)
+            if self._door.protected(pod, pool=pool) is not None:
+                continue
+            of = Windowed(pool, self._door.traits(pod).level, annotation_of(pod))
+            relief[of] = relief.get(of, 0.0) + each
+            name = str(pod.service)
+            service.setdefault(of, name)
+            takes = max(takes, pod.shape.grace_seconds + self._start_up(name))
+            of_service.setdefault(name, []).append(each)
+            at_once[name] = self._at_once(pod)
+        rounds = rounds_needed(of_service, at_once, excess=excess, per_round=self._limits.per_cycle)
+        return _Candidates(relief=relief, service=service, takes=takes, rounds=rounds)
+
+    def _at_once(self, pod: Pod) -> int:
+        limits = self._limits.service
+        if limits.in_flight is None:
+            return self._limits.per_cycle
+        wanted, _ = self._snapshot.replicas(int(self._snapshot.pods.owner[pod.index]))
+        return max(resolve(limits.in_flight, wanted, limits.in_flight_at_least), 1)
+
+    def _earlier(self, candidates: _Candidates) -> float:
+        """Seconds that the rounds before the last take. The next one is made by the next look, when what is on its way
+        has landed and nothing cools down."""
+        cooldowns = self._cooldowns
+        each = max(self._every, candidates.takes, cooldowns.node, cooldowns.service, cooldowns.service_node)
+        return (candidates.rounds - 1) * each
+
+    def _moments(self, of: Windowed, earlier: float) -> tuple[Instants, Instants]:
+        """(from, until) when a move may begin, both included: up to some time before the windows close, where they
+        are open for so long."""
+        begins, ends = self._outlook.open_spans(of)
+        return begins, np.maximum(begins, ends - self._before_close - earlier)
+
+    def _in_time(self, candidates: _Candidates, *, excess: float, deadline: float) -> _Start | None:
+        """The last moment up to the deadline at which enough may go, else the most; None where nothing may."""
+        groups = []
+        for of, relief in candidates.relief.items():
+            begins, until = self._moments(of, self._earlier(candidates))
+            before = begins <= deadline
+            groups.append((of, relief, begins[before], np.minimum(until[before], deadline)))
+        # what may go grows less only where something may go no longer
+        times = np.unique(np.concatenate([until for _, _, _, until in groups]))
+        if not len(times):
+            return None
+        offered = np.zeros(len(times))
+        for _, relief, begins, until in groups:
+            inside = np.searchsorted(begins, times, "right") > np.searchsorted(until, times, "left")
+            offered += np.where(inside, relief, 0.0)
+        wanted = min(excess, float(offered.max())) * (1 - ROUNDING)
+        chosen = int(np.flatnonzero(offered >= wanted)[-1])
+        at, share = float(times[chosen]), float(offered[chosen]) / excess
+        short = "" if share >= 1 - ROUNDING else f"; only {math.floor(share * 100)} % of the excess may be moved then"
+        if at >= deadline:
+            return _Start(at=at, why=f"to be relieved by {_clock(at, 'UTC')}{short}")
+        of = _largest([of for of, _, _, until in groups if at in until], candidates.relief)
+        begins, ends = self._outlook.open_spans(of)
+        closes = float(ends[np.searchsorted(begins, at, "right") - 1])
+        window = self._outlook.decided_by(of, closes, opens=False)
+        zone, ends_it = window.time_zone, _changes(window, opens=False)
+        why = f"to be relieved by {_clock(at, zone)}, before {ends_it} at {_clock(closes, zone)}{short}"
+        return _Start(at=at, why=why, zone=zone)
+
+    def _afterwards(self, candidates: _Candidates, *, deadline: float, hot_from: float) -> _Start:
+        """The first moment at which something may go, where all of that lies behind the deadline; no start where it's
+        hot by then."""
+        opening = {of: float(begins[0]) for of in candidates.relief if len(begins := self._outlook.open_spans(of)[0])}
+        at = min(opening.values(), default=math.inf)
+        if at <= self._now:
+            return _Start(at=at, why=f"late: it should have begun by {_clock(deadline, 'UTC')}")
+        if math.isinf(at):
+            return self._far_off(candidates)
+        of = _largest([of for of, first in opening.items() if first == at], candidates.relief)
+        window = self._outlook.decided_by(of, at, opens=True)
+        if at >= hot_from:
+            return self._too_late(at, window)
+        zone, opens = window.time_zone, _changes(window, opens=True)
+        why = f"late: it should begin by {_clock(deadline, zone)}, but {opens} at {_clock(at, zone)}"
+        return _Start(at=at, why=why, zone=zone)
+
+    def _far_off(self, candidates: _Candidates) -> _Start:
+        """Nothing may go within days."""
+        of = _largest(list(candidates.relief), candidates.relief)
+        found = self._next_opening(of)
+        if found is not None:
+            return self._too_late(*found)
+        broken = of.annotation is not None and self._door.windows.state_of_service(of.annotation, now=self._now).broken
+        what = "can't be understood" if broken else "don't open within 400 days"
+        return _Start(at=None, why=f"no window opens in time: those of {candidates.service[of]} {what}")
+
+    def _too_late(self, at: float, window: Window) -> _Start:
+        when = show_time(at, zone=window.time_zone, now=self._now)
+        why = f"no window opens in time: {_changes(window, opens=True)} {when}"
+        return _Start(at=None, why=why, zone=window.time_zone)
+
+
+def rounds_needed(
+    of_service: Mapping[str, list[float]], at_once: Mapping[str, int], *, excess: float, per_round: int
+) -> int:
+    """How many rounds it takes to relieve `excess`, when each takes the largest that may go at once."""
+    left = {name: sorted(each, reverse=True) for name, each in of_service.items()}
+    rounds, relieved = 0, 0.0
+    while relieved < excess * (1 - ROUNDING) and any(left.values()):
+        rounds += 1
+        may = [(each, name) for name, pods in left.items() for each in pods[: at_once[name]]]
+        for each, name in sorted(may, reverse=True)[:per_round]:
+            relieved += each
+            left[name].remove(each)
+    return max(rounds, 1)
+
+
+def _largest(among: Sequence[Windowed], relief: Mapping[Windowed, float]) -> Windowed:
+    """Those that relieve most, by name where several do."""
+    return max(among, key=lambda of: (relief[of], of.level, of.annotation or ""))

@@ -1,0 +1,292 @@
+"""How good forecasts were, by hand; and when they are getting worse."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Scores, accuracy
+from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
+from rebalancer.model.history import DAY_SECONDS
+
+NOW = 20_000 * DAY_SECONDS + 3600.0
+HOUR = 3600.0
+LONG_AGO = 0.0
+
+
+def a_day(
+    actual: float = 2000.0,
+    *,
+    peak: float = 2400.0,
+    margin: float = 400.0,
+    ago: float = 1.0,
+    without_us: float | None = None,
+    changed: float = 0.0,
+    hours_off: float = 0.0,
+    verdict: Verdict | None = None,
+    **fields: Any,
+) -> JudgedForecast:
+    """A node of 4000: expected at 2000, with its margin at 2400; the forecast was over `ago` days before NOW."""
+    made = NOW - (ago + 1) * DAY_SECONDS
+    forecast = {
+        "kind": ForecastKind.DAILY,
+        "node": "n1",
+        "pool": "general",
+        "made_at": made,
+        "until": made + DAY_SECONDS,
+        "predictor": "combined",
+        "peak_millicores": peak,
+        "peak_at": made + 10 * HOUR,
+        "margin_millicores": margin,
+        "capacity_millicores": 4000.0,
+        "high": 0.75,
+        "days_used": 8,
+        "confidence": 1.0,
+        **fields,
+    }
+    busiest = actual + 200.0
+    return JudgedForecast(
+        forecast=KeptForecast(**forecast),
+        truth=Truth(
+            p95_millicores=actual,
+            peak_millicores=busiest,
+            peak_at=made + (10 + hours_off) * HOUR,
+            changed_share=changed,
+            without_us_millicores=busiest if without_us is None else without_us,
+            verdict=verdict,
+        ),
+    )
+
+
+def ahead(verdict: Verdict | None, **fields: Any) -> JudgedForecast:
+    return a_day(verdict=verdict, kind=ForecastKind.AHEAD, **fields)
+
+
+def scores(judged: Iterable[JudgedForecast], *, since: float = LONG_AGO) -> Scores:
+    return accuracy(list(judged), since=since, now=NOW).everything
+
+
+def test_errors_are_shares_of_capacity_before_the_margin() -> None:
+    """Ten days 200 (5 % of 4000) too low, ten 400 (10 %) too high, five right."""
+    found = scores([*[a_day(2200.0)] * 10, *[a_day(1600.0)] * 10, *[a_day(2000.0)] * 5])
+    assert found.count == 25
+    assert found.under == pytest.approx(10 * 0.05 / 25)
+    assert found.over == pytest.approx(10 * 0.10 / 25)
+    assert found.mae == pytest.approx(found.under + found.over)
+
+
+def test_a_day_is_covered_at_or_under_the_forecast_with_its_margin() -> None:
+    found = scores([*[a_day(2400.0)] * 18, *[a_day(2401.0)] * 6])
+    assert found.coverage == 0.75
+
+
+def test_large_and_small_nodes_count_alike() -> None:
+    large = a_day(20_000.0, peak=24_000.0, margin=8_000.0, capacity_millicores=40_000.0)
+    assert scores([*[large] * 10, *[a_day(2400.0)] * 10]).mae == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("days", "recall", "precision"),
+    [
+        # hot is over 3000: (actual, peak) x how many
+        pytest.param({(3100, 3200): 6, (3100, 2900): 2, (2900, 3100): 4, (2000, 2400): 8}, 6 / 8, 6 / 10, id="some"),
+        pytest.param({(3000, 3000): 20}, math.nan, math.nan, id="at high is not over it"),
+        pytest.param({(2000, 3200): 20}, math.nan, 0.0, id="none was hot"),
+        pytest.param({(3100, 2400): 20}, 0.0, math.nan, id="none was called hot"),
+    ],
+)
+def test_hot_days(days: Mapping[tuple[int, int], int], recall: float, precision: float) -> None:
+    found = scores(
+        [a_day(float(actual), peak=float(peak)) for (actual, peak), times in days.items() for _ in range(times)]
+    )
+    assert found.hot_recall == pytest.approx(recall, nan_ok=True)
+    assert found.hot_precision == pytest.approx(precision, nan_ok=True)
+
+
+def test_the_other_hot_figures_count_days() -> None:
+    found = scores([*[a_day(3100.0, peak=3200.0)] * 6, *[a_day(2900.0, peak=3200.0)] * 4, *[a_day()] * 10])
+    assert (found.hot_days, found.called_hot, found.relieved) == (6, 10, 0)
+
+
+@pytest.mark.parametrize("without_us", [3400.0, math.nan], ids=["busier", "not known"])
+def test_a_day_that_we_made_cooler_says_nothing_about_hot_days(without_us: float) -> None:
+    """Called hot, and not hot because we acted: no false alarm."""
+    ours = a_day(2600.0, peak=3200.0, without_us=without_us)
+    found = scores([*[ours] * 10, *[a_day(3100.0, peak=3200.0)] * 10])
+    assert (found.count, found.relieved, found.called_hot, found.hot_precision) == (20, 10, 10, 1.0)
+
+
+def test_without_a_fixed_high_no_day_is_hot() -> None:
+    found = scores([a_day(3900.0, peak=4000.0, high=None)] * 20)
+    assert (found.hot_days, found.called_hot, found.relieved) == (0, 0, 0)
+    assert math.isnan(found.hot_recall)
+
+
+@pytest.mark.parametrize(
+    ("hours", "median"), [([0, 2, 9], 2.0), ([23, 23, 23], 1.0), ([-13, 13, 11], 11.0), ([12, 12, 12], 12.0)]
+)
+def test_the_hour_of_the_peak_is_off_by_the_short_way_round(hours: list[float], median: float) -> None:
+    found = scores([a_day(hours_off=each) for each in hours for _ in range(7)])
+    assert found.peak_hour_error == pytest.approx(median)
+
+
+def test_nodes_whose_pods_stayed_are_scored_apart() -> None:
+    days = [
+        *[a_day(2200.0, changed=0.05)] * 30,
+        *[a_day(2800.0, changed=0.06)] * 10,
+        *[a_day(2800.0, changed=math.nan)] * 20,  # nobody looked
+    ]
+    found = scores(days)
+    assert found.unchanged_share == pytest.approx(30 / 40)
+    assert found.unchanged_mae == pytest.approx(0.05)
+    assert found.mae == pytest.approx((30 * 0.05 + 30 * 0.2) / 60)
+
+
+def test_verdicts_are_counted_and_those_forecasts_are_not_scored() -> None:
+    days = [
+        *[ahead(Verdict.PREVENTED, peak=4000.0)] * 3,
+        *[ahead(Verdict.FALSE_ALARM)] * 2,
+        ahead(Verdict.TOO_LATE),
+        ahead(None),
+        *[a_day()] * 20,
+    ]
+    found = scores(days)
+    assert dict(found.verdicts) == {
+        Verdict.PREVENTED: 3,
+        Verdict.FALSE_ALARM: 2,
+        Verdict.TOO_LATE: 1,
+        Verdict.NOT_MOVED: 0,
+    }
+    assert (found.count, found.mae) == (20, 0.0)
+
+
+def test_days_without_samples_are_counted_and_not_scored() -> None:
+    unknown = [a_day(math.nan), a_day(peak=math.nan), a_day(capacity_millicores=0.0)]
+    found = scores([*[a_day(2200.0)] * 20, *unknown])
+    assert (found.count, found.unknown) == (20, 3)
+    assert found.mae == pytest.approx(0.05)
+
+
+def test_too_few_tell_nothing() -> None:
+    few, enough = ([a_day(3100.0, peak=3200.0, changed=0.0)] * count for count in (LEAST - 1, LEAST))
+    found = scores([*few, ahead(Verdict.PREVENTED)])
+    figures = (
+        found.mae,
+        found.under,
+        found.over,
+        found.coverage,
+        found.hot_recall,
+        found.hot_precision,
+        found.peak_hour_error,
+        found.unchanged_share,
+        found.unchanged_mae,
+    )
+    assert all(math.isnan(figure) for figure in figures)
+    assert not found.enough
+    assert (found.count, found.hot_days, found.verdicts[Verdict.PREVENTED]) == (LEAST - 1, LEAST - 1, 1)
+    assert scores(enough).enough
+    assert scores(enough).hot_recall == 1.0
+
+
+def test_pools_are_scored_apart_and_together() -> None:
+    days = [*[a_day(2200.0)] * 20, *[a_day(2400.0, pool="batch")] * 20, *[a_day(2000.0, pool="")] * 20]
+    found = accuracy(days, since=LONG_AGO, now=NOW)
+    assert {name: each.mae for name, each in found.pools.items()} == {
+        "": 0.0,
+        "batch": pytest.approx(0.1),
+        "general": pytest.approx(0.05),
+    }
+    assert found.everything.count == 60
+
+
+def test_only_what_was_made_since_is_counted() -> None:
+    days = [*[a_day(2200.0, ago=3)] * 20, *[a_day(2400.0, ago=9, pool="old")] * 20, ahead(Verdict.TOO_LATE, ago=9)]
+    found = accuracy(days, since=NOW - 4 * DAY_SECONDS, now=NOW)
+    assert (found.everything.count, sum(found.everything.verdicts.values())) == (20, 0)
+    assert list(found.pools) == ["general"]
+    assert list(accuracy(days, since=NOW - 4 * DAY_SECONDS + 1, now=NOW).pools) == []
+
+
+def test_nothing_judged_is_nothing() -> None:
+    found = accuracy([], since=LONG_AGO, now=NOW)
+    assert (found.everything.count, dict(found.pools)) == (0, {})
+
+
+# ---- drift
+
+
+def history(recent: Iterable[JudgedForecast], before: Iterable[JudgedForecast]) -> str:
+    return scores([*recent, *before]).drift
+
+
+def days(count: int, actual: float, *, ago: float, covered: int | None = None, **fields: Any) -> list[JudgedForecast]:
+    """`covered` of them just under the forecast with its margin, the others at `actual`."""
+    good = 0 if covered is None else covered
+    return [a_day(2390.0 if number < good else actual, ago=ago, **fields) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("recent", "before", "drift"),
+    [
+        pytest.param(
+            days(20, 2410.0, ago=1, covered=15),
+            days(20, 2410.0, ago=5, covered=18),
+            "75% of the last 3 days stayed at or under the forecast, 90% before",
+            id="15 points less covered",
+        ),
+        pytest.param(
+            days(20, 2410.0, ago=1, covered=16),
+            days(20, 2410.0, ago=5, covered=18),
+            "",
+            id="10 points less covered",
+        ),
+        pytest.param(
+            days(20, 2200.0, ago=1),
+            days(20, 2100.0, ago=5),
+            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            id="twice the error",
+        ),
+        pytest.param(days(20, 2190.0, ago=1), days(20, 2100.0, ago=5), "", id="not quite twice"),
+        pytest.param(
+            days(20, 1800.0, ago=1),
+            days(20, 2100.0, ago=5),
+            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            id="too high is an error too",
+        ),
+        pytest.param(days(20, 2039.0, ago=1), days(20, 2010.0, ago=5), "", id="four times as much of nothing"),
+        pytest.param(
+            days(20, 2800.0, ago=1),
+            days(20, 2100.0, ago=5),
+            "0% of the last 3 days stayed at or under the forecast, 100% before; "
+            "the error of the last 3 days is 20.0% of capacity, 2.5% before",
+            id="both",
+        ),
+        pytest.param(days(19, 2800.0, ago=1), days(20, 2100.0, ago=5), "", id="too few lately"),
+        pytest.param(days(20, 2800.0, ago=1), days(19, 2100.0, ago=5), "", id="too few before"),
+        pytest.param(days(20, 2000.0, ago=1), days(20, 2800.0, ago=5), "", id="better than before"),
+        pytest.param(
+            days(20, 1200.0, ago=1, without_us=2300.0), days(20, 2100.0, ago=5), "", id="we made them cooler ourselves"
+        ),
+        pytest.param(days(20, 2800.0, ago=3), days(20, 2100.0, ago=5), "", id="three days ago is not the last three"),
+        pytest.param(days(20, 2800.0, ago=1), days(20, 2100.0, ago=17), "", id="17 days ago is before the 14"),
+        pytest.param(
+            days(20, 2200.0, ago=2.9),
+            days(20, 2100.0, ago=16.9),
+            "the error of the last 3 days is 5.0% of capacity, 2.5% before",
+            id="just within both",
+        ),
+    ],
+)
+def test_a_drift_is_said_with_its_numbers(
+    recent: list[JudgedForecast], before: list[JudgedForecast], drift: str
+) -> None:
+    assert history(recent, before) == drift
+
+
+def test_a_drift_is_found_however_short_the_time_that_is_asked_for() -> None:
+    judged = [*days(20, 2200.0, ago=1), *days(20, 2100.0, ago=16.9, pool="general")]
+    assert min(each.forecast.made_at for each in judged) > NOW - LOOKS_BACK_SECONDS
+    found = accuracy(judged, since=NOW - 3 * DAY_SECONDS, now=NOW)
+    assert (found.everything.count, found.pools["general"].count) == (20, 20)
+    assert found.pools["general"].drift
