@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from rebalancer.cli.accuracy import show_accuracy
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -28,6 +29,7 @@ from rebalancer.forecast import Forecasts
 from rebalancer.model.errors import ConfigError
 
 SCHEMA_VERSION = "1"
+SINCE = "30d"
 
 
 def forecast(
@@ -36,6 +38,16 @@ def forecast(
         list[str] | None, typer.Option("--node", help="Only this node; may be given several times.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show each number of the sum behind a peak.")] = False,
+    accuracy: Annotated[
+        bool,
+        typer.Option("--accuracy", help="Show how good the daemon's forecasts were instead; asks only the database."),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", help="With --accuracy: of forecasts made since then. They are kept for 90d. [default: 30d]"
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
@@ -45,6 +57,13 @@ def forecast(
     margin. The first call fills a folder of day blocks (REBALANCER_HISTORY_DIR); changes nothing in the cluster."""
     loaded = read_policy(policy)
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
+    if accuracy:
+        if node or explain:
+            raise ConfigError("--node and --explain: expected without --accuracy")
+        show_accuracy(loaded, settings, since=SINCE if since is None else since, output=output)
+        return
+    if since is not None:
+        raise ConfigError("--since: expected with --accuracy")
     with (
         TerminalProgress() as progress,
         planning_world(loaded, settings, progress=progress) as world,

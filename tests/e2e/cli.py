@@ -73,6 +73,7 @@ def policy_for(prometheus_url: str, **sections: Any) -> dict[str, Any]:
         },
         "strategies": [{"name": "LowNodeUtilization"}],
         "guards": {"minAge": "1m"},
+        "forecast": {"mode": "Off"},
         **sections,
     }
 

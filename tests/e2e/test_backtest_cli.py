@@ -1,12 +1,15 @@
-"""`rebalancer backtest` as people run it."""
+"""`rebalancer backtest` as people run it: on traces, and on the lab's own past."""
 
 import math
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.cli import rebalancer
+from rebalancer.lab import Lab, node, scenario, workload
+from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 
 KEYS = {"predictor", "simple", "mae", "under", "over", "pinball90", "hotRecall", "hotPrecision", "coverage"}
 
@@ -44,10 +47,15 @@ def test_the_document_compares_every_predictor_and_names_the_default(traces: Pat
     assert {name for name, row in rows.items() if row["simple"]} == {"lastDay", "max", "decayingHistogram"}
     assert {"combined", "weightedP95", "slotPercentile", "recentHours", "holtWinters", "stl"} <= rows.keys()
     assert document["traces"] == ["one", "two"]
-    assert {each["pool"] for each in document["proposals"]} == {"small", "large"}
+    assert [each["pool"] for each in document["pools"]] == ["small", "large"]
+    assert all(row.keys() >= KEYS for each in document["pools"] for row in each["predictors"])
+    assert [each["pool"] for each in document["proposal"]["pools"]] == ["small", "large"]
     picture = ElementTree.parse(plot).getroot()
     assert picture.tag.endswith("svg")
-    assert "combined" in "".join(picture.itertext())
+    shown = "".join(picture.itertext())
+    assert all(name in shown for name in rows)
+    assert "forecast (up) against actual" in shown
+    assert sum(each.tag.endswith("circle") for each in picture.iter()) == document["forecasts"]
 
 
 def test_the_table_tells_the_aims_and_what_to_put_in_the_policy(traces: Path) -> None:
@@ -56,7 +64,8 @@ def test_the_table_tells_the_aims_and_what_to_put_in_the_policy(traces: Path) ->
     assert "combined (default)" in result.out
     assert "lastDay (simple)" in result.out
     assert "Aims of the default" in result.out
-    assert "forecast.days.halfLife" in result.out
+    assert "combined in each pool" in result.out
+    assert "Weights of the days for nodes like pool small: keep what you have" in result.out
     assert result.err == ""
 
 
@@ -94,3 +103,79 @@ def test_a_plot_that_cannot_be_written_is_one_line(traces: Path, tmp_path: Path)
     result = rebalancer("backtest", "--traces", traces, "--plot", tmp_path / "none" / "plot.svg")
     assert result.code == 4
     assert "expected a file that can be written" in result.error
+
+
+@pytest.fixture
+def on_the_lab(tmp_path: Path) -> Iterator[Callable[..., Result]]:
+    """Two pools: three nodes that follow the day, n0 above 60 % at its peak; three that don't."""
+    curve = {"amplitude": 0.6, "noise": 0.1, "peak_hour": 10.0}
+    nodes = [
+        node(f"n{number}", cpu=8, pool="web" if number < 3 else "batch", overhead_cores=0.3) for number in range(6)
+    ]
+    workloads = [
+        workload("shop", place={"n0": 4, "n1": 2, "n2": 2}, cpu={"base": 1.0, **curve}),
+        workload("crunch", place={"n3": 2, "n4": 2, "n5": 1}, cpu={"base": 1.5, "noise": 0.2}),
+    ]
+    marks = {"high": 60, "target": 50, "low": 40}
+    with Lab.start(scenario(nodes=nodes, workloads=workloads), speed=1.0) as lab:
+        lab.write_kubeconfig(tmp_path / "kubeconfig")
+
+        def run(*more: str | Path, **sections: Any) -> Result:
+            pools = [
+                {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": marks}
+                for name in ("web", "batch")
+            ]
+            policy = write_policy(tmp_path, policy_for(lab.prometheus_url, pools=pools, **sections))
+            return rebalancer("backtest", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig", *more, cwd=tmp_path)
+
+        yield run
+
+
+def test_the_clusters_own_days_are_compared_pool_by_pool(on_the_lab: Callable[..., Result], tmp_path: Path) -> None:
+    plot = tmp_path / "plot.html"
+    result = on_the_lab("--days", "15", "-o", "json", "--plot", plot)
+    assert result.code == 0, result.err
+    assert result.err == ""
+    document = result.document
+    assert document["schemaVersion"] == "1"
+    assert document["default"] == "combined"
+    rows = {row["predictor"]: row for row in document["predictors"]}
+    assert all(row.keys() >= KEYS for row in rows.values())
+    assert {"combined", "weightedP95", "slotPercentile", "recentHours", "holtWinters", "stl"} <= rows.keys()
+    # the lab remembers eight days: four of them are scored, but for the one that a midnight closes just now
+    assert document["forecasts"] + document["leftOut"] == 6 * 4
+    assert document["forecasts"] >= 6 * 3
+    assert (document["cluster"], document["days"]) == ("test", 15)
+    assert any("Prometheus has nothing of 7 of 15 days" in note for note in document["notes"])
+    web, batch = document["pools"]
+    assert (web["pool"], batch["pool"]) == ("web", "batch")
+    assert web["hotDays"] == web["forecasts"] / 3  # n0, every day
+    assert batch["hotDays"] == 0
+    default = next(row for row in web["predictors"] if row["predictor"] == "combined")
+    assert default["hotRecall"] == 1.0
+    assert default["mae"] < 0.05
+    assert web["peakHourErrorHours"] < 3
+    assert document["proposal"]["policy"] is None
+    assert len(list((tmp_path / "rebalancer-history").rglob("*.day"))) == 9
+    page = plot.read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "<svg" in page
+
+    again = on_the_lab("--days", "6", forecast={"predictor": "weightedP95"})
+    assert again.code == 0, again.err
+    assert "weightedP95 (default)" in again.out
+    assert "Weights of the days for pool web: keep what you have: 6 scored days are needed" in again.out
+
+
+def test_a_history_that_is_too_short_is_one_line(on_the_lab: Callable[..., Result]) -> None:
+    result = on_the_lab(usage={"source": "MetricsServer"})
+    assert result.code == 3
+    assert "0 of the last 15 days are closed, expected at least 5 for a backtest" in result.error
+
+
+def test_a_prometheus_that_is_not_there_is_one_line(on_the_lab: Callable[..., Result]) -> None:
+    gone = {**policy_for("http://127.0.0.1:1")["usage"]}
+    result = on_the_lab(usage=gone)
+    assert result.code == 3
+    assert "127.0.0.1:1" in result.error

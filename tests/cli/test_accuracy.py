@@ -1,0 +1,219 @@
+"""`rebalancer forecast --accuracy`: the daemon's forecasts, read from its database.
+
+All but one test run the command in this process: starting it anew takes longer than what it does.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rebalancer.cli.main import app
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.forecasts import ForecastKind, KeptForecast, Truth, Verdict
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.store import open_records, upgrade
+from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.real.postgres_server import PostgresServer
+from tests.store.builders import SteppingClock
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'rebalancer.db'}"
+
+
+def run(folder: Path, url: str, *more: str) -> Result:
+    done = CliRunner().invoke(app, arguments(folder, url, *more))
+    if done.exception is None:
+        return Result(code=done.exit_code, out=done.stdout, err=done.stderr)
+    if not isinstance(done.exception, RebalancerError):
+        raise done.exception
+    return Result(code=done.exception.exit_code, out=done.stdout, err=str(done.exception))
+
+
+def arguments(folder: Path, url: str, *more: str) -> list[str]:
+    policy = write_policy(folder, policy_for("http://127.0.0.1:9"))  # nobody is asked but the database
+    return ["forecast", "-f", str(policy), "--database", url, *more]
+
+
+def fill(url: str, *, days: int = 6, nodes: int = 10) -> None:
+    """A node of 4000, expected at 2000 (2400 with its margin): 1900 came until three days ago, 2300 since.
+
+    The last one of each day in pool `batch` is one that a cycle was started for.
+    """
+    upgrade(url)
+    now = time.time()
+    with open_records(url=url, cluster="test", clock=SteppingClock(now)) as records:
+        forecasts = records.forecasts()
+        for ago in range(1, days + 1):
+            made = now - (ago + 0.5) * DAY_SECONDS
+            forecasts.keep([_forecast(f"n{number}", made) for number in range(nodes)])
+            forecasts.keep([_forecast("b0", made, kind=ForecastKind.AHEAD, hot_from=made + 3600.0, pool="batch")])
+        due = forecasts.due(now)
+        forecasts.judge(
+            [(number, _truth(each, 2300.0 if each.until > now - 3 * DAY_SECONDS else 1900.0)) for number, each in due]
+        )
+
+
+def _forecast(node: str, made_at: float, **fields: Any) -> KeptForecast:
+    return KeptForecast(
+        **{
+            "kind": ForecastKind.DAILY,
+            "node": node,
+            "pool": "general",
+            "made_at": made_at,
+            "until": made_at + DAY_SECONDS,
+            "predictor": "combined",
+            "peak_millicores": 2400.0,
+            "peak_at": made_at + 7200.0,
+            "margin_millicores": 400.0,
+            "capacity_millicores": 4000.0,
+            "high": 0.55,
+            "days_used": 8,
+            "confidence": 1.0,
+            **fields,
+        }
+    )
+
+
+def _truth(forecast: KeptForecast, p95: float) -> Truth:
+    return Truth(
+        p95_millicores=p95,
+        peak_millicores=p95 + 100.0,
+        peak_at=forecast.peak_at + 5400.0,
+        changed_share=0.0,
+        without_us_millicores=p95 + 100.0,
+        verdict=Verdict.PREVENTED if forecast.kind is ForecastKind.AHEAD else None,
+    )
+
+
+@pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def test_the_figures_of_each_pool_are_in_the_json(
+    tmp_path: Path, url: str, backend: str, request: pytest.FixtureRequest
+) -> None:
+    postgres: PostgresServer | None = request.getfixturevalue("postgres") if backend == "postgresql" else None
+    if postgres is not None:
+        url = postgres.create_database("accuracy")
+    try:
+        fill(url)
+        result = run(tmp_path, url, "--accuracy", "-o", "json")
+    finally:
+        if postgres is not None:
+            postgres.drop_database("accuracy")
+    assert result.code == 0, result.err
+    document = result.document
+    assert document["schemaVersion"] == "1"
+    batch, general = document["pools"]
+    # 30 days 300 (7.5 % of 4000) too low, 30 days 100 too high; hot is over 2200, and 2400 was said each time
+    drift = "the error of the last 3 days is 7.5% of capacity, 2.5% before"
+    assert general == {
+        "pool": "general",
+        "count": 60,
+        "unknown": 0,
+        "tooLittleData": False,
+        "mae": 0.05,
+        "under": 0.0375,
+        "over": 0.0125,
+        "coverage": 1.0,
+        "hotDays": 30,
+        "calledHot": 60,
+        "hotRecall": 1.0,
+        "hotPrecision": 0.5,
+        "relievedDays": 0,
+        "peakHourErrorHours": 1.5,
+        "unchangedShare": 1.0,
+        "unchangedMae": 0.05,
+        "verdicts": {"prevented": 0, "falseAlarm": 0, "tooLate": 0, "notMoved": 0},
+        "drift": drift,
+    }
+    assert (batch["pool"], batch["count"], batch["tooLittleData"], batch["mae"]) == ("batch", 0, True, None)
+    assert batch["verdicts"] == {"prevented": 6, "falseAlarm": 0, "tooLate": 0, "notMoved": 0}
+    assert document["all"] == {
+        **{key: value for key, value in general.items() if key != "pool"},
+        "verdicts": batch["verdicts"],
+    }
+
+
+def test_people_get_a_table_and_a_note_when_forecasts_get_worse(tmp_path: Path, url: str) -> None:
+    fill(url)
+    result = run(tmp_path, url, "--accuracy")
+    assert result.code == 0, result.err
+    lines = [line.split() for line in result.out.splitlines()]
+    figures = ["5.0%", "3.8%", "1.2%", "100.0%", "100.0%", "50.0%", "1.5", "100.0%", "5.0%"]
+    assert ["general", "60", *figures] in lines
+    assert ["(all)", "60", *figures] in lines
+    [batch] = [line for line in result.out.splitlines() if line.startswith("batch") and "too little" in line]
+    assert batch.endswith("too little data: 20 are needed")
+    assert ["batch", "6", "0", "0", "0"] in lines
+    [note] = [line for line in result.out.splitlines() if line.startswith("Note:")]
+    assert note == (
+        "Note: Pool general: forecasts are getting worse: "
+        "the error of the last 3 days is 7.5% of capacity, 2.5% before."
+    )
+
+
+def test_since_narrows_what_is_counted_and_not_what_a_drift_is_told_from(tmp_path: Path, url: str) -> None:
+    fill(url)
+    result = run(tmp_path, url, "--accuracy", "--since", "3d", "-o", "json")
+    assert result.code == 0, result.err
+    [_, general] = result.document["pools"]
+    assert (general["count"], general["over"]) == (20, 0.0)
+    assert general["drift"].startswith("the error of the last 3 days is 7.5%")
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no database", "an empty one"])
+def test_before_anything_was_judged_there_is_one_line(tmp_path: Path, url: str, *, there: bool) -> None:
+    if there:
+        upgrade(url)
+    result = run(tmp_path, url, "--accuracy")
+    assert result.code == 0, result.err
+    [line] = result.out.splitlines()
+    assert line.startswith("No forecast made since 20")
+    assert line.endswith("has been judged yet: that is done when its day is over.")
+    assert (tmp_path / "rebalancer.db").exists() is there
+    document = run(tmp_path, url, "--accuracy", "-o", "json").document
+    assert (document["pools"], document["all"]["count"], document["all"]["mae"]) == ([], 0, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            ["--accuracy", "--since", "yesterday"],
+            "--since: expected a duration such as 90s, 5m, 1h30m or 8d, got 'yest",
+        ),
+        (["--accuracy", "--since", ""], "--since: expected a duration"),
+        (["--since", "3d"], "--since: expected with --accuracy"),
+        (["--accuracy", "--explain"], "--node and --explain: expected without --accuracy"),
+        (["--accuracy", "--node", "n1"], "--node and --explain: expected without --accuracy"),
+    ],
+)
+def test_what_can_not_be_asked_is_one_line(tmp_path: Path, url: str, more: list[str], said: str) -> None:
+    result = run(tmp_path, url, *more)
+    assert result.code == 4
+    assert said in result.error
+
+
+def test_the_program_ends_with_its_exit_code_and_one_line(tmp_path: Path, url: str) -> None:
+    result = rebalancer(*arguments(tmp_path, url, "--accuracy", "--since", "3"), cwd=tmp_path)
+    assert result.code == 4
+    assert result.error.startswith("Error: --since: expected a duration")
+    assert result.out == ""
+
+
+def test_a_time_longer_than_any_clock_is_all_there_is(tmp_path: Path, url: str) -> None:
+    fill(url, days=1)
+    result = run(tmp_path, url, "--accuracy", "--since", "9999999999999999d", "-o", "json")
+    assert result.code == 0, result.err
+    assert result.document["since"] == "1970-01-01T00:00:00+00:00"
+    assert result.document["all"]["count"] == 10
+
+
+def test_a_database_that_is_behind_says_what_to_run(tmp_path: Path, url: str) -> None:
+    (tmp_path / "rebalancer.db").touch()
+    result = run(tmp_path, url, "--accuracy")
+    assert result.code == 4
+    assert "run `rebalancer db upgrade`" in result.error

@@ -1,0 +1,119 @@
+"""A node that is cool at night and hot every morning, in services that may be touched at night only."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.daemon.cycle import run_cycle
+from rebalancer.daemon.lookout import Lookout
+from rebalancer.daemon.settings import Settings
+from rebalancer.daemon.triggers import Request
+from rebalancer.daemon.wiring import acting_world, history_keeper
+from rebalancer.daemon.world import NoProgress, World
+from rebalancer.lab import Lab, Scenario
+from rebalancer.lab.truth import Episode
+from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.policy import RebalancerPolicy
+from tests.stories.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy
+
+MIDNIGHT = 1_790_035_200.0 - 1_790_035_200.0 % 86_400.0
+HOUR = 3600.0
+LOOK_SECONDS = 1800.0
+CLOSES_AT = MIDNIGHT + 6 * HOUR
+AT_NIGHT = {"cluster": [{"name": "night", "kind": "Allow", "schedule": "0 0 * * *", "duration": "6h"}]}
+MORNING = {"base": 0.62, "amplitude": 0.9, "peak_hour": 10.0}
+"""1.18 cores at ten, a tenth of it at night."""
+
+
+def the_cluster() -> Scenario:
+    """Twelve replicas on the first of five machines: 90 % of it at ten, with the node's own."""
+    others = [f"node-{number}" for number in range(2, 6)]
+    return a_scenario(
+        [a_machine(f"node-{number}", overhead_cores=0.3) for number in range(1, 6)],
+        [
+            service("busy", {"node-1": 6}, cpu=MORNING),
+            service("eager", {"node-1": 6}, cpu=MORNING),
+            *(service(f"calm-{name}", {name: 3}, cpu={"base": 1.2}) for name in others),
+        ],
+        anchor_hour=0.0,
+    )
+
+
+@contextmanager
+def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPolicy, World, Lookout]]:
+    with Lab.start(the_cluster(), stepped=True, start_time=MIDNIGHT) as lab:
+        said = stories_policy(lab, windows=AT_NIGHT, forecast={"every": "30m", **forecast})
+        policy = RebalancerPolicy.model_validate(said)
+        settings = Settings(
+            database=f"sqlite:///{folder / 'rebalancer.db'}",
+            history_dir=str(folder / "history"),
+            kubeconfig=str(lab.write_kubeconfig(folder / "config")),
+        )
+        with (
+            acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world,
+            history_keeper(policy, settings, progress=NoProgress(), clock=lab.clock) as keeper,
+        ):
+            lookout = Lookout(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
+            yield lab, policy, replace(world, peaks=lookout.peaks), lookout
+
+
+def live_through(
+    lab: Lab, policy: RebalancerPolicy, world: World, lookout: Lookout | None, *, hours: float
+) -> list[CycleReport]:
+    """A cycle every half hour, and ahead of it a look ahead where there is a lookout."""
+    reports = []
+    while lab.clock.now() < MIDNIGHT + hours * HOUR:
+        request = Request(trigger=Trigger.PERIODIC)
+        if lookout is not None and (ahead := lookout.look(world.cluster.snapshot()).request()) is not None:
+            request = request.merged(ahead)
+        reports.append(run_cycle(world, policy, request=request, dry_run=False))
+        lab.clock.sleep(LOOK_SECONDS)
+    return reports
+
+
+def hot_times(lab: Lab) -> list[Episode]:
+    return list(lab.truth.episodes(high=HIGH / 100, start=MIDNIGHT, end=lab.clock.now(), step_seconds=300.0))
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tmp_path: Path) -> None:
+    with a_night(tmp_path, lead="15m") as (lab, policy, world, lookout):
+        assert lab.truth.node_cpu_share()["node-1"] < 0.2
+        reports = live_through(lab, policy, world, lookout, hours=13)
+        assert hot_times(lab) == []
+        gone = evicted(lab.log.entries())
+        # of each service one pod at a time: two rounds; and not earlier than they had to be
+        assert all(CLOSES_AT - HOUR <= each.at < CLOSES_AT for each in gone)
+        assert len(gone) == 4
+        ahead = [each for each in reports if each.findings]
+        assert [each.trigger for each in ahead] == [Trigger.FORECAST] * 2
+        assert [name for report in ahead for _, name in report.findings] == ["node-1"] * 2
+        assert all(
+            "of 90.2% expected at Tue 09:55 UTC, over high 75.0%" in each.move.reason for each in ahead[0].evictions
+        )
+        assert ahead[0].steered == {"node-1": "predicted-hot"}
+        # what left is no part of the next forecast: ten pods of 1.18 cores, and 0.3 of the node's own
+        assert ahead[1].findings[0][0].cpu_share == pytest.approx((10 * 1.178 + 0.3) / 16, abs=0.03)
+
+
+@pytest.mark.timeout(300)
+def test_the_same_morning_without_a_forecast_is_hot_and_nothing_may_be_done(tmp_path: Path) -> None:
+    with a_night(tmp_path, mode="Off") as (lab, policy, world, _):
+        reports = live_through(lab, policy, world, None, hours=13)
+        assert {each.node for each in hot_times(lab)} == {"node-1"}
+        assert evicted(lab.log.entries()) == []
+        assert {str(each.code) for report in reports for each in report.refusals if each.name} == {"WindowClosed"}
+
+
+@pytest.mark.timeout(300)
+def test_observing_says_what_is_coming_and_moves_nothing(tmp_path: Path) -> None:
+    with a_night(tmp_path, mode="Observe") as (lab, policy, world, lookout):
+        seen = lookout.look(world.cluster.snapshot())
+        assert [each.node_name for each in seen.coming] == ["node-1"]
+        assert "before" in seen.coming[0].why
+        live_through(lab, policy, world, lookout, hours=6)
+        assert evicted(lab.log.entries()) == []
