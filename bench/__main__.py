@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import daemon_bench, daemon_cache, forecast, history, landing, ledger_bench, list_bench
+from bench import daemon_bench, daemon_cache, forecast, history, landing, ledger_bench, list_bench, report
 
 BENCHES = {
     "list": list_bench.main,
@@ -12,6 +12,7 @@ BENCHES = {
     "daemon": daemon_bench.main,
     "forecast": forecast.main,
     "history": history.main,
+    "report": report.main,
 }
 
 

@@ -1,5 +1,9 @@
-"""Writes docs/reference from the code: policy fields, reasons, commands, metrics; `--check` only compares."""
+"""Writes docs/reference from the code: policy fields, reasons, commands, metrics, the report's schema.
 
+`--check` only compares.
+"""
+
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +15,7 @@ import typer
 os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 
 from rebalancer.cli.main import app
+from rebalancer.cli.report_schema import report_schema
 from rebalancer.model.reason import SENTENCES
 from rebalancer.policy.json_schema import policy_schema
 from rebalancer.policy.types import DURATION_PATTERN
@@ -111,15 +116,16 @@ def metrics_page() -> str:
 def main() -> None:
     """Write the pages, or with --check fail when one is out of date."""
     pages = {
-        "policy.md": policy_page,
-        "reasons.md": reasons_page,
-        "commands.md": commands_page,
-        "metrics.md": metrics_page,
+        "policy.md": NOTE + policy_page(),
+        "reasons.md": NOTE + reasons_page(),
+        "commands.md": NOTE + commands_page(),
+        "metrics.md": NOTE + metrics_page(),
+        "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
     }
     stale = []
     REFERENCE.mkdir(exist_ok=True)
-    for name, make in pages.items():
-        path, text = REFERENCE / name, NOTE + make()
+    for name, text in pages.items():
+        path = REFERENCE / name
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)

@@ -44,15 +44,20 @@ def prune(
         str | None,
         typer.Option(
             "--older-than",
-            help="Drop what the ledger counted longer ago, for example 90d. [default: as far as the limits of any "
-            "cluster look back, and a day]",
+            help="Drop what was counted, found and assessed longer ago, for example 90d. [default: what the ledger "
+            "counted as far as the limits of any cluster look back, and a day; details as each policy says in "
+            "effect.keepDetails]",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be dropped.")] = False,
     output: OutputOption = Output.TABLE,
     database: DatabaseOption = None,
 ) -> None:
-    """Drop what no limit can see any more. Runs do so by themselves, once an hour; cycles and evictions stay."""
+    """Drop what no limit can see any more, and details that are too old. Runs do so by themselves, once an hour.
+
+    Details are cycles with what they found and refused, hot episodes and assessments, of at least three days. A day's
+    counts stay, evictions and hours for 400 days, forecasts for 90.
+    """
     try:
         seconds = None if older_than is None else parse_duration(older_than)
     except ValueError as error:
@@ -68,13 +73,17 @@ def prune(
                 "entries": found.entries,
                 "scopes": found.scopes,
                 "clusters": list(found.clusters),
+                "forecasts": found.forecasts,
+                "details": dict(found.details),
             }
         )
         return
     silent = f", reports of {', '.join(found.clusters)}" if found.clusters else ""
+    details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "nothing"
     say(
         f"{database_shown(settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from before "
-        f"{clock_time(found.before)}, {found.scopes} scopes{silent}"
+        f"{clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} old forecasts{silent}; "
+        f"of details {details}"
     )
 
 

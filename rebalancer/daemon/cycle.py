@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rebalancer.constraints.door import Door
 from rebalancer.constraints.in_flight import usual_start_up
 from rebalancer.constraints.limits import refusal_for
-from rebalancer.daemon.observation import ANY, Observation, find, observe, unsafe
+from rebalancer.daemon.assessing import expected
+from rebalancer.daemon.observation import ANY, Observation, find, highs, observe, unsafe
 from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, TimeLimit, plan, steer
 from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
@@ -86,7 +87,8 @@ def carry_out(
         steered = steer(world, seen, found, policy, report)
     with timed(report, "relieve"):
         planner = relieve(world, seen, found, policy, report, steered, server_dry_run=server_dry_run)
-    describe(report, seen, found, planner, policy)
+    expect(world, report, seen, found, policy)
+    describe(report, seen, found, planner, policy, highs(seen, found, policy, request))
     report.finished_at = world.clock.now()
     world.records.finish(report)
 
@@ -119,6 +121,7 @@ def relieve(
             continue
         report.evictions.append(eviction)
         with thinking.stopped():
+            expect(world, report, seen, found, policy, node=move.node_name)
             answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
         if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
             planner.accept(move)
@@ -130,6 +133,20 @@ def relieve(
         if refusal.code in STOPS_THE_CYCLE or server_errors >= SERVER_ERRORS_AT_MOST:
             interrupt(report, planner, refusal)
     return planner
+
+
+def expect(
+    world: World,
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    policy: RebalancerPolicy,
+    *,
+    node: str | None = None,
+) -> None:
+    """Write down what is to be looked at again, of one node or of all: before each call, so that nothing is missed."""
+    if world.effect is not None and not report.dry_run and report.evictions:
+        world.effect.expect(expected(report, seen, found, policy, now=world.clock.now(), node=node))
 
 
 @contextmanager
@@ -239,9 +256,14 @@ def _shares(move: Move, seen: Observation) -> tuple[tuple[str, float], ...]:
 
 
 def describe(
-    report: CycleReport, seen: Observation, found: list[Findings], planner: Planner, policy: RebalancerPolicy
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    planner: Planner,
+    policy: RebalancerPolicy,
+    high: NDArray[np.float64],
 ) -> None:
-    """Fill the report with what was seen, found and refused."""
+    """Fill the report with what was seen, found and refused. `high` (nodes,) is what `highs` says."""
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
     planned = seen.usage.node_cpu_millicores.copy()
@@ -252,7 +274,7 @@ def describe(
             planned[eviction.move.landings[0].node] += cpu
     hot = np.zeros(len(names), dtype=bool)
     for findings in found:
-        hot |= (findings.loads.node > findings.loads.high).any(axis=1)
+        hot |= findings.loads.hot
         report.findings += [(finding, names[finding.node]) for finding in findings.findings]
         report.refusals += [
             PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
@@ -272,6 +294,7 @@ def describe(
                 cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
                 cpu_planned=_share(planned[index], room[index]),
                 hot=bool(hot[index]),
+                high=float(high[index]) if np.isfinite(high[index]) else None,
             )
         )
 

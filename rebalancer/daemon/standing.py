@@ -29,7 +29,7 @@ def read_standing(
     if writes:
         _write_down(ledger, policy, progress, now)
         _tell_others(ledger, policy, snapshot)
-        ledger.prune_at_times()
+        ledger.prune_at_times(keep_details=policy.effect.keep_details)
     ready = None
     if cross.min_ready_share is not None:
         ready = ledger.ready_elsewhere(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)

@@ -165,7 +165,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.COOLDOWN_POOL: "its pool is scaling: nodes came a short while ago",
     Reason.GAVE_UP: "moving it did not help before",
     Reason.PAUSED: "paused",
-    Reason.BRAKED: "the brake is on: replacements don't become Ready",
+    Reason.BRAKED: "the brake is on: replacements are late, or evictions there do not help",
     Reason.SERVICE_LATE: "an earlier replacement of its service is still not Ready",
     Reason.NO_LANDING: "no node would take the replacement",
     Reason.NO_ROOM_IN_TARGETS: "every node that would take the replacement would go over its target",

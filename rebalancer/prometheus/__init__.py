@@ -8,11 +8,13 @@ reader   all of it together: snapshot -> Usage
 pieces   a whole day's question, divided so that Prometheus survives it
 days     a day's answers, laid over pods and nodes
 ranges   both together, two queries at a time: day -> DayBlock
+standard the organisation's own definition of a hot node, read afterwards
 probe    what `doctor` asks
 """
 
 from rebalancer.prometheus.probe import MetricProbe, Probe
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.prometheus.reader import PrometheusUsage
+from rebalancer.prometheus.standard import PrometheusStandard
 
-__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusUsage"]
+__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusStandard", "PrometheusUsage"]

@@ -31,7 +31,7 @@ POD_FIELD = "usage.prometheus.podCPU.query"
 NODE_BY_FIELD = "usage.prometheus.nodeCPU.nodeBy"
 
 _SMALLEST_STEP_SECONDS = 5.0
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def queries(usage: UsageSource) -> Queries:
         "usage.prometheus.podCPU.nodeLabel": pod.node_label,
     }
     for field, label in named.items():
-        if not _LABEL.fullmatch(label):
+        if not LABEL_NAME.fullmatch(label):
             raise ConfigError(f"{field}: expected a label name such as instance, got {label!r}")
     if len({pod.namespace_label, pod.pod_label, pod.node_label, CONTAINER_LABEL}) < 4:
         raise ConfigError(

@@ -10,11 +10,15 @@
 - `ledger`    how many evictions, how fast, how many at once: reserved in one transaction each, over all clusters
 - `counting`  the locks, the clock and the sliding windows behind it
 - `notes`     what people, the past and other clusters say: pauses, give-up memory, ready replicas, stated limits
+- `forecasts` what was expected of each node, and what came
+- `effect`    whether it helped: assessments, episodes, hours, a day's counts
+- `sightings` what our cycles said of single nodes
 - `records`   the adapter behind `model.ports.Records`
 - `rows`      the rows of evictions, which both write, and the entries that hang on them
-- `pruning`   dropping what no limit can see any more
+- `pruning`   dropping what no limit can see any more, and details that are too old, as `details` says
 - `settle`    what became of evictions whose outcome was never written
 - `history`   cycles read back as plain dicts
+- `reading`   what the dashboard reads: pages of cycles, single nodes, services
 - `blocks`    days of CPU, in files beside the database: a cache
 
 Times are seconds since the epoch in Python and UTC timestamps in the database. A figure that is not known is NaN in
@@ -25,11 +29,14 @@ can't be reached, is locked or refuses us. Whoever gets one before an eviction m
 """
 
 from rebalancer.store.blocks import BlockStore
+from rebalancer.store.effect import SqlEffect
 from rebalancer.store.engine import database_exists, open_engine, shown_url
+from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import DatabaseStatus, check_schema, status, upgrade
 from rebalancer.store.pruning import Pruned, prune
+from rebalancer.store.reading import SqlReading
 from rebalancer.store.records import SqlRecords, open_records
 from rebalancer.store.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
 
@@ -38,8 +45,11 @@ __all__ = [
     "DatabaseStatus",
     "Pruned",
     "Settled",
+    "SqlEffect",
+    "SqlForecasts",
     "SqlInbox",
     "SqlLedger",
+    "SqlReading",
     "SqlRecords",
     "Unsettled",
     "check_schema",

@@ -20,6 +20,7 @@ from rebalancer.model.plan import CycleReport, Eviction, Outcome
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store import pruning
 from rebalancer.store.counting import add_entries, count, lock_scopes, pause_in_force
+from rebalancer.store.details import keep_for
 from rebalancer.store.engine import read, write
 from rebalancer.store.notes import Notes
 from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
@@ -180,6 +181,14 @@ class SqlLedger(Notes):
         )
         return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
 
+    def replacements(self, since: float) -> dict[str, str]:
+        """The same pods (uid) -> the node that the evicted one had left."""
+        rows = EVICTIONS.c
+        query = select(rows.replacement_uid, rows.node).where(
+            rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
+        )
+        return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
+
     def start_ups(self, service: str) -> list[float]:
         """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.
 
@@ -305,6 +314,11 @@ class SqlLedger(Notes):
         """
         return len(settle_unsettled(records=self, reader=reader, now=self.now()))
 
-    def prune_at_times(self) -> None:
-        """Drop what no limit can see any more, once an hour over all clusters. See `store.pruning`."""
+    def prune_at_times(self, *, keep_details: float | None = None) -> None:
+        """Drop what no limit can see any more and what is too old, once an hour over all clusters. See `store.pruning`.
+
+        `keep_details` (seconds): for how long this cluster's policy keeps details; None = as was said last.
+        """
+        if keep_details is not None:
+            keep_for(self._engine, self._cluster, keep_details)
         pruning.prune_at_times(self._engine, clock=self._clock)

@@ -1,16 +1,19 @@
 """Dropping what no limit can see any more: old entries, the scopes that nothing counts in, what silent clusters said.
+And forecasts after 90 days, which no limit ever sees, and details as `details` says.
 
 Every cluster states how far its policy looks back; nothing younger than the longest of these is dropped, and nothing
-that is in flight. Cycles, evictions and refusals stay. Each batch is a transaction of its own, so nobody waits long.
+that is in flight. Each batch is a transaction of its own, so nobody waits long.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Table,
     and_,
     delete,
     exists,
@@ -27,15 +30,19 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock
 from rebalancer.policy.types import format_duration
 from rebalancer.store.counting import read_clock
+from rebalancer.store.details import Cut, cuts, old_rows, thin, to_be_thinned
+from rebalancer.store.effect_tables import LOOKS
 from rebalancer.store.engine import open_engine, read, shown_url, write
 from rebalancer.store.migrate import check_schema
-from rebalancer.store.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, LEDGER, READY_REPORTS, SCOPES
+from rebalancer.store.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, FORECASTS, LEDGER, READY_REPORTS, SCOPES
 
 EVERY_SECONDS = 3600.0
 MARGIN_SECONDS = 86_400.0
 """Clocks that are set back, and limits that are made a little longer, still find what they need."""
 SILENT_SECONDS = 30 * 86_400.0
 """What a cluster said last counts no more when it has said nothing for so long; alerts that are over are dropped."""
+FORECASTS_SECONDS = 90 * 86_400.0
+"""Forecasts are kept so long, with what came of them."""
 BATCH = 5000
 BATCHES_BY_ITSELF = 20
 
@@ -52,6 +59,10 @@ class Pruned:
     scopes: int
     clusters: tuple[str, ...]
     """Those whose reports were too old."""
+    forecasts: int
+    """Made more than 90 days ago."""
+    details: Mapping[str, int]
+    """Table -> rows, of details that were too old. Of `looks` also those that were thinned out."""
 
 
 def prune(url: str, *, older_than: float | None = None, dry_run: bool) -> Pruned:
@@ -65,10 +76,13 @@ def prune(url: str, *, older_than: float | None = None, dry_run: bool) -> Pruned
 
 
 def prune_in(engine: Engine, *, clock: Clock | None = None, older_than: float | None = None, dry_run: bool) -> Pruned:
-    """Drop everything that may be dropped. `older_than` (seconds) replaces the longest time that a cluster looks back.
+    """Drop everything that may be dropped.
 
-    Raises ConfigError when `older_than` is shorter than that, or missing while a cluster hasn't said; ConnectError.
+    `older_than` (seconds) replaces the longest time that a cluster looks back, and how long each keeps details; where
+    a cluster hasn't said that and there is no `older_than`, its details stay. Raises ConfigError when `older_than` is
+    shorter than the longest look back, or missing while a cluster hasn't said; ConnectError.
     """
+    by_hand = older_than
     now = read(engine, lambda connection: read_clock(connection, clock))
     looks_back = read(engine, lambda connection: _looks_back(connection, now))
     longest = max((seconds for seconds in looks_back.values() if seconds is not None), default=0.0)
@@ -82,16 +96,17 @@ def prune_in(engine: Engine, *, clock: Clock | None = None, older_than: float | 
         name, span = next(name for name, each in looks_back.items() if each == longest), format_duration(longest)
         raise ConfigError(f"--older-than: the limits of cluster {name} look back {span}: expected at least {span}")
     before = max(now - older_than, 0.0)
+    old = read(engine, lambda connection: cuts(connection, now, older_than=by_hand))
     if dry_run:
-        return read(engine, lambda connection: _would_drop(connection, before=before, now=now))
-    return _drop(engine, before=before, now=now)
+        return read(engine, lambda connection: _would_drop(connection, old, before=before, now=now))
+    return _drop(engine, old, before=before, now=now)
 
 
 def prune_at_times(engine: Engine, *, clock: Clock | None = None) -> Pruned | None:
-    """Drop a bounded number of entries, if nobody has done so within the last hour; None when it isn't time.
+    """Drop a bounded number of rows, if nobody has done so within the last hour; None when it isn't time.
 
-    While a cluster hasn't said how far it looks back, only what silent clusters said is dropped. Raises ConfigError,
-    ConnectError.
+    While a cluster hasn't said how far it looks back no entries are dropped, and no details of a cluster that hasn't
+    said how long it keeps them. Raises ConfigError, ConnectError.
     """
     now = read(engine, lambda connection: read_clock(connection, clock))
     due = or_(LEDGER.c.pruned.is_(None), LEDGER.c.pruned <= now - EVERY_SECONDS)
@@ -104,7 +119,8 @@ def prune_at_times(engine: Engine, *, clock: Clock | None = None) -> Pruned | No
     spans = read(engine, lambda connection: _looks_back(connection, now)).values()
     known = [seconds for seconds in spans if seconds is not None]
     before = max(now - max(known, default=0.0) - MARGIN_SECONDS, 0.0) if len(known) == len(spans) else 0.0
-    return _drop(engine, before=before, now=now, batches=BATCHES_BY_ITSELF)
+    old = read(engine, lambda connection: cuts(connection, now))
+    return _drop(engine, old, before=before, now=now, batches=BATCHES_BY_ITSELF)
 
 
 def _looks_back(connection: Connection, now: float) -> Mapping[str, float | None]:
@@ -132,6 +148,10 @@ def _unused(before: float) -> ColumnElement[bool]:
     return and_(SCOPES.c.kind.not_in(_KEPT_SCOPES), ~stays)
 
 
+def _old_forecasts(now: float) -> ColumnElement[bool]:
+    return FORECASTS.c.made_at < max(now - FORECASTS_SECONDS, 0.0)
+
+
 def _silent(connection: Connection, now: float) -> tuple[str, ...]:
     """Clusters whose reports and stated limits are all too old; limits never younger than what they look back."""
     newest: dict[str, float] = {}
@@ -145,22 +165,29 @@ def _silent(connection: Connection, now: float) -> tuple[str, ...]:
     return tuple(sorted(name for name, at in newest.items() if at < now - max(SILENT_SECONDS, longest.get(name, 0.0))))
 
 
-def _would_drop(connection: Connection, *, before: float, now: float) -> Pruned:
-    entries = connection.execute(select(func.count()).select_from(ENTRIES).where(_old(before))).scalar_one()
-    scopes = connection.execute(select(func.count()).select_from(SCOPES).where(_unused(before))).scalar_one()
-    return Pruned(before=before, entries=entries, scopes=scopes, clusters=_silent(connection, now))
+def _would_drop(connection: Connection, old: Sequence[Cut], *, before: float, now: float) -> Pruned:
+    def count(table: Table, which: ColumnElement[bool]) -> int:
+        return connection.execute(select(func.count()).select_from(table).where(which)).scalar_one()
+
+    details: Counter[str] = Counter()
+    for cut in old:
+        details[LOOKS.name] += count(LOOKS, to_be_thinned(cut))
+        for table, which in old_rows(cut, after_their_parts=False):
+            details[table.name] += count(table, which)
+    return Pruned(
+        before=before,
+        entries=count(ENTRIES, _old(before)),
+        scopes=count(SCOPES, _unused(before)),
+        clusters=_silent(connection, now),
+        forecasts=count(FORECASTS, _old_forecasts(now)),
+        details=dict(+details),
+    )
 
 
-def _drop(engine: Engine, *, before: float, now: float, batches: int | None = None) -> Pruned:
-    """`batches`: of entries, at most; None = all."""
-    some = select(ENTRIES.c.id).where(_old(before)).limit(BATCH)
-    entries, rounds = 0, 0
-    while batches is None or rounds < batches:
-        found = write(engine, lambda connection: connection.execute(delete(ENTRIES).where(ENTRIES.c.id.in_(some))))
-        entries += found.rowcount
-        rounds += 1
-        if found.rowcount < BATCH:
-            break
+def _drop(engine: Engine, old: Sequence[Cut], *, before: float, now: float, batches: int | None = None) -> Pruned:
+    """`batches`: of each table, at most; None = all."""
+    entries = _drop_rows(engine, ENTRIES, _old(before), batches)
+    forecasts = _drop_rows(engine, FORECASTS, _old_forecasts(now), batches)
     # what somebody holds is in use: not waited for, and never in each other's way
     unused = select(SCOPES.c.kind, SCOPES.c.key).where(_unused(before)).with_for_update(skip_locked=True)
     rest = delete(SCOPES).where(tuple_(SCOPES.c.kind, SCOPES.c.key).in_(unused))
@@ -175,4 +202,31 @@ def _drop(engine: Engine, *, before: float, now: float, batches: int | None = No
         connection.execute(delete(ALERT_EPISODES).where(over, ALERT_EPISODES.c.heard_at < now - SILENT_SECONDS))
         return silent
 
-    return Pruned(before=before, entries=entries, scopes=scopes, clusters=write(engine, forget))
+    clusters = write(engine, forget)
+    details: Counter[str] = Counter()
+    for cut in old:
+        details[LOOKS.name] += thin(engine, cut, batches)
+        for table, which in old_rows(cut, after_their_parts=True):
+            details[table.name] += _drop_rows(engine, table, which, batches)
+    return Pruned(
+        before=before,
+        entries=entries,
+        scopes=scopes,
+        clusters=clusters,
+        forecasts=forecasts,
+        details=dict(+details),
+    )
+
+
+def _drop_rows(engine: Engine, table: Table, old: ColumnElement[bool], batches: int | None) -> int:
+    """Delete rows batch by batch, at most so many; how many rows went."""
+    key = tuple_(*table.primary_key.columns)
+    some = delete(table).where(key.in_(select(*table.primary_key.columns).where(old).limit(BATCH)))
+    dropped, rounds = 0, 0
+    while batches is None or rounds < batches:
+        found = write(engine, lambda connection: connection.execute(some)).rowcount
+        dropped += found
+        rounds += 1
+        if found < BATCH:
+            break
+    return dropped

@@ -8,9 +8,10 @@ Nothing is kept in memory, so several threads may use one `SqlRecords`.
 import math
 import uuid
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, select, union, update
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
@@ -19,12 +20,17 @@ from rebalancer.model.plan import CycleReport, Eviction, Outcome, PodRefusal
 from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store import history
+from rebalancer.store.effect import SqlEffect
+from rebalancer.store.effect_tables import EFFECT_DAYS, EFFECT_STATE, LOOKS
 from rebalancer.store.engine import open_engine, read, shown_url, write
+from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger import SqlLedger
 from rebalancer.store.migrate import check_schema
+from rebalancer.store.reading import SqlReading
 from rebalancer.store.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
 from rebalancer.store.settle import Unsettled
+from rebalancer.store.sightings import pack_looks
 from rebalancer.store.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
 
 EXAMPLES_KEPT = 3
@@ -65,6 +71,15 @@ class SqlRecords:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def clusters(self) -> list[str]:
+        """Those of which anything can be reported, by name; this one may not be among them."""
+        named = union(select(EFFECT_STATE.c.cluster), select(EFFECT_DAYS.c.cluster))
+        return read(self._engine, lambda connection: sorted(connection.execute(named).scalars()))
+
+    def of(self, cluster: str) -> "SqlRecords":
+        """Those of another cluster in the same database, over the same connections."""
+        return SqlRecords(engine=self._engine, cluster=cluster, clock=self._clock)
+
     def ledger(self, *, clock: Clock | None = None) -> SqlLedger:
         """The ledger of the same cluster, over the same connections. See `SqlLedger` for `clock`."""
         return SqlLedger(engine=self._engine, cluster=self._cluster, clock=clock)
@@ -72,6 +87,18 @@ class SqlRecords:
     def inbox(self, *, clock: Clock | None = None) -> SqlInbox:
         """The alerts of the same cluster, over the same connections. See `SqlInbox` for `clock`."""
         return SqlInbox(engine=self._engine, cluster=self._cluster, clock=clock)
+
+    def forecasts(self) -> SqlForecasts:
+        """The forecasts of the same cluster, over the same connections."""
+        return SqlForecasts(engine=self._engine, cluster=self._cluster, clock=self._clock)
+
+    def effect(self) -> SqlEffect:
+        """What became of it all in the same cluster, over the same connections."""
+        return SqlEffect(engine=self._engine, cluster=self._cluster)
+
+    def reading(self) -> SqlReading:
+        """What the dashboard reads of the same cluster, over the same connections."""
+        return SqlReading(engine=self._engine, cluster=self._cluster)
 
     # -- one cycle ----------------------------------------------------------------------------------------------------
 
@@ -123,9 +150,10 @@ class SqlRecords:
                 "cpu_planned": line.cpu_planned,
                 "cpu_after": line.cpu_after,
                 "hot": line.hot,
+                "high": line.high,
             }
             for line in report.nodes
-            # the others neither were hot nor changed; keeping 5,000 lines a cycle would tell nobody anything
+            # the others neither were hot nor changed: of those that were looked at, `looks` has what was measured
             if line.hot or line.cpu_planned != line.cpu_before
         ]
         findings = [
@@ -142,6 +170,8 @@ class SqlRecords:
             for finding, node in report.findings
         ]
         refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals)]
+        looked = pack_looks(report.nodes)
+        looks = [{"cycle": report.id, "nodes": looked}] if looked else []
         cycle = {
             "finished_at": self._clock.now() if report.finished_at is None else report.finished_at,
             "stopped_code": report.stopped.code.value if report.stopped else None,
@@ -158,7 +188,7 @@ class SqlRecords:
             changed = connection.execute(update(CYCLES).where(CYCLES.c.id == report.id).values(cycle))
             if changed.rowcount != 1:
                 raise UnsafeDataError(f"{self._shown}: cycle {report.id} is not in the database any more")
-            for table, rows in ((NODE_LINES, nodes), (FINDINGS, findings), (REFUSALS, refusals)):
+            for table, rows in ((NODE_LINES, nodes), (LOOKS, looks), (FINDINGS, findings), (REFUSALS, refusals)):
                 connection.execute(delete(table).where(table.c.cycle == report.id))
                 if rows:
                     connection.execute(insert(table), rows)
@@ -264,14 +294,26 @@ class SqlRecords:
 
 
 def group_refusals(refusals: Sequence[PodRefusal]) -> list[dict[str, Any]]:
-    """Per node and code: `node`, `code`, `count` and the first few as `examples`; in the order of their first."""
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    """Per node and code: `node`, `code`, `count`, as `examples` those with most CPU; in the order of their first."""
+    groups: dict[tuple[str, str], list[PodRefusal]] = {}
     for refusal in refusals:
-        code = refusal.code.value
-        group = groups.setdefault(
-            (refusal.node, code), {"node": refusal.node, "code": code, "count": 0, "examples": []}
-        )
-        group["count"] += 1
-        if len(group["examples"]) < EXAMPLES_KEPT:
-            group["examples"].append({"namespace": refusal.namespace, "pod": refusal.name, "message": refusal.message})
-    return list(groups.values())
+        groups.setdefault((refusal.node, refusal.code.value), []).append(refusal)
+    return [
+        {
+            "node": node,
+            "code": code,
+            "count": len(group),
+            "examples": [_example(each) for each in nlargest(EXAMPLES_KEPT, group, key=_cpu)],
+        }
+        for (node, code), group in groups.items()
+    ]
+
+
+def _example(refusal: PodRefusal) -> dict[str, Any]:
+    example: dict[str, Any] = {"namespace": refusal.namespace, "pod": refusal.name, "message": refusal.message}
+    return example if _cpu(refusal) < 0 else example | {"cpu_millicores": refusal.cpu_millicores}
+
+
+def _cpu(refusal: PodRefusal) -> float:
+    cpu = refusal.cpu_millicores
+    return -1.0 if cpu is None or not math.isfinite(cpu) else cpu

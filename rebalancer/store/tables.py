@@ -1,4 +1,5 @@
-"""The tables. A change here needs a migration in `migrations/versions`; a test compares the two.
+"""The tables; those of what became of it are in `effect_tables`. A change here needs a migration in
+`migrations/versions`; a test compares the two.
 
 Names of nodes, pods and services are kept as text, not as keys of other tables: the rows must stay readable long after
 the things they name are gone. Several clusters may share one database, so every question is asked per `cluster`.
@@ -125,6 +126,7 @@ NODE_LINES = Table(
     Column("cpu_planned", Measure),
     Column("cpu_after", Measure),
     Column("hot", Boolean, nullable=False),
+    Column("high", Measure),  # the share over which it would have been found; NULL: it was not looked at
 )
 
 FINDINGS = Table(
@@ -198,7 +200,8 @@ REFUSALS = Table(
     Column("node", Text, nullable=False),
     Column("code", Text, nullable=False),  # model.reason.Reason
     Column("count", Integer, nullable=False),
-    Column("examples", JSON, nullable=False),  # [{namespace, pod, message}], pod is empty where the node is meant
+    # [{namespace, pod, message, cpu_millicores where known}], pod is empty where the node is meant
+    Column("examples", JSON, nullable=False),
     UniqueConstraint("cycle", "node", "code"),
 )
 
@@ -307,4 +310,45 @@ ALERT_EPISODES = Table(
     Column("reason", Words, nullable=False),
     UniqueConstraint("cluster", "fingerprint", "starts_at"),
     Index(None, "cluster", "state", "next_at"),
+)
+
+# What was expected of a node, and what came: one row for each kind, node and day. Never asked by any limit.
+FORECASTS = Table(
+    "forecasts",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("kind", Text, CheckConstraint("kind IN ('daily', 'ahead')", name="kind"), nullable=False),
+    Column("node", Text, nullable=False),
+    Column("day", Integer, nullable=False),  # days since the epoch, UTC: the one that it counts for
+    Column("pool", Text, nullable=False),
+    Column("made_at", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("predictor", Text, nullable=False),
+    Column("peak_millicores", Measure),
+    Column("peak_at", Instant),
+    Column("margin_millicores", Measure),
+    Column("capacity_millicores", Measure),
+    Column("high", Measure),  # share; NULL where the pool has no fixed one
+    Column("days_used", Integer, nullable=False),
+    Column("confidence", Measure),
+    Column("pods", JSON, nullable=False),  # [[first characters of the uid, share of the peak]]; [] once it is judged
+    Column("hot_from", Instant),
+    Column("judged_at", Instant),  # NULL: what follows isn't known yet
+    Column("actual_p95_millicores", Measure),
+    Column("actual_peak_millicores", Measure),
+    Column("actual_peak_at", Instant),
+    Column("changed_share", Measure),
+    Column("without_us_millicores", Measure),
+    Column("verdict", Text),  # model.forecasts.Verdict
+    UniqueConstraint("cluster", "kind", "node", "day"),
+    Index(None, "made_at"),
+)
+# Those of a day or two wait to be judged: the index holds only them.
+Index(
+    "ix_forecasts_waiting",
+    FORECASTS.c.cluster,
+    FORECASTS.c.until,
+    sqlite_where=FORECASTS.c.judged_at.is_(None),
+    postgresql_where=FORECASTS.c.judged_at.is_(None),
 )

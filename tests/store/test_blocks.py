@@ -213,3 +213,26 @@ def test_eight_days_of_a_large_cluster_stay_under_a_gibibyte(tmp_path: Path) -> 
     pods = 8192
     a_store(tmp_path).save(a_block(pods=pods, nodes=280))
     assert file_of(tmp_path).stat().st_size / pods * 150_000 * 8 < 0.75 * 2**30
+
+
+def test_the_nodes_of_a_day_can_be_read_without_its_pods(tmp_path: Path) -> None:
+    block = a_block(pods=9000, nodes=5, complete=False, filled=17)
+    a_store(tmp_path).save(block)
+    found = a_store(tmp_path).nodes(DAY)
+    whole = a_store(tmp_path).load(DAY)
+    assert found is not None
+    assert whole is not None
+    assert found[0] == block.nodes
+    np.testing.assert_array_equal(found[1], whole.node_millicores)
+
+
+def test_nodes_of_a_day_that_is_not_there_or_broken_or_of_other_queries_are_not_known(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    assert store.nodes(DAY) is None
+    store.save(a_block())
+    assert a_store(tmp_path, source="other").nodes(DAY) is None
+    data = file_of(tmp_path).read_bytes()
+    for length in range(0, len(data), 7):
+        file_of(tmp_path).write_bytes(data[:length])
+        assert store.nodes(DAY) is None
+        assert file_of(tmp_path).exists()

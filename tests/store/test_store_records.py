@@ -43,7 +43,10 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         records, clock, report, build_eviction(pod="web-2"), Outcome.REFUSED, "refused by the API server: no room\x00"
     )
     report.evictions += [first, second]
-    report.nodes += [build_line(name="n2", before=None, planned=math.nan), build_line(cpu_after=0.66, hot=True)]
+    report.nodes += [
+        build_line(name="n2", before=None, planned=math.nan),
+        build_line(cpu_after=0.66, hot=True, high=0.8),
+    ]
     report.findings += [(build_finding(), "n1"), (build_finding(cpu_share=math.nan), "n2")]
     report.refusals += [build_refusal(pod="web-9", detail="3 minutes"), build_refusal(node="n2", pod="")]
     report.stopped = Refusal.of(Reason.LEASE_LOST, "another holder")
@@ -71,9 +74,9 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
     }
     assert back["nodes"] == [
         {"cycle": "c1", "node": "n1", "pool": "general", "cpu_before": 0.91, "cpu_planned": 0.68}
-        | {"cpu_after": 0.66, "hot": True},
+        | {"cpu_after": 0.66, "hot": True, "high": 0.8},
         {"cycle": "c1", "node": "n2", "pool": "general", "cpu_before": None, "cpu_planned": None}
-        | {"cpu_after": None, "hot": False},
+        | {"cpu_after": None, "hot": False, "high": None},
     ]
     assert [(each["node"], each["cpu_share"], each["high"], each["target"]) for each in back["findings"]] == [
         ("n1", 0.91, 0.8, 0.7),

@@ -1,0 +1,195 @@
+"""The whole cluster over time, from its pools' hours.
+
+Rates tell what became of single nodes; whether the cluster is better off is told by its hours. They move by themselves
+too, so what else moves them stands beside: load against last week, free room, where new pods are placed.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.effect import PoolHour, Rate
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+DAY_HOURS: Final = 24
+WEEK_HOURS: Final = 168
+HOUR_SECONDS: Final = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSummary:
+    """Some hours of a pool, or of all (then figures of nodes are means over nodes). None = not known."""
+
+    pool: str | None
+    """None: all of them."""
+    hours: int
+    """Of which something is known."""
+    nodes: float | None
+    """Mean."""
+    hot_nodes: float | None
+    """Mean number at a time."""
+    hot_node_minutes: float
+    spread: float | None
+    highest_share: float | None
+    cpu_share: float | None
+    cpu_change: float | None
+    """Against the same hours last week, as a part of then; of hours that are known on both sides."""
+    free_by_usage: float | None
+    free_by_requests: float | None
+    warm_landings: Rate
+    """New pods that were placed on nodes over target, of all new pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolDay:
+    """One UTC day of a pool, or of all."""
+
+    day: int
+    summary: PoolSummary
+
+
+def summaries(hours: Sequence[PoolHour], *, since: float, until: float) -> list[PoolSummary]:
+    """Each pool by name, then all together, from the hours in [since, until); those of the week before are compared
+    with. Nothing known, no lines."""
+    columns = _Columns(hours)
+    nothing = np.zeros(len(hours), dtype=np.int64)
+    return [line for _, line in columns.lines(columns.within(since, until), nothing)]
+
+
+def over_days(hours: Sequence[PoolHour], *, since: float, until: float) -> list[PoolDay]:
+    """The same for each UTC day, by day, then pool, then all together."""
+    columns = _Columns(hours)
+    lines = columns.lines(columns.within(since, until), columns.hour // DAY_HOURS)
+    return [PoolDay(day=day, summary=line) for day, line in lines]
+
+
+class _Columns:
+    """Hours as (hours,) columns: a year of ten pools is 87,600."""
+
+    def __init__(self, hours: Sequence[PoolHour]) -> None:
+        self.pools = sorted({each.pool for each in hours})
+        index = {name: at for at, name in enumerate(self.pools)}
+        self.pool = np.array([index[each.pool] for each in hours], dtype=np.int64)
+        self.hour = np.array([each.hour for each in hours], dtype=np.int64)
+        self._first = int(self.hour.min()) if len(hours) else 0
+        self._span = int(np.ptp(self.hour)) + 1 if len(hours) else 1
+        self.nodes = np.array([each.nodes for each in hours], dtype=np.float64)
+        self.hot_nodes = np.array([each.hot_nodes for each in hours], dtype=np.float64)
+        self.hot_minutes = np.array([each.hot_node_minutes for each in hours], dtype=np.float64)
+        self.cpu = np.array([each.cpu_share for each in hours], dtype=np.float64)
+        self.requested = np.array([each.requested_share for each in hours], dtype=np.float64)
+        self.spread = np.array([each.spread for each in hours], dtype=np.float64)
+        self.highest = np.array([each.highest_share for each in hours], dtype=np.float64)
+        self.new_pods = np.array([each.new_pods for each in hours], dtype=np.float64)
+        self.on_warm = np.array([each.new_pods_on_warm for each in hours], dtype=np.float64)
+
+    def within(self, since: float, until: float) -> Rows:
+        """Rows of the hours that begin in [since, until)."""
+        begin = self.hour * HOUR_SECONDS
+        return np.flatnonzero((begin >= since) & (begin < until))
+
+    def lines(self, rows: Rows, part: Rows) -> list[tuple[int, PoolSummary]]:
+        """(part, line) by part, then pool, then all pools together; `part` (hours,) is what to group by besides."""
+        parts, at = np.unique(part[rows], return_inverse=True)
+        wide = len(self.pools) + 1
+        names: list[str | None] = [*self.pools, None]
+        then = self._last_week(rows)
+        out: list[tuple[int, PoolSummary]] = []
+        for pool in (self.pool[rows], np.full(len(rows), wide - 1)):
+            figures = self._figures(rows, then, at * wide + pool, len(parts) * wide)
+            out += [
+                (group, _summary(names[group % wide], figures, group))
+                for group in np.flatnonzero(figures["hours"]).tolist()
+            ]
+        return [(int(parts[group // wide]), line) for group, line in sorted(out, key=itemgetter(0))]
+
+    def _last_week(self, rows: Rows) -> Rows:
+        """(rows,) row of the same pool and hour a week before, -1 for none."""
+        if not len(rows):
+            return rows
+        # a week lies between one pool's hours and the next one's
+        key = self.pool * (self._span + WEEK_HOURS) + self.hour
+        order = np.argsort(key)
+        wanted = key[rows] - WEEK_HOURS
+        found = order[np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)]
+        return np.where(key[found] == wanted, found, -1)
+
+    def _figures(self, rows: Rows, then: Rows, group: Rows, count: int) -> dict[str, Floats]:
+        """(groups,) of each figure, NaN where nothing is known; `then` (rows,) as of `_last_week`."""
+        nodes = self.nodes[rows]
+
+        def total(values: Floats) -> Floats:
+            return np.bincount(group, np.nan_to_num(values), count).astype(np.float64)
+
+        def ratio(part: Floats, whole: Floats) -> Floats:
+            out: Floats = np.divide(part, whole, out=np.full(count, np.nan), where=whole > 0)
+            return out
+
+        def mean(values: Floats) -> Floats:
+            return ratio(total(values * nodes), total(np.where(np.isfinite(values), nodes, 0.0)))
+
+        highest = np.full(count, -np.inf)
+        np.fmax.at(highest, group, self.highest[rows])
+        matched = (then >= 0) & np.isfinite(self.cpu[rows]) & np.isfinite(self.cpu[then])
+        used = total(np.where(matched, self.cpu[rows] * nodes, 0.0))
+        used_then = total(np.where(matched, self.cpu[then] * self.nodes[then], 0.0))
+        _, firsts = np.unique(group * self._span + self.hour[rows] - self._first, return_index=True)
+        hours = np.bincount(group[firsts], minlength=count).astype(np.float64)
+        hot_known = total(np.isfinite(self.hot_nodes[rows]))
+        return {
+            "hours": hours,
+            "nodes": ratio(total(nodes), hours),
+            "hot_nodes": np.where(hot_known > 0, ratio(total(self.hot_nodes[rows]), hours), np.nan),
+            "hot_node_minutes": total(self.hot_minutes[rows]),
+            "spread": mean(self.spread[rows]),
+            "highest_share": highest,
+            "cpu_share": mean(self.cpu[rows]),
+            "cpu_change": ratio(used, used_then) - 1,
+            "requested_share": mean(self.requested[rows]),
+            "new_pods": total(self.new_pods[rows]),
+            "on_warm": total(self.on_warm[rows]),
+        }
+
+
+def _summary(pool: str | None, figures: dict[str, Floats], group: int) -> PoolSummary:
+    def of(name: str) -> float | None:
+        value = float(figures[name][group])
+        return value if math.isfinite(value) else None
+
+    cpu, requested = of("cpu_share"), of("requested_share")
+    return PoolSummary(
+        pool=pool,
+        hours=int(figures["hours"][group]),
+        nodes=of("nodes"),
+        hot_nodes=of("hot_nodes"),
+        hot_node_minutes=float(figures["hot_node_minutes"][group]),
+        spread=of("spread"),
+        highest_share=of("highest_share"),
+        cpu_share=cpu,
+        cpu_change=of("cpu_change"),
+        free_by_usage=None if cpu is None else 1 - cpu,
+        free_by_requests=None if requested is None else 1 - requested,
+        warm_landings=Rate(part=int(figures["on_warm"][group]), whole=int(figures["new_pods"][group])),
+    )
+
+
+def load_change(pairs: Iterable[tuple[PoolHour, PoolHour]]) -> float | None:
+    """Relative change of the CPU in (now, then), weighed by nodes, as a part of then."""
+    both = [(now, then) for now, then in pairs if math.isfinite(now.cpu_share) and math.isfinite(then.cpu_share)]
+    used_now = math.fsum(now.cpu_share * now.nodes for now, _ in both)
+    used_then = math.fsum(then.cpu_share * then.nodes for _, then in both)
+    return used_now / used_then - 1 if used_then > 0 else None
+
+
+def mean_of(values: Iterable[tuple[float, float]]) -> float | None:
+    """Of (value, weight), of the values that are known."""
+    known = [(value, weight) for value, weight in values if math.isfinite(value) and weight > 0]
+    total = math.fsum(weight for _, weight in known)
+    return math.fsum(value * weight for value, weight in known) / total if total else None

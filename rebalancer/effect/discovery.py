@@ -1,0 +1,205 @@
+"""Was a node that was hot by the standard found by us, when, by what; and if not, why not.
+
+Found is what a cycle of ours had a finding for while it was hot, or shortly before: our own mark may be the lower one,
+and within the settle time what is hot is the heat that was acted on. A forecast's finding counts for a day: it was made
+for a peak to come. That the peak it meant is this one is not recorded.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from rebalancer.effect.stuck import by_count, why_stuck
+from rebalancer.effect.words import MISSED, counted, percent
+from rebalancer.model.effect import Assessment, HotEpisode, Miss, Outcome, Sighting, Step
+from rebalancer.model.plan import Trigger
+from rebalancer.model.reason import Reason
+from rebalancer.policy.types import format_duration
+
+LOOKAHEAD_SECONDS: Final = 86_400.0
+"""The farthest that a forecast looks ahead."""
+
+EARLY_SECONDS: Final = 900.0
+"""Other findings count so long before it became hot by the standard, or as long as one look waits for the next: the
+usual settle time."""
+
+JITTER: Final = 1.1
+"""Looks come at their interval, give or take a tenth."""
+
+LOOKS_LEFT_OUT: Final = 3
+"""No cycle for so many intervals: nobody was there."""
+
+MISS_OF: Final[Mapping[Reason, Miss]] = {
+    Reason.NODE_NOT_READY: Miss.NOT_READY,
+    Reason.NO_SAMPLE: Miss.NO_METRICS,
+    Reason.STALE_SAMPLE: Miss.NO_METRICS,
+    Reason.NOT_FINITE: Miss.NO_METRICS,
+    Reason.AMBIGUOUS_NODE: Miss.NO_METRICS,
+    Reason.COVERAGE_TOO_LOW: Miss.NO_METRICS,
+    Reason.PARTIAL_USAGE: Miss.NO_METRICS,
+    Reason.CLOCK_SKEW: Miss.NO_METRICS,
+    Reason.DEBOUNCE: Miss.DEBOUNCE,
+    Reason.SETTLING: Miss.DEBOUNCE,
+}
+"""Codes of nodes and of whole cycles. The first in this order decides where a cycle gave several."""
+
+
+def discovered(
+    episode: HotEpisode,
+    sightings: Sequence[Sighting],
+    *,
+    covered: bool,
+    every_seconds: float,
+    paused: bool,
+    settled: Sequence[Assessment],
+    after: float = -math.inf,
+) -> HotEpisode:
+    """The episode with all that our cycles tell of it, in place of what was told before.
+
+    `sightings` of its node, oldest first, from a day before it began until it ended, or until now. `covered`: a
+    strategy looks at its pool, every `every_seconds`. `paused`: evictions from it were paused for all of that time.
+    `settled`: assessments of its node. `after`: end of the node's episode before this one, what was found until then
+    was that one. One that is still hot and that no cycle has come by yet is neither found nor missed.
+    """
+    ended_at = math.inf if episode.ended_at is None else episode.ended_at
+    hot = [each for each in sightings if episode.started_at <= each.at <= ended_at]
+    measured = [episode.ours, *(each.share for each in hot)]
+    bare = replace(
+        episode,
+        found_at=None,
+        found_by="",
+        strategy="",
+        evictions=0,
+        ours=max((share for share in measured if share is not None), default=None),
+        miss=None,
+        stuck=None,
+        codes=None,
+        detail="",
+        cooled=None,
+    )
+    early = max(every_seconds, EARLY_SECONDS)
+    found = [
+        each
+        for each in sightings
+        if each.finding is not None and max(episode.started_at - _ahead(each, early), after) <= each.at <= ended_at
+    ]
+    if found:
+        return _found(bare, found, paused=paused, settled=settled)
+    if not covered:
+        return replace(bare, miss=Miss.NOT_COVERED, detail=f"{MISSED[Miss.NOT_COVERED]}; {_seen(bare)}")
+    missed = _missed(bare, hot, every_seconds)
+    if missed is None:
+        return bare
+    miss, detail = missed
+    return replace(bare, miss=miss, detail=f"{detail}; {_seen(bare)}")
+
+
+def _ahead(sighting: Sighting, early: float) -> float:
+    return LOOKAHEAD_SECONDS if sighting.trigger == Trigger.FORECAST else early
+
+
+# ---- found
+
+
+def _found(bare: HotEpisode, found: Sequence[Sighting], *, paused: bool, settled: Sequence[Assessment]) -> HotEpisode:
+    first = found[0]
+    acting = [each for each in found if each.evictions and not each.dry_run]
+    evictions = sum(each.evictions for each in acting)
+    delay = first.at - bare.started_at
+    when = f"found {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
+    told = replace(bare, found_at=first.at, found_by=first.trigger, strategy=first.finding or "", evictions=evictions)
+    if acting:
+        cooled = _cooled(bare.node, {each.cycle for each in acting}, settled)
+        return replace(told, detail=f"{when}, {counted(evictions, 'eviction')}", cooled=cooled)
+    stuck, codes, why = why_stuck(found, paused=paused)
+    return replace(told, stuck=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
+
+
+def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool | None:
+    """What the last cycle that took something from it came to: the ones before were not enough, or it was hot again."""
+    of_it = [each for each in settled if each.step is Step.SETTLED and each.node == node and each.cycle in cycles]
+    if not of_it:
+        return None
+    outcome = max(of_it, key=lambda each: each.acted_at).outcome
+    return None if outcome in (None, Outcome.UNKNOWN) else outcome is Outcome.COOLED
+
+
+# ---- missed
+
+
+def _missed(episode: HotEpisode, hot: Sequence[Sighting], every_seconds: float) -> tuple[Miss, str] | None:
+    """(why, sentence); None: too early to tell."""
+    if not hot:
+        if episode.ended_at is None:
+            return None
+        span = episode.ended_at - episode.started_at
+        if span <= every_seconds * JITTER:
+            every = format_duration(every_seconds)
+            return Miss.NOT_LOOKED_AT, f"hot for {format_duration(span)}, and it is looked at every {every}"
+        return Miss.DAEMON_DOWN, f"no cycle ran in the {format_duration(span)} that it was hot"
+    ended_at = hot[-1].at if episode.ended_at is None else episode.ended_at
+    moments = [episode.started_at, *(each.at for each in hot), ended_at]
+    gap = max(later - earlier for earlier, later in pairwise(moments))
+    span = ended_at - episode.started_at
+    if gap > LOOKS_LEFT_OUT * every_seconds and gap * 2 >= span:
+        return Miss.DAEMON_DOWN, f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot"
+    miss = _most(Counter(_said(each) for each in hot))
+    return miss, _told(miss, hot)
+
+
+def _said(sighting: Sighting) -> Miss:
+    """What one cycle says of why it had no finding."""
+    codes = {*sighting.refusals, sighting.stopped}
+    for code, miss in MISS_OF.items():
+        if code in codes:
+            return miss
+    if sighting.stopped is not None:
+        return Miss.DAEMON_DOWN
+    if sighting.high is None:
+        return Miss.NOT_LOOKED_AT
+    if sighting.share is None:
+        return Miss.NO_METRICS
+    # measured over its mark and not found: what a move just took away is no longer counted, but still measured
+    return Miss.DEBOUNCE if sighting.share > sighting.high else Miss.NOT_SENSITIVE
+
+
+def _most(said: Counter[Miss]) -> Miss:
+    """Most looks without any use of them decide; else whether it ever looked hot; else whether it was measured."""
+    looks = said.total() - said[Miss.NOT_LOOKED_AT]
+    blind = [miss for miss in (Miss.NO_METRICS, Miss.NOT_READY, Miss.DAEMON_DOWN) if said[miss]]
+    worst = max(blind, key=lambda miss: said[miss], default=None)
+    if worst is not None and sum(said[miss] for miss in blind) * 2 > looks:
+        return worst
+    for miss in (Miss.DEBOUNCE, Miss.NOT_SENSITIVE):
+        if said[miss]:
+            return miss
+    return Miss.NOT_LOOKED_AT
+
+
+def _told(miss: Miss, hot: Sequence[Sighting]) -> str:
+    looked = [each for each in hot if _said(each) is not Miss.NOT_LOOKED_AT]
+    if miss is Miss.NOT_LOOKED_AT:
+        return f"{counted(len(hot), 'cycle')} ran, none looked at it"
+    known = [each for each in looked if each.share is not None and each.high is not None]
+    if miss is Miss.NOT_SENSITIVE:
+        return _measured(known)
+    codes = Counter(
+        code
+        for each in looked
+        for code in {*each.refusals, each.stopped}
+        if code is not None and (code in MISS_OF or code is each.stopped)
+    )
+    told = f"{MISSED[miss]}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else MISSED[miss]
+    return f"{told}; {_measured(known)}" if miss is Miss.DEBOUNCE and known else told
+
+
+def _measured(known: Sequence[Sighting]) -> str:
+    most = max(known, key=lambda each: each.share or 0.0)
+    return f"we measured at most {percent(most.share)}, our high is {percent(most.high)}"
+
+
+def _seen(episode: HotEpisode) -> str:
+    return f"the standard saw {percent(episode.peak_share)} over {percent(episode.threshold)}"

@@ -1,0 +1,171 @@
+"""What outcomes change from now on: services that stay where they are, pools that rest, and how much relief is
+believed.
+
+Only what was measured in time after settling teaches anything: later ones say less about the move.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from rebalancer.effect.account import planned_relief
+from rebalancer.effect.words import percent
+from rebalancer.model.effect import Assessment, Moved, Outcome, Step
+from rebalancer.policy.safety import EffectBrake
+
+TWICE_WITHIN_SECONDS: Final = 86_400.0
+BRAKE_SECONDS: Final = 3600.0
+RELIEF_LAST: Final = 50
+RELIEF_ENOUGH: Final = 5
+"""With fewer assessments the plan's own figure stands."""
+RELIEF_LEAST, RELIEF_MOST = 0.5, 1.5
+
+DID_NOT_HELP: Final = frozenset({Outcome.LANDED, Outcome.GREW, Outcome.UNEXPLAINED})
+"""Not `tooLittleMoved`, for what went did help; and what came back is given up as soon as it is seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UselessMove:
+    """A service whose pods need not leave a node again soon."""
+
+    service_identity: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Braked:
+    """A pool from which nothing is evicted for a while."""
+
+    pool: str
+    until: float
+    """Seconds since the epoch."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """What was learned."""
+
+    give_up: tuple[UselessMove, ...] = ()
+    """Each is to be remembered once."""
+    braked: Mapping[str, Braked]
+    """By pool; those in force."""
+    relief_factor: Mapping[str, float]
+    """Pool -> what the planned relief is to be multiplied by; 1 for a pool that isn't there."""
+
+
+def lessons(
+    new: Sequence[Assessment],
+    earlier: Sequence[Assessment],
+    *,
+    moved: Sequence[Moved],
+    brake: EffectBrake,
+    now: float,
+) -> Lessons:
+    """What those that were just made teach, beside those that were made before; `moved` are the evictions in them."""
+    known = _by_key((*earlier, *new))
+    return Lessons(
+        give_up=tuple(useless_moves(new, known, moved)),
+        braked=brakes(known, brake, now=now),
+        relief_factor=relief_factors(known),
+    )
+
+
+def useless_moves(new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Moved]) -> list[UselessMove]:
+    """(service, node) where the node did not cool twice in a row within a day, the second time just now."""
+    services: dict[tuple[str, str], set[str]] = {}
+    for one in moved:
+        services.setdefault((one.cycle, one.node), set()).add(one.service)
+    just_now = {_key(each) for each in new}
+    history: dict[tuple[str, str], list[Assessment]] = {}
+    for each in sorted(_taught(known), key=lambda one: (one.acted_at, one.cycle)):
+        if _was_hot(each) and (each.outcome in DID_NOT_HELP or each.outcome is Outcome.COOLED):
+            for service in services.get((each.cycle, each.node), ()):
+                history.setdefault((service, each.node), []).append(each)
+    found = []
+    for (service, node), times in sorted(history.items()):
+        last = times[-2:]
+        if (
+            len(last) == 2
+            and all(each.outcome in DID_NOT_HELP for each in last)
+            and _key(last[1]) in just_now
+            and last[1].acted_at - last[0].acted_at <= TWICE_WITHIN_SECONDS
+        ):
+            why = " and ".join(dict.fromkeys(str(each.outcome) for each in last))
+            reason = f"its node did not cool twice within a day after it had left: {why}"
+            found.append(UselessMove(service_identity=service, node=node, reason=reason))
+    return found
+
+
+def brakes(known: Sequence[Assessment], brake: EffectBrake, *, now: float) -> dict[str, Braked]:
+    """Pools that rest, because too few of their last nodes have cooled; an hour from the newest that says so."""
+    found = {}
+    for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
+        last = made[-brake.last :]
+        cooled = sum(each.outcome is Outcome.COOLED for each in last)
+        until = (last[-1].made_at or 0.0) + BRAKE_SECONDS
+        if len(last) == brake.last and cooled * 100 < brake.at_least * len(last) and now < until:
+            reason = (
+                f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
+                f"at least {percent(brake.at_least / 100)} must"
+            )
+            found[pool] = Braked(pool=pool, until=until, reason=reason)
+    return found
+
+
+def relief_factors(known: Sequence[Assessment]) -> dict[str, float]:
+    """Pool -> the median of measured relief / planned relief of its last assessments, kept within bounds."""
+    out = {}
+    for pool, made in _by_pool(known).items():
+        ratios = [ratio for each in made[-RELIEF_LAST:] if (ratio := relief_ratio(each)) is not None]
+        if len(ratios) >= RELIEF_ENOUGH:
+            out[pool] = min(max(median(ratios), RELIEF_LEAST), RELIEF_MOST)
+    return out
+
+
+def relief_ratio(made: Assessment) -> float | None:
+    """What left the node for good, as a part of what was planned to leave; None where either isn't known.
+
+    What came and went by itself is left out: it has nothing to do with the pods that were chosen.
+    """
+    planned, account = planned_relief(made), made.account
+    if account is None or not planned > 0:
+        return None
+    measured = account.evicted - account.came_back - account.grew - account.unexplained
+    return measured / planned if math.isfinite(measured) else None
+
+
+def _by_pool(known: Sequence[Assessment]) -> dict[str, list[Assessment]]:
+    """Those that teach something, oldest first."""
+    out: dict[str, list[Assessment]] = {}
+    for each in sorted(_taught(known), key=lambda one: (one.made_at or 0.0, one.acted_at, one.node)):
+        out.setdefault(each.pool, []).append(each)
+    return out
+
+
+def _taught(known: Sequence[Assessment]) -> list[Assessment]:
+    return [
+        each
+        for each in known
+        if each.step is Step.SETTLED
+        and each.made_at is not None
+        and not each.late
+        and each.outcome not in (None, Outcome.UNKNOWN)
+    ]
+
+
+def _was_hot(made: Assessment) -> bool:
+    """One that was relieved ahead of its peak is cool afterwards whatever was moved."""
+    return made.before_share > made.target
+
+
+def _by_key(made: Sequence[Assessment]) -> list[Assessment]:
+    """Each once, the last one said."""
+    return list({_key(each): each for each in made}.values())
+
+
+def _key(each: Assessment) -> tuple[str, str, Step]:
+    return each.cycle, each.node, each.step

@@ -1,0 +1,245 @@
+"""The three rates, from a day's counts that add up: any two sets of rows merge into the rows of both.
+
+    discovery     = found / hot        episodes that we found, of those hot by the standard
+    eviction      = acted / found      those with at least one eviction, of the found
+    effectiveness = cooled / assessed  those at or under target after settling, of the acted ones that could be assessed
+
+An episode that was not found has no strategy and no trigger. Split by these, discovery is still a share of all
+episodes, so that the lines add up; the line of the missed ones has none.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeVar
+
+from rebalancer.effect.account import measured_relief, planned_relief
+from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.forecasts import JudgedForecast, Verdict
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.plan import Trigger
+
+Dimension = Literal["cluster", "pool", "strategy", "trigger"]
+Key = TypeVar("Key")
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
+
+
+_COUNTED: Final = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
+"""A peak that nothing could be moved ahead of is an episode like others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLine:
+    """The rates of one group of rows, and what they are made of."""
+
+    key: Mapping[Dimension, str]
+    """What the group has in common."""
+    counts: DayRow
+    """Its sums; `day` is its first, and dimensions that it isn't grouped by are empty."""
+    discovery: Rate
+    eviction: Rate
+    effectiveness: Rate
+
+    @property
+    def missed(self) -> bool:
+        """Nothing but episodes that were not found."""
+        return self.discovery.whole == 0 < self.counts.hot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """A day, or a week from Monday on."""
+
+    day: int
+    """Its first, days since the epoch, UTC."""
+    days: int
+    """1 or 7."""
+    line: RateLine
+
+
+def day_of(at: float) -> int:
+    """Days since the epoch, UTC."""
+    return math.floor(at / DAY_SECONDS)
+
+
+def day_rows(
+    *,
+    cluster: str,
+    days: range,
+    now: float,
+    episodes: Sequence[HotEpisode],
+    assessments: Sequence[Assessment],
+    judged: Sequence[JudgedForecast] = (),
+    replaces: Sequence[DayRow] = (),
+) -> list[DayRow]:
+    """The rows of those `days`, whatever else is given; by day, pool, strategy and trigger.
+
+    Episodes count on the day that they began, assessments (and the evictions in them) on that of the last eviction,
+    forecasts on that of the expected heat. One that is still hot lasts until `now`; while it is neither found nor
+    missed it isn't counted. Where `replaces` has a row of such a day that nothing is left of (a missed episode was
+    found after all), there is a row of zeros for it.
+    """
+    book = _Book(cluster, days)
+    for row in replaces:
+        if row.cluster == cluster:
+            book.count(_blank(row.day, row.pool, row.strategy, row.trigger))
+    for episode in episodes:
+        if episode.found_at is not None or episode.miss is not None or episode.ended_at is not None:
+            book.count(_of_episode(episode, now))
+    for assessment in assessments:
+        if assessment.step is Step.SETTLED:
+            book.count(_of_assessment(assessment))
+    for each in judged:
+        if each.truth.verdict in _COUNTED:
+            book.count(_of_forecast(each))
+    return book.rows()
+
+
+def _blank(day: int, pool: str, strategy: str, trigger: str) -> DayRow:
+    return DayRow(cluster="", pool=pool, strategy=strategy, trigger=trigger, day=day)
+
+
+def _of_episode(episode: HotEpisode, now: float) -> DayRow:
+    found = episode.found_at is not None
+    acted = found and episode.evictions > 0
+    until = now if episode.ended_at is None else episode.ended_at
+    reasons = {}
+    if episode.miss is not None:
+        reasons[f"discovery/{episode.miss}"] = 1
+    if episode.stuck is not None:
+        reasons[f"eviction/{episode.stuck}"] = 1
+    return replace(
+        _blank(day_of(episode.started_at), episode.pool, episode.strategy, episode.found_by),
+        hot=1,
+        found=int(found),
+        acted=int(acted),
+        cooled=int(acted and episode.cooled is True),
+        assessed=int(acted and episode.cooled is not None),
+        hot_node_minutes=max(until - episode.started_at, 0.0) / 60.0,
+        reasons=reasons,
+    )
+
+
+def _of_assessment(assessment: Assessment) -> DayRow:
+    planned, measured = planned_relief(assessment) / 1000.0, measured_relief(assessment) / 1000.0
+    # the two are there to be compared: both or none
+    known = math.isfinite(planned) and math.isfinite(measured) and assessment.outcome is not Outcome.UNKNOWN
+    return replace(
+        _blank(day_of(assessment.acted_at), assessment.pool, assessment.strategy, assessment.trigger),
+        evictions=sum(each.evicted for each in assessment.pods),
+        relief_planned=planned if known else 0.0,
+        relief_measured=measured if known else 0.0,
+        reasons={} if assessment.outcome is None else {f"effect/{assessment.outcome}": 1},
+    )
+
+
+def _of_forecast(each: JudgedForecast) -> DayRow:
+    forecast, verdict = each.forecast, each.truth.verdict
+    at = forecast.made_at if forecast.hot_from is None else forecast.hot_from
+    return replace(
+        _blank(day_of(at), forecast.pool, "", Trigger.FORECAST.value),
+        prevented=int(verdict is Verdict.PREVENTED),
+        false_alarms=int(verdict is Verdict.FALSE_ALARM),
+        too_late=int(verdict is Verdict.TOO_LATE),
+    )
+
+
+class _Book:
+    """Sums by day, pool, strategy and trigger."""
+
+    def __init__(self, cluster: str, days: range) -> None:
+        self._cluster = cluster
+        self._days = days
+        self._rows: list[DayRow] = []
+
+    def count(self, row: DayRow) -> None:
+        if row.day in self._days:
+            self._rows.append(replace(row, cluster=self._cluster))
+
+    def rows(self) -> list[DayRow]:
+        return merged(self._rows)
+
+
+def merged(rows: Iterable[DayRow]) -> list[DayRow]:
+    """One row for each cluster, pool, strategy, trigger and day, with the sums; in the order of day_rows."""
+    groups = _grouped(rows, lambda row: (row.day, row.cluster, row.pool, row.strategy, row.trigger))
+    return [_sum(group) for _, group in sorted(groups.items())]
+
+
+def rates(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> list[RateLine]:
+    """A line for each group, by name; `by` nothing is one line for all, if there are any rows.
+
+    Never a rate of nothing: see `Rate.share`.
+    """
+    groups = _grouped(rows, lambda row: tuple(_dimension(row, name) for name in by))
+    places: list[Dimension] = [name for name in by if name in ("cluster", "pool")]
+    hot: Counter[tuple[str, ...]] = Counter()
+    for row in rows:
+        hot[tuple(_dimension(row, name) for name in places)] += row.hot
+    lines = []
+    for values, group in sorted(groups.items()):
+        key = dict(zip(by, values, strict=True))
+        sums = _sum(group, by)
+        missed = len(places) < len(by) and sums.hot > 0 and not sums.found
+        lines.append(
+            RateLine(
+                key=key,
+                counts=sums,
+                discovery=Rate(part=sums.found, whole=0 if missed else hot[tuple(key[name] for name in places)]),
+                eviction=Rate(part=sums.acted, whole=sums.found),
+                effectiveness=Rate(part=sums.cooled, whole=sums.assessed),
+            )
+        )
+    return lines
+
+
+def trend(rows: Sequence[DayRow], *, days: Literal[1, 7] = 1) -> list[TrendPoint]:
+    """All rows together, by day or by week, oldest first. A day without rows has no point."""
+    groups = _grouped(rows, lambda row: row.day if days == 1 else monday_of(row.day))
+    return [TrendPoint(day=day, days=days, line=rates(group, ())[0]) for day, group in sorted(groups.items())]
+
+
+def monday_of(day: int) -> int:
+    """The Monday of its week: day 0 was a Thursday."""
+    return day - (day + 3) % 7
+
+
+def _dimension(row: DayRow, name: Dimension) -> str:
+    value: str = getattr(row, name)
+    return value
+
+
+def _grouped(rows: Iterable[DayRow], key: Callable[[DayRow], Key]) -> dict[Key, list[DayRow]]:
+    groups: dict[Key, list[DayRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _sum(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> DayRow:
+    """The sums, under the names that the rows have in common and the first of their days."""
+    reasons: Counter[str] = Counter()
+    for row in rows:
+        reasons.update(row.reasons or {})
+    first = rows[0]
+    return DayRow(
+        cluster=first.cluster if "cluster" in by else "",
+        pool=first.pool if "pool" in by else "",
+        strategy=first.strategy if "strategy" in by else "",
+        trigger=first.trigger if "trigger" in by else "",
+        day=min(row.day for row in rows),
+        hot=sum(row.hot for row in rows),
+        found=sum(row.found for row in rows),
+        acted=sum(row.acted for row in rows),
+        cooled=sum(row.cooled for row in rows),
+        assessed=sum(row.assessed for row in rows),
+        evictions=sum(row.evictions for row in rows),
+        relief_planned=math.fsum(row.relief_planned for row in rows),
+        relief_measured=math.fsum(row.relief_measured for row in rows),
+        hot_node_minutes=math.fsum(row.hot_node_minutes for row in rows),
+        prevented=sum(row.prevented for row in rows),
+        false_alarms=sum(row.false_alarms for row in rows),
+        too_late=sum(row.too_late for row in rows),
+        reasons=dict(sorted(reasons.items())),
+    )

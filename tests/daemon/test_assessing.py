@@ -1,0 +1,458 @@
+"""What is looked at again after evictions: written before the call, made when it is due, and learned from."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.constraints.door import Standing
+from rebalancer.daemon.assessing import Assessed, assess_due, expected, learn, remember
+from rebalancer.daemon.observation import Observation, find, observe
+from rebalancer.lab import workload
+from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Trigger
+from rebalancer.model.plan import Outcome as Became
+from rebalancer.model.snapshot import Service
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.store import SqlRecords, open_records
+from rebalancer.strategies import Findings
+from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of
+from tests.prometheus.past import Clock
+from tests.stories.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
+
+SETTLE, HOUR, DAY = 900.0, 3600.0, 86_400.0
+NODES = [a_node("hot", cpu=10_000.0, used=8_500.0), a_node("cool", cpu=10_000.0, used=2_000.0)]
+PODS = [
+    a_pod("web-1", "hot", owner="web", used=2_000.0),
+    a_pod("web-2", "hot", owner="web", used=1_500.0),
+    a_pod("db-1", "hot", owner="db", used=3_000.0),
+    a_pod("new", "hot", owner="db"),  # its CPU isn't known
+]
+
+
+def seen_at(
+    now: float,
+    nodes: Sequence[ANode] = NODES,
+    pods: Sequence[APod] = PODS,
+    policy: RebalancerPolicy | None = None,
+    **usage: Any,
+) -> Observation:
+    policy = policy or a_policy()
+    snapshot = cluster(nodes, pods)
+    return Observation(
+        snapshot=snapshot,
+        usage=usage_of(snapshot, nodes, pods, **usage),
+        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        recent=(),
+        standing=Standing(),
+        now=now,
+    )
+
+
+def an_eviction(name: str, outcome: Became = Became.EVICTED, *, node: str = "hot") -> Eviction:
+    move = Move(
+        pod=0,
+        namespace="shop",
+        name=name,
+        uid=f"uid-shop-{name}",
+        node=0,
+        node_name=node,
+        pool="general",
+        service=Service(kind="Deployment", namespace="shop", name=name.partition("-")[0]),
+        identity=f"shop/{name.partition('-')[0]}",
+        strategy="LowNodeUtilization",
+        cpu_millicores=1000.0,
+        landings=(Landing(node=1, share=1.0),),
+        landing_name="cool",
+        reason="hot",
+    )
+    return Eviction(move=move, landings=(("cool", 1.0),), outcome=outcome)
+
+
+def a_report(*evictions: Eviction, dry_run: bool = False, cycle: str = "c1") -> CycleReport:
+    report = CycleReport(id=cycle, cluster="test", trigger=Trigger.ALERT, dry_run=dry_run, started_at=NOW)
+    report.evictions = list(evictions)
+    return report
+
+
+def found_by(seen: Observation, policy: RebalancerPolicy) -> list[Findings]:
+    return found_in(seen.snapshot, seen.usage, policy)
+
+
+def expected_of(*evictions: Eviction, policy: RebalancerPolicy | None = None, **fields: Any) -> list[Assessment]:
+    policy = policy or a_policy()
+    seen = seen_at(NOW)
+    report = a_report(*evictions, dry_run=fields.pop("dry_run", False), cycle=fields.pop("cycle", "c1"))
+    return expected(report, seen, found_by(seen, policy), policy, **{"now": NOW, **fields})
+
+
+# ---- what will be due
+
+
+def test_each_node_is_looked_at_after_settling_after_an_hour_and_after_a_day() -> None:
+    rows = expected_of(an_eviction("web-1"), policy=a_policy(effect={"settle": "20m"}))
+    assert [(each.step, each.acted_at, each.due_at - NOW) for each in rows] == [
+        (Step.SETTLED, NOW, 1200.0),
+        (Step.HOUR, NOW, HOUR),
+        (Step.DAY, NOW, DAY),
+    ]
+    assert {(each.cycle, each.node, each.pool, each.strategy, each.trigger) for each in rows} == {
+        ("c1", "hot", "general", "LowNodeUtilization", "alert")
+    }
+
+
+def test_the_shares_are_what_was_measured_and_what_is_left_without_the_pods() -> None:
+    row = expected_of(an_eviction("web-1"), an_eviction("web-2"))[0]
+    assert (row.before_share, row.planned_share) == (pytest.approx(0.85), pytest.approx(0.5))
+    assert (row.high, row.target, row.capacity_millicores) == (0.75, 0.65, 10_000.0)
+
+
+def test_all_pods_of_the_node_are_written_down_and_those_that_went_are_marked() -> None:
+    row = expected_of(an_eviction("web-1"))[0]
+    assert [(each.uid, each.pod, each.evicted) for each in row.pods] == [
+        ("uid-shop-web-1", "shop/web-1", True),
+        ("uid-shop-web-2", "shop/web-2", False),
+        ("uid-shop-db-1", "shop/db-1", False),
+        ("uid-shop-new", "shop/new", False),
+    ]
+    assert [each.cpu_millicores for each in row.pods[:3]] == [2_000.0, 1_500.0, 3_000.0]
+    assert math.isnan(row.pods[3].cpu_millicores)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counts"), [(Became.PLANNED, True), (Became.UNKNOWN, True), (Became.FAILED, False)]
+)
+def test_what_may_have_happened_counts(outcome: Became, counts: bool) -> None:
+    row = expected_of(an_eviction("web-1"), an_eviction("web-2", outcome))[0]
+    assert [each.evicted for each in row.pods[:2]] == [True, counts]
+
+
+def test_where_everything_was_refused_nothing_is_due_and_nothing_counted() -> None:
+    rows = expected_of(an_eviction("web-1", Became.REFUSED))
+    assert [(each.made_at, each.outcome, each.pods) for each in rows] == [(NOW, None, ())] * 3
+    assert rows[0].detail == "nothing was evicted after all"
+
+
+def test_a_dry_run_is_not_looked_at() -> None:
+    assert expected_of(an_eviction("web-1", Became.PLANNED), dry_run=True) == []
+
+
+def test_before_a_call_only_its_own_node_is_asked_for() -> None:
+    assert expected_of(an_eviction("web-1"), node="cool") == []
+    assert len(expected_of(an_eviction("web-1"), node="hot")) == 3
+
+
+def test_what_was_found_by_requests_is_not_measured_in_cpu() -> None:
+    marks = {"high": {"pods": 3}, "target": {"pods": 2}, "low": {"pods": 1}}
+    pool = {"name": "general", "selector": {}, "requestThresholds": marks}
+    policy = a_policy(pools=[pool], strategies=[{"name": "LowNodeUtilization", "args": {"source": "Requests"}}])
+    seen = seen_at(NOW, policy=policy)
+    found = found_by(seen, policy)
+    assert [each.node for each in found[0].findings] == [0]
+    assert expected(a_report(an_eviction("web-1")), seen, found, policy, now=NOW) == []
+
+
+def test_a_cycle_that_was_stopped_expects_nothing() -> None:
+    assert expected(a_report(), seen_at(NOW), [], a_policy(), now=NOW) == []
+
+
+# ---- when it is due
+
+
+@pytest.fixture
+def records(tmp_path: Path, empty_database: Path) -> Iterator[SqlRecords]:
+    path = shutil.copy(empty_database, tmp_path / "db")
+    with open_records(url=f"sqlite:///{path}", cluster="test", clock=Clock(NOW - DAY)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def effect(records: SqlRecords) -> EffectRecords:
+    found: EffectRecords = records.effect()
+    found.expect(expected_of(an_eviction("web-1")))
+    return found
+
+
+def look(effect: EffectRecords, now: float, nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> Assessed:
+    replacements: Mapping[str, str] = fields.pop("replacements", {})
+    seen = seen_at(now, nodes, pods, **fields)
+    return assess_due(
+        effect, seen.snapshot, seen.usage, replacements=lambda _: replacements, policy=a_policy(), now=now
+    )
+
+
+def afterwards(used: float, *more: APod, **fields: float) -> tuple[list[ANode], list[APod]]:
+    """The hot node without the pod that was evicted, the others as they were, or as `fields` say."""
+    others = [replace(each, used=fields.get(each.name.replace("-", "_"), each.used)) for each in PODS[1:]]
+    return [a_node("hot", cpu=10_000.0, used=used), NODES[1]], [*others, *more]
+
+
+def test_nothing_is_made_before_it_is_due(effect: EffectRecords) -> None:
+    assert look(effect, NOW + SETTLE - 1, *afterwards(6_500.0)) == Assessed()
+
+
+def test_a_node_that_cooled_is_said_to_have_cooled(effect: EffectRecords) -> None:
+    (made,) = look(effect, NOW + SETTLE, *afterwards(6_500.0)).made
+    assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
+    assert (made.made_at, made.after_share) == (NOW + SETTLE, pytest.approx(0.65))
+    assert made.account is not None
+    assert (made.account.evicted, made.account.unexplained) == (2_000.0, pytest.approx(0.0))
+    (read_back,) = [each for each in effect.assessments(0.0, NOW + 1) if each.made_at is not None]
+    assert replace(read_back, pods=()) == replace(made, pods=())
+
+
+def test_what_was_made_is_not_made_again(effect: EffectRecords) -> None:
+    look(effect, NOW + SETTLE, *afterwards(6_500.0))
+    assert look(effect, NOW + SETTLE + 60, *afterwards(9_500.0)) == Assessed()
+    assert effect.assessments(0.0, NOW + 1)[0].outcome is Outcome.COOLED
+
+
+def test_all_three_steps_are_made_in_their_time(effect: EffectRecords) -> None:
+    for after in (SETTLE, HOUR, DAY):
+        assert [each.due_at - NOW for each in look(effect, NOW + after, *afterwards(6_500.0)).made] == [after]
+    assert effect.due(NOW + 10 * DAY) == []
+
+
+def test_a_pod_that_came_is_to_blame_where_it_took_the_room(effect: EffectRecords) -> None:
+    newcomer = a_pod("other", "hot", used=1_800.0)
+    (made,) = look(effect, NOW + SETTLE, *afterwards(8_300.0, newcomer)).made
+    assert (made.outcome, made.account.landed if made.account else 0) == (Outcome.LANDED, 1_800.0)
+
+
+@pytest.mark.parametrize(("left", "wanted"), [("hot", Outcome.CAME_BACK), ("elsewhere", Outcome.LANDED)])
+def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
+    effect: EffectRecords, left: str, wanted: Outcome
+) -> None:
+    again = a_pod("web-9", "hot", owner="web", used=2_000.0)
+    nodes, pods = afterwards(8_500.0, again)
+    (made,) = look(effect, NOW + SETTLE, nodes, pods, replacements={"uid-shop-web-9": left}).made
+    assert made.outcome is wanted
+
+
+def test_the_rest_that_grew_is_to_blame_where_it_did(effect: EffectRecords) -> None:
+    (made,) = look(effect, NOW + SETTLE, *afterwards(8_200.0, db_1=4_700.0)).made
+    assert (made.outcome, made.account.grew if made.account else 0) == (Outcome.GREW, 1_700.0)
+
+
+def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecords) -> None:
+    later = expected_of(an_eviction("web-2"), cycle="c2", now=NOW + 600)
+    effect.expect(later)
+    nodes, pods = afterwards(5_000.0)
+    (made,) = look(effect, NOW + SETTLE, nodes, pods[1:]).made
+    assert made.account is not None
+    assert (made.account.evicted, made.account.left) == (3_500.0, 0.0)
+
+
+@pytest.mark.parametrize(("after_due", "late"), [(SETTLE, False), (SETTLE + 1, True)])
+def test_one_that_is_made_long_after_it_was_due_is_late(effect: EffectRecords, after_due: float, late: bool) -> None:
+    (made,) = look(effect, NOW + SETTLE + after_due, *afterwards(6_500.0)).made
+    assert made.late is late
+
+
+UNKNOWN_USAGE = [
+    {"node_cpu_millicores": np.array([np.nan, 2_000.0])},
+    {"warnings": ("a store is away",)},
+    {"pod_cpu_millicores": np.full(3, np.nan)},
+]
+
+
+@pytest.mark.parametrize("usage", UNKNOWN_USAGE)
+def test_a_node_that_is_not_known_is_looked_at_again_for_an_hour(effect: EffectRecords, usage: dict[str, Any]) -> None:
+    nodes, pods = afterwards(8_000.0)
+    for after in (0.0, 600.0, HOUR - 1):
+        found = look(effect, NOW + SETTLE + after, nodes, pods, **usage)
+        assert [each for each in found.made if each.step is Step.SETTLED] == []
+        assert found.notes == ("not assessed yet, their CPU isn't known: hot",)
+    made = [each for each in look(effect, NOW + SETTLE + HOUR, nodes, pods, **usage).made if each.step is Step.SETTLED]
+    assert [each.outcome for each in made] == [Outcome.UNKNOWN]
+
+
+def test_one_that_is_known_again_in_time_is_made(effect: EffectRecords) -> None:
+    nodes, pods = afterwards(6_500.0)
+    look(effect, NOW + SETTLE, nodes, pods, **UNKNOWN_USAGE[0])
+    (made,) = look(effect, NOW + SETTLE + 120, nodes, pods).made
+    assert (made.outcome, made.late) == (Outcome.COOLED, False)
+
+
+def test_a_node_that_is_gone_is_unknown_after_an_hour(effect: EffectRecords) -> None:
+    assert look(effect, NOW + SETTLE, [NODES[1]], []).made == ()
+    found = look(effect, NOW + SETTLE + HOUR, [NODES[1]], []).made
+    assert [(each.step, each.outcome) for each in found] == [(Step.SETTLED, Outcome.UNKNOWN)]
+
+
+def test_where_the_pods_are_still_there_nothing_is_counted(effect: EffectRecords) -> None:
+    """The call timed out, or the program died before it: by the row it may have happened."""
+    assert look(effect, NOW + SETTLE, NODES, PODS) == Assessed()
+    row = effect.assessments(0.0, NOW + 1)[0]
+    assert (row.made_at, row.outcome, row.pods) == (NOW + SETTLE, None, ())
+    assert effect.due(NOW + SETTLE) == []
+
+
+def test_a_pod_that_is_still_leaving_is_on_its_way(effect: EffectRecords) -> None:
+    nodes, pods = afterwards(8_500.0, replace(PODS[0], terminating=True))
+    (made,) = look(effect, NOW + SETTLE, nodes, pods).made
+    assert made.outcome is not None
+
+
+class Away:
+    """A database that is away for some of the questions."""
+
+    def __init__(self, inner: EffectRecords, *names: str) -> None:
+        self._inner = inner
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._names:
+            raise ConnectError("the database is away")
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("name", ["due", "assessments", "expect", "made"])
+def test_a_database_that_is_away_costs_nothing_but_time(effect: EffectRecords, name: str) -> None:
+    away: Any = Away(effect, name)
+    found = look(away, NOW + SETTLE, *afterwards(6_500.0))
+    assert found == Assessed(notes=("what became of evictions is not assessed: the database is away",))
+    assert len(look(effect, NOW + SETTLE + 60, *afterwards(6_500.0)).made) == 1
+
+
+# ---- what is learned
+
+
+def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[Assessment]:
+    """One cycle after the other, an hour apart until NOW, evicted one pod each, and came to that."""
+    effect, out = records.effect(), []
+    for number, outcome in enumerate(results):
+        acted_at = NOW - (len(results) - number) * HOUR
+        report = replace(a_report(an_eviction("web-1", node=node), cycle=f"{node}{number}"), started_at=acted_at)
+        records.begin(report)
+        moved = report.evictions[0]
+        moved.record = records.planned(report, moved)
+        records.outcome(moved)
+        due = replace(expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, acted_at=acted_at)
+        done = replace(due, due_at=acted_at + SETTLE, made_at=acted_at + SETTLE, outcome=outcome, after_share=0.8)
+        effect.expect([due])
+        effect.made([done])
+        out.append(done)
+    return out
+
+
+def test_a_service_whose_moves_did_not_help_stays_for_a_while(records: SqlRecords) -> None:
+    made = outcomes(records, Outcome.GREW, Outcome.GREW)
+    learned = learn(records.effect(), a_policy(), made=made[1:], now=NOW)
+    ledger = records.ledger(clock=Clock(NOW))
+    remember(ledger, learned, a_policy())
+    (memory,) = ledger.memories()
+    assert (memory.service_identity, memory.node, memory.count, memory.until) == ("shop/web", "hot", 1, NOW + HOUR)
+    remember(ledger, learn(records.effect(), a_policy(), now=NOW + 60), a_policy())
+    assert [each.count for each in ledger.memories()] == [1]
+
+
+def test_a_pool_that_rests_is_known_after_a_restart(records: SqlRecords) -> None:
+    outcomes(records, *[Outcome.GREW] * 10)
+    policy = a_policy()
+    assert set(learn(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).braked) == {"general"}
+    assert learn(records.effect(), policy, now=NOW + SETTLE).braked == {}
+    gentle = a_policy(safety={"brake": {"effect": {"last": 11}}})
+    assert learn(records.effect(), gentle, now=NOW - HOUR + SETTLE + 1).braked == {}
+
+
+# ---- in the lab
+
+
+def three_services() -> Any:
+    """On `hot` 13 of 16 cores are used, 3 of them by pods that may go."""
+    return a_scenario(
+        [a_machine(name) for name in ("hot", "a", "b")],
+        [burner("burner", "hot", 9.8), *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db"))],
+    )
+
+
+def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
+    """One cycle, as the daemon runs it; uids of the pods that went."""
+    seen = observe(stage.world, stage.policy, writes=False)  # time stands still: the cycle sees the same
+    found = find(seen, stage.policy)
+    report = stage.cycle()
+    effect.expect(expected(report, seen, found, stage.policy, now=stage.lab.clock.now()))
+    return [each.move.uid for each in report.evictions if each.outcome is Became.EVICTED]
+
+
+def look_again(stage: Stage, effect: EffectRecords) -> Assessed:
+    seen = observe(stage.world, stage.policy, writes=True)
+    ledger = stage.world.ledger
+    assert ledger is not None
+    return assess_due(
+        effect,
+        seen.snapshot,
+        seen.usage,
+        replacements=ledger.replacements,
+        policy=stage.policy,
+        now=stage.lab.clock.now(),
+    )
+
+
+@pytest.fixture
+def lab_records(tmp_path: Path) -> Iterator[Callable[[Stage], EffectRecords]]:
+    opened: list[SqlRecords] = []
+
+    def of(stage: Stage) -> EffectRecords:
+        url = stage.settings.database
+        opened.append(open_records(url=url, cluster=stage.policy.cluster, clock=stage.lab.clock))
+        return opened[-1].effect()
+
+    yield of
+    for each in opened:
+        each.close()
+
+
+def test_in_the_lab_a_node_cools_and_the_account_closes(
+    tmp_path: Path, lab_records: Callable[[Stage], EffectRecords]
+) -> None:
+    with a_stage(three_services(), tmp_path) as stage:
+        effect = lab_records(stage)
+        stage.lab.clock.sleep(120)
+        before = stage.lab.truth.node_cpu_share()["hot"]
+        gone = evict_some(stage, effect)
+        assert len(gone) == 3
+        for _ in range(4):
+            stage.lab.clock.sleep(230)
+            look_again(stage, effect)
+        (made,) = [each for each in effect.assessments(0.0, 2e9) if each.made_at is not None]
+        after = stage.lab.truth.node_cpu_share()["hot"]
+        assert stage.world.ledger is not None
+        replacements = stage.world.ledger.replacements(0.0)
+        assert replacements == {each.new_uid: "hot" for each in moves(stage.lab.log.entries())}
+        assert stage.world.ledger.replacements(stage.lab.clock.now() + 1) == {}
+    assert made.account is not None
+    assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
+    assert made.before_share == pytest.approx(before, rel=1e-4)
+    assert made.after_share == pytest.approx(after, rel=1e-4)
+    assert made.planned_share == pytest.approx(after, rel=1e-4)
+    assert made.account.evicted == pytest.approx(3_000.0, rel=1e-3)
+    change = made.account.after_millicores - made.account.before_millicores
+    assert abs(made.account.unexplained) < 0.05 * abs(change)
+
+
+def test_what_was_due_while_nobody_was_there_is_made_after_the_restart_and_is_late(
+    tmp_path: Path, lab_records: Callable[[Stage], EffectRecords]
+) -> None:
+    with a_stage(three_services(), tmp_path) as stage:
+        stage.lab.clock.sleep(120)
+        evict_some(stage, lab_records(stage))
+        stage.lab.cluster.add_workload(workload("newcomer", namespace="other", place={"hot": 2}, cpu=1.2))
+        stage.lab.clock.sleep(5 * HOUR)  # and whoever knew of it is gone
+        found = look_again(stage, lab_records(stage))
+        assert [(each.step, each.late, each.outcome) for each in found.made] == [
+            (Step.SETTLED, True, Outcome.LANDED),
+            (Step.HOUR, True, Outcome.LANDED),
+        ]
+        assert found.made[0].account is not None
+        assert found.made[0].account.landed == pytest.approx(2_400.0, rel=1e-3)
+        stage.lab.clock.sleep(DAY - 5 * HOUR)
+        assert [(each.step, each.late) for each in look_again(stage, lab_records(stage)).made] == [(Step.DAY, False)]

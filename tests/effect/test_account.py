@@ -1,0 +1,206 @@
+"""What a node's change was made of, and what it comes to."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.effect.account import PodNow, account, measured_relief, outcome_of, planned_relief
+from rebalancer.model.effect import Account, Outcome, PodBefore
+from tests.effect.makers import a_pod, an_assessment
+
+
+def now(name: str, millicores: float, *, is_replacement: bool = False) -> PodNow:
+    return PodNow(uid=f"uid-{name}", name=f"shop/{name}", cpu_millicores=millicores, is_replacement=is_replacement)
+
+
+def an_account(**changes: float) -> Account:
+    """Closes by what is unexplained, unless that is given."""
+    parts = {"evicted": 0.0, "left": 0.0, "landed": 0.0, "came_back": 0.0, "grew": 0.0}
+    values = {"before_millicores": 8_000.0, "after_millicores": 7_500.0, **parts, **changes}
+    rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["left"]
+    rest -= values["landed"] + values["came_back"] + values["grew"]
+    return Account(**({"unexplained": rest} | values))
+
+
+def closes(each: Account) -> bool:
+    """The sum in the docstring of Account."""
+    parts = -each.evicted - each.left + each.landed + each.came_back + each.grew + each.unexplained
+    return math.isclose(each.after_millicores - each.before_millicores, parts, rel_tol=1e-9, abs_tol=1e-6)
+
+
+# ---- the account
+
+
+def test_each_pod_counts_in_one_part() -> None:
+    before = [
+        a_pod("gone", 1_500, evicted=True),
+        a_pod("left", 300),
+        a_pod("stayed", 1_000),
+        a_pod("calmed", 800),
+    ]
+    after = [
+        now("stayed", 1_250),
+        now("calmed", 700),
+        now("new", 400),
+        now("back", 600, is_replacement=True),
+    ]
+    found = account(an_assessment(*before), after, 8_000.0, 7_420.0)
+    assert found == Account(
+        before_millicores=8_000.0,
+        after_millicores=7_420.0,
+        evicted=1_500.0,
+        left=300.0,
+        landed=400.0,
+        came_back=600.0,
+        grew=150.0,
+        unexplained=70.0,
+    )
+
+
+def test_a_pod_that_was_to_be_evicted_and_is_still_there_has_stayed() -> None:
+    found = account(an_assessment(a_pod("a", 1_500, evicted=True)), [now("a", 1_600)], 8_000.0, 8_100.0)
+    assert (found.evicted, found.grew, found.unexplained) == (0.0, 100.0, 0.0)
+
+
+def test_what_is_not_known_of_a_pod_is_unexplained() -> None:
+    before = [a_pod("gone", math.nan, evicted=True), a_pod("stayed", math.nan)]
+    found = account(an_assessment(*before), [now("stayed", 500), now("new", math.nan)], 8_000.0, 7_000.0)
+    assert (found.evicted, found.grew, found.landed, found.unexplained) == (0.0, 0.0, 0.0, -1_000.0)
+    assert closes(found)
+
+
+cpu = st.one_of(st.floats(0, 64_000), st.just(math.nan))
+uids = st.integers(0, 12)
+
+
+@given(
+    before=st.dictionaries(uids, st.tuples(cpu, st.booleans())),
+    after=st.dictionaries(uids, st.tuples(cpu, st.booleans())),
+    node_before=st.floats(0, 640_000),
+    node_after=st.floats(0, 640_000),
+)
+def test_the_account_closes_for_any_pods(
+    before: dict[int, tuple[float, bool]],
+    after: dict[int, tuple[float, bool]],
+    node_before: float,
+    node_after: float,
+) -> None:
+    pods = [PodBefore(uid=str(uid), pod="p", cpu_millicores=used, evicted=gone) for uid, (used, gone) in before.items()]
+    there = [
+        PodNow(uid=str(uid), name="p", cpu_millicores=used, is_replacement=ours) for uid, (used, ours) in after.items()
+    ]
+    found = account(an_assessment(*pods), there, node_before, node_after)
+    assert closes(found)
+    assert min(found.evicted, found.left, found.landed, found.came_back) >= 0
+
+
+@given(
+    pods=st.lists(
+        st.tuples(st.floats(0, 9_000), st.floats(0, 9_000), st.sampled_from(["evicted", "left", "stayed", "landed"]))
+    ),
+    own=st.floats(0, 2_000),
+)
+def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods(
+    pods: list[tuple[float, float, str]], own: float
+) -> None:
+    before = [
+        PodBefore(uid=str(uid), pod="p", cpu_millicores=then, evicted=kind == "evicted")
+        for uid, (then, _, kind) in enumerate(pods)
+        if kind != "landed"
+    ]
+    after = [
+        PodNow(uid=str(uid), name="p", cpu_millicores=later, is_replacement=False)
+        for uid, (_, later, kind) in enumerate(pods)
+        if kind in ("stayed", "landed")
+    ]
+    node_before = own + sum(each.cpu_millicores for each in before)
+    node_after = own + sum(each.cpu_millicores for each in after)
+    found = account(an_assessment(*before), after, node_before, node_after)
+    assert abs(found.unexplained) < 1e-6
+
+
+# ---- the outcome: node of 10 cores, from 80 %, target 70 %
+
+
+@pytest.mark.parametrize(
+    ("after", "parts", "outcome"),
+    [
+        (0.70, {}, Outcome.COOLED),
+        (0.65, {"evicted": 2_000.0, "landed": 500.0}, Outcome.COOLED),
+        (0.75, {"evicted": 500.0}, Outcome.TOO_LITTLE),
+        # what landed is more than what was missing, but without it it would not have cooled either
+        (0.85, {"evicted": 900.0, "landed": 1_400.0}, Outcome.TOO_LITTLE),
+        (0.75, {"evicted": 1_000.0, "landed": 500.0}, Outcome.LANDED),
+        (0.75, {"evicted": 1_500.0, "landed": 400.0, "grew": 600.0}, Outcome.GREW),
+        (0.75, {"evicted": 1_500.0, "landed": 300.0, "came_back": 400.0, "grew": 300.0}, Outcome.CAME_BACK),
+        (0.75, {"evicted": 1_500.0, "landed": 200.0, "grew": 200.0}, Outcome.UNEXPLAINED),
+        (0.75, {"evicted": 1_500.0, "landed": 500.0, "came_back": 500.0}, Outcome.CAME_BACK),
+    ],
+)
+def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
+    after: float, parts: dict[str, float], outcome: Outcome
+) -> None:
+    made = an_assessment(a_pod("a", evicted=True))
+    found, detail = outcome_of(made, an_account(after_millicores=after * 10_000, **parts), after)
+    assert found is outcome
+    assert detail.startswith(f"80 % to {after * 100:g} %, target 70 %")
+
+
+def test_without_a_figure_of_the_node_nothing_is_known() -> None:
+    for after in (None, math.nan):
+        assert outcome_of(an_assessment(), None, after)[0] is Outcome.UNKNOWN
+
+
+def test_without_an_account_it_is_known_only_that_it_cooled() -> None:
+    assert outcome_of(an_assessment(), None, 0.6)[0] is Outcome.COOLED
+    assert outcome_of(an_assessment(), None, 0.72)[0] is Outcome.UNKNOWN
+
+
+def test_too_little_is_not_said_of_pods_whose_cpu_is_not_known() -> None:
+    made = an_assessment(a_pod("a", math.nan, evicted=True))
+    assert outcome_of(made, an_account(after_millicores=7_500.0), 0.75)[0] is Outcome.UNEXPLAINED
+    assert outcome_of(made, an_account(after_millicores=8_500.0, grew=900.0), 0.85)[0] is Outcome.GREW
+
+
+def test_the_sentence_has_the_parts_that_show_in_cores() -> None:
+    _, detail = outcome_of(an_assessment(), an_account(evicted=1_500.0, landed=1_000.0, left=4.0), 0.75)
+    assert detail == ("80 % to 75 %, target 70 %: other pods came and took the room (evicted -1.5, landed +1 cores)")
+
+
+def test_every_outcome_has_a_case_here() -> None:
+    cases = {Outcome.COOLED, Outcome.TOO_LITTLE, Outcome.LANDED, Outcome.GREW, Outcome.CAME_BACK, Outcome.UNEXPLAINED}
+    assert cases | {Outcome.UNKNOWN} == set(Outcome)
+
+
+parts = st.floats(0, 5_000)
+
+
+@given(evicted=parts, left=parts, landed=parts, came_back=parts, grew=st.floats(-5_000, 5_000), after=st.floats(0, 1))
+def test_what_is_blamed_made_it_warmer(
+    evicted: float, left: float, landed: float, came_back: float, grew: float, after: float
+) -> None:
+    made = an_assessment(a_pod("a", evicted=True))
+    found = an_account(
+        after_millicores=after * 10_000, evicted=evicted, left=left, landed=landed, came_back=came_back, grew=grew
+    )
+    outcome, _ = outcome_of(made, found, after)
+    assert (outcome is Outcome.COOLED) == (after <= 0.7 * (1 + 1e-9))
+    blamed = {
+        Outcome.LANDED: landed,
+        Outcome.CAME_BACK: came_back,
+        Outcome.GREW: grew,
+        Outcome.UNEXPLAINED: found.unexplained,
+    }
+    if outcome in blamed:
+        assert blamed[outcome] > 0
+        assert blamed[outcome] == max(blamed.values())
+        assert 8_000.0 - evicted <= 7_000.0 * (1 + 1e-9)
+
+
+def test_relief_is_planned_and_measured_in_the_same_unit() -> None:
+    made = an_assessment(after_share=0.72)
+    assert planned_relief(made) == pytest.approx(1_200.0)
+    assert measured_relief(made) == pytest.approx(800.0)
+    assert math.isnan(measured_relief(an_assessment()))

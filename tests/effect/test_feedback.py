@@ -1,0 +1,252 @@
+"""What outcomes teach: who stays, which pools rest, how much relief is believed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebalancer.effect.feedback import BRAKE_SECONDS, TWICE_WITHIN_SECONDS, Lessons, lessons
+from rebalancer.model.effect import Account, Assessment, Moved, Outcome, PodBefore, Step
+from rebalancer.policy.safety import EffectBrake
+
+NOW = 1_790_000_000.0
+CAPACITY = 10_000.0
+BRAKE = EffectBrake.model_validate({"last": 4, "atLeast": 50})
+
+
+def an_account(*, evicted: float = 2000.0, **parts: float) -> Account:
+    """Everything that isn't named is nothing."""
+    known = {"left": 0.0, "landed": 0.0, "came_back": 0.0, "grew": 0.0, "unexplained": 0.0, **parts}
+    after = 8000.0 - evicted - known["left"] + known["landed"] + known["came_back"] + known["grew"]
+    return Account(before_millicores=8000.0, after_millicores=after + known["unexplained"], evicted=evicted, **known)
+
+
+def made(
+    number: int,
+    outcome: Outcome | None = Outcome.COOLED,
+    *,
+    node: str = "a",
+    pool: str = "p",
+    account: Account | None = None,
+    **fields: Any,
+) -> Assessment:
+    """Of the cycle with that number, an hour after the one before; planned from 80 % to 60 %."""
+    acted_at = NOW - 86_400.0 + number * 3600.0
+    values: dict[str, Any] = {
+        "cycle": f"c{number:03d}",
+        "node": node,
+        "pool": pool,
+        "strategy": "LowNodeUtilization",
+        "trigger": "periodic",
+        "step": Step.SETTLED,
+        "acted_at": acted_at,
+        "due_at": acted_at + 900.0,
+        "made_at": acted_at + 910.0,
+        "before_share": 0.8,
+        "planned_share": 0.6,
+        "target": 0.65,
+        "high": 0.75,
+        "capacity_millicores": CAPACITY,
+        "pods": (
+            PodBefore(uid="uid-web", pod="shop/web-1", cpu_millicores=2000.0, evicted=True),
+            PodBefore(uid="uid-db", pod="shop/db-1", cpu_millicores=500.0, evicted=False),
+        ),
+        "outcome": outcome,
+        "account": account,
+        **fields,
+    }
+    return Assessment(**values)
+
+
+def learned(
+    new: Sequence[Assessment],
+    earlier: Sequence[Assessment] = (),
+    *,
+    services: Sequence[str] = ("shop/web", "shop/web"),
+    brake: EffectBrake = BRAKE,
+    now: float = NOW,
+) -> Lessons:
+    """From each node all of the `services` were moved."""
+    moved = [
+        Moved(service=service, node=each.node, cycle=each.cycle, trigger=each.trigger)
+        for each in (*new, *earlier)
+        for service in services
+    ]
+    return lessons(new, earlier, moved=moved, brake=brake, now=now)
+
+
+# ---- giving up
+
+
+@pytest.mark.parametrize("outcome", [Outcome.GREW, Outcome.LANDED, Outcome.UNEXPLAINED])
+def test_a_service_that_left_twice_without_help_is_given_up_on_that_node(outcome: Outcome) -> None:
+    found = learned([made(2, outcome)], [made(1, Outcome.GREW)]).give_up
+    assert [(each.service_identity, each.node) for each in found] == [("shop/web", "a")]
+    assert found[0].reason.startswith("its node did not cool twice within a day after it had left: restGrew")
+
+
+def test_once_is_not_twice() -> None:
+    assert learned([made(1, Outcome.GREW)]).give_up == ()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TOO_LITTLE, Outcome.CAME_BACK, Outcome.UNKNOWN, None])
+def test_what_helped_a_little_what_came_back_and_what_is_not_known_are_no_reason_to_give_up(
+    outcome: Outcome | None,
+) -> None:
+    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.GREW)]).give_up == ()
+
+
+def test_help_in_between_begins_anew() -> None:
+    assert learned([made(3, Outcome.GREW)], [made(1, Outcome.GREW), made(2, Outcome.COOLED)]).give_up == ()
+
+
+def test_what_says_nothing_in_between_does_not() -> None:
+    found = learned([made(3, Outcome.GREW)], [made(1, Outcome.GREW), made(2, Outcome.TOO_LITTLE)]).give_up
+    assert len(found) == 1
+
+
+def test_two_nodes_are_not_twice() -> None:
+    assert learned([made(2, Outcome.GREW, node="b")], [made(1, Outcome.GREW)]).give_up == ()
+
+
+def test_two_services_are_not_twice() -> None:
+    one, two = made(1, Outcome.GREW), made(2, Outcome.GREW)
+    moved = [
+        Moved(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
+        Moved(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
+    ]
+    assert lessons([two], [one], moved=moved, brake=BRAKE, now=NOW).give_up == ()
+
+
+def test_all_services_that_left_both_times_are_given_up() -> None:
+    found = learned([made(2, Outcome.GREW)], [made(1, Outcome.GREW)], services=("shop/web", "shop/db")).give_up
+    assert [each.service_identity for each in found] == ["shop/db", "shop/web"]
+
+
+@pytest.mark.parametrize(("apart", "given_up"), [(0.0, 1), (1.0, 0)])
+def test_more_than_a_day_apart_is_not_twice(apart: float, given_up: int) -> None:
+    second = made(2, Outcome.GREW)
+    first = replace(made(1, Outcome.GREW), acted_at=second.acted_at - TWICE_WITHIN_SECONDS - apart)
+    assert len(learned([second], [first]).give_up) == given_up
+
+
+def test_what_was_learned_before_is_not_learned_again() -> None:
+    assert learned([made(3, Outcome.COOLED, node="b")], [made(1, Outcome.GREW), made(2, Outcome.GREW)]).give_up == ()
+
+
+def test_one_that_is_read_back_with_the_others_counts_once() -> None:
+    once = made(1, Outcome.GREW)
+    assert learned([once], [once]).give_up == ()
+
+
+@pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"made_at": None}])
+def test_only_what_was_measured_in_time_after_settling_teaches(fields: dict[str, Any]) -> None:
+    wrong = [made(number, Outcome.GREW, account=an_account(grew=1900.0), **fields) for number in range(1, 11)]
+    found = learned(wrong[-1:], wrong, now=NOW - 86_400.0 + 10 * 3600.0 + 950.0)
+    assert found == Lessons(give_up=(), braked={}, relief_factor={})
+
+
+# ---- the brake
+
+
+def the_last(*outcomes: Outcome, pool: str = "p") -> list[Assessment]:
+    return [made(number, outcome, pool=pool, node=f"{pool}-{number}") for number, outcome in enumerate(outcomes)]
+
+
+C, G = Outcome.COOLED, Outcome.GREW
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "braked"),
+    [
+        ((C, G, G, G), True),
+        ((C, C, G, G), False),  # half of them is enough
+        ((G, G, G), False),  # too few to tell
+        ((C, C, C, C, G, G, G, C), True),  # the last four
+        ((G, G, G, G, C, C, G, G), False),
+        ((C, G, G, Outcome.TOO_LITTLE), True),
+        ((C, G, G, Outcome.UNKNOWN), False),
+    ],
+)
+def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple[Outcome, ...], braked: bool) -> None:
+    known = the_last(*outcomes)
+    last = max(each.made_at or 0.0 for each in known)
+    found = learned([], known, now=last + 1.0).braked
+    assert ("p" in found) is braked
+    if braked:
+        assert found["p"].until == last + BRAKE_SECONDS
+        assert found["p"].reason == "1 of the last 4 relieved nodes of pool p have cooled, at least 50 % must"
+
+
+@pytest.mark.parametrize(("after", "braked"), [(BRAKE_SECONDS - 1.0, True), (BRAKE_SECONDS, False)])
+def test_it_goes_on_after_an_hour(after: float, braked: bool) -> None:
+    known = the_last(G, G, G, G)
+    now = (known[-1].made_at or 0.0) + after
+    assert bool(learned([], known, now=now).braked) is braked
+
+
+def test_other_pools_do_not_rest() -> None:
+    known = [*the_last(G, G, G, G), *the_last(C, C, C, C, pool="q"), *the_last(G, C, G, pool="r")]
+    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).braked) == {"p"}
+
+
+def test_nodes_that_were_relieved_ahead_of_their_peak_say_nothing_of_cooling() -> None:
+    ahead = [made(number, C, node=f"cool-{number}", before_share=0.5) for number in range(10, 20)]
+    known = [*the_last(G, G, G, G), *ahead]
+    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).braked) == {"p"}
+    between = made(2, C, before_share=0.5)
+    assert len(learned([made(3, G)], [made(1, G), between]).give_up) == 1
+
+
+def test_what_a_policy_says_by_itself_is_ten_and_thirty_percent() -> None:
+    brake = EffectBrake()
+    assert (brake.last, brake.at_least) == (10, 30.0)
+
+
+# ---- relief
+
+
+def test_relief_is_what_left_for_good_and_not_what_came_and_went_by_itself() -> None:
+    account = an_account(evicted=2000.0, came_back=200.0, grew=300.0, unexplained=100.0, landed=5000.0, left=900.0)
+    known = [made(number, account=account) for number in range(5)]
+    assert learned([], known).relief_factor == {"p": pytest.approx(0.7)}
+
+
+def test_it_is_the_median() -> None:
+    known = [
+        made(number, account=an_account(grew=grew)) for number, grew in enumerate((-9000.0, 200.0, 400.0, 0.0, 9e9))
+    ]
+    assert learned([], known).relief_factor == {"p": pytest.approx(0.9)}
+
+
+@pytest.mark.parametrize(("grew", "factor"), [(1900.0, 0.5), (-8000.0, 1.5)])
+def test_it_stays_within_bounds(grew: float, factor: float) -> None:
+    known = [made(number, account=an_account(grew=grew)) for number in range(5)]
+    assert learned([], known).relief_factor == {"p": factor}
+
+
+def test_too_few_say_nothing() -> None:
+    known = [made(number, account=an_account(grew=1000.0)) for number in range(4)]
+    unknown = [
+        made(10, account=None),
+        made(11, account=an_account(unexplained=float("nan"))),
+        made(12, account=an_account(), planned_share=float("nan")),
+        made(13, account=an_account(), planned_share=0.8),
+        made(14, Outcome.UNKNOWN, account=an_account()),
+    ]
+    assert learned([], [*known, *unknown]).relief_factor == {}
+
+
+def test_only_the_newest_fifty_count() -> None:
+    def several(count: int, first: int, grew: float) -> list[Assessment]:
+        return [made(first + number, account=an_account(grew=grew)) for number in range(count)]
+
+    known = [*several(100, 0, 1000.0), *several(26, 100, 0.0), *several(24, 126, 1000.0)]
+    assert learned([], known).relief_factor == {"p": pytest.approx(1.0)}
+
+
+def test_each_pool_has_its_own() -> None:
+    known = [made(number, account=an_account(grew=1000.0)) for number in range(5)]
+    known += [made(number, pool="q", node="b", account=an_account()) for number in range(5)]
+    assert learned([], known).relief_factor == {"p": pytest.approx(0.5), "q": pytest.approx(1.0)}

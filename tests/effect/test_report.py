@@ -1,0 +1,295 @@
+"""What people get to see."""
+
+import json
+import math
+
+import pytest
+
+from rebalancer.effect.comparison import compare
+from rebalancer.effect.document import to_json
+from rebalancer.effect.rates import DIMENSIONS, day_rows
+from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.effect.words import CAME_OF_IT, MISSED, STUCK, cores, percent, sentence, shown
+from rebalancer.model.effect import Account, Assessment, HotEpisode, Miss, Moved, Outcome, Rate, Step, Stuck
+from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
+
+SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
+FOUND = {"found_at": T0, "found_by": "periodic", "strategy": STRATEGY}
+
+
+def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> Account:
+    """Of a node that came from 8 to 7 cores but for these."""
+    return Account(
+        before_millicores=8_000.0,
+        after_millicores=7_000.0 + landed + unexplained,
+        evicted=1_000.0,
+        left=0.0,
+        landed=landed,
+        came_back=0.0,
+        grew=0.0,
+        unexplained=unexplained,
+    )
+
+
+def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
+    episodes = [
+        an_episode(minutes=30, miss=Miss.NOT_SENSITIVE, detail="we measured at most 71.2 %"),
+        an_episode(minutes=30, start=T0 + 86_400, miss=Miss.NOT_SENSITIVE, detail="we measured at most 70 %"),
+        an_episode(minutes=90, node="node-2", stuck=Stuck.LIMITS, detail="limits were used up", **FOUND),
+        an_episode(minutes=45, node="node-3", evictions=2, cooled=True, **FOUND),
+        an_episode(minutes=None, node="node-4", start=UNTIL - 20 * MINUTE, evictions=1, cooled=False, **FOUND),
+    ]
+    assessments = [
+        an_assessment(
+            a_pod("a", evicted=True),
+            a_pod("b", evicted=True),
+            node="node-3",
+            outcome=Outcome.COOLED,
+            after_share=0.7,
+            account=an_account(),
+        ),
+        an_assessment(
+            a_pod("c", evicted=True),
+            a_pod("stays"),
+            node="node-4",
+            minute=30,
+            outcome=Outcome.LANDED,
+            after_share=0.79,
+            account=an_account(landed=900.0),
+            detail="80 % to 79 %",
+        ),
+        an_assessment(a_pod("c", evicted=True), node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
+    ]
+    moved = [
+        Moved("shop/cart", "node-3", "cycle-10", "periodic"),
+        Moved("shop/cart", "node-4", "cycle-30", "alert"),
+        Moved("shop/web", "node-3", "cycle-10", "periodic"),
+        Moved("shop/cart", "node-9", "cycle-99", "alert"),
+    ]
+    return episodes, assessments, moved
+
+
+@pytest.fixture
+def report() -> Report:
+    episodes, assessments, moved = some_details()
+    rows = day_rows(cluster="test", days=range(DAY, DAY + 7), now=UNTIL, episodes=episodes, assessments=assessments)
+    hours = [an_hour(DAY * 24 + each) for each in range(-168, 168)]
+    return make_report(
+        since=SINCE,
+        until=UNTIL,
+        by=("pool", "trigger"),
+        days=[*rows, a_row(day=DAY - 1, hot=99), a_row(day=DAY + 7, hot=99)],
+        episodes=[*episodes, an_episode(start=UNTIL), an_episode(start=SINCE - 7_200)],
+        assessments=[*assessments, an_assessment(acted_at=UNTIL, late=True, outcome=Outcome.GREW)],
+        moved=moved,
+        hours=hours,
+        accuracy=[
+            AccuracyLine(
+                pool=None,
+                forecasts=30,
+                mae=0.04,
+                coverage=0.9,
+                hot_recall=None,
+                hot_precision=None,
+                peak_hour_error=1.5,
+            )
+        ],
+        comparison=compare(hours[:168], hours[168:]),
+        details_since=SINCE,
+    )
+
+
+def test_the_rates_are_of_the_days_of_the_time(report: Report) -> None:
+    assert report.total is not None
+    assert [shown(rate) for rate in (report.total.discovery, report.total.eviction, report.total.effectiveness)] == [
+        "3 of 5 (60 %)",
+        "2 of 3 (66.7 %)",
+        "1 of 2 (50 %)",
+    ]
+    assert [(dict(line.key), line.missed) for line in report.lines] == [
+        ({"pool": "general", "trigger": ""}, True),
+        ({"pool": "general", "trigger": "periodic"}, False),
+    ]
+    assert [point.day for point in report.trend] == [DAY, DAY + 1, DAY + 6]
+
+
+def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) -> None:
+    assert [(each.key, each.rate) for each in report.reasons] == [
+        ("discovery/notSensitive", Rate(part=2, whole=2)),
+        ("eviction/limits", Rate(part=1, whole=1)),
+        ("effect/newPodsLanded", Rate(part=1, whole=2)),
+    ]
+    assert [each.example for each in report.reasons] == [
+        "node-1: we measured at most 70 %",
+        "node-2: limits were used up",
+        "node-4: 80 % to 79 %",
+    ]
+    assert report.reasons[1].sentence == "limits were used up"
+
+
+def test_the_hottest_and_the_most_uselessly_relieved_nodes_come_first(report: Report) -> None:
+    assert [(row.node, row.episodes, row.hot_minutes) for row in report.hottest] == [
+        ("node-2", 1, 90.0),
+        ("node-1", 2, 60.0),
+        ("node-3", 1, 45.0),
+        ("node-4", 1, 20.0),
+    ]
+    assert [(row.node, row.evictions, row.useless) for row in report.useless] == [("node-4", 1, 1)]
+
+
+def test_minutes_outside_of_the_time_do_not_count() -> None:
+    long = an_episode(start=SINCE - 600, minutes=30)
+    [row] = make_report(since=SINCE, until=SINCE + 900, by=(), days=[], episodes=[long]).hottest
+    assert row.hot_minutes == 15.0
+
+
+def test_services_are_told_by_how_often_they_were_moved_and_whether_it_helped(report: Report) -> None:
+    assert [(row.service, row.evictions, row.nodes) for row in report.services] == [
+        ("shop/cart", 3, 3),
+        ("shop/web", 1, 1),
+    ]
+    assert [row.helped for row in report.services] == [Rate(part=1, whole=2), Rate(part=1, whole=1)]
+    assert report.services[0].triggers == {"alert": 2, "periodic": 1}
+
+
+def test_accounts_add_up(report: Report) -> None:
+    account = report.account
+    assert account is not None
+    assert (account.before_millicores, account.after_millicores) == (16_000.0, 14_900.0)
+    assert (account.evicted, account.landed, account.unexplained) == (2_000.0, 900.0, 0.0)
+
+
+def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
+    assert report.notes == (
+        "too little data: 5 episodes, rates of fewer than 20 say little",
+        "1 node still hot: what is told of them may change",
+    )
+    made = [
+        an_assessment(minute=10, late=True, outcome=Outcome.GREW, account=an_account(landed=500, unexplained=100)),
+        an_assessment(minute=20, outcome=Outcome.UNKNOWN),
+        an_assessment(minute=30),
+    ]
+    drifts = AccuracyLine(
+        pool="batch",
+        forecasts=30,
+        mae=None,
+        coverage=None,
+        hot_recall=None,
+        hot_precision=None,
+        peak_hour_error=None,
+        drift="the error of the last 3 days is 9.0% of capacity, 2.0% before",
+    )
+    told = make_report(
+        since=SINCE,
+        until=UNTIL,
+        by=(),
+        days=[a_row(hot=20, found=20)],
+        assessments=made,
+        accuracy=[drifts],
+        details_since=SINCE + 1,
+    )
+    assert told.notes == (
+        "1 assessment still to be made",
+        "1 assessment made late: they say less",
+        "1 assessment without a figure of the node",
+        "25 % of the change of the nodes that were relieved is in none of their pods",
+        "nodes, services and accounts are of a shorter time: older details are not kept",
+        "forecasts of pool batch: the error of the last 3 days is 9.0% of capacity, 2.0% before",
+    )
+
+
+def test_nothing_known_is_said_and_no_rate_is_made_of_it() -> None:
+    empty = make_report(since=SINCE, until=UNTIL, by=DIMENSIONS, days=[])
+    assert (empty.total, empty.lines, empty.reasons, empty.account) == (None, (), (), None)
+    assert empty.notes == (
+        "nothing is known of this time: no node was hot by the standard, or the standard was not evaluated",
+    )
+    assert to_json(empty)["total"] is None
+
+
+def test_a_long_time_is_told_by_weeks() -> None:
+    rows = [a_row(day=DAY + each, hot=1) for each in range(60)]
+    told = make_report(since=SINCE, until=SINCE + 60 * 86_400, by=(), days=rows)
+    assert {point.days for point in told.trend} == {7}
+    assert sum(point.line.counts.hot for point in told.trend) == 60
+
+
+# ---- as JSON
+
+
+def test_the_document_says_what_the_report_says(report: Report) -> None:
+    document = to_json(report)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["schemaVersion"] == "1"
+    assert (document["since"], document["until"]) == ("2027-02-01T00:00:00+00:00", "2027-02-08T00:00:00+00:00")
+    assert document["by"] == ["pool", "trigger"]
+    assert document["total"]["discovery"] == {"part": 3, "whole": 5, "share": 0.6}
+    assert document["total"]["cluster"] is None
+    missed = document["lines"][0]
+    assert (missed["pool"], missed["trigger"], missed["strategy"]) == ("general", "", None)
+    assert missed["discovery"] == {"part": 0, "whole": 0, "share": None}
+    assert missed["reasons"] == {"discovery/notSensitive": 2}
+    assert document["trend"][0]["from"] == "2027-02-01"
+    assert document["overDays"][0]["day"] == "2027-02-01"
+    assert document["pools"][-1]["pool"] is None
+    assert document["hottest"][0] == {
+        "node": "node-2",
+        "pool": "general",
+        "episodes": 1,
+        "hotMinutes": 90.0,
+        "evictions": 0,
+        "useless": 0,
+    }
+    assert document["services"][0]["helped"] == {"part": 1, "whole": 2, "share": 0.5}
+    assert document["account"]["cameBack"] == 0.0
+    assert document["accuracy"][0]["hotRecall"] is None
+    assert document["comparison"]["matchedDays"] == 7
+    assert document["notes"] == list(report.notes)
+
+
+def test_what_is_not_known_is_null_in_the_document() -> None:
+    document = to_json(make_report(since=SINCE, until=UNTIL, by=(), days=[a_row(hot=1, relief_measured=math.nan)]))
+    assert document["total"]["reliefMeasuredCores"] is None
+
+
+def test_the_keys_of_the_document_are_those_of_its_description(report: Report) -> None:
+    described = to_json.__doc__ or ""
+
+    def named(value: object) -> set[str]:
+        if isinstance(value, dict):
+            return {str(key) for key in value} | {name for each in value.values() for name in named(each)}
+        return {name for each in value for name in named(each)} if isinstance(value, list) else set()
+
+    document = to_json(report)
+    document["services"] = [{**each, "triggers": {}} for each in document["services"]]
+    for line in [document["total"], *document["lines"], *document["trend"]]:
+        line["reasons"] = {}
+    missing = {name for name in named(document) if name not in described}
+    assert missing == set()
+
+
+# ---- words
+
+
+def test_every_reason_has_a_sentence() -> None:
+    assert (MISSED.keys(), STUCK.keys(), CAME_OF_IT.keys()) == (set(Miss), set(Stuck), set(Outcome))
+    assert sentence("discovery/debounce") == MISSED[Miss.DEBOUNCE]
+    assert sentence("eviction/noLanding") == STUCK[Stuck.NO_LANDING]
+    assert sentence("effect/restGrew") == CAME_OF_IT[Outcome.GREW]
+    assert sentence("effect/ofALaterVersion") == "effect/ofALaterVersion"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.712, "71.2 %"), (0.75, "75 %"), (1.0, "100 %"), (0.0, "0 %"), (-0.0001, "0 %"), (None, "-"), (math.nan, "-")],
+)
+def test_shares_are_shown_in_percent(share: float | None, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("millicores", "text"),
+    [(1_850.0, "1.85"), (1_000.0, "1"), (-400.0, "-0.4"), (3.0, "0"), (-3.0, "0"), (100_000.0, "100")],
+)
+def test_cores_are_shown_in_two_digits(millicores: float, text: str) -> None:
+    assert cores(millicores) == text

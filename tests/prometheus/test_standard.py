@@ -1,0 +1,246 @@
+"""The standard of a hot node: what any Prometheus may answer, and what the lab's own figures say."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.history import STEP_SECONDS
+from rebalancer.model.snapshot import Nodes
+from rebalancer.model.standard import StandardSamples
+from rebalancer.policy.effect import Standard
+from rebalancer.prometheus import PrometheusStandard
+from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus
+from tests.prometheus.past import OWN, START, Clock, Line, Past, line
+
+HOUR = 12
+"""Slots."""
+START_OF_LAB = 1_790_000_000.0
+
+
+def some_nodes(names: Mapping[str, Sequence[str]] | None = None, *, cpu: float = 4000.0, joined: float = 0.0) -> Nodes:
+    """`names` = {name: addresses}; a, b and c where absent."""
+    found = a_cluster(names or {"a": ["10.0.0.1"], "b": ["10.0.0.2"], "c": []}, cpu=cpu).nodes
+    return replace(found, created=np.full(len(found), joined))
+
+
+def a_past(lines: Sequence[Line], **fields: Any) -> Past:
+    return Past(lines=lines, clock=Clock(START + 86_400.0), **fields)
+
+
+@contextmanager
+def the_standard(
+    past: Past | Callable[..., Any], *, stopping: Callable[[], bool] = lambda: False, source: Any = None, **fields: Any
+) -> Iterator[PrometheusStandard]:
+    """`fields` are those of effect.standard; `source` those of usage.prometheus."""
+    with fake_prometheus(past) as fake:
+        standard = Standard.model_validate({"query": "share", **fields})
+        with closing(PrometheusStandard(a_source(fake.url, **(source or OWN)), standard, stopping=stopping)) as reader:
+            yield reader
+
+
+def read(reader: PrometheusStandard, nodes: Nodes | None = None, *, slots: int = HOUR) -> StandardSamples:
+    """The first slots of the day."""
+    end = START + slots * STEP_SECONDS
+    return reader.read(nodes or some_nodes(), start=START + STEP_SECONDS, end=end, step=STEP_SECONDS)
+
+
+def test_every_look_at_every_node_is_told_by_its_time() -> None:
+    lines = [line("share", 0.25, node="a"), line("share", {0: 0.5, 2: 0.75}, node="b")]
+    with the_standard(a_past(lines)) as reader:
+        found = read(reader, slots=3)
+    assert found.nodes == ("a", "b", "c")
+    np.testing.assert_array_equal(found.times, START + STEP_SECONDS * np.array([1.0, 2.0, 3.0]))
+    nan = np.nan
+    np.testing.assert_array_equal(found.shares, [[0.25, 0.5, nan], [0.25, nan, nan], [0.25, 0.75, nan]])
+    assert found.partial == ()
+
+
+def test_an_instance_with_its_port_is_the_node_that_has_the_address() -> None:
+    lines = [line("share", 0.5, instance="10.0.0.2:9100"), line("share", 0.9, instance="192.168.9.9:9100")]
+    with the_standard(a_past(lines), label="instance") as reader:
+        found = read(reader, slots=1)
+    np.testing.assert_array_equal(found.shares, [[np.nan, 0.5, np.nan]])
+
+
+def test_a_share_is_told_exactly() -> None:
+    # a single-precision 0.8 is above 0.8, and its node would be hot
+    with the_standard(a_past([line("share", 0.8, node="a")])) as reader:
+        assert read(reader, slots=1).shares[0, 0] == 0.8
+
+
+def test_without_a_query_it_is_the_cpu_that_decisions_are_made_by() -> None:
+    past = a_past([line("node:cpu", 3.0, node="a"), line("share", 0.1, node="a")])
+    with the_standard(past, query=None) as reader:
+        found = read(reader, slots=2)  # OWN answers cores
+    np.testing.assert_array_equal(found.shares[:, 0], [0.75, 0.75])
+    assert all(asked["query"].startswith("node:cpu") for asked in past.ranges)
+
+
+def test_an_expression_is_asked_as_it_is() -> None:
+    promql = "max by (node) (share) # of all jobs"
+    past = a_past([], expressions={promql: [line("", 0.5, node="a")]}, counts=False)
+    with the_standard(past, query=promql) as reader:
+        found = read(reader)
+    assert (found.shares[:, 0] == 0.5).all()
+    assert {asked["query"] for asked in past.ranges} == {promql}
+
+
+def test_what_is_too_much_is_asked_in_halves_and_is_the_same() -> None:
+    names = [f"n-{index}" for index in range(8)]
+    lines = [line("share", {slot: slot / 100 for slot in range(24)}, node=name) for name in names]
+    nodes = some_nodes({name: [] for name in names})
+    whole, small = a_past(lines), a_past(lines, most_points=60)
+    with the_standard(whole) as reader:
+        wanted = read(reader, nodes, slots=24)
+    with the_standard(small) as reader:
+        found = read(reader, nodes, slots=24)
+    np.testing.assert_array_equal(found.shares, wanted.shares)
+    assert np.isfinite(found.shares).all()
+    assert len(small.ranges) > len(whole.ranges)
+
+
+def test_what_stays_too_much_is_an_error_and_not_asked_for_ever() -> None:
+    past = a_past([line("share", 0.5, node="a")], most_points=1)
+    with the_standard(past) as reader, pytest.raises(ConnectError, match=r"422 to effect\.standard\.query"):
+        read(reader)
+    assert len(past.ranges) < 20
+
+
+def test_many_series_are_asked_in_pieces_of_nodes_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebalancer.prometheus.pieces.SERIES_AT_MOST", 1)
+    names = [f"n-{index:02d}" for index in range(20)]
+    past = a_past([line("share", 0.5, node=name) for name in names])
+    both, first_two = Barrier(2, timeout=60), iter(range(2))
+    together: list[int] = []
+
+    def answer(asked: Asked) -> Reply:
+        if 'node="' in asked.params["query"] and next(first_two, None) is not None:
+            both.wait()  # fails unless another one comes while this one is answered
+            together.append(1)
+        return past(asked)
+
+    with the_standard(answer) as reader:
+        found = read(reader, some_nodes({name: [] for name in names}), slots=HOUR * 24)
+    assert (found.shares == 0.5).all()
+    assert len(past.ranges) == len(names) + 1  # and once for those that no count has seen
+    assert (len(together), past.most_at_once <= 2) == (2, True)
+
+
+def test_two_series_of_one_node_that_contradict_each_other_tell_nothing() -> None:
+    lines = [
+        line("share", {0: 0.5, 1: 0.5, 2: 0.5}, node="a", job="x"),
+        line("share", {1: 0.5, 2: 0.9}, node="a", job="y"),
+    ]
+    with the_standard(a_past(lines)) as reader:
+        found = read(reader, slots=3)
+    np.testing.assert_array_equal(found.shares[:, 0], [0.5, 0.5, np.nan])
+
+
+def test_an_address_of_two_nodes_tells_nothing_of_either() -> None:
+    nodes = some_nodes({"a": ["10.0.0.1"], "b": ["10.0.0.1"]})
+    with the_standard(a_past([line("share", 0.5, node="10.0.0.1:9100")])) as reader:
+        assert np.isnan(read(reader, nodes).shares).all()
+
+
+def test_what_was_measured_before_a_node_joined_is_not_its_own() -> None:
+    nodes = some_nodes(joined=START + 2 * STEP_SECONDS)
+    with the_standard(a_past([line("share", 0.5, node="a")])) as reader:
+        found = read(reader, nodes, slots=3)
+    np.testing.assert_array_equal(found.shares[:, 0], [np.nan, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("odd", [-0.1, 1.6, "NaN", "+Inf"])
+def test_what_can_not_be_a_share_is_not_known(odd: object) -> None:
+    lines = [line("share", {0: odd, 1: 0.5}, node="a"), line("share", 0.5, node="b"), line("share", 0.5, node="c")]
+    with the_standard(a_past(lines)) as reader:
+        found = read(reader, slots=2)
+    np.testing.assert_array_equal(found.shares[:, 0], [np.nan, 0.5])
+    assert (found.shares[:, 1:] == 0.5).all()
+
+
+def test_percent_is_an_error_with_its_field() -> None:
+    with (
+        the_standard(a_past([line("share", 55.0, node="a")])) as reader,
+        pytest.raises(ConfigError, match=r"effect\.standard\.query: answers 55 times .* of a: expected a share"),
+    ):
+        read(reader)
+
+
+def test_a_query_that_is_refused_is_an_error_with_its_field() -> None:
+    with (
+        the_standard(a_past([], counts=False), query="sum(") as reader,
+        pytest.raises(ConfigError, match=r"effect\.standard\.query: Prometheus at .* refuses it"),
+    ):
+        read(reader)
+
+
+def test_a_label_that_is_none_is_an_error_with_its_field() -> None:
+    with (
+        pytest.raises(ConfigError, match=r"effect\.standard\.label: expected a label name such as node, got 'a-b'"),
+        the_standard(a_past([]), label="a-b"),
+    ):
+        pass
+
+
+def test_a_partial_answer_is_told() -> None:
+    past = a_past([line("share", 0.5, node="a")], warnings=("a store is not there",))
+    with the_standard(past) as reader:
+        found = read(reader)
+    assert found.partial == ("effect.standard.query: a store is not there",)
+    assert (found.shares[:, 0] == 0.5).all()
+
+
+def test_series_of_another_cluster_are_told_and_are_no_error() -> None:
+    with the_standard(a_past([line("share", 0.5, node="z")])) as reader:
+        found = read(reader)
+    (said,) = found.partial
+    assert "none of 1 series names a node of this cluster by its label node" in said
+    assert np.isnan(found.shares).all()
+
+
+def test_a_time_without_any_series_is_not_known() -> None:
+    with the_standard(a_past([])) as reader:
+        found = read(reader)
+    assert np.isnan(found.shares).all()
+    assert found.shares.shape == (HOUR, 3)
+
+
+def test_nothing_is_asked_once_we_stop() -> None:
+    past = a_past([line("share", 0.5, node="a")])
+    with the_standard(past, stopping=lambda: True) as reader, pytest.raises(ConnectError, match="is to end"):
+        read(reader)
+    assert past.ranges == []
+
+
+@pytest.mark.parametrize("query", [None, "instance:node_cpu_utilisation:rate5m"])
+def test_the_labs_figures_are_the_labs_truth(query: str | None) -> None:
+    nodes = [node("hot", cpu=8, overhead_cores=0.5), node("cool", cpu=16)]
+    services = [workload("web", place={"hot": 3, "cool": 1}, cpu=2.0)]
+    with Lab.start(scenario(nodes=nodes, workloads=services), stepped=True, start_time=START_OF_LAB) as lab:
+        lab.clock.sleep(1800)
+        own = {
+            "nodeCPU": {
+                "query": "instance:node_cpu_utilisation:rate5m",
+                "freshness": "timestamp(node_cpu_seconds_total)",
+            }
+        }
+        standard = Standard.model_validate({"query": query, "label": "instance"})
+        with lab.cluster.lock:
+            addresses = {
+                each["metadata"]["name"]: [one["address"] for one in each["status"]["addresses"]]
+                for each in lab.cluster.nodes()
+            }
+        with closing(PrometheusStandard(a_source(lab.prometheus_url, **own), standard)) as reader:
+            start = START_OF_LAB + 600.0
+            found = reader.read(some_nodes(addresses), start=start, end=start + 1200.0, step=60.0)
+        truth = lab.truth.timeline(start=start, end=start + 1200.0)
+    wanted = [[shares[name] for name in found.nodes] for _, shares in truth]
+    np.testing.assert_allclose(found.shares, wanted, rtol=1e-6)
+    assert found.shares[0, found.nodes.index("hot")] == pytest.approx(6.5 / 8)

@@ -1,0 +1,424 @@
+"""What became of it, in the database: assessments, episodes, hours and days come back as they were written."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, inspect, text
+
+import rebalancer
+from rebalancer.model.effect import (
+    Account,
+    Assessment,
+    DayRow,
+    EffectRecords,
+    HotEpisode,
+    Miss,
+    Moved,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+    Stuck,
+)
+from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.model.reason import Reason
+from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
+from rebalancer.store.engine import read, write
+from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
+from tests.store.ledger_cluster import OTHER, Cluster
+from tests.store.ledger_reader import raw_connection
+from tests.store.test_store_migrations import HEAD, older
+
+HOUR, DAY = 3600.0, 86_400.0
+EFFECT_TABLES = {"assessments", "hot_episodes", "pool_hours", "effect_days", "effect_state", "looks"}
+
+ACCOUNT = Account(
+    before_millicores=3700.5,
+    after_millicores=2600.25,
+    evicted=1200.0,
+    left=0.0,
+    landed=50.5,
+    came_back=0.0,
+    grew=50.0,
+    unexplained=math.nan,
+)
+
+
+def an_assessment(node: str = "n1", **fields: Any) -> Assessment:
+    given: dict[str, Any] = {
+        "cycle": "c1",
+        "node": node,
+        "pool": "general",
+        "strategy": "LowNodeUtilization",
+        "trigger": "alert",
+        "step": Step.SETTLED,
+        "acted_at": NOW,
+        "due_at": NOW + 900.5,
+        "before_share": 0.925,
+        "planned_share": 0.625,
+        "target": 0.7,
+        "high": 0.8,
+        "capacity_millicores": 4000.0,
+        "pods": (
+            PodBefore(uid="u1", pod="shop/web-1", cpu_millicores=1200.0, evicted=True),
+            PodBefore(uid="u2", pod="shop/db-0", cpu_millicores=300.5, evicted=False),
+        ),
+    }
+    return Assessment(**{**given, **fields})
+
+
+def an_episode(node: str = "n1", **fields: Any) -> HotEpisode:
+    given: dict[str, Any] = {
+        "node": node,
+        "pool": "general",
+        "started_at": NOW,
+        "ended_at": NOW + 1800.0,
+        "peak_share": 0.975,
+        "threshold": 0.85,
+    }
+    return HotEpisode(**{**given, **fields})
+
+
+def an_hour(hour: int, pool: str = "general", **fields: Any) -> PoolHour:
+    given: dict[str, Any] = {
+        "pool": pool,
+        "hour": hour,
+        "nodes": 500,
+        "hot_nodes": 2.5,
+        "hot_node_minutes": 150.0,
+        "cpu_share": 0.55,
+        "requested_share": 0.75,
+        "spread": 0.125,
+        "highest_share": 0.9375,
+        "new_pods": 40,
+        "new_pods_on_warm": 3,
+    }
+    return PoolHour(**{**given, **fields})
+
+
+def a_day(day: int, **fields: Any) -> DayRow:
+    given: dict[str, Any] = {
+        "cluster": CLUSTER,
+        "pool": "general",
+        "strategy": "LowNodeUtilization",
+        "trigger": "periodic",
+        "day": day,
+        "hot": 9,
+        "found": 7,
+        "acted": 5,
+        "cooled": 4,
+        "assessed": 5,
+        "evictions": 21,
+        "relief_planned": 12.5,
+        "relief_measured": 11.25,
+        "hot_node_minutes": 240.0,
+        "prevented": 3,
+        "false_alarms": 2,
+        "too_late": 1,
+        "reasons": {"discovery/debounce": 2, "effect/restGrew": 1},
+    }
+    return DayRow(**{**given, **fields})
+
+
+def known(each: Any) -> Any:
+    """Without its row's number."""
+    return replace(each, id=0)
+
+
+@pytest.fixture
+def effect(records: SqlRecords) -> EffectRecords:
+    return records.effect()
+
+
+@pytest.fixture
+def elsewhere(url: str, clock: SteppingClock) -> Iterator[SqlEffect]:
+    """Another cluster's."""
+    with open_records(url=url, cluster=OTHER, clock=clock) as records:
+        yield records.effect()
+
+
+def test_an_assessment_is_due_when_its_time_has_come_until_it_is_made(effect: EffectRecords) -> None:
+    hour = an_assessment(step=Step.HOUR, due_at=NOW + HOUR)
+    effect.expect([hour, an_assessment()])
+    assert effect.due(NOW + 900.0) == []
+    (due,) = effect.due(NOW + 900.5)
+    assert known(due) == an_assessment()
+    assert due.id
+    assert [each.step for each in effect.due(NOW + DAY)] == [Step.SETTLED, Step.HOUR]
+
+    made = replace(
+        due,
+        made_at=NOW + 950.0,
+        late=True,
+        after_share=0.65,
+        account=replace(ACCOUNT, unexplained=0.25),
+        outcome=Outcome.COOLED,
+        detail="from 92.5 % to 65 %, target 70 %",
+    )
+    effect.made([made])
+    assert [known(each) for each in effect.due(NOW + DAY)] == [hour]
+    (waiting,) = effect.due(NOW + DAY)
+    # who stayed was asked for by the account alone
+    assert list(effect.assessments(NOW, NOW + 1)) == [replace(made, pods=made.pods[:1]), waiting]
+
+
+def test_what_is_not_known_comes_back_as_not_known(effect: EffectRecords) -> None:
+    blind = an_assessment(
+        before_share=math.nan,
+        capacity_millicores=math.nan,
+        pods=(PodBefore(uid="u", pod="a/b", cpu_millicores=math.nan, evicted=True),),
+    )
+    effect.expect([blind])
+    effect.made([replace(blind, made_at=NOW, account=ACCOUNT, outcome=Outcome.UNKNOWN)])
+    (back,) = effect.assessments(NOW, NOW + 1)
+    assert back.account is not None
+    assert [back.before_share, back.capacity_millicores, back.pods[0].cpu_millicores, back.account.unexplained] == [
+        pytest.approx(math.nan, nan_ok=True)
+    ] * 4
+    assert (back.account.evicted, back.after_share, back.outcome) == (1200.0, None, Outcome.UNKNOWN)
+    effect.put_hours([an_hour(5, spread=math.nan)], read_until=NOW)
+    assert math.isnan(effect.hours(0.0, DAY)[0].spread)
+
+
+def test_expecting_the_same_again_replaces_it_until_it_is_made(effect: EffectRecords) -> None:
+    effect.expect([an_assessment()])
+    effect.expect([an_assessment(due_at=NOW + 1000.0, planned_share=0.5)])
+    assert effect.due(NOW + 999.0) == []
+    (due,) = effect.due(NOW + 1000.0)
+    assert due.planned_share == 0.5
+    effect.made([replace(due, made_at=NOW + 1001.0, outcome=Outcome.GREW)])
+    effect.expect([an_assessment(planned_share=0.25)])
+    (kept,) = effect.assessments(NOW, NOW + 1)
+    assert (kept.planned_share, kept.outcome) == (0.5, Outcome.GREW)
+
+
+def test_an_assessment_that_is_gone_meanwhile_hurts_nobody(effect: EffectRecords) -> None:
+    effect.made([an_assessment(made_at=NOW, outcome=Outcome.COOLED)])
+    effect.expect([])
+    effect.made([])
+    assert effect.assessments(0.0, NOW + DAY) == []
+
+
+def test_assessments_are_asked_for_by_when_we_acted_and_by_node(effect: EffectRecords) -> None:
+    later = an_assessment("n2", cycle="c2", acted_at=NOW + 60.0)
+    effect.expect([later, an_assessment(), an_assessment("n2")])
+    assert [(each.cycle, each.node) for each in effect.assessments(NOW, NOW + 60.0)] == [("c1", "n1"), ("c1", "n2")]
+    assert [known(each) for each in effect.assessments(NOW + 0.5, NOW + 61.0)] == [later]
+    assert [each.cycle for each in effect.assessments(0.0, NOW + DAY, node="n2")] == ["c1", "c2"]
+
+
+def test_what_was_moved_is_what_happened_or_may_have(
+    records: SqlRecords, clock: SteppingClock, blue: Cluster, green: Cluster
+) -> None:
+    report, rehearsal = build_report(cycle="c1"), build_report(cycle="c2", dry_run=True)
+    records.begin(report)
+    records.begin(rehearsal)
+    records.planned(rehearsal, build_eviction())
+    for number, outcome in enumerate(EvictionOutcome):
+        eviction = build_eviction(node=f"n{number}", outcome=outcome)
+        eviction.record = records.planned(report, eviction)
+        records.outcome(eviction)
+        clock.sleep(1)
+    blue.answer(blue.reserve(service="db"), EvictionOutcome.EVICTED)
+    green.answer(green.reserve(), EvictionOutcome.EVICTED)
+    assert records.effect().moved(0.0, NOW + HOUR) == [
+        Moved(service="shop/web", node="n1", cycle="c1", trigger="manual"),
+        Moved(service="shop/web", node="n4", cycle="c1", trigger="manual"),
+        Moved(service="shop/db", node="n1", cycle="cycle-of-blue", trigger="manual"),
+    ]
+    assert [each.node for each in records.effect().moved(NOW + 1, NOW + 4)] == ["n1"]
+    assert len(green.records.effect().moved(0.0, NOW + HOUR)) == 1
+
+
+def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:
+    effect.put_episodes([an_episode(ended_at=None), an_episode("n2")])
+    full = an_episode(
+        found_at=NOW + 300.0,
+        found_by="periodic",
+        strategy="LowNodeUtilization",
+        evictions=3,
+        ours=0.9125,
+        miss=Miss.DEBOUNCE,
+        stuck=Stuck.GUARDS,
+        codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 1},
+        detail="4 pods keep data on the node\x00",
+        cooled=False,
+    )
+    effect.put_episodes([full])
+    one, two = effect.episodes(NOW, NOW + 1)
+    assert known(one) == replace(full, detail="4 pods keep data on the node")
+    assert known(two) == an_episode("n2")
+    assert one.id != two.id
+    # nothing that was known is left standing when it turns out otherwise
+    effect.put_episodes([an_episode()])
+    assert known(effect.episodes(NOW, NOW + 1, node="n1")[0]) == an_episode()
+
+
+def test_an_episode_is_known_by_its_start_to_the_microsecond(effect: EffectRecords) -> None:
+    effect.put_episodes([an_episode(started_at=NOW + 0.000_001, ended_at=None)])
+    effect.put_episodes([an_episode(started_at=NOW + 0.000_002)])
+    effect.put_episodes([an_episode(started_at=NOW + 0.000_001, peak_share=0.5, ended_at=None)])
+    assert [(each.peak_share, each.ended_at) for each in effect.episodes(NOW, NOW + 1)] == [
+        (0.5, None),
+        (0.975, NOW + 1800.0),
+    ]
+
+
+def test_episodes_are_those_that_were_hot_at_any_time_of_the_span(effect: EffectRecords) -> None:
+    effect.put_episodes(
+        [
+            an_episode("over", started_at=NOW - 900.0, ended_at=NOW - 1.0),
+            an_episode("from-before", started_at=NOW - 600.0, ended_at=NOW + 1.0),
+            an_episode("open", started_at=NOW - 700.0, ended_at=None),
+            an_episode("within", started_at=NOW + 10.0, ended_at=NOW + 20.0),
+            an_episode("to-come", started_at=NOW + 60.0, ended_at=None),
+        ]
+    )
+    assert [each.node for each in effect.episodes(NOW, NOW + 60.0)] == ["open", "from-before", "within"]
+    assert [each.node for each in effect.episodes(NOW, NOW + 60.0, node="within")] == ["within"]
+
+
+def test_hours_are_replaced_and_asked_for_by_what_the_span_touches(effect: EffectRecords) -> None:
+    assert effect.standard_read_until() is None
+    effect.put_hours([an_hour(11), an_hour(10, "b"), an_hour(10)], read_until=12 * HOUR)
+    effect.put_hours([an_hour(11, hot_nodes=4.0)], read_until=12.5 * HOUR)
+    assert effect.standard_read_until() == 12.5 * HOUR
+    assert effect.hours(0.0, DAY) == [an_hour(10, "b"), an_hour(10), an_hour(11, hot_nodes=4.0)]
+    assert [each.hour for each in effect.hours(10.5 * HOUR, 11 * HOUR)] == [10, 10]
+    assert [each.hour for each in effect.hours(11 * HOUR, 11 * HOUR + 1)] == [11]
+    # nothing was hot: that it was looked at is kept all the same
+    effect.put_hours([], read_until=13 * HOUR)
+    assert effect.standard_read_until() == 13 * HOUR
+
+
+def test_a_days_counts_are_replaced_by_pool_strategy_trigger_and_day(effect: EffectRecords) -> None:
+    missed = a_day(20, strategy="", trigger="", found=0, reasons=None)
+    effect.roll_up([a_day(21), a_day(20), missed, a_day(20, trigger="alert")])
+    effect.roll_up([a_day(20, cooled=0, reasons={})])
+    assert effect.days(20, 21) == [missed, a_day(20, trigger="alert"), a_day(20, cooled=0, reasons={})]
+    assert effect.days(21, 30) == [a_day(21)]
+    effect.roll_up([])
+
+
+def test_a_day_of_another_cluster_is_not_ours_to_write(effect: EffectRecords) -> None:
+    with pytest.raises(ValueError, match="a day of green among those of blue"):
+        effect.roll_up([a_day(20), a_day(20, cluster=OTHER)])
+    assert effect.days(0, 100) == []
+
+
+def test_clusters_that_share_a_database_have_their_own(effect: EffectRecords, elsewhere: SqlEffect) -> None:
+    for each, share in ((effect, 0.5), (elsewhere, 0.25)):
+        each.expect([an_assessment(cycle=f"c-{share}", planned_share=share)])
+        each.put_episodes([an_episode(peak_share=share)])
+        each.put_hours([an_hour(10, cpu_share=share)], read_until=share * DAY)
+    effect.roll_up([a_day(20)])
+    elsewhere.roll_up([a_day(20, cluster=OTHER, hot=1)])
+    for each, share in ((effect, 0.5), (elsewhere, 0.25)):
+        assert [row.planned_share for row in each.due(NOW + DAY)] == [share]
+        assert [row.planned_share for row in each.assessments(NOW, NOW + 1)] == [share]
+        assert [row.peak_share for row in each.episodes(NOW, NOW + 1)] == [share]
+        assert [row.cpu_share for row in each.hours(0.0, DAY)] == [share]
+        assert each.standard_read_until() == share * DAY
+    assert [(row.cluster, row.hot) for row in effect.days(0, 100)] == [(CLUSTER, 9)]
+    assert [(row.cluster, row.hot) for row in effect.days(0, 100, clusters=[OTHER, CLUSTER])] == [
+        (CLUSTER, 9),
+        (OTHER, 1),
+    ]
+    assert effect.days(0, 100, clusters=[]) == []
+    # and nobody makes another's assessment
+    (theirs,) = elsewhere.due(NOW + DAY)
+    effect.made([replace(theirs, made_at=NOW, outcome=Outcome.COOLED)])
+    assert len(elsewhere.due(NOW + DAY)) == 1
+
+
+def test_how_long_details_are_kept_is_said_apart_from_how_far_the_standard_was_read(
+    records: SqlRecords, elsewhere: SqlEffect, blue: Cluster
+) -> None:
+    effect = records.effect()
+    effect.put_hours([], read_until=NOW)
+    assert effect.keeps_details() is None
+    blue.ledger.prune_at_times(keep_details=30 * DAY)
+    assert (effect.keeps_details(), effect.standard_read_until()) == (30 * DAY, NOW)
+    assert (elsewhere.keeps_details(), elsewhere.standard_read_until()) == (None, None)
+
+
+def test_many_rows_go_in_and_come_back(effect: EffectRecords) -> None:
+    episodes = [an_episode(f"n{number}", started_at=NOW + number) for number in range(3000)]
+    effect.put_episodes(episodes)
+    effect.put_episodes(episodes)
+    assert [known(each) for each in effect.episodes(NOW, NOW + DAY)] == episodes
+
+
+def test_a_database_without_the_tables_says_what_to_run(url: str, effect: EffectRecords) -> None:
+    with raw_connection(url) as connection:
+        connection.execute("DROP TABLE hot_episodes")
+    with pytest.raises(ConfigError, match=r"hot_episodes.*run `rebalancer db upgrade`"):
+        effect.put_episodes([an_episode()])
+
+
+def test_a_locked_database_is_told(sqlite_url: str, clock: SteppingClock) -> None:
+    upgrade(sqlite_url)
+    engine = open_engine(sqlite_url, busy_timeout_seconds=0.05)
+    with raw_connection(sqlite_url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ConnectError, match="locked"):
+            SqlEffect(engine=engine, cluster=CLUSTER).expect([an_assessment()])
+    engine.dispose()
+
+
+OLD = "'2025-10-09 08:53:20.250000'"
+ROWS_OF_0001 = (
+    f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "
+    f"VALUES ('c1', '{CLUSTER}', 'alert', false, {OLD}, '0.1', '[]')",
+    "INSERT INTO node_lines (cycle, node, pool, cpu_before, cpu_planned, hot) "
+    "VALUES ('c1', 'n1', 'general', 0.9, 0.6, true)",
+    "INSERT INTO findings (cycle, node, pool, strategy, cpu_share, high, target, reason) "
+    "VALUES ('c1', 'n1', 'general', 'LowNodeUtilization', 0.9, 0.8, 0.7, 'hot')",
+    f"INSERT INTO evictions (cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, strategy, "
+    f"landings, reason, outcome, detail, dry_run, planned_at) VALUES ('c1', '{CLUSTER}', 'general', 'n1', 'shop', "
+    f"'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'evicted', '', false, {OLD})",
+    "INSERT INTO refusals (cycle, node, code, count, examples) VALUES ('c1', 'n1', 'TooYoung', 2, "
+    '\'[{"namespace": "shop", "pod": "web-2", "message": "too young"}]\')',
+)
+
+
+def test_what_the_first_version_wrote_is_kept_and_seen(empty_url: str, tmp_path: Path, clock: SteppingClock) -> None:
+    upgrade(empty_url, scripts=older("0001", tmp_path))
+    engine = open_engine(empty_url)
+    write(engine, lambda connection: [connection.execute(text(each)) for each in ROWS_OF_0001])
+    engine.dispose()
+    assert upgrade(empty_url) == HEAD
+    with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
+        (seen,) = records.effect().sightings(["n1"], NOW, NOW + 1)["n1"]
+        assert (seen.finding, seen.share, seen.high, seen.evictions) == ("LowNodeUtilization", 0.9, None, 1)
+        assert (seen.refusals, seen.examples) == ({Reason.TOO_YOUNG: 2}, ("shop/web-2: too young",))
+        records.effect().expect([an_assessment()])
+
+
+def downgraded(connection: Connection, to: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(rebalancer.__file__).parent.parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.downgrade(config, to)
+
+
+def test_taking_the_tables_away_keeps_everything_else(url: str, engine: Engine, effect: EffectRecords) -> None:
+    write(engine, lambda connection: [connection.execute(text(each)) for each in ROWS_OF_0001])
+    effect.expect([an_assessment()])
+    before = read(engine, lambda connection: set(inspect(connection).get_table_names()))
+    write(engine, lambda connection: downgraded(connection, "0005"))
+    after = read(engine, lambda connection: set(inspect(connection).get_table_names()))
+    assert before - after == EFFECT_TABLES
+    columns = read(engine, lambda connection: {each["name"] for each in inspect(connection).get_columns("node_lines")})
+    assert "high" not in columns
+    rows = read(engine, lambda connection: connection.execute(text("SELECT cycle, cpu_before FROM node_lines")).all())
+    assert [tuple(row) for row in rows] == [("c1", 0.9)]
+    assert upgrade(url) == HEAD
+    assert effect.due(NOW + DAY) == []
