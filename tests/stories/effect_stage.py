@@ -23,6 +23,7 @@ from rebalancer.daemon.world import NoProgress, World
 from rebalancer.lab import CpuModel, Lab, NodeSpec, Scenario, workload
 from rebalancer.model import limits
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step
+from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus import PrometheusStandard
@@ -53,6 +54,7 @@ class Daemon:
     policy: RebalancerPolicy
     world: World
     effect: EffectRecords
+    forecasts: ForecastRecords
     book: Book
     reader: PrometheusStandard
     made: list[Assessment]
@@ -144,6 +146,7 @@ class EffectStage:
                     policy=self.policy,
                     world=replace(world, effect=records.effect()),
                     effect=records.effect(),
+                    forecasts=records.forecasts(),
                     book=self.book,
                     reader=reader,
                     made=self.made,
@@ -299,11 +302,11 @@ def services(pool: str, place: Sequence[str] = ("hot", "cool"), *, prefix: str =
     return [service(f"{prefix or pool}-{name}", where, node_selector={"pool": pool}, **fields) for name in "abc"]
 
 
-def heat(lab: Lab, node: str, cores: float = 9.8, *, cpu_request: str = "15800m") -> None:
+def heat(lab: Lab, node: str, cores: float = 9.8, *, cpu_request: str = "15800m", name: str = "heat") -> None:
     """Something begins to use that much, from now on."""
     cpu = CpuModel(base=cores, noise=0.01)
     lab.cluster.add_workload(
-        workload(f"heat-{node}", namespace="burn", kind="Pod", place={node: 1}, cpu=cpu, cpu_request=cpu_request)
+        workload(f"{name}-{node}", namespace="burn", kind="Pod", place={node: 1}, cpu=cpu, cpu_request=cpu_request)
     )
 
 

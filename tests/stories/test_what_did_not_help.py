@@ -1,0 +1,81 @@
+"""What became of earlier evictions decides later ones: a pool whose nodes don't cool after them is left alone."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rebalancer.daemon.aftermath import Aftermath
+from rebalancer.daemon.cycle import run_cycle
+from rebalancer.daemon.triggers import Request
+from rebalancer.model.effect import Outcome, Step
+from rebalancer.model.plan import Trigger
+from rebalancer.policy import RebalancerPolicy
+from tests.stories.effect_stage import SETTLE_SECONDS, Daemon, an_effect_stage, heat, machines, services
+from tests.stories.effect_truth import Rules
+from tests.stories.stage import evicted
+
+PERIODIC = Request(trigger=Trigger.PERIODIC)
+
+
+def impatient(policy: RebalancerPolicy) -> RebalancerPolicy:
+    """One assessment is enough for the brake."""
+    said = policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    said["safety"]["brake"] = {"effect": {"last": 1, "atLeast": 30}}
+    return RebalancerPolicy.model_validate(said)
+
+
+def aftermath_of(daemon: Daemon) -> Aftermath:
+    world = daemon.world
+    assert world.ledger is not None
+    return Aftermath(
+        policy=daemon.policy,
+        cluster=world.cluster,
+        usage=world.usage,
+        effect=daemon.effect,
+        forecasts=daemon.forecasts,
+        ledger=world.ledger,
+        standard=daemon.reader,
+        clock=daemon.lab.clock,
+    )
+
+
+def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    with an_effect_stage(
+        tmp_path,
+        machines("one", "hot", "cool", "free"),
+        [*services("one"), *services("one", prefix="two")],
+        {"one": Rules(evictions_at_most=3)},
+        reads=False,
+    ) as stage:
+        stage.policy = impatient(stage.policy)
+        with stage.daemon() as daemon:
+            aftermath = aftermath_of(daemon)
+            world = replace(daemon.world, lessons=lambda: aftermath.lessons)
+            aftermath.turn()
+            assert aftermath.lessons is not None
+            assert aftermath.lessons.braked == {}
+            heat(stage.lab, "one-hot", cores=7.0)
+            for _ in range(6):
+                stage.lab.clock.sleep(60.0)
+                report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
+                if report.evictions:
+                    break
+            moved = len(evicted(stage.lab.log.entries()))
+            assert moved, (report.nodes, stage.lab.truth.node_cpu_share())
+            # newcomers take the room, and more
+            heat(stage.lab, "one-hot", cores=5.0, cpu_request="100m", name="more")
+            stage.lab.clock.sleep(SETTLE_SECONDS + 60.0)
+            aftermath.turn()
+            (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.made_at]
+            assert (made.step, made.outcome) == (Step.SETTLED, Outcome.LANDED)
+            assert list(aftermath.lessons.braked) == ["one"]
+            stage.lab.clock.sleep(400.0)
+            report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
+            assert report.findings != []
+            assert {str(each.code) for each in report.refusals if each.namespace == "shop"} == {"Braked"}, (
+                report.refusals
+            )
+            assert len(evicted(stage.lab.log.entries())) == moved
+            # it lets go with time
+            stage.lab.clock.sleep(3600.0)
+            aftermath.turn()
+            assert aftermath.lessons.braked == {}
