@@ -56,3 +56,4 @@ lock: $(READY) ## write requirements.lock anew (needs pip-tools)
 	@$(BIN)/python -m piptools compile --quiet --extra dev --generate-hashes --strip-extras --allow-unsafe \
 	  --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --output-file requirements.lock pyproject.toml
+	@$(BIN)/python deploy/locks.py

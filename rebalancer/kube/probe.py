@@ -28,11 +28,14 @@ class Permission:
     subresource: str = ""
     namespace: str | None = None
     """None = in the whole cluster."""
+    name: str = ""
+    """Of the one object that it is about; empty = of all."""
 
     def __str__(self) -> str:
         name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         group = f".{self.group}" if self.group else ""
-        return f"{self.verb} {name}{group}" + (f" in {self.namespace}" if self.namespace else "")
+        one = f" {self.name}" if self.name else ""
+        return f"{self.verb} {name}{group}{one}" + (f" in {self.namespace}" if self.namespace else "")
 
 
 TAINT_PERMISSIONS = tuple(Permission(verb=verb, group=NODES.group, resource=NODES.plural) for verb in ("get", "patch"))
@@ -58,7 +61,9 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-def needed_permissions(*, lease_namespace: str, steers: bool = False, daemon: bool = False) -> tuple[Permission, ...]:
+def needed_permissions(
+    *, lease_namespace: str, lease_name: str = "", steers: bool = False, daemon: bool = False
+) -> tuple[Permission, ...]:
     """What `run` needs: to list what a snapshot reads, to re-read and evict pods, to keep its Lease.
 
     `steers`: and to put our taint on nodes. `daemon`: and to watch what it lists, and to write Events.
@@ -68,9 +73,10 @@ def needed_permissions(*, lease_namespace: str, steers: bool = False, daemon: bo
         *lists,
         Permission(verb="get", group="", resource="pods"),
         Permission(verb="create", group="", resource="pods", subresource="eviction"),
+        # a create can't be limited to a name
         *(
-            Permission(verb=verb, group=LEASES.group, resource=LEASES.plural, namespace=lease_namespace)
-            for verb in ("get", "create", "update")
+            Permission(verb=verb, group=LEASES.group, resource=LEASES.plural, namespace=lease_namespace, name=name)
+            for verb, name in (("get", lease_name), ("create", ""), ("update", lease_name))
         ),
         *(TAINT_PERMISSIONS if steers else ()),
         *(DAEMON_PERMISSIONS if daemon else ()),
@@ -96,6 +102,7 @@ def can_i(client: ApiClient, permission: Permission) -> bool | None:
         "resource": permission.resource,
         "subresource": permission.subresource,
         "namespace": permission.namespace or "",
+        "name": permission.name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",

@@ -109,21 +109,27 @@ def _by_lab(lab: Lab) -> set[tuple[str, str]]:
 @contextmanager
 def api_server_stage(folder: Path) -> Iterator[Stage]:
     """The same objects on a real API server, their usage back-filled into a real Prometheus."""
-    with api_server() as server:
-        pods = _populate(server)
-        with prometheus_server(_series(pods)) as prometheus:
-            usage = {"prometheus": {"url": prometheus.url}, "debounce": {"samples": 3, "over": "1m"}}
-            yield Stage(
-                kubeconfig=server.kubeconfig(folder / "kubeconfig"),
-                policy=policy_for(
-                    prometheus.url,
-                    usage=usage,
-                    guards={"minAge": "1s"},
-                    # the nodes have just been made
-                    safety={"cooldowns": {"poolAfterScaleUp": "1s", "newNode": "1s"}},
-                ),
-                evicted=lambda: _terminating(server),
-            )
+    with api_server() as server, stage_on(server, folder) as stage:
+        yield stage
+
+
+@contextmanager
+def stage_on(server: ApiServer, folder: Path) -> Iterator[Stage]:
+    """The same on an API server that is there."""
+    pods = _populate(server)
+    with prometheus_server(_series(pods)) as prometheus:
+        usage = {"prometheus": {"url": prometheus.url}, "debounce": {"samples": 3, "over": "1m"}}
+        yield Stage(
+            kubeconfig=server.kubeconfig(folder / "kubeconfig"),
+            policy=policy_for(
+                prometheus.url,
+                usage=usage,
+                guards={"minAge": "1s"},
+                # the nodes have just been made
+                safety={"cooldowns": {"poolAfterScaleUp": "1s", "newNode": "1s"}},
+            ),
+            evicted=lambda: _terminating(server),
+        )
 
 
 def _series(pods: list[tuple[Service, str, str]]) -> list[Series]:

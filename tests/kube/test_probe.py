@@ -1,6 +1,6 @@
 import pytest
 
-from rebalancer.kube.probe import lease_holder, needed_permissions
+from rebalancer.kube.probe import can_i, lease_holder, needed_permissions
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fake_api import Asked, Reply, serving, status
 from tests.kube.objects import Json
@@ -56,3 +56,14 @@ def test_watching_and_events_are_asked_for_only_by_the_daemon() -> None:
     assert plain < daemon
     listed = {each.removeprefix("list ") for each in plain if each.startswith("list ")}
     assert daemon - plain == {f"watch {each}" for each in listed} | {"create events.events.k8s.io"}
+
+
+def test_the_lease_is_asked_for_by_its_name_because_a_role_may_grant_no_other() -> None:
+    asked = {str(each) for each in needed_permissions(lease_namespace="tools", lease_name="blue") if each.namespace}
+    lease = "leases.coordination.k8s.io"
+    assert asked == {f"get {lease} blue in tools", f"update {lease} blue in tools", f"create {lease} in tools"}
+    with serving(lambda _: Reply(status=201, body={"status": {"allowed": True}})) as (api, client):
+        for each in needed_permissions(lease_namespace="tools", lease_name="blue"):
+            can_i(client, each)
+        reviews = [one.body["spec"]["resourceAttributes"] for one in api.asked]
+    assert [(one["verb"], one["name"]) for one in reviews if "name" in one] == [("get", "blue"), ("update", "blue")]

@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +65,9 @@ class ApiServer:
 
 
 @contextmanager
-def api_server() -> Iterator[ApiServer]:
-    """Start one on loopback; skips where KUBEBUILDER_ASSETS names no folder with both programs."""
+def api_server(*, flags: Sequence[str] = ()) -> Iterator[ApiServer]:
+    """Start one on loopback, with more `flags` on its command line; skips where KUBEBUILDER_ASSETS names no folder with
+    both programs."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nonexistent"))
     if not (assets / "kube-apiserver").exists() or not (assets / "etcd").exists():
         pytest.skip("needs KUBEBUILDER_ASSETS to name a folder with kube-apiserver and etcd")
@@ -76,7 +77,7 @@ def api_server() -> Iterator[ApiServer]:
         client, peer, port = _free_ports(3)
         running.append(_etcd(assets, folder, client, peer))
         server = _certificates(folder, port)
-        running.append(_apiserver(assets, folder, client, port))
+        running.append(_apiserver(assets, folder, client, port, flags))
         _wait_until_ready(server, running[-1], folder)
         yield server
     finally:
@@ -140,7 +141,7 @@ def _certificates(folder: Path, port: int) -> ApiServer:
     return ApiServer(url=f"https://127.0.0.1:{port}", token=token, ca_file=folder / "api.crt")
 
 
-def _apiserver(assets: Path, folder: Path, etcd: int, port: int) -> subprocess.Popen[bytes]:
+def _apiserver(assets: Path, folder: Path, etcd: int, port: int, flags: Sequence[str]) -> subprocess.Popen[bytes]:
     return _start(
         [
             assets / "kube-apiserver",
@@ -160,6 +161,7 @@ def _apiserver(assets: Path, folder: Path, etcd: int, port: int) -> subprocess.P
             # nobody here makes service accounts, or takes the not-ready taint off a node
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--endpoint-reconciler-type=none",
+            *flags,
         ],
         folder / "api.log",
     )

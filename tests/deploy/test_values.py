@@ -1,0 +1,131 @@
+"""The chart's values, without helm: the schema is strict, fits them, and templates use just what is there."""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.policy import load_policy
+from tests.deploy.manifests import CHART, ROOT, VARIANTS, variant_file
+from tests.deploy.schema import violations
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """As helm lays one file of values over another."""
+    out = copy.deepcopy(base)
+    for name, value in over.items():
+        both = isinstance(value, dict) and isinstance(out.get(name), dict)
+        out[name] = merged(out[name], value) if both else value
+    return out
+
+
+def mistakes(over: dict[str, Any]) -> list[str]:
+    return list(violations(merged(VALUES, over), SCHEMA, SCHEMA))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_values_of_every_variant_fit_the_schema(variant: str) -> None:
+    assert mistakes(yaml.safe_load(variant_file(variant).read_text()) or {}) == []
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"dryrun": False},
+        {"dryRun": "false"},
+        {"replicas": 2},
+        {"replicas": 0, "database": {"kind": "postgresql"}},
+        {"database": {"kind": "mysql"}},
+        {"database": {"kind": "postgresql", "postgresql": {"secretName": ""}}},
+        {"database": {"sqlite": {"size": "5"}}},
+        {"image": {"digest": "sha256:12"}},
+        {"policy": {"cluster": "as-a-map"}},
+        {"webhook": {"bearerToken": {"token": "in plain text"}}},
+        {"service": {"port": 70000}},
+        {"networkPolicy": {"prometheusPorts": []}},
+        {"monitoring": {"prometheusRule": {"hotNodes": {"for": "5 minutes"}}}},
+        {"terminationGracePeriodSeconds": 5},
+        {"podAnnotations": {"number": 1}},
+    ],
+    ids=str,
+)
+def test_a_mistake_in_the_values_is_refused(over: dict[str, Any]) -> None:
+    assert len(mistakes(over)) == 1
+
+
+def test_two_replicas_are_fine_with_postgresql() -> None:
+    assert mistakes({"replicas": 2, "database": {"kind": "postgresql"}}) == []
+
+
+# Kubernetes' own objects, which the API server checks
+FREE = {"affinity", "podSecurityContext", "securityContext", "global", "monitoring.serviceMonitor.tlsConfig"}
+
+
+def objects_of(schema: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, each in schema.get("properties", {}).items():
+        path = f"{at}.{name}".lstrip(".")
+        found = SCHEMA["definitions"][each["$ref"].rpartition("/")[2]] if "$ref" in each else each
+        if found.get("type") == "object":
+            yield path, found
+            yield from objects_of(found, path)
+
+
+def test_every_object_of_the_schema_refuses_what_it_doesnt_know() -> None:
+    open_ones = {path for path, found in objects_of(SCHEMA) if found.get("additionalProperties", True) is True}
+    assert open_ones == FREE
+    assert SCHEMA["additionalProperties"] is False
+
+
+def leaves(values: dict[str, Any], at: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        path = f"{at}.{name}".lstrip(".")
+        yield path
+        if isinstance(value, dict):
+            yield from leaves(value, path)
+
+
+def test_every_value_is_in_the_schema_and_every_field_of_the_schema_is_a_value() -> None:
+    def known(schema: dict[str, Any], at: str = "") -> Iterator[str]:
+        for name, each in schema.get("properties", {}).items():
+            path = f"{at}.{name}".lstrip(".")
+            yield path
+            yield from known(SCHEMA["definitions"][each["$ref"].rpartition("/")[2]] if "$ref" in each else each, path)
+
+    # below these the keys are Kubernetes', or the user's
+    free = (
+        "podSecurityContext.",
+        "securityContext.",
+        "resources.requests.",
+        "resources.limits.",
+        "monitoring.dashboard.labels.",
+    )
+    values = {path for path in leaves(VALUES) if not path.startswith(free)}
+    assert values == set(known(SCHEMA)) - {"global"}
+
+
+def test_templates_name_only_values_that_are_there() -> None:
+    named = set(re.findall(r"\.Values\.([A-Za-z0-9_.]+)", TEMPLATES))
+    assert named
+    assert named <= set(leaves(VALUES))
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    words = set(re.findall(r"\w+", TEMPLATES))
+    unused = {path for path in leaves(VALUES) if path.rpartition(".")[2] not in words}
+    given_as_a_whole = ("podSecurityContext.", "securityContext.", "resources.", "monitoring.dashboard.labels.")
+    assert {path for path in unused if not path.startswith(given_as_a_whole)} == set()
+
+
+def test_the_charts_policy_is_the_balanced_one_with_the_alert_that_the_chart_fires() -> None:
+    ours = load_policy((CHART / "files" / "policy.yaml").read_bytes(), source="policy.yaml")
+    balanced = load_policy((ROOT / "policies" / "balanced.yaml").read_bytes(), source="balanced.yaml")
+    assert [rule.alert for rule in ours.alerts.rules] == ["NodeCPUHigh"]
+    assert ours.model_copy(update={"alerts": balanced.alerts}) == balanced
