@@ -24,6 +24,7 @@ from rebalancer.cli import (
     limits,
     plan,
     policy,
+    report,
     run,
     trigger,
 )
@@ -45,6 +46,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("trigger")(trigger.trigger)
 app.command("forecast")(forecast.forecast)
+app.command("report")(report.report)
 app.command("limits")(limits.limits)
 app.command("windows")(limits.windows)
 app.command("pause")(limits.pause)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import nlargest
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, select, union, update
+from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
@@ -21,7 +21,7 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store import history
 from rebalancer.store.effect import SqlEffect
-from rebalancer.store.effect_tables import EFFECT_DAYS, EFFECT_STATE, LOOKS
+from rebalancer.store.effect_tables import EFFECT_STATE, LOOKS
 from rebalancer.store.engine import open_engine, read, shown_url, write
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
@@ -73,7 +73,7 @@ class SqlRecords:
 
     def clusters(self) -> list[str]:
         """Those of which anything can be reported, by name; this one may not be among them."""
-        named = union(select(EFFECT_STATE.c.cluster), select(EFFECT_DAYS.c.cluster))
+        named = select(EFFECT_STATE.c.cluster)
         return read(self._engine, lambda connection: sorted(connection.execute(named).scalars()))
 
     def of(self, cluster: str) -> "SqlRecords":

@@ -1,18 +1,23 @@
 """What the daemon tells Prometheus. Names follow Prometheus' naming rules; no label holds a pod, node or service."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from rebalancer import __version__
+from rebalancer.model.effect import Miss, Outcome
+from rebalancer.model.forecasts import Verdict
 from rebalancer.web.alerts import Ignored
 from rebalancer.web.auth import Denial
 
 _CYCLE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _STAGE_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+FOUND = "found"
+"""The result of a hot episode that was not missed."""
 
 
 class Described(NamedTuple):
@@ -56,6 +61,39 @@ class Metrics:
         self.watch_relists = self._counter("watch_relists", "Lists that were read anew.", "kind")
         self.watch_restarts = self._counter("watch_restarts", "Watches that were opened again.", "kind")
 
+        self.forecast_duration = self._histogram(
+            "forecast_duration_seconds", "How long it took to make the forecasts anew.", _CYCLE_BUCKETS
+        )
+        self.forecast_last = self._gauge(
+            "forecast_last_timestamp_seconds", "When the forecasts were last made, since the epoch."
+        )
+        self.forecast_nodes = self._gauge(
+            "forecast_nodes",
+            "Nodes whose next hours are known, that are expected to become hot (hot), and of these, those that "
+            "nothing may be moved from in time (closed).",
+            "state",
+        )
+
+        week = "over the last 7 days; absent where there were none."
+        self.discovery_rate = self._gauge(
+            "discovery_rate", f"Hot nodes that were found, of those hot by the standard, {week}", "pool"
+        )
+        self.eviction_rate = self._gauge(
+            "eviction_rate", f"Found nodes that pods were evicted from, of the found, {week}", "pool"
+        )
+        self.effectiveness_rate = self._gauge(
+            "effectiveness_rate",
+            f"Nodes at or under target after settling, of those evicted from that could be assessed, {week}",
+            "pool",
+        )
+        self.hot_episodes = self._counter(
+            "hot_episodes", "Nodes that became hot by the standard: found, or why not.", "result"
+        )
+        self.assessments = self._counter("assessments", "Nodes assessed after settling, by what came of it.", "outcome")
+        self.forecast_verdicts = self._counter(
+            "forecast_verdicts", "Nodes relieved ahead of a peak, by what came.", "verdict"
+        )
+
         self.lease_held = self._gauge("lease_held", "1 while this replica leads, else 0.")
         self.lease_term = self._gauge("lease_term", "Number of the leadership that was last seen.")
 
@@ -77,9 +115,22 @@ class Metrics:
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
         self._begin(self.policy_reloads, "success", "failure")
+        self._begin(self.hot_episodes, FOUND, *Miss)
+        self._begin(self.assessments, *Outcome)
+        self._begin(self.forecast_verdicts, Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+
+    @staticmethod
+    def by_pool(gauge: Gauge, shares: Mapping[str, float | None]) -> None:
+        """Show those that are known, and no others."""
+        known = {pool: share for pool, share in shares.items() if share is not None}
+        there = {sample.labels["pool"] for metric in gauge.collect() for sample in metric.samples}
+        for pool in there - known.keys():
+            gauge.remove(pool)
+        for pool, share in known.items():
+            gauge.labels(pool=pool).set(share)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """(page, content type) in the format that the Accept header asks for."""

@@ -78,7 +78,10 @@ def a_cycle(records: SqlRecords, cycle: str, *, at: float, evicts: bool = False,
     )
     records.begin(report)
     if evicts:
-        records.planned(report, build_eviction())
+        eviction = build_eviction()
+        eviction.record = records.planned(report, eviction)
+        eviction.outcome = Outcome.PLANNED if dry_run else Outcome.EVICTED
+        records.outcome(eviction)
     records.finish(report)
 
 
@@ -228,11 +231,12 @@ def test_what_a_limit_still_counts_is_never_dropped(engine: Engine, blue: Cluste
 
 def test_what_may_have_happened_is_never_dropped(engine: Engine, blue: Cluster, clock: SteppingClock) -> None:
     planned, unknown = blue.reserve(), blue.answer(blue.reserve(), Outcome.UNKNOWN)
+    before_the_ledger = blue.records.planned(blue.report, build_eviction())
     refused = blue.answer(blue.reserve(), Outcome.REFUSED)
     clock.sleep(500 * DAY)
     # first its entries, in the same turn itself
     assert prune_in(engine, clock=clock, older_than=DAY, dry_run=False).details == {"evictions": 1}
-    assert {each.record for each in blue.ledger.unsettled()} == {planned.record, unknown.record}
+    assert {each.record for each in blue.ledger.unsettled()} == {planned.record, unknown.record, before_the_ledger}
     assert refused.record not in {each.record for each in blue.ledger.open_evictions()}
     assert len(blue.ledger.open_evictions()) == 2
     assert kept_cycles(engine) == {"cycle-of-blue"}
@@ -262,14 +266,21 @@ def test_after_two_days_the_lines_that_something_was_said_of_are_kept(
     assert (cool.share, cool.high) == (None, None)
 
 
-def test_a_node_that_is_still_hot_keeps_its_lines(engine: Engine, records: SqlRecords, clock: SteppingClock) -> None:
+def test_a_node_keeps_its_lines_of_the_time_that_it_was_hot(
+    engine: Engine, records: SqlRecords, clock: SteppingClock
+) -> None:
     a_cycle(records, "c1", at=NOW)
     a_cycle(records, "c2", at=NOW + 300.0)
-    records.effect().put_episodes([an_episode("warm", started_at=NOW + 200.0, ended_at=None)])
+    records.effect().put_episodes(
+        [
+            an_episode("warm", started_at=NOW + 200.0, ended_at=None),
+            an_episode("cool", started_at=NOW - 200.0, ended_at=NOW + 200.0),
+        ]
+    )
     clock.sleep(3 * DAY)
     assert drop(engine, clock) == {"looks": 2}
-    assert "warm" not in lines_of(records, "c1")
-    assert "warm" in lines_of(records, "c2")
+    assert set(lines_of(records, "c1")) == {"n1", "refused", "cool"}
+    assert set(lines_of(records, "c2")) == {"n1", "refused", "warm"}
 
 
 def test_looks_wait_until_the_standard_was_evaluated_for_them(

@@ -1,0 +1,188 @@
+"""A week of one cluster in a database, small enough to be counted by hand, with the week before to compare with.
+
+general: n1 found, two evicted, cooled; n1 again, one evicted, came back; n2 found, limits; n3 missed
+batch:   left alone
+pool general is hot for 30 minutes an hour in the first week and for 12 in the second, batch for 6 in both
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from rebalancer.effect.rates import day_rows
+from rebalancer.model.effect import Account, Assessment, HotEpisode, Miss, Outcome, PodBefore, PoolHour, Stuck
+from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.model.plan import Trigger
+from rebalancer.store import SqlForecasts, SqlRecords, open_records
+from tests.effect.makers import STRATEGY, an_assessment, an_episode, an_hour
+from tests.store.builders import SteppingClock, build_eviction, build_report
+
+DAY = 20_000
+"""A Friday; the week of the report begins with it."""
+SINCE, UNTIL = DAY * DAY_SECONDS, (DAY + 7) * DAY_SECONDS
+HOUR = 3600.0
+ACCOUNT = Account(
+    before_millicores=8000.0,
+    after_millicores=6500.0,
+    evicted=2000.0,
+    left=0.0,
+    landed=300.0,
+    came_back=0.0,
+    grew=200.0,
+    unexplained=0.0,
+)
+
+
+def fill(url: str, cluster: str = "test", *, details: bool = True) -> None:
+    """Write it; the schema is there. Without `details` only what is kept for long."""
+    clock = SteppingClock(UNTIL)
+    episodes, made = _episodes(), _assessments(cluster)
+    with open_records(url=url, cluster=cluster, clock=clock) as records:
+        effect = records.effect()
+        rows = day_rows(
+            cluster=cluster,
+            days=range(DAY, DAY + 7),
+            now=UNTIL,
+            episodes=episodes,
+            assessments=made,
+            judged=[_ahead(Verdict.PREVENTED), _ahead(Verdict.FALSE_ALARM)],
+        )
+        effect.roll_up(rows)
+        effect.put_hours(_hours(), read_until=UNTIL)
+        if details:
+            effect.put_episodes(episodes)
+            effect.expect(made)
+            effect.made(made)
+        _fill_forecasts(records.forecasts())
+        _evict(records, clock, cluster)
+
+
+def _episodes() -> list[HotEpisode]:
+    found: dict[str, Any] = {"found_by": "alert", "strategy": STRATEGY}
+    return [
+        an_episode(
+            start=SINCE + 8 * HOUR,
+            found_at=SINCE + 8.1 * HOUR,
+            evictions=2,
+            cooled=True,
+            **found,
+            node="n1",
+            minutes=60,
+        ),
+        an_episode(
+            start=SINCE + 32 * HOUR,
+            found_at=SINCE + 32 * HOUR,
+            evictions=1,
+            cooled=False,
+            **found,
+            node="n1",
+            minutes=90,
+        ),
+        an_episode(
+            start=SINCE + 33 * HOUR,
+            found_at=SINCE + 33 * HOUR,
+            stuck=Stuck.LIMITS,
+            detail="nothing evicted: limits were used up",
+            **(found | {"found_by": "periodic"}),
+            node="n2",
+            minutes=30,
+        ),
+        an_episode(start=SINCE + 50 * HOUR, miss=Miss.NOT_SENSITIVE, detail="at most 71 %", node="n3", minutes=45),
+    ]
+
+
+def _assessments(cluster: str) -> list[Assessment]:
+    pods = tuple(
+        PodBefore(uid=f"u{number}", pod=f"shop/web-{number}", cpu_millicores=1000.0, evicted=number < 2)
+        for number in range(3)
+    )
+    common: dict[str, Any] = {"node": "n1", "trigger": "alert", "account": ACCOUNT, "made_at": UNTIL}
+    first, second = SINCE + 8.2 * HOUR, SINCE + 32.2 * HOUR
+    cooled = {
+        "cycle": f"{cluster}-c1",
+        "acted_at": first,
+        "due_at": first + 900,
+        "outcome": Outcome.COOLED,
+        "after_share": 0.65,
+    }
+    back = {
+        "cycle": f"{cluster}-c2",
+        "acted_at": second,
+        "due_at": second + 900,
+        "outcome": Outcome.CAME_BACK,
+        "after_share": 0.8,
+    }
+    return [
+        replace(an_assessment(*pods), **common, **cooled),
+        replace(an_assessment(*pods[1:]), **common, **back, detail="78 % to 80 %"),
+    ]
+
+
+def _hours() -> list[PoolHour]:
+    return [
+        an_hour(hour, pool=pool, hot_node_minutes=minutes, new_pods=2, new_pods_on_warm=1)
+        for hour in range((DAY - 7) * 24, (DAY + 7) * 24)
+        for pool, minutes in (("general", 30.0 if hour < DAY * 24 else 12.0), ("batch", 6.0))
+    ]
+
+
+def _evict(records: SqlRecords, clock: SteppingClock, cluster: str) -> None:
+    """The evictions of the two cycles, as rows."""
+    for cycle, hours, pods in (("c1", 8.2, ("web-0", "web-1")), ("c2", 32.2, ("web-1",))):
+        clock.at = SINCE + hours * HOUR
+        report = replace(
+            build_report(cycle=f"{cluster}-{cycle}", started_at=clock.at), cluster=cluster, trigger=Trigger.ALERT
+        )
+        records.begin(report)
+        for pod in pods:
+            eviction = build_eviction(pod=pod, node="n1")
+            eviction.record = records.planned(report, eviction)
+            eviction.outcome = EvictionOutcome.EVICTED
+            records.outcome(eviction)
+
+
+def _fill_forecasts(forecasts: SqlForecasts) -> None:
+    """Of twelve nodes each day: too high by 100 of 4000 until three days before the end, then too low by 300."""
+    forecasts.keep([a_forecast(f"n{number}", day) for day in range(DAY - 20, DAY + 6) for number in range(12)])
+    due = forecasts.due(UNTIL)
+    forecasts.judge(
+        [(number, _truth(each, 2300.0 if each.made_at > UNTIL - 4 * DAY_SECONDS else 1900.0)) for number, each in due]
+    )
+
+
+def a_forecast(node: str, day: int, **fields: Any) -> KeptForecast:
+    """Made at noon: 2000 and a margin of 400, of a node of 4000."""
+    made_at = (day + 0.5) * DAY_SECONDS
+    given: dict[str, Any] = {
+        "kind": ForecastKind.DAILY,
+        "node": node,
+        "pool": "general",
+        "made_at": made_at,
+        "until": made_at + DAY_SECONDS,
+        "predictor": "combined",
+        "peak_millicores": 2400.0,
+        "peak_at": made_at + 7200.0,
+        "margin_millicores": 400.0,
+        "capacity_millicores": 4000.0,
+        "high": 0.55,
+        "days_used": 8,
+        "confidence": 1.0,
+    }
+    return KeptForecast(**given | fields)
+
+
+def _truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) -> Truth:
+    return Truth(
+        p95_millicores=p95,
+        peak_millicores=p95 + 100.0,
+        peak_at=forecast.peak_at + 5400.0,
+        changed_share=0.0,
+        without_us_millicores=p95 + 100.0,
+        verdict=verdict,
+    )
+
+
+def _ahead(verdict: Verdict) -> JudgedForecast:
+    forecast = a_forecast("n9", DAY, kind=ForecastKind.AHEAD, hot_from=SINCE + 13 * HOUR)
+    return JudgedForecast(forecast=forecast, truth=_truth(forecast, 1900.0, verdict))

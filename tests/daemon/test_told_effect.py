@@ -1,0 +1,102 @@
+"""What became of it, in /metrics."""
+
+import pytest
+
+from rebalancer.daemon.told import EffectTold
+from rebalancer.model.effect import DayRow
+from rebalancer.web import Metrics
+from tests.effect.makers import DAY, a_row
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def told(metrics: Metrics) -> EffectTold:
+    return EffectTold(metrics)
+
+
+def page(metrics: Metrics) -> list[str]:
+    return metrics.page()[0].decode().splitlines()
+
+
+def rates(metrics: Metrics) -> dict[str, float]:
+    """Series -> value, of the rates alone."""
+    found = [line.rsplit(" ", 1) for line in page(metrics) if "_rate{" in line]
+    return {series.removeprefix("rebalancer_"): float(value) for series, value in found}
+
+
+def a_day(**changes: object) -> DayRow:
+    return a_row(**{"hot": 4, "found": 3, "acted": 2, "assessed": 2, "cooled": 1} | changes)
+
+
+def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTold) -> None:
+    missed = a_row(strategy="", trigger="", hot=4, reasons={"discovery/debounce": 4})
+    told.tell([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
+    assert rates(metrics) == {
+        'discovery_rate{pool="general"}': 0.5,
+        'eviction_rate{pool="general"}': pytest.approx(2 / 3),
+        'effectiveness_rate{pool="general"}': 0.5,
+        'discovery_rate{pool="batch"}': 0.75,
+        'eviction_rate{pool="batch"}': pytest.approx(2 / 3),
+        'effectiveness_rate{pool="batch"}': 1.0,
+    }
+
+
+def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTold) -> None:
+    assert rates(metrics) == {}
+    told.tell([a_day(found=0, acted=0, assessed=0, cooled=0)])
+    assert rates(metrics) == {'discovery_rate{pool="general"}': 0.0}
+    told.tell([a_day(), a_day(pool="batch")])
+    assert len(rates(metrics)) == 6
+    told.tell([a_day(pool="batch")])
+    assert all('pool="batch"' in series for series in rates(metrics))
+    told.forget()
+    assert rates(metrics) == {}
+
+
+def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTold) -> None:
+    before = a_day(reasons={"effect/cooled": 1, "eviction/limits": 1}, prevented=1)
+    told.tell([before])  # of an earlier process
+    assert 'rebalancer_hot_episodes_total{result="found"} 0.0' in page(metrics)
+    later = a_day(found=5, reasons={"effect/cooled": 2, "effect/restGrew": 1, "eviction/limits": 9}, prevented=3)
+    missed = a_row(strategy="", trigger="", reasons={"discovery/debounce": 2}, false_alarms=1)
+    for _ in range(2):
+        told.tell([later, missed])
+    for line in (
+        'rebalancer_hot_episodes_total{result="found"} 2.0',
+        'rebalancer_hot_episodes_total{result="debounce"} 2.0',
+        'rebalancer_hot_episodes_total{result="noMetrics"} 0.0',
+        'rebalancer_assessments_total{outcome="cooled"} 1.0',
+        'rebalancer_assessments_total{outcome="restGrew"} 1.0',
+        'rebalancer_forecast_verdicts_total{verdict="prevented"} 2.0',
+        'rebalancer_forecast_verdicts_total{verdict="falseAlarm"} 1.0',
+        'rebalancer_forecast_verdicts_total{verdict="tooLate"} 0.0',
+    ):
+        assert line in page(metrics)
+
+
+def test_counters_never_go_back(metrics: Metrics, told: EffectTold) -> None:
+    """A missed node may turn out to be found; and days leave at the other end."""
+    told.tell([])
+    told.tell([a_row(strategy="", trigger="", reasons={"discovery/debounce": 1}), a_day(day=DAY - 6)])
+    told.tell([a_row(strategy="", trigger="", reasons={}), a_row(found=1)])
+    assert 'rebalancer_hot_episodes_total{result="debounce"} 1.0' in page(metrics)
+    assert 'rebalancer_hot_episodes_total{result="found"} 4.0' in page(metrics)
+
+
+def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told: EffectTold) -> None:
+    told.tell([])
+    told.forget()
+    told.tell([a_day(reasons={"effect/cooled": 7})])
+    assert 'rebalancer_assessments_total{outcome="cooled"} 0.0' in page(metrics)
+    told.tell([a_day(reasons={"effect/cooled": 8})])
+    assert 'rebalancer_assessments_total{outcome="cooled"} 1.0' in page(metrics)
+
+
+def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTold) -> None:
+    told.tell([])
+    told.tell([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
+    assert 'rebalancer_assessments_total{outcome="whatever"} 1.0' in page(metrics)

@@ -1,0 +1,54 @@
+"""docs/effect.md says what the code does."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from rebalancer.daemon.reporting import FORECASTS_SECONDS
+from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
+from rebalancer.model.effect import Miss, Outcome, Stuck
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.policy.effect import Effect
+from rebalancer.store import details, pruning
+from rebalancer.web.metrics import described
+from tests.builders import a_policy
+
+PAGE = (Path(__file__).parents[2] / "docs" / "effect.md").read_text()
+
+
+def test_the_page_explains_every_reason_and_no_other() -> None:
+    for heading, codes in (
+        ("Why an episode was missed", Miss),
+        ("Why nothing left a node that was found", Stuck),
+        ("What came of the others", Outcome),
+    ):
+        section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+        rows = re.findall(r"^\| (`.*?) \|", section, flags=re.M)
+        assert sorted(code for row in rows for code in re.findall(r"`(\w+)`", row)) == sorted(codes)
+
+
+def test_its_example_is_a_valid_section() -> None:
+    [example] = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S)
+    a_policy(**yaml.safe_load(example))
+
+
+def test_the_metrics_that_it_names_exist() -> None:
+    named = set(re.findall(r"`(rebalancer_\w+)`", PAGE))
+    assert len(named) == 6
+    assert named <= {each.name for each in described()}
+
+
+def test_its_numbers_are_those_of_the_code() -> None:
+    kept = Effect().keep_details / DAY_SECONDS
+    for said, holds in [
+        ("`effect.keepDetails`, 30 days if nothing is said", kept == 30),
+        ("evictions, hours of the pools | 400 days", details.HISTORY_SECONDS == 400 * DAY_SECONDS),
+        ("forecasts | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
+        ("over the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),
+        ("fewer than five matched days", ENOUGH_DAYS == 5),
+        ("nodes over 10 %", MOVED == 0.10),
+        ("94 % sure", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
+    ]:
+        assert said in " ".join(PAGE.split())
+        assert holds, said
