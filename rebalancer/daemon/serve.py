@@ -22,13 +22,15 @@ from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.supervisor import Supervisor
 from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
+from rebalancer.daemon.views import LiveViews, Sources
 from rebalancer.daemon.wiring import Parts, daemon_parts
 from rebalancer.daemon.worker import Current, Heartbeat, Worker
 from rebalancer.daemon.world import SystemClock
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import Owner
+from rebalancer.model.snapshot import ClusterSnapshot, Owner
+from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app
 from rebalancer.web.app import ReadyCheck
@@ -43,6 +45,14 @@ CLEAR_SECONDS = 2.0
 
 DEAD_AFTER_SECONDS = 180.0
 """The worker beats at every move; the longest it may be silent is one wait for spacing and one call."""
+
+LOOK_SECONDS = 1.0
+"""So often it is asked whether it is time to look ahead."""
+LOOK_AGAIN_SECONDS = 10.0
+"""After an error."""
+
+AFTERMATH_SECONDS = 15.0
+"""So often it is looked whether an assessment is due."""
 
 RELOAD_SECONDS = 5.0
 GAUGES_SECONDS = 5.0
@@ -105,6 +115,8 @@ class Daemon:
             supervisor.start("cycles", state.worker().run)
             supervisor.start("policy", lambda: state.reload(timer))
             supervisor.start("gauges", state.gauges)
+            supervisor.start("forecast", state.look_ahead)
+            supervisor.start("effect", state.look_after)
             LOG.info("started", cluster=policy.cluster, address=web.url, dry_run=self.dry_run)
             if self.ready is not None:
                 self.ready(web.url)
@@ -142,6 +154,19 @@ class _State:
         self._metrics = metrics
         self._heartbeat = Heartbeat(at=time.monotonic())
         self._clock = _StoppableClock(daemon.clock or SystemClock(), self._stopping)
+        self._views = LiveViews(
+            Sources(
+                current=lambda: self._current,
+                leadership=leadership,
+                ledger=parts.ledger,
+                inbox=parts.inbox,
+                archive=parts.archive,
+                effect=parts.effect,
+                forecasts=parts.forecasts,
+                clock=self._clock,
+                dry_run=daemon.dry_run,
+            )
+        )
         self._current = self._make_current(daemon.policy_file.policy)
         self._retired: Current | None = None
 
@@ -152,7 +177,7 @@ class _State:
             queue=self._queue,
             inbox=self._parts.inbox,
             current=lambda: self._current,
-            leads=lambda: self._leadership.holds() and self._parts.cluster.synced(),
+            leads=self._leads,
             stopping=self._stopping,
             done=self._done,
             failed=lambda trigger, _: told.count_failure(self._metrics, str(trigger)),
@@ -160,9 +185,25 @@ class _State:
             dry_run=self._daemon.dry_run,
         )
 
+    def _leads(self) -> bool:
+        return self._leadership.holds() and self._parts.cluster.synced()
+
     def _make_current(self, policy: RebalancerPolicy) -> Current:
-        world, close = self._parts.world(policy, self._leadership, self._clock)
-        return Current(policy=policy, world=replace(world, stopping=self._stopping), close=close)
+        made = self._parts.world(policy, self._leadership, self._clock, self._supervisor.stopping.is_set)
+
+        def remember(snapshot: ClusterSnapshot, usage: Usage) -> None:
+            made.world.remember(snapshot, usage)
+            self._views.measured(snapshot, usage)
+
+        world = replace(made.world, stopping=self._stopping, remember=remember)
+        return Current(
+            policy=policy,
+            world=world,
+            lookout=made.lookout,
+            glance=made.glance,
+            aftermath=made.aftermath,
+            close=made.close,
+        )
 
     def _stopping(self) -> bool:
         self._heartbeat.beat()
@@ -171,11 +212,45 @@ class _State:
     def _done(self, report: CycleReport, seconds: float) -> None:
         told.count(self._metrics, report, seconds)
         told.announce(self._parts.events, report)
+        self._views.done(report)
 
     def clear_taints(self) -> None:
         """None of ours may outlive us."""
         if not self._daemon.dry_run:
             self._current.world.steerer.clear(seconds=CLEAR_SECONDS)
+
+    # ---- looking ahead
+
+    def look_ahead(self) -> None:
+        """Make the forecast again and again, and ask for a cycle ahead of each peak. Only the leader does."""
+        while not self._supervisor.stopping.wait(LOOK_SECONDS):
+            lookout = self._current.lookout
+            if lookout is None or self._clock.now() < lookout.next_at() or not self._leads():
+                continue
+            began = time.monotonic()
+            try:
+                seen = lookout.look(self._current.world.cluster.snapshot())
+            except RebalancerError as error:
+                LOG.warning("look ahead failed", error=str(error))
+                self._supervisor.stopping.wait(LOOK_AGAIN_SECONDS)
+                continue
+            told.count_look(self._metrics, seen, time.monotonic() - began)
+            if (request := seen.request()) is not None:
+                self._queue.put(request)
+
+    def look_after(self) -> None:
+        """See what became of what was evicted, and how the standard saw it. Only the leader does."""
+        counted = told.EffectTold(self._metrics)
+        while not self._supervisor.stopping.wait(AFTERMATH_SECONDS):
+            aftermath = self._current.aftermath
+            if aftermath is None or not self._leads():
+                counted.forget()
+                continue
+            aftermath.turn()
+            try:
+                counted.tell(aftermath.days(told.EffectTold.DAYS))
+            except RebalancerError as error:
+                LOG.warning("effect not counted", error=str(error))
 
     # ---- policy and gauges
 
@@ -204,6 +279,8 @@ class _State:
             return False
         # what carries our taint is known to one steerer, whatever the policy
         before = self._current
+        if current.lookout is not None and before.lookout is not None and before.lookout.last is not None:
+            current.lookout.before = before.lookout.last.foresight
         self._current = replace(current, world=replace(current.world, steerer=before.world.steerer))
         # a cycle may still be at work with the one before, but not with the one before that
         if self._retired is not None:
@@ -257,6 +334,8 @@ class _State:
             trigger=self._trigger,
             alive=self._alive,
             checks=self._checks,
+            views=None if self._daemon.settings.dashboard == "off" else self._views,
+            views_open=self._daemon.settings.dashboard == "open",
         )
 
     def _trigger(self, nodes: Sequence[str], strategy: str | None) -> None:

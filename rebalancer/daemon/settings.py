@@ -1,5 +1,7 @@
 """What the process is told from outside: flags, then REBALANCER_* variables. What it may do stands in the policy."""
 
+from typing import Literal
+
 from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -33,6 +35,8 @@ class Settings(BaseSettings):
     """The same as `user:password`."""
     insecure_no_auth: bool = False
     """Without a token or password the webhook and the API are closed, unless this is set."""
+    dashboard: Literal["on", "open", "off"] = "on"
+    """on: pages for whoever may use the API (a browser needs `basic_auth_file`). open: for everybody. off: none."""
 
     @property
     def own_pod(self) -> tuple[str, str] | None:

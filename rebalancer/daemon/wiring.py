@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rebalancer import __version__
-from rebalancer.daemon.history import HistoryKeeper
+from rebalancer.daemon.aftermath import Aftermath
+from rebalancer.daemon.history import DAYS, HistoryKeeper
 from rebalancer.daemon.leadership import Leadership
+from rebalancer.daemon.lookout import Lookout
 from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.steer import Steerer
 from rebalancer.daemon.world import NoProgress, NoRecords, SystemClock, World
@@ -26,15 +28,20 @@ from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.model.ports import Clock, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.standard import StandardReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.scheduler import load_scheduler_config
-from rebalancer.prometheus import Probe, PrometheusHistory, PrometheusUsage
+from rebalancer.policy.schema import Debounce
+from rebalancer.prometheus import Probe, PrometheusHistory, PrometheusStandard, PrometheusUsage
 from rebalancer.store import (
     BlockStore,
     DatabaseStatus,
     Pruned,
+    SqlEffect,
+    SqlForecasts,
     SqlInbox,
     SqlLedger,
+    SqlReading,
     SqlRecords,
     open_records,
     prune,
@@ -63,7 +70,8 @@ def planning_world(
         client = _client(settings, stack)
         records = stack.enter_context(_records(settings, policy, clock)) if exists(settings.database) else None
         world = _world(policy, settings, client, clock, progress, stack, records=NoRecords(records), lease=None)
-        yield replace(world, ledger=records.ledger(clock=ledger_clock) if records is not None else None)
+        ledger = records.ledger(clock=ledger_clock) if records is not None else None
+        yield _with_kept_history(replace(world, ledger=ledger), policy, settings, stack)
 
 
 @contextmanager
@@ -93,7 +101,7 @@ def acting_world(
         ledger = records.ledger(clock=ledger_clock)  # None: the database's own clock, which all clusters share
         if dry_run:
             world = _world(policy, settings, client, clock, progress, stack, records=records, lease=None, steer=steer)
-            yield replace(world, ledger=ledger)
+            yield _with_kept_history(replace(world, ledger=ledger), policy, settings, stack)
             return
         namespace, name = settings.lease_at
         lease = LeaseLock(
@@ -109,7 +117,7 @@ def acting_world(
         stack.callback(_clear, world.steerer, lease)
         if lease.term is not None:
             ledger.fence(lease.term)  # from here on no older leader can reserve
-        yield replace(world, ledger=ledger)
+        yield _with_kept_history(replace(world, ledger=ledger), policy, settings, stack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +127,28 @@ class Parts:
     cluster: WatchedCluster
     ledger: SqlLedger
     inbox: SqlInbox
+    archive: SqlReading
+    effect: SqlEffect
+    forecasts: SqlForecasts
     events: KubeEvents
     make_lock: Callable[[], LeaseLock]
-    world: Callable[[RebalancerPolicy, Leadership, Clock], tuple[World, Callable[[], None]]]
-    """A world for a policy, evicting under a leadership, and what closes it."""
+    world: Callable[[RebalancerPolicy, Leadership, Clock, Callable[[], bool]], "Made"]
+    """A world for a policy, evicting under a leadership; long readings end when the last one says that we are to."""
     database_problem: Callable[[], str]
     """Why the database can't be used; empty when it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What one policy needs."""
+
+    world: World
+    lookout: Lookout | None
+    """None where the policy wants no forecasts."""
+    glance: UsageReader
+    """Reads CPU for people to look at."""
+    aftermath: Aftermath
+    close: Callable[[], None]
 
 
 @contextmanager
@@ -153,11 +177,51 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 sighting=sighting,
             )
 
-        def world(policy: RebalancerPolicy, leadership: Leadership, clock: Clock) -> tuple[World, Callable[[], None]]:
+        def world(
+            policy: RebalancerPolicy, leadership: Leadership, clock: Clock, stop_asked: Callable[[], bool]
+        ) -> Made:
             own = ExitStack()  # what this policy alone needs; closed when another has replaced it, or with the rest
             stack.callback(own.close)
             made = _world(policy, settings, client, clock, NoProgress(), own, records=records, lease=leadership)
-            return replace(made, cluster=cluster, ledger=ledger), own.close
+            aftermath = Aftermath(
+                policy=policy,
+                cluster=cluster,
+                usage=_usage(_without_debounce(policy), client, clock, NoProgress(), own),
+                effect=records.effect(),
+                forecasts=records.forecasts(),
+                ledger=ledger,
+                standard=_standard(policy, own),
+                clock=clock,
+                stopping=lambda: stop_asked() or not leadership.holds(),
+            )
+            made = replace(
+                made,
+                cluster=cluster,
+                ledger=ledger,
+                effect=records.effect(),
+                lessons=lambda: aftermath.lessons,
+            )
+            glance = _usage(_without_debounce(policy), client, clock, NoProgress(), own)
+            if policy.forecast.mode == "Off":
+                return Made(world=made, lookout=None, glance=glance, aftermath=aftermath, close=own.close)
+            lookout = Lookout(
+                policy=policy,
+                keeper=own.enter_context(
+                    history_keeper(
+                        policy,
+                        settings,
+                        progress=NoProgress(),
+                        clock=clock,
+                        stopping=lambda: stop_asked() or not leadership.holds(),
+                    )
+                ),
+                clock=clock,
+                ledger=ledger,
+                records=records.forecasts(),
+                own_pod=settings.own_pod,
+            )
+            made = replace(made, peaks=lookout.peaks, remember=lookout.remember)
+            return Made(world=made, lookout=lookout, glance=glance, aftermath=aftermath, close=own.close)
 
         def database_problem() -> str:
             try:
@@ -170,6 +234,9 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
             cluster=cluster,
             ledger=ledger,
             inbox=records.inbox(clock=ledger_clock),
+            archive=records.reading(),
+            effect=records.effect(),
+            forecasts=records.forecasts(),
             events=KubeEvents(client=client, clock=clock, instance=settings.pod_name or socket.gethostname()),
             make_lock=make_lock,
             world=world,
@@ -179,19 +246,29 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
 
 @contextmanager
 def history_keeper(
-    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None
+    policy: RebalancerPolicy,
+    settings: Settings,
+    *,
+    progress: Progress,
+    clock: Clock | None = None,
+    days: int = DAYS,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[HistoryKeeper]:
-    """What keeps the last days of CPU. Raises ConfigError."""
+    """What keeps the last days of CPU: those that forecasts need, or `days` if that is more. Raises ConfigError.
+
+    A long reading ends when `stopping` says so, and goes on the next time.
+    """
+    days = max(days, DAYS)
     clock = clock or SystemClock()
     folder = Path(settings.history_dir)
     if policy.usage.source == "MetricsServer":
         blocks = BlockStore(folder, cluster=policy.cluster, source="observed")
-        yield HistoryKeeper(source=None, blocks=blocks, clock=clock)
+        yield HistoryKeeper(source=None, blocks=blocks, clock=clock, days=days)
         return
-    source = PrometheusHistory(policy.usage, clock=clock, progress=progress)
+    source = PrometheusHistory(policy.usage, clock=clock, progress=progress, stopping=stopping)
     try:
         blocks = BlockStore(folder, cluster=policy.cluster, source=source.identity)
-        yield HistoryKeeper(source=source, blocks=blocks, clock=clock)
+        yield HistoryKeeper(source=source, blocks=blocks, clock=clock, days=days, stopping=stopping)
     finally:
         source.close()
 
@@ -210,6 +287,16 @@ def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLed
         upgrade(settings.database)
     with _records(settings, policy, SystemClock()) as records:
         yield records.ledger()
+
+
+@contextmanager
+def kept_records(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlRecords | None]:
+    """What is recorded; None where there is no database yet. Raises ConfigError, ConnectError."""
+    if not exists(settings.database):
+        yield None
+        return
+    with _records(settings, policy, SystemClock()) as records:
+        yield records
 
 
 def _client(settings: Settings, stack: ExitStack) -> ApiClient:
@@ -262,6 +349,17 @@ def _world(
     )
 
 
+def _with_kept_history(world: World, policy: RebalancerPolicy, settings: Settings, stack: ExitStack) -> World:
+    """A command asks for no history: it goes by what the daemon, or `rebalancer forecast`, has kept here."""
+    if policy.forecast.mode != "Act" or not Path(settings.history_dir, policy.cluster).is_dir():
+        return world
+    keeper = stack.enter_context(history_keeper(policy, settings, progress=world.progress, clock=world.clock))
+    lookout = Lookout(
+        policy=policy, keeper=keeper, clock=world.clock, ledger=world.ledger, own_pod=world.own_pod, asks=False
+    )
+    return replace(world, peaks=lookout.peaks)
+
+
 def _clear(steerer: Steerer, lease: LeaseLock) -> None:
     """Leave no taint behind. Without the Lease they are the next leader's business."""
     if lease.holds():
@@ -280,12 +378,26 @@ def _scheduler(policy: RebalancerPolicy) -> SchedulerConfig:
     return load_scheduler_config(data, source=path)
 
 
+def _without_debounce(policy: RebalancerPolicy) -> RebalancerPolicy:
+    """Its usage is read at once."""
+    debounce = Debounce.model_validate({"samples": 1, "over": "0s"})
+    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"debounce": debounce})})
+
+
 def _usage(
     policy: RebalancerPolicy, client: ApiClient, clock: Clock, progress: Progress, stack: ExitStack
 ) -> UsageReader:
     if policy.usage.source == "MetricsServer":
         return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
     reader = PrometheusUsage(policy.usage, progress)
+    stack.callback(reader.close)
+    return reader
+
+
+def _standard(policy: RebalancerPolicy, stack: ExitStack) -> StandardReader | None:
+    if policy.usage.source == "MetricsServer":
+        return None
+    reader = PrometheusStandard(policy.usage, policy.effect.standard)
     stack.callback(reader.close)
     return reader
 
@@ -351,8 +463,9 @@ class Doctor:
 
     def missing_permissions(self) -> list[Permission]:
         """What a run needs and we are not allowed, as far as the server tells. Raises ConnectError."""
+        namespace, name = self._settings.lease_at
         needed = needed_permissions(
-            lease_namespace=self._settings.lease_at[0], steers=self._policy.steering.mode == "Taint"
+            lease_namespace=namespace, lease_name=name, steers=self._policy.steering.mode == "Taint"
         )
         return [permission for permission in needed if can_i(self._connected(), permission) is False]
 

@@ -28,5 +28,5 @@ class Effect(Section):
     settle: Annotated[Duration, at_least(60), at_most(3600)] = 900.0
     """A node is assessed so long after its last eviction, and once more after an hour and after a day."""
     keep_details: Annotated[Duration, at_least(86_400)] = 2_592_000.0
-    """Cycles, refusals and episodes that are older are dropped; evictions and their cycles stay 400 days, a day's counts
-    for good."""
+    """Cycles, refusals and episodes that are older are dropped; evictions with their cycles stay for 400 days, and a
+    day's counts for good."""

@@ -1,10 +1,13 @@
-"""The daemon's web server: alerts and triggers in; health and metrics out.
+"""The daemon's web server: alerts and triggers in; health, metrics and the dashboard out.
 
 alerts   Alertmanager's payload to nouns, and which of its alerts the policy names
 auth     who may post
 metrics  what Prometheus scrapes
 bodies   a request's body, bounded in size and time
 app      the endpoints
+views    what the dashboard's pages show, and whoever can say it
+dashboard the pages
+render   templates to text; charts as SVG; report_page also as one file
 server   uvicorn in a thread, TLS
 """
 

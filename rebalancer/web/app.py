@@ -22,7 +22,9 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.alerts import PayloadError, one_line, read_payload, select
 from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.bodies import error, read_body
+from rebalancer.web.dashboard import dashboard_routes
 from rebalancer.web.metrics import Metrics
+from rebalancer.web.views import Views
 
 logger = logging.getLogger("rebalancer.web")
 
@@ -62,6 +64,10 @@ class WebPorts:
     """False ends the process (liveness). Must answer at once."""
     checks: Callable[[], Sequence[ReadyCheck]]
     """Ready when all are ok."""
+    views: Views | None = None
+    """What the dashboard shows; None: there is none."""
+    views_open: bool = False
+    """The dashboard asks for no credentials."""
 
 
 def make_app(
@@ -90,11 +96,18 @@ def make_app(
             route("/livez", "GET", endpoints.livez),
             route("/readyz", "GET", endpoints.readyz),
             route("/metrics", "GET", endpoints.metrics_page),
+            *_dashboard(ports, auth, metrics),
         ],
         exception_handlers={HTTPException: no_such_route},
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _dashboard(ports: WebPorts, auth: Auth, metrics: Metrics) -> list[Route]:
+    if ports.views is None:
+        return []
+    return dashboard_routes(ports.views, Auth(insecure_no_auth=True) if ports.views_open else auth, metrics)
 
 
 def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:

@@ -54,6 +54,16 @@ class Auth:
         return 'Basic realm="rebalancer"' if self._bearer is None and self._basic is not None else "Bearer"
 
     @property
+    def takes_basic(self) -> bool:
+        """Whether user and password can get in, which a browser asks its user for."""
+        return self._basic is not None
+
+    @property
+    def asks_people(self) -> str:
+        """The WWW-Authenticate header of a 401 to a browser."""
+        return 'Basic realm="rebalancer", charset="UTF-8"' if self.takes_basic else "Bearer"
+
+    @property
     def configured(self) -> bool:
         """Whether anybody can get in at all."""
         return self._open or self._bearer is not None or self._basic is not None

@@ -1,0 +1,343 @@
+"""Pictures as SVG, written by hand: no library, no script, and colours come from the page's style sheet.
+
+Each has a title and a description for those who can't see it; the numbers stand in a table beside it too.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+
+from markupsafe import Markup
+
+from rebalancer.effect.words import cores, percent
+from rebalancer.model.effect import Account
+from rebalancer.web.views import Curve, NodeLine
+
+Point = tuple[float, float]
+
+WIDTH, HEIGHT = 1180.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 30.0, 30.0
+GAP_SECONDS = 1800.0
+"""A line is broken where nothing is known for longer."""
+HOUR = 3600.0
+TICK_HOURS = 6
+MARK_WIDTH = 9.0
+"""Marks that are nearer to each other than this are one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened at a time."""
+
+    at: float
+    text: str
+
+
+def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curve") -> Markup:
+    """A node's CPU behind and ahead, its marks, and what was evicted from it. `name` is unique on its page."""
+    frame = _Frame.of(of, line)
+    parts = [
+        *_title(name, f"CPU of {line.name}", _told(of, line, marks)),
+        *frame.axes(),
+        *_level(frame, line.high, "high", "high"),
+        *_level(frame, line.target, "target", "target"),
+    ]
+    now = frame.x(of.now)
+    parts += [
+        _tag("line", class_="now", x1=now, x2=now, y1=TOP, y2=HEIGHT - BOTTOM),
+        _tag("text", "now", class_="now-text", x=now + 5, y=HEIGHT - BOTTOM - 7),
+    ]
+    parts += [_tag("path", class_="line past", d=path) for path in _paths(frame, of.past)]
+    parts += [_tag("path", class_="line ahead", d=path) for path in _paths(frame, of.ahead)]
+    known = [(at, share) for at, share in of.ahead if share is not None]
+    if known:
+        at, share = max(known, key=lambda each: each[1])
+        x, y = frame.x(at), frame.y(share)
+        side = "end" if x > WIDTH - 130 else "start"
+        told = f"{percent(share)} at {_clock(at)}"
+        parts += [
+            _tag("circle", class_="peak", cx=x, cy=y, r=4.5),
+            _tag("text", told, class_="peak-text", x=x + (-8 if side == "end" else 8), y=y - 8, text_anchor=side),
+        ]
+    parts += [_mark(frame, group) for group in _grouped(frame, marks)]
+    return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
+
+
+def account_bars(account: Account, *, name: str, target_millicores: float | None = None) -> Markup:
+    """How a node came from what it used before to what it uses now, one bar a step, in cores."""
+    steps = [
+        ("evicted", -account.evicted),
+        ("left by themselves", -account.left),
+        ("landed", account.landed),
+        ("came back", account.came_back),
+        ("grew", account.grew),
+        ("unexplained", account.unexplained),
+    ]
+    label, width, row = 112.0, 400.0, 20.0
+    height = row * (len(steps) + 2) + 6
+    highest = max(account.before_millicores, account.after_millicores, target_millicores or 0.0, 1.0)
+    at, bars = account.before_millicores, []
+    for what, asked in steps:
+        change = asked if math.isfinite(asked) else 0.0
+        bars.append((what, at, at + change, change))
+        at += change
+        highest = max(highest, at)
+    lowest = min(0.0, *(min(first, last) for _, first, last, _ in bars))
+    scale = (width - label - 52) / (highest - lowest)
+
+    def x(value: float) -> float:
+        return label + (value - lowest) * scale
+
+    whole = [("before", account.before_millicores, 0), ("after", account.after_millicores, len(steps) + 1)]
+    lines = [*_title(name, "Account of the change", _account_told(account))]
+    for what, value, index in whole:
+        lines += _bar(what, x(0.0), x(value), index * row, f"{cores(value)}", "whole", width)
+    for index, (what, first, last, change) in enumerate(bars, start=1):
+        css = "less" if change < 0 else "more"
+        shown = cores(change) if change <= 0 else f"+{cores(change)}"
+        lines += _bar(what, x(min(first, last)), x(max(first, last)), index * row, shown, css, width)
+    if target_millicores is not None:
+        mark = x(target_millicores)
+        lines.append(_tag("line", _tag("title", "target"), class_="target", x1=mark, x2=mark, y1=0.0, y2=height))
+    return _svg(name, width, height, "chart account", lines)
+
+
+def meter(share: float | None, high: float | None = None) -> Markup:
+    """A share as a bar with a notch at `high`, for a cell that also says it in numbers."""
+    if share is None or not math.isfinite(share):
+        return Markup()
+    css = "fill over" if high is not None and share > high else "fill"
+    parts = [
+        _tag("rect", class_="track", x=0.0, y=1.0, width=80.0, height=8.0, rx=2.0),
+        _tag("rect", class_=css, x=0.0, y=1.0, width=min(max(share, 0.0), 1.0) * 80, height=8.0, rx=2.0),
+    ]
+    if high is not None and 0 < high < 1:
+        parts.append(_tag("line", class_="notch", x1=high * 80, x2=high * 80, y1=0.0, y2=10.0))
+    return _whole("svg", parts, class_="meter", viewBox="0 0 80 10", preserveAspectRatio="none", aria_hidden="true")
+
+
+def sparkline(values: Sequence[float | None], text: str, *, name: str) -> Markup:
+    """A small line without axes; `text` says in words what it shows."""
+    width, height = 220.0, 36.0
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) < 2:
+        return Markup()
+    top = max(known) or 1.0
+    step = (width - 6) / max(len(values) - 1, 1)
+    points: list[tuple[float, Point | None]] = []
+    for index, value in enumerate(values):
+        there = value is not None and math.isfinite(value)
+        at = (3 + index * step, height - 3 - (value or 0.0) / top * (height - 8)) if there else None
+        points.append((float(index), at))
+    parts = [*_title(name, text, text)]
+    parts += [_tag("path", class_="line past", d=_path(run)) for run in _runs(points, gap=1.5)]
+    return _svg(name, width, height, "chart spark", parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One upright bar."""
+
+    label: str
+    value: float | None
+    """None: there is none."""
+    text: str
+    """The value in words."""
+
+
+def columns(of: Sequence[Column], *, title: str, name: str, top: float, scale: str) -> Markup:
+    """Upright bars in a row; `top` is the value of the full height, and `scale` says so."""
+    width, height, left, above, bottom = 340.0, 150.0, 4.0, 16.0, 20.0
+    step = (width - 2 * left) / max(len(of), 1)
+    every = math.ceil(len(of) / 6)
+    parts = _title(name, title, "; ".join(f"{each.label}: {each.text}" for each in of) or "nothing is known")
+    base = height - bottom
+    for y in (above, base):
+        parts.append(_tag("line", class_="grid", x1=left, x2=width - left, y1=y, y2=y))
+    parts.append(_tag("text", scale, class_="tick", x=left, y=above - 4))
+    for index, each in enumerate(of):
+        x = left + index * step
+        told = _tag("title", f"{each.label}: {each.text}")
+        if each.value is None:
+            parts.append(_tag("rect", told, class_="none", x=x + step * 0.15, y=base - 3, width=step * 0.7, height=3.0))
+        else:
+            tall = min(each.value / top, 1.0) * (base - above)
+            parts.append(
+                _tag("rect", told, class_="column", x=x + step * 0.15, y=base - tall, width=step * 0.7, height=tall)
+            )
+        if index % every == 0:
+            parts.append(_tag("text", each.label, class_="tick", x=x + step * 0.15, y=height - 5))
+    return _svg(name, width, height, "chart upright", parts)
+
+
+# ---- inside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    since: float
+    until: float
+    top: float
+
+    @classmethod
+    def of(cls, curve: Curve, line: NodeLine) -> "_Frame":
+        shares = [share for _, share in (*curve.past, *curve.ahead) if share is not None]
+        highest = max([*shares, line.high or 0.0, line.peak_share or 0.0, 0.5])
+        return cls(since=curve.since, until=curve.until, top=math.ceil(highest * 4) / 4 if highest > 1 else 1.0)
+
+    def x(self, at: float) -> float:
+        return LEFT + (at - self.since) / (self.until - self.since) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, share: float) -> float:
+        return HEIGHT - BOTTOM - min(share, self.top) / self.top * (HEIGHT - TOP - BOTTOM)
+
+    def axes(self) -> Iterator[Markup]:
+        for quarter in range(round(self.top * 4) + 1):
+            y = self.y(quarter / 4)
+            yield _tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            yield _tag("text", percent(quarter / 4), class_="tick", x=LEFT - 6, y=y + 4, text_anchor="end")
+        first = math.ceil(self.since / HOUR / TICK_HOURS)
+        for number in range(first, math.floor(self.until / HOUR / TICK_HOURS) + 1):
+            at = number * TICK_HOURS * HOUR
+            x, midnight = self.x(at), at % (24 * HOUR) == 0
+            yield _tag("line", class_="grid day" if midnight else "grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
+            text = f"{_when(at):%d %b}" if midnight else _clock(at)
+            side = "end" if x > WIDTH - 40 else "middle"
+            yield _tag("text", text, class_="tick", x=x, y=HEIGHT - BOTTOM + 17, text_anchor=side)
+
+
+def _level(frame: _Frame, share: float | None, text: str, css: str) -> list[Markup]:
+    if share is None or not 0 < share <= frame.top:
+        return []
+    y = frame.y(share)
+    label = f"{text} {percent(share)}"
+    return [
+        _tag("line", class_=css, x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y),
+        _tag("text", label, class_=f"{css}-text", x=LEFT + 6, y=y - 5),
+    ]
+
+
+def _paths(frame: _Frame, points: Sequence[tuple[float, float | None]]) -> Iterator[str]:
+    placed = [(at, None if share is None else (frame.x(at), frame.y(share))) for at, share in points]
+    for run in _runs(placed, gap=GAP_SECONDS):
+        yield _path(run)
+
+
+def _runs(points: Sequence[tuple[float, Point | None]], *, gap: float) -> Iterator[list[Point]]:
+    """Stretches of at least two points, each at most `gap` behind the one before."""
+    run: list[Point] = []
+    last = -math.inf
+    for at, point in points:
+        if point is None:
+            continue
+        if run and at - last > gap:
+            if len(run) > 1:
+                yield run
+            run = []
+        run.append(point)
+        last = at
+    if len(run) > 1:
+        yield run
+
+
+def _path(points: Sequence[Point]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _grouped(frame: _Frame, marks: Sequence[Mark]) -> list[list[Mark]]:
+    groups: list[list[Mark]] = []
+    for mark in sorted(marks, key=lambda each: each.at):
+        if not frame.since <= mark.at <= frame.until:
+            continue
+        if groups and frame.x(mark.at) - frame.x(groups[-1][0].at) < MARK_WIDTH:
+            groups[-1].append(mark)
+        else:
+            groups.append([mark])
+    return groups
+
+
+def _mark(frame: _Frame, group: Sequence[Mark]) -> Markup:
+    x = frame.x(group[0].at)
+    parts = [
+        _tag("title", "; ".join(f"{_clock(each.at)} {each.text}" for each in group)),
+        _tag("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM),
+        _tag("path", d=f"M{x - 6:.1f} {TOP - 9:.1f}h12l-6 9z"),
+    ]
+    if len(group) > 1:
+        parts.append(_tag("text", str(len(group)), x=x, y=TOP - 13, text_anchor="middle"))
+    return _whole("g", parts, class_="mark")
+
+
+def _bar(what: str, first: float, last: float, top: float, shown: str, css: str, width: float) -> list[Markup]:
+    return [
+        _tag("text", what, class_="tick", x=0.0, y=top + 16),
+        _tag("rect", class_=css, x=first, y=top + 4, width=max(last - first, 1.0), height=14.0, rx=1.5),
+        _tag("text", shown, class_="value", x=width - 2, y=top + 16, text_anchor="end"),
+    ]
+
+
+def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
+    known = [share for _, share in of.past if share is not None]
+    said = [f"Now {percent(line.share)} of {cores(line.capacity_millicores)} cores."]
+    if known:
+        said.append(f"In the hours behind between {percent(min(known))} and {percent(max(known))}.")
+    if line.peak_share is not None and line.peak_at is not None:
+        said.append(f"A peak of {percent(line.peak_share)} is expected at {_clock(line.peak_at)} UTC.")
+    if line.high is not None:
+        said.append(f"It is hot over {percent(line.high)}.")
+    inside = sum(of.since <= mark.at <= of.until for mark in marks)
+    said.append(f"{inside} evictions from it are marked." if inside else "Nothing was evicted from it in this time.")
+    return " ".join(said)
+
+
+def _account_told(account: Account) -> str:
+    return (
+        f"From {cores(account.before_millicores)} to {cores(account.after_millicores)} cores: "
+        f"evicted {cores(account.evicted)}, left {cores(account.left)}, landed {cores(account.landed)}, "
+        f"came back {cores(account.came_back)}, grew {cores(account.grew)}, "
+        f"unexplained {cores(account.unexplained)}."
+    )
+
+
+def _when(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _clock(at: float) -> str:
+    return f"{_when(at):%H:%M}"
+
+
+def _title(name: str, title: str, told: str) -> list[Markup]:
+    return [_tag("title", title, id=f"{name}-title"), _tag("desc", told, id=f"{name}-desc")]
+
+
+def _svg(name: str, width: float, height: float, css: str, parts: Sequence[Markup]) -> Markup:
+    return _whole(
+        "svg",
+        parts,
+        class_=css,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_labelledby=f"{name}-title {name}-desc",
+    )
+
+
+def _whole(element: str, parts: Sequence[Markup], **attributes: str | float) -> Markup:
+    return _tag(element, *parts, **attributes)
+
+
+def _tag(element: str, *inside: str, **attributes: str | float) -> Markup:
+    """One element; plain text in it and in its attributes is escaped."""
+    said = "".join(f' {_attribute(name)}="{_value(value)}"' for name, value in attributes.items())
+    body = "".join(each if isinstance(each, Markup) else escape(each) for each in inside)
+    return Markup(f"<{element}{said}>{body}</{element}>") if body else Markup(f"<{element}{said}/>")
+
+
+def _attribute(name: str) -> str:
+    return name if name in ("viewBox", "preserveAspectRatio") else name.rstrip("_").replace("_", "-")
+
+
+def _value(value: str | float) -> str:
+    return escape(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")

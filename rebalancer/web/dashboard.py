@@ -1,0 +1,291 @@
+"""The pages for people: read-only, rendered here, without anything from elsewhere.
+
+They ask for the same credentials as the API; a browser sends them once a basic auth file is configured. What a page
+shows is asked in threads of its own, so that a slow database holds up neither probes nor alerts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from rebalancer.effect.rates import DIMENSIONS, Dimension
+from rebalancer.model.errors import RebalancerError
+from rebalancer.web import charts
+from rebalancer.web.alerts import one_line
+from rebalancer.web.auth import Auth, Denial
+from rebalancer.web.metrics import Metrics
+from rebalancer.web.render import MEDIA_TYPES, link, render, segment, static
+from rebalancer.web.report_page import body
+from rebalancer.web.views import Asked, Curve, NodeState, Views
+
+logger = logging.getLogger("rebalancer.web")
+
+REFRESH_SECONDS = (10, 30, 60)
+MOST_DAYS = 366
+DAYS = 7
+HOUR = 3600.0
+_HAPPENED = ("evicted", "unknown", "planned")
+
+SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+PAGE_HEADERS = {**SECURITY_HEADERS, "cache-control": "no-store"}
+STATIC_HEADERS = {**SECURITY_HEADERS, "cache-control": "public, max-age=31536000, immutable"}
+
+
+class _PageError(Exception):
+    """A page that can't be shown, with its status."""
+
+    def __init__(self, status: int, title: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.title, self.text = status, title, text
+
+
+def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
+    """The routes of all pages and of what they load. `auth` lets people in; style and script are everybody's."""
+    pages = _Pages(views)
+    threads = ThreadPoolExecutor(2, "web-dashboard")
+
+    def route(path: str, page: Callable[[Request], Response]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            denial = auth.denial(request.headers.getlist("authorization"))
+            if denial is not None:
+                metrics.auth_failures.labels(reason=denial.value).inc()
+                response = _denied(auth, denial)
+            else:
+                answer = partial(_answer, path, page, request, views)
+                response = await asyncio.get_running_loop().run_in_executor(threads, answer)
+            metrics.http_requests.labels(route=path, code=str(response.status_code)).inc()
+            return response
+
+        return Route(path, endpoint, methods=["GET"])
+
+    async def file(request: Request) -> Response:
+        name = request.path_params["name"]
+        there = name in MEDIA_TYPES
+        metrics.http_requests.labels(route="/static/{name}", code="200" if there else "404").inc()
+        if not there:
+            return Response("no such file\n", 404, SECURITY_HEADERS, "text/plain")
+        return Response(static(name), headers={**STATIC_HEADERS, "content-type": MEDIA_TYPES[name]})
+
+    return [
+        route("/", pages.overview),
+        route("/nodes", pages.nodes),
+        route("/nodes/{name:path}", pages.node),
+        route("/cycles", pages.cycles),
+        route("/cycles/{id:path}", pages.cycle),
+        route("/limits", pages.limits),
+        route("/services", pages.services),
+        route("/services/{name:path}", pages.service),
+        route("/reports", pages.reports),
+        Route("/static/{name}", file, methods=["GET"]),
+    ]
+
+
+def _answer(path: str, page: Callable[[Request], Response], request: Request, views: Views) -> Response:
+    """The page, or one that says why not."""
+    try:
+        return page(request)
+    except _PageError as problem:
+        return _error_page(views, problem.status, problem.title, problem.text)
+    except RebalancerError as problem:
+        logger.warning("%s: answered 503: %s", path, problem)
+        return _error_page(views, 503, "Not possible at the moment", one_line(str(problem)))
+    except Exception:
+        logger.exception("%s: answered 500", path)
+        return _error_page(views, 500, "An internal error", "The log says more.")
+
+
+def _error_page(views: Views, status: int, title: str, text: str) -> Response:
+    context = {"head": views.head(), "path": "", "refresh": 0, "refresh_link": "", "choices": ()}
+    return HTMLResponse(render("error.html", title=title, text=text, **context), status, PAGE_HEADERS)
+
+
+def _denied(auth: Auth, denial: Denial) -> Response:
+    if denial is Denial.NO_SECRET:
+        text = "The credentials can't be read at the moment, see the log."
+        return HTMLResponse(render("denied.html", text=text), 503, {**PAGE_HEADERS, "retry-after": "10"})
+    if not auth.configured:
+        text = "Neither a bearer token nor basic auth is configured, so nobody is let in."
+    elif auth.takes_basic:
+        text = "User and password are needed."
+    else:
+        text = "A bearer token is needed. For browsers configure basic auth, or open the dashboard."
+    return HTMLResponse(render("denied.html", text=text), 401, {**PAGE_HEADERS, "www-authenticate": auth.asks_people})
+
+
+class _Pages:
+    """One method a page; all run in a thread."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    def overview(self, request: Request) -> Response:
+        return self._page("overview.html", request, page=self._views.overview(_asked(request)))
+
+    def nodes(self, request: Request) -> Response:
+        asked = _asked(request)
+        shown = self._views.map(asked)
+        if asked.text and asked.text in (line.name for line in shown.nodes):
+            return RedirectResponse(f"/nodes/{segment(asked.text)}", 303, PAGE_HEADERS)
+        return self._page("nodes.html", request, map=shown)
+
+    def node(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        page = self._views.node(name) if name else None
+        if page is None:
+            raise _PageError(404, "No such node", f"Neither the cluster nor the records know a node {_short(name)}.")
+        marks = [
+            charts.Mark(at=each.at, text=f"{each.namespace}/{each.pod}")
+            for each in page.moves
+            if each.outcome in _HAPPENED and not each.dry_run
+        ]
+        return self._page(
+            "node.html",
+            request,
+            page=page,
+            curve=charts.curve(page.curve, page.line, marks),
+            hours=_hours(page.curve),
+            bars=charts.account_bars,
+        )
+
+    def cycles(self, request: Request) -> Response:
+        page = self._views.cycles(
+            before=_time(request, "before"),
+            after=_time(request, "after"),
+            acted=request.query_params.get("acted") == "1",
+        )
+        return self._page("cycles.html", request, page=page)
+
+    def cycle(self, request: Request) -> Response:
+        wanted = request.path_params["id"]
+        page = self._views.cycle(wanted) if wanted else None
+        if page is None:
+            text = f"No cycle {_short(wanted)} of this cluster is kept; old ones are dropped."
+            raise _PageError(404, "No such cycle", text)
+        return self._page("cycle.html", request, page=page, bars=charts.account_bars)
+
+    def limits(self, request: Request) -> Response:
+        return self._page("limits.html", request, page=self._views.limits())
+
+    def services(self, request: Request) -> Response:
+        text = request.query_params.get("q", "").strip()
+        page = self._views.services(days=_days(request, 30), text=text)
+        return self._page("services.html", request, page=page)
+
+    def service(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        page = self._views.service(name) if name else None
+        if page is None:
+            raise _PageError(404, "No such service", f"Nothing of a service {_short(name)} was ever moved.")
+        return self._page("service.html", request, page=page)
+
+    def reports(self, request: Request) -> Response:
+        page = self._views.reports(days=_days(request, DAYS), by=_dimension(request))
+        return self._page("reports.html", request, page=page, **body(page.report, links=True))
+
+    def _page(self, template: str, request: Request, **context: Any) -> Response:
+        asked = request.query_params.get("refresh", "")
+        refresh = int(asked) if asked in map(str, REFRESH_SECONDS) else 0
+        kept = {name: value for name, value in request.query_params.items() if name != "refresh"}
+        text = render(
+            template,
+            head=self._views.head(),
+            path=request.url.path,
+            refresh=refresh,
+            refresh_link=partial(_refresh_link, request.url.path, kept),
+            choices=REFRESH_SECONDS,
+            **context,
+        )
+        return HTMLResponse(text, headers=PAGE_HEADERS)
+
+
+class _Hour(NamedTuple):
+    """The highest shares of one hour."""
+
+    at: float
+    past: float | None
+    ahead: float | None
+
+
+def _hours(curve: Curve) -> list[_Hour]:
+    past, ahead = _highest(curve.past), _highest(curve.ahead)
+    return [_Hour(hour * HOUR, past.get(hour), ahead.get(hour)) for hour in sorted(past.keys() | ahead.keys())]
+
+
+def _highest(points: Sequence[tuple[float, float | None]]) -> dict[int, float]:
+    out: dict[int, float] = {}
+    for at, share in points:
+        if share is not None:
+            hour = int(at // HOUR)
+            out[hour] = max(out.get(hour, 0.0), share)
+    return out
+
+
+def _refresh_link(path: str, kept: Mapping[str, str], seconds: int) -> str:
+    return link(path, **{**kept, "refresh": seconds})
+
+
+def _asked(request: Request) -> Asked:
+    query = request.query_params
+    state = query.get("state", "")
+    if state and state not in [each.value for each in NodeState]:
+        raise _bad("state", ", ".join(NodeState))
+    first = query.get("first", "0")
+    if not (first.isascii() and first.isdecimal() and len(first) < 9):
+        raise _bad("first", "a number")
+    return Asked(
+        pool=query.get("pool") or None,
+        state=NodeState(state) if state else None,
+        text=query.get("q", "").strip(),
+        first=int(first),
+    )
+
+
+def _time(request: Request, name: str) -> float | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        at = float(text)
+    except ValueError:
+        at = -1.0
+    if not 0 <= at < 1e11:
+        raise _bad(name, "seconds since 1970")
+    return at
+
+
+def _days(request: Request, otherwise: int) -> int:
+    text = request.query_params.get("days", str(otherwise))
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= MOST_DAYS):
+        raise _bad("days", f"1 to {MOST_DAYS}")
+    return int(text)
+
+
+def _dimension(request: Request) -> Dimension | None:
+    text = request.query_params.get("by", "")
+    if not text:
+        return None
+    for each in DIMENSIONS:
+        if each == text:
+            return each
+    raise _bad("by", ", ".join(DIMENSIONS))
+
+
+def _bad(name: str, expected: str) -> _PageError:
+    return _PageError(400, "This address can't be understood", f"{name}: expected {expected}.")
+
+
+def _short(name: str) -> str:
+    return one_line(name, 100)

@@ -1,0 +1,157 @@
+"""Templates to text. Everything that is put into one is escaped; a name that a template expects and doesn't get is an
+error."""
+
+import hashlib
+import math
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rebalancer.effect import words
+from rebalancer.policy.limits import format_bytes
+from rebalancer.web import charts
+
+MEDIA_TYPES = {
+    "style.css": "text/css; charset=utf-8",
+    "more.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""What is served beside the pages."""
+
+HEAT_STEPS = 10
+
+
+def render(template: str, **context: Any) -> str:
+    """A page of `templates/`."""
+    return _environment().get_template(template).render(**context)
+
+
+@cache
+def static(name: str) -> bytes:
+    """A file of `static/`; `name` is one of MEDIA_TYPES."""
+    return resources.files("rebalancer.web").joinpath("static", name).read_bytes()
+
+
+@cache
+def static_url(name: str) -> str:
+    """Its address, which changes with its content."""
+    return f"/static/{name}?v={hashlib.sha256(static(name)).hexdigest()[:12]}"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("rebalancer.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        percent=words.percent,
+        whole=whole,
+        short=short,
+        beyond=beyond,
+        cores=cores,
+        bytes=format_bytes,
+        seconds=seconds,
+        segment=segment,
+        heat=heat,
+        moment=moment,
+        clock=clock,
+        duration=duration,
+    )
+    made.globals.update(
+        ago=ago,
+        link=link,
+        static_url=static_url,
+        plural=words.counted,
+        meter=charts.meter,
+        came_of_it={outcome.value: text for outcome, text in words.CAME_OF_IT.items()},
+        missed={miss.value: text for miss, text in words.MISSED.items()},
+        stuck={stuck.value: text for stuck, text in words.STUCK.items()},
+    )
+    return made
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path, whatever is in it."""
+    return quote(name, safe="")
+
+
+def link(path: str, **parameters: object) -> str:
+    """A path with those of the parameters that say something."""
+    said = {name: value for name, value in parameters.items() if value not in (None, "", False, 0)}
+    query = urlencode({name: 1 if value is True else value for name, value in said.items()})
+    return f"{path}?{query}" if said else path
+
+
+def heat(share: float | None) -> str:
+    """The class of a share's colour: `h0` to `h9`, `hx` where it isn't known."""
+    if share is None or not math.isfinite(share):
+        return "hx"
+    return f"h{min(max(int(share * HEAT_STEPS), 0), HEAT_STEPS - 1)}"
+
+
+def whole(share: float) -> str:
+    """`71 %` with a narrow space: where there is no room for more."""
+    return f"{share * 100:.0f}\u202f%"
+
+
+def short(name: str) -> str:
+    """A node's name without its domain; an address stays whole."""
+    first, _, _ = name.partition(".")
+    return name if first.isdecimal() or not first else first
+
+
+def beyond(message: str, sentence: str) -> str:
+    """What a message says beyond its code's sentence."""
+    return message.removeprefix(sentence).removeprefix(": ")
+
+
+def cores(millicores: float | None) -> str:
+    """`1.85`; `-` where it isn't known."""
+    return words.NOTHING if millicores is None else words.cores(millicores)
+
+
+def seconds(value: float) -> str:
+    """`0.05 s`, `12 s`."""
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+
+
+def moment(at: float | None, now: float | None = None) -> Markup:
+    """A time in UTC: only the clock where it is of the day of `now`."""
+    if at is None:
+        return Markup(words.NOTHING)
+    then = datetime.fromtimestamp(at, UTC)
+    near = now is not None and then.date() == datetime.fromtimestamp(now, UTC).date()
+    shown = f"{then:%H:%M:%S}" if near else f"{then:%d %b %H:%M}"
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        f"{then:%Y-%m-%dT%H:%M:%SZ}", f"{then:%Y-%m-%d %H:%M:%S}", shown
+    )
+
+
+def clock(at: float | None) -> str:
+    """`14:05`, in UTC."""
+    return words.NOTHING if at is None else f"{datetime.fromtimestamp(at, UTC):%H:%M}"
+
+
+def duration(value: float) -> str:
+    """`40s`, `5m`, `3h`, `2d`: the largest unit that fits twice, rounded."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if value >= 2 * size:
+            return f"{value / size:.0f}{unit}"
+    return f"{value:.0f}s"
+
+
+def ago(at: float | None, now: float) -> str:
+    """`5m ago`, `in 3h`."""
+    if at is None:
+        return words.NOTHING
+    return f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"

@@ -1,0 +1,433 @@
+"""What each page of the dashboard shows, and whoever can say it.
+
+Shares are used cores / capacity, times are seconds since the epoch, None is what isn't known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from rebalancer.effect.rates import Dimension
+from rebalancer.effect.report import Report
+from rebalancer.model.effect import Assessment, HotEpisode
+from rebalancer.model.limits import GaveUp, OpenEviction, Pause
+
+MOST_TILES = 500
+"""Of nodes on one page: what a browser, and a person, can still cope with."""
+
+
+class NodeState(StrEnum):
+    """What is to be said of a node first."""
+
+    HOT = "hot"
+    """Over its pool's `high` now."""
+    EXPECTED = "expected"
+    """Not hot, but expected to become so within the horizon."""
+    COOL = "cool"
+    UNKNOWN = "unknown"
+    """Its CPU isn't known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What every page says."""
+
+    cluster: str
+    now: float
+    leads: bool
+    leadership: str
+    """Why not, or since which term."""
+    dry_run: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    """One node, now and ahead."""
+
+    name: str
+    pool: str
+    """Empty for none."""
+    state: NodeState
+    share: float | None
+    high: float | None = None
+    target: float | None = None
+    peak_share: float | None = None
+    peak_at: float | None = None
+    hot_from: float | None = None
+    """When it is expected to become hot."""
+    steered: str = ""
+    """Why it carries our taint."""
+    cordoned: bool = False
+    ready: bool = True
+    problem: str = ""
+    """Why its CPU isn't known, or not to be trusted."""
+    capacity_millicores: float = 0.0
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLine:
+    """A pool in figures."""
+
+    name: str
+    """Empty for the nodes of none."""
+    nodes: int
+    states: Mapping[NodeState, int]
+    steered: int
+    cordoned: int
+    share: float | None
+    """Mean of what is known."""
+    high: float | None
+    """None where the nodes' marks differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which nodes are wanted."""
+
+    pool: str | None = None
+    state: NodeState | None = None
+    text: str = ""
+    """Part of the name."""
+    first: int = 0
+    """Leave out so many, the hottest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    """The cluster's nodes, as far as they are shown."""
+
+    asked: Asked
+    at: float | None
+    """When CPU was measured; None = nothing was read yet."""
+    forecast_mode: str
+    """Off, Observe or Act."""
+    forecast_at: float | None
+    """When the forecast behind the peaks was made."""
+    pools: tuple[PoolLine, ...]
+    """All of the cluster."""
+    nodes: tuple[NodeLine, ...]
+    """At most MOST_TILES of those that are asked for, the hottest first."""
+    of: int
+    """So many are asked for."""
+    problem: str = ""
+    """Why it is older than it should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleLine:
+    """One cycle in a list."""
+
+    id: str
+    trigger: str
+    dry_run: bool
+    started_at: float
+    finished_at: float | None
+    """None: it is still running, or its process died."""
+    nodes: int | None
+    hot_nodes: int | None
+    findings: int | None
+    refusals: int | None
+    outcomes: Mapping[str, int]
+    """Outcome of evictions -> how many."""
+    stopped: str
+    """Why nothing was decided; empty where something could be."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What comes next."""
+
+    at: float | None
+    what: str
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The first page."""
+
+    map: Map
+    last_cycle: CycleLine | None
+    due: tuple[Due, ...]
+    more_due: int
+    """Nodes that are expected to become hot and are not among them."""
+    brakes: tuple[str, ...]
+    """What stops evictions by itself."""
+    pauses: tuple[Pause, ...]
+    problem: str = ""
+    """Why part of it is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A node where a replacement may land, and how likely."""
+
+    node: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A decision for an eviction, and what became of it."""
+
+    at: float
+    cycle: str
+    trigger: str
+    dry_run: bool
+    node: str
+    namespace: str
+    pod: str
+    service: str
+    strategy: str
+    cpu_millicores: float | None
+    reason: str
+    outcome: str
+    code: str
+    detail: str
+    landings: tuple[Landing, ...]
+    replacement_pod: str
+    replacement_node: str
+    replaced_at: float | None
+    late: bool
+    effect: str = ""
+    """What came of its node after settling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A node that a strategy wanted relieved."""
+
+    at: float
+    cycle: str
+    node: str
+    strategy: str
+    share: float | None
+    high: float | None
+    target: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One of those that were refused."""
+
+    pod: str
+    """`namespace/name`; empty where the node is meant."""
+    message: str
+    cpu_millicores: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why something on a node stayed: one code."""
+
+    node: str
+    code: str
+    sentence: str
+    count: int
+    """Pods, in this cycle."""
+    examples: tuple[Example, ...]
+    cycle: str
+    at: float
+    cycles: int = 1
+    """So many cycles refused for it, this one being the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A node's CPU, behind and ahead: (seconds since the epoch, share) in order."""
+
+    past: tuple[tuple[float, float | None], ...]
+    source: str
+    """Where the past comes from."""
+    ahead: tuple[tuple[float, float | None], ...]
+    now: float
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePage:
+    """One node."""
+
+    line: NodeLine
+    at: float | None
+    """When its CPU was measured."""
+    plan: str
+    """What is to be done ahead of its peak, in a sentence."""
+    curve: Curve
+    moves: tuple[Moved, ...]
+    findings: tuple[Found, ...]
+    refusals: tuple[Refused, ...]
+    assessments: tuple[Assessment, ...]
+    """Newest first."""
+    episodes: tuple[HotEpisode, ...]
+    gone: bool = False
+    """It is in no snapshot any more: what follows is the past."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclesPage:
+    """Cycles, newest first."""
+
+    cycles: tuple[CycleLine, ...]
+    older: float | None
+    """Those that began before it come next; None = there are none."""
+    newer: float | None
+    acted: bool
+    """Only those with evictions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """A node in one cycle."""
+
+    node: str
+    pool: str
+    before: float | None
+    planned: float | None
+    after: float | None
+    high: float | None
+    hot: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclePage:
+    """All that one cycle saw, decided and did."""
+
+    line: CycleLine
+    version: str
+    stages: Mapping[str, float]
+    """Stage -> seconds; empty where they are not known any more."""
+    findings: tuple[Found, ...]
+    moves: tuple[Moved, ...]
+    refusals: tuple[Refused, ...]
+    nodes: tuple[NodeChange, ...]
+    assessments: tuple[Assessment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLine:
+    """One limit of one scope."""
+
+    scope: str
+    what: str
+    used: int
+    left: int
+    in_bytes: bool
+    next_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLine:
+    """The change windows of one scope."""
+
+    scope: str
+    open: bool
+    broken: bool
+    words: str
+    next_open: float | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooldown:
+    """What is left alone for a while."""
+
+    scope: str
+    until: float
+    last_at: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsPage:
+    """How many are left, and when."""
+
+    at: float
+    limits: tuple[LimitLine, ...]
+    windows: tuple[WindowLine, ...]
+    pauses: tuple[Pause, ...]
+    brakes: tuple[str, ...]
+    cooldowns: tuple[Cooldown, ...]
+    gave_up: tuple[GaveUp, ...]
+    open_evictions: tuple[OpenEviction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLine:
+    """How often a service was moved, by what, and did it help."""
+
+    service: str
+    kind: str
+    moves: int
+    last_at: float
+    triggers: Mapping[str, int]
+    strategies: Mapping[str, int]
+    landings: Mapping[str, int]
+    """Node -> replacements, most first."""
+    effects: Mapping[str, int]
+    """What came of the nodes that it left -> how often."""
+    came_back: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicesPage:
+    """Those that were moved most first."""
+
+    services: tuple[ServiceLine, ...]
+    of: int
+    days: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePage:
+    """One service."""
+
+    name: str
+    moves: tuple[Moved, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportsPage:
+    """Did it help, over some days."""
+
+    days: int
+    by: Dimension | None
+    """What the rates are split by."""
+    report: Report
+
+
+class Views(Protocol):
+    """Says what pages show; asked from several threads at once. All but `head` and `overview` raise ConnectError
+    when the database can't be used."""
+
+    def head(self) -> Head: ...
+
+    def overview(self, asked: Asked) -> Overview:
+        """From memory, whatever the database does."""
+        ...
+
+    def map(self, asked: Asked) -> Map: ...
+
+    def node(self, name: str) -> NodePage | None:
+        """None for one that was never heard of."""
+        ...
+
+    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> CyclesPage: ...
+
+    def cycle(self, cycle: str) -> CyclePage | None: ...
+
+    def limits(self) -> LimitsPage: ...
+
+    def services(self, *, days: int, text: str) -> ServicesPage: ...
+
+    def service(self, name: str) -> ServicePage | None: ...
+
+    def reports(self, *, days: int, by: Dimension | None) -> ReportsPage: ...

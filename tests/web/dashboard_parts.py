@@ -1,0 +1,369 @@
+"""Parts of the dashboard's pages, made by hand."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rebalancer.effect.rates import Dimension
+from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.model.effect import (
+    Account,
+    Assessment,
+    DayRow,
+    HotEpisode,
+    Miss,
+    Moved,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+    Stuck,
+)
+from rebalancer.model.reason import SENTENCES, Reason
+from rebalancer.web import views
+from rebalancer.web.views import Asked, NodeLine, NodeState
+
+NOW = 1_790_082_000.0
+"""2026-09-22 13:00 UTC, a Tuesday."""
+HOUR, DAY = 3600.0, 86_400.0
+CYCLE = "0123456789abcdef0123456789abcdef"
+HIGH, TARGET = 0.75, 0.65
+
+
+def a_node(name: str = "node-1", share: float | None = 0.5, **fields: Any) -> NodeLine:
+    """One that is hot when its share says so."""
+    state = NodeState.UNKNOWN if share is None else NodeState.HOT if share > HIGH else NodeState.COOL
+    given: dict[str, Any] = {
+        "pool": "general",
+        "state": state,
+        "high": HIGH,
+        "target": TARGET,
+        "capacity_millicores": 16_000.0,
+        "pods": 31,
+    }
+    return NodeLine(name=name, share=share, **{**given, **fields})
+
+
+def a_map(nodes: Sequence[NodeLine], asked: Asked = Asked(), **fields: Any) -> views.Map:  # noqa: B008 - frozen
+    """Of all these nodes, in their order."""
+    pools = [
+        views.PoolLine(
+            name=pool,
+            nodes=len(members),
+            states={state: sum(line.state is state for line in members) for state in NodeState},
+            steered=sum(bool(line.steered) for line in members),
+            cordoned=sum(line.cordoned for line in members),
+            share=sum(line.share or 0.0 for line in members) / len(members),
+            high=HIGH,
+        )
+        for pool in dict.fromkeys(line.pool for line in nodes)
+        if (members := [line for line in nodes if line.pool == pool])
+    ]
+    wanted = [
+        line
+        for line in nodes
+        if asked.pool in (None, line.pool) and asked.state in (None, line.state) and asked.text in line.name
+    ]
+    return views.Map(
+        asked=asked,
+        at=NOW - 20,
+        forecast_mode="Act",
+        forecast_at=NOW - 400,
+        pools=tuple(pools),
+        nodes=tuple(wanted[asked.first : asked.first + views.MOST_TILES]),
+        of=len(wanted),
+        **fields,
+    )
+
+
+def a_cycle_line(**fields: Any) -> views.CycleLine:
+    given: dict[str, Any] = {
+        "id": CYCLE,
+        "trigger": "alert",
+        "dry_run": False,
+        "started_at": NOW - 65,
+        "finished_at": NOW - 64.2,
+        "nodes": 40,
+        "hot_nodes": 2,
+        "findings": 2,
+        "refusals": 9,
+        "outcomes": {"evicted": 2, "refused": 1},
+        "stopped": "",
+        "notes": ("nodes may not be patched, so none is steered away from: only sure landings count",),
+    }
+    return views.CycleLine(**{**given, **fields})
+
+
+def a_move(**fields: Any) -> views.Moved:
+    given: dict[str, Any] = {
+        "at": NOW - 64.8,
+        "cycle": CYCLE,
+        "trigger": "alert",
+        "dry_run": False,
+        "node": "node-1",
+        "namespace": "shop",
+        "pod": "checkout-6c9f7d5b8-x2x7k",
+        "service": "shop/checkout",
+        "strategy": "LowNodeUtilization",
+        "cpu_millicores": 1650.0,
+        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%; relieves it of cpu 10.3%",
+        "outcome": "evicted",
+        "code": "",
+        "detail": "",
+        "landings": (views.Landing(node="node-7", share=0.75), views.Landing(node="node-9", share=0.25)),
+        "replacement_pod": "checkout-6c9f7d5b8-9q4mz",
+        "replacement_node": "node-7",
+        "replaced_at": NOW - 30,
+        "late": False,
+        "effect": "cooled",
+    }
+    return views.Moved(**{**given, **fields})
+
+
+def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> views.Refused:
+    given: dict[str, Any] = {
+        "node": "node-1",
+        "code": code.value,
+        "sentence": SENTENCES[code],
+        "count": 3,
+        "examples": (
+            views.Example(pod="shop/cart-7d4b9c6f5-abcde", message=f"{SENTENCES[code]}: 2m", cpu_millicores=820.0),
+            views.Example(pod="shop/cart-7d4b9c6f5-fghij", message=f"{SENTENCES[code]}: 90s", cpu_millicores=None),
+        ),
+        "cycle": CYCLE,
+        "at": NOW - 65,
+    }
+    return views.Refused(**{**given, **fields})
+
+
+def a_finding(**fields: Any) -> views.Found:
+    given: dict[str, Any] = {
+        "at": NOW - 65,
+        "cycle": CYCLE,
+        "node": "node-1",
+        "strategy": "LowNodeUtilization",
+        "share": 0.912,
+        "high": HIGH,
+        "target": TARGET,
+        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%",
+    }
+    return views.Found(**{**given, **fields})
+
+
+ACCOUNT = Account(
+    before_millicores=14_592.0,
+    after_millicores=11_100.0,
+    evicted=3300.0,
+    left=450.0,
+    landed=310.0,
+    came_back=0.0,
+    grew=-120.0,
+    unexplained=68.0,
+)
+
+
+def an_assessment(**fields: Any) -> Assessment:
+    given: dict[str, Any] = {
+        "cycle": CYCLE,
+        "node": "node-1",
+        "pool": "general",
+        "strategy": "LowNodeUtilization",
+        "trigger": "alert",
+        "step": Step.SETTLED,
+        "acted_at": NOW - 2 * HOUR,
+        "due_at": NOW - 1.75 * HOUR,
+        "before_share": 0.912,
+        "planned_share": 0.706,
+        "target": TARGET,
+        "high": HIGH,
+        "capacity_millicores": 16_000.0,
+        "pods": (PodBefore(uid="u1", pod="shop/checkout-1", cpu_millicores=1650.0, evicted=True),),
+        "made_at": NOW - 1.75 * HOUR,
+        "after_share": 0.694,
+        "account": ACCOUNT,
+        "outcome": Outcome.TOO_LITTLE,
+        "detail": "from 91.2 % to 69.4 %, target 65 %: 3.3 cores were evicted, 4.19 would have been needed",
+    }
+    return Assessment(**{**given, **fields})
+
+
+def an_episode(**fields: Any) -> HotEpisode:
+    given: dict[str, Any] = {
+        "node": "node-1",
+        "pool": "general",
+        "started_at": NOW - 3 * HOUR,
+        "ended_at": NOW - 2 * HOUR,
+        "peak_share": 0.93,
+        "threshold": 0.85,
+        "found_at": NOW - 2.9 * HOUR,
+        "found_by": "alert",
+        "strategy": "LowNodeUtilization",
+        "evictions": 2,
+        "cooled": True,
+        "detail": "found 6m after it became hot, 2 evictions",
+    }
+    return HotEpisode(**{**given, **fields})
+
+
+def a_curve(peak: float = 0.93) -> views.Curve:
+    def share(at: float) -> float:
+        hour = at / HOUR % 24
+        return 0.28 + (peak - 0.28) * math.exp(-((hour - 10) ** 2) / 14) + 0.02 * math.sin(at / 700)
+
+    since, until = NOW - DAY, NOW + DAY
+    past = [(at, share(at)) for at in _steps(since, NOW)]
+    ahead = [(at, share(at) * 1.06) for at in _steps(NOW, until)]
+    return views.Curve(
+        past=tuple(past),
+        source="means of five minutes, as kept for forecasts",
+        ahead=tuple(ahead),
+        now=NOW,
+        since=since,
+        until=until,
+    )
+
+
+def _steps(since: float, until: float) -> Iterable[float]:
+    return [since + 300.0 * step for step in range(int((until - since) / 300))]
+
+
+def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
+    given: dict[str, Any] = {
+        "at": NOW - 20,
+        "plan": "peak 96 % expected at 10:05 UTC, over 75 % from 08:40; to be relieved by 05:45, before the window "
+        "'night' closes at 06:00",
+        "curve": a_curve(),
+        "moves": (
+            a_move(),
+            a_move(pod="cart-0", at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
+            a_move(
+                pod="db-0",
+                outcome="refused",
+                code="ServerBudget",
+                replacement_node="",
+                replaced_at=None,
+                effect="",
+                detail=SENTENCES[Reason.SERVER_BUDGET],
+            ),
+        ),
+        "findings": (a_finding(),),
+        "refusals": (a_refusal(), a_refusal(Reason.NO_ROOM_IN_TARGETS, count=11, cycles=4)),
+        "assessments": (
+            an_assessment(step=Step.DAY, made_at=None, outcome=None, account=None, after_share=None, detail=""),
+            an_assessment(),
+            an_assessment(step=Step.HOUR, outcome=Outcome.COOLED, after_share=0.61, detail="at or under the target"),
+        ),
+        "episodes": (
+            an_episode(),
+            an_episode(
+                started_at=NOW - 30 * HOUR,
+                ended_at=NOW - 29 * HOUR,
+                found_at=None,
+                found_by="",
+                evictions=0,
+                miss=Miss.NOT_SENSITIVE,
+                cooled=None,
+                detail="ours was 72.1 % at most, our high is 75 %",
+            ),
+        ),
+    }
+    return views.NodePage(line=line, **{**given, **fields})
+
+
+def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
+    today = int(NOW // DAY)
+    rows = [
+        DayRow(
+            cluster="blue",
+            pool=pool,
+            strategy="LowNodeUtilization",
+            trigger="alert",
+            day=today - ago,
+            hot=9,
+            found=8 - ago % 3,
+            acted=6 - ago % 3,
+            cooled=4 - ago % 2,
+            assessed=5 - ago % 2,
+            evictions=21,
+            relief_planned=12.5,
+            relief_measured=11.2,
+            hot_node_minutes=240.0 + 40 * (ago % 5),
+            prevented=2,
+            false_alarms=1,
+            reasons={
+                f"discovery/{Miss.NOT_SENSITIVE}": 1 + ago % 3,
+                f"eviction/{Stuck.GUARDS}": 1,
+                f"eviction/{Stuck.NO_LANDING}": 1,
+                f"effect/{Outcome.COOLED}": 4,
+                f"effect/{Outcome.GREW}": 1,
+            },
+        )
+        for ago in range(days)
+        for pool in ("general", "batch")
+    ]
+    hours = [
+        PoolHour(
+            pool=pool,
+            hour=int(NOW // HOUR) - ago,
+            nodes=20,
+            hot_nodes=1.5,
+            hot_node_minutes=12.0,
+            cpu_share=0.55,
+            requested_share=0.75,
+            spread=0.11,
+            highest_share=0.91,
+            new_pods=14,
+            new_pods_on_warm=2,
+        )
+        for ago in range(days * 24)
+        for pool in ("general", "batch")
+    ]
+    return make_report(
+        since=NOW - days * DAY,
+        until=NOW,
+        by=() if by is None else (by,),
+        days=rows,
+        episodes=[an_episode(), an_episode(node="node-2", stuck=Stuck.GUARDS, evictions=0, cooled=None)],
+        assessments=[an_assessment()],
+        moved=[Moved("shop/checkout", "node-1", CYCLE, "alert"), Moved("shop/cart", "node-2", CYCLE, "forecast")],
+        hours=hours,
+        accuracy=[
+            AccuracyLine(
+                pool=None,
+                forecasts=420,
+                mae=0.031,
+                coverage=0.92,
+                hot_recall=0.88,
+                hot_precision=None,
+                peak_hour_error=0.75,
+            )
+        ],
+    )
+
+
+def a_cluster(count: int, pools: Sequence[str] = ("general", "batch", "memory")) -> list[NodeLine]:
+    """So many nodes, the hottest first: some hot, some expected to be, a few unknown."""
+    lines = []
+    for number in range(count):
+        wave = (number * 7919 % 1000) / 1000
+        share = None if number % 97 == 96 else round(0.08 + 0.62 * wave + (0.25 if number % 41 == 0 else 0.0), 3)
+        peak = None if share is None else min(share * 1.35 + 0.03, 1.05)
+        line = a_node(
+            f"ip-10-0-{number // 250}-{number % 250}.eu-central-1.compute.internal"
+            if count < 200
+            else f"node-{number:04d}",
+            share,
+            pool=pools[number % len(pools)],
+            peak_share=peak,
+            peak_at=None if peak is None else NOW + 3600.0 * (2 + number % 20),
+            steered="hot" if number % 41 == 0 else "no-room" if number % 53 == 5 else "",
+            cordoned=number % 61 == 7,
+            ready=number % 89 != 3,
+            problem="no usage sample" if share is None else "",
+        )
+        if line.state is NodeState.COOL and peak is not None and peak > HIGH:
+            line = replace(line, state=NodeState.EXPECTED, hot_from=NOW + 7200.0)
+        lines.append(line)
+    rank = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
+    return sorted(lines, key=lambda line: (rank[line.state], -(line.share or 0.0), line.name))

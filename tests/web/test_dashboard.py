@@ -1,0 +1,329 @@
+"""The dashboard's pages, shown from hand-made views."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from urllib.parse import quote, unquote
+
+import pytest
+
+from rebalancer.model.errors import ConnectError
+from rebalancer.model.limits import Pause, Scope
+from rebalancer.web.views import MOST_TILES, Asked, Example, NodeState
+from tests.web.builders import Answer, AsgiClient, Clients, Daemon
+from tests.web.dashboard_parts import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
+from tests.web.dashboard_stage import HandMade, the_app
+from tests.web.pages import Element, faults, links, read_page
+
+PAGES = (
+    "/",
+    "/?pool=general",
+    "/nodes",
+    "/nodes?state=hot",
+    "/nodes/node-1",
+    "/cycles",
+    "/cycles?acted=1&before=1790000000",
+    f"/cycles/{CYCLE}",
+    "/limits",
+    "/services",
+    "/services/shop%2Fcheckout",
+    "/reports",
+    "/reports?days=30&by=pool",
+)
+HOSTILE = """<img src=x onerror=alert(1)>"'&{{7*7}}/..%2f"""
+
+
+@pytest.fixture
+def views() -> HandMade:
+    return HandMade()
+
+
+@pytest.fixture
+def get(views: HandMade, daemon: Daemon, clients: Clients) -> Callable[[str], Answer]:
+    """Ask as a browser does: what is percent-encoded in a path arrives decoded."""
+    client = clients(the_app(views, daemon))
+
+    def ask(path: str) -> Answer:
+        return fetch(client, path)
+
+    return ask
+
+
+def fetch(client: AsgiClient, path: str) -> Answer:
+    target, _, query = path.partition("?")
+    assert "?" not in unquote(target), "the little client would take it for the query"
+    return client.get(f"{unquote(target)}?{query}")
+
+
+def page_of(answer: Answer) -> Element:
+    assert answer.status == 200, answer.body.decode()
+    return read_page(answer.body)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_landmarks_one_heading_and_nothing_from_elsewhere(
+    path: str, get: Callable[[str], Answer]
+) -> None:
+    page = page_of(get(path))
+    assert faults(page) == []
+    assert page.one("html").attributes["lang"] == "en"
+    assert len(page.all("h1")) == 1
+    assert page.one("main").attributes["id"] == "main"
+    assert page.all("a", class_="skip")[0].attributes["href"] == "#main"
+    assert page.all("nav")[0].attributes["aria-label"] == "Pages"
+    assert "blue" in page.one("head").one("title").text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_link_of_every_page_leads_to_a_page(path: str, get: Callable[[str], Answer]) -> None:
+    for target in links(page_of(get(path))):
+        if target.startswith("/"):
+            assert get(target).status in (200, 303, 404), target
+    known = [each for each in links(page_of(get(path))) if not each.startswith(("#", "/nodes/", "/services/"))]
+    assert {get(each).status for each in known} == {200}
+
+
+def test_a_decision_is_two_clicks_away_from_the_overview(get: Callable[[str], Answer]) -> None:
+    tile = page_of(get("/")).all("a", class_="tile")[0]
+    node = page_of(get(tile.attributes["href"]))
+    [cycle] = {each for each in links(node) if each.startswith("/cycles/")}
+    shown = page_of(get(cycle)).one("main").text
+    for said in ("checkout-6c9f7d5b8-x2x7k", "relieves it of cpu 10.3%", "TooYoung", "younger than the minimum age"):
+        assert said in shown
+
+
+def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
+    views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.nodes = [
+        a_node("hot", 0.912, peak_share=0.97, peak_at=NOW + 3600, steered="hot"),
+        replace(a_node("soon", 0.41, peak_share=0.88, peak_at=NOW + 7200), state=NodeState.EXPECTED),
+        a_node("closed", 0.2, cordoned=True, ready=False),
+        a_node("silent", None, problem="no usage sample"),
+    ]
+    tiles = {each.attributes["title"]: each for each in page_of(get("/")).all("a", class_="tile")}
+    assert {name: tile.attributes["class"].split()[1] for name, tile in tiles.items()} == {
+        "hot": "h9",
+        "soon": "h4",
+        "closed": "h2",
+        "silent": "hx",
+    }
+    assert "91 %" in tiles["hot"].text
+    assert "97 %" in tiles["hot"].text
+    assert "14:00" in tiles["hot"].text
+    assert [each.text for each in tiles["hot"].all("span", class_="tag")] == ["hot", "steered"]
+    assert [each.text for each in tiles["soon"].all("span", class_="tag")] == ["expected hot"]
+    assert [each.text for each in tiles["closed"].all("span", class_="tag")] == ["cordoned", "not Ready"]
+    assert "unknown" in tiles["silent"].text
+
+
+def test_the_overview_says_who_leads_what_stops_evictions_and_what_is_due(
+    views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.brakes = ("2 late in pool general, 2 stop it",)
+    views.leads = False
+    text = page_of(get("/")).one("main").text
+    for said in (
+        "follows node-a holds the lease",
+        "Brake: 2 late in pool general, 2 stop it",
+        "Paused: pool batch by ada, until 14:00:00: load test",
+        "13:11:40 in 12m node-2: peak 96 % expected at 15:05 UTC",
+        "not in time node-1: no window opens in time",
+        "3 more nodes are expected to become hot",
+        "12:58:55 65s ago alert",
+    ):
+        assert said in text
+
+
+def test_of_5000_nodes_the_hottest_500_are_tiles_and_the_rest_is_counted(
+    views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.nodes = a_cluster(5000)
+    page = page_of(get("/"))
+    shown = [each.attributes["title"] for each in page.all("a", class_="tile")]
+    assert sorted(shown) == sorted(line.name for line in views.nodes[:MOST_TILES])
+    rest = [each.text for each in page.all("p", class_="rest")]
+    assert sum(int(each.split()[0]) for each in rest) == 5000 - MOST_TILES
+    pool = page_of(get("/?pool=batch"))
+    members = [line.name for line in views.nodes if line.pool == "batch"]
+    assert [each.attributes["title"] for each in pool.all("a", class_="tile")] == members[:MOST_TILES]
+    cooler = next(each for each in links(pool) if "first=500" in each)
+    assert [each.attributes["title"] for each in page_of(get(cooler)).all("a", class_="tile")] == members[500:1000]
+
+
+def test_a_long_table_of_nodes_comes_in_parts(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.nodes = a_cluster(1200)
+    names, path = [], "/nodes"
+    while True:
+        page = page_of(get(path))
+        names += [row.all("a")[0].text for row in page.one("tbody").all("tr")]
+        more = [
+            each for each in page.one("nav", aria_label="Parts of the table").all("a") if each.text == "cooler ones"
+        ]
+        if not more:
+            break
+        path = more[0].attributes["href"]
+    assert names == [line.name for line in views.nodes]
+
+
+def test_names_from_outside_are_text_wherever_they_stand(
+    views: HandMade, daemon: Daemon, get: Callable[[str], Answer]
+) -> None:
+    node = a_node(HOSTILE, 0.912, pool=HOSTILE, steered=HOSTILE, problem=HOSTILE)
+    views.cluster = HOSTILE
+    views.nodes = [node]
+    views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, who=HOSTILE, until=None),)
+    views.brakes = (HOSTILE,)
+    views.moves = [
+        a_move(
+            node=HOSTILE,
+            namespace=HOSTILE,
+            pod=HOSTILE,
+            service=HOSTILE,
+            reason=HOSTILE,
+            detail=HOSTILE,
+            code=HOSTILE,
+            replacement_node=HOSTILE,
+        )
+    ]
+    views.refusals = [
+        a_refusal(
+            node=HOSTILE,
+            sentence=HOSTILE,
+            examples=(Example(pod=HOSTILE, message=HOSTILE, cpu_millicores=1.0),),
+        )
+    ]
+    views.cycle_lines = [a_cycle_line(notes=(HOSTILE,), stopped=HOSTILE, trigger=HOSTILE)]
+    views.pages = {HOSTILE: a_node_page(node, moves=tuple(views.moves), refusals=tuple(views.refusals), plan=HOSTILE)}
+    paths = ("/", "/nodes", f"/nodes/{quote(HOSTILE, safe='')}", "/cycles", f"/cycles/{CYCLE}", "/limits")
+    for path in (*paths, f"/services/{quote(HOSTILE, safe='')}", f"/nodes?q={quote('<img src=x>')}"):
+        answer = get(path)
+        page = page_of(answer)
+        assert faults(page) == [], path
+        assert page.all("img") == [], path
+        assert HOSTILE in page.one("head").one("title").text, path
+    assert "/nodes/" + quote(HOSTILE, safe="") in links(page_of(get("/")))
+    missing = get(f"/cycles/{quote(HOSTILE, safe='')}")
+    assert missing.status == 404
+    assert read_page(missing.body).all("img") == []
+
+
+@pytest.mark.parametrize("path", ["/nodes/nobody", "/nodes/", "/cycles/none", "/cycles/", "/services/shop%2Fnone"])
+def test_what_is_not_known_is_a_page_that_says_so(path: str, get: Callable[[str], Answer]) -> None:
+    answer = get(path)
+    assert answer.status == 404
+    page = read_page(answer.body)
+    assert faults(page) == []
+    assert "/" in links(page)
+    assert page.one("h1").text.startswith("No such")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/cycles?before=soon", "before: expected seconds since 1970"),
+        ("/cycles?after=nan", "after: expected"),
+        ("/cycles?before=-1", "before: expected"),
+        ("/?first=-3", "first: expected a number"),
+        ("/nodes?first=9999999999", "first: expected a number"),
+        ("/nodes?state=warm", "state: expected hot, expected, cool, unknown"),
+        ("/services?days=0", "days: expected 1 to 366"),
+        ("/reports?days=1e3", "days: expected 1 to 366"),
+        ("/reports?by=node", "by: expected cluster, pool, strategy, trigger"),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_answered_400(
+    path: str, said: str, views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    answer = get(path)
+    assert answer.status == 400
+    assert said in read_page(answer.body).one("main").text
+    assert views.asked == []
+
+
+def test_what_is_asked_reaches_the_views(views: HandMade, get: Callable[[str], Answer]) -> None:
+    get("/nodes?pool=batch&state=hot&q=de-1&first=500")
+    get("/nodes?pool=&state=&q=")  # as the form sends it with nothing chosen
+    get("/cycles?before=1790000000.5")
+    get("/cycles?after=1790000000&acted=1")
+    get("/services?days=90&q=shop")
+    get("/reports")
+    get("/reports?days=30&by=trigger")
+    assert views.asked == [
+        ("map", Asked(pool="batch", state=NodeState.HOT, text="de-1", first=500)),
+        ("map", Asked()),
+        ("cycles", 1790000000.5, None, False),
+        ("cycles", None, 1790000000.0, True),
+        ("services", 90, "shop"),
+        ("reports", 7, None),
+        ("reports", 30, "trigger"),
+    ]
+
+
+def test_a_whole_name_in_the_search_field_leads_to_the_node(get: Callable[[str], Answer]) -> None:
+    answer = get("/nodes?q=node-2")
+    assert (answer.status, answer.headers["location"]) == (303, "/nodes/node-2")
+    assert get("/nodes?q=node-").status == 200
+
+
+def test_without_the_database_the_map_is_shown_and_the_rest_says_why_not(
+    views: HandMade, get: Callable[[str], Answer]
+) -> None:
+    views.fails = ConnectError("postgresql://db/rebalancer: connection refused")
+    overview = page_of(get("/"))
+    assert len(overview.all("a", class_="tile")) == 2
+    assert "The records can't be read: postgresql://db/rebalancer: connection refused" in overview.one("main").text
+    for path in ("/cycles", f"/cycles/{CYCLE}", "/nodes/node-1", "/limits", "/services", "/reports"):
+        answer = get(path)
+        assert answer.status == 503
+        page = read_page(answer.body)
+        assert "connection refused" in page.one("main").text
+        assert faults(page) == []
+
+
+def test_a_mistake_of_ours_is_a_page_without_a_traceback(
+    views: HandMade, get: Callable[[str], Answer], caplog: pytest.LogCaptureFixture
+) -> None:
+    views.fails = ZeroDivisionError("a secret of the code")
+    answer = get("/limits")
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert "a secret of the code" in caplog.text
+
+
+def test_a_page_comes_again_only_where_that_was_asked_for(get: Callable[[str], Answer]) -> None:
+    still = page_of(get("/cycles?acted=1"))
+    assert still.all("noscript") == []
+    assert "data-refresh" not in still.one("body").attributes
+    assert "/cycles?acted=1&refresh=30" in links(still)
+    moving = page_of(get("/cycles?acted=1&refresh=30"))
+    assert moving.one("body").attributes["data-refresh"] == "30"
+    assert moving.one("noscript").all("meta")[0].attributes == {"http-equiv": "refresh", "content": "30"}
+    assert "/cycles?acted=1" in links(moving)
+    assert page_of(get("/cycles?refresh=1")).all("noscript") == []
+
+
+def test_the_page_that_is_shown_is_marked_in_the_navigation(get: Callable[[str], Answer]) -> None:
+    for path, name in (("/", "Overview"), ("/limits", "Limits"), ("/cycles?acted=1", "Cycles")):
+        assert page_of(get(path)).one("a", aria_current="page").text == name
+    assert page_of(get("/nodes/node-1")).one("nav", aria_label="Pages").one("a", class_="within").text == "Nodes"
+
+
+def test_a_node_that_left_the_cluster_still_has_its_past(views: HandMade, get: Callable[[str], Answer]) -> None:
+    views.pages = {"old": a_node_page(a_node("old", None, pool=""), gone=True, at=None, plan="")}
+    page = page_of(get("/nodes/old"))
+    assert "not in the cluster" in page.one("main").text
+    assert "checkout-6c9f7d5b8-x2x7k" in page.one("main").text
+
+
+def test_the_curve_stands_in_a_table_too(get: Callable[[str], Answer]) -> None:
+    page = page_of(get("/nodes/node-1"))
+    table = page.one("details").one("table")
+    rows = [[cell.text for cell in row.children if isinstance(cell, Element)] for row in table.one("tbody").all("tr")]
+    assert len(rows) == 48
+    assert rows[0][1].endswith("%")
+    assert (rows[0][2], rows[-1][1]) == ("-", "-")
+    assert rows[-1][2].endswith("%")
+    picture = page.all("svg", class_="curve")[0]
+    assert picture.all("title")[0].text == "CPU of node-1"
+    [mark] = picture.all("g", class_="mark")
+    assert mark.one("text").text == "2"  # the third was refused

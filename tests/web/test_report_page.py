@@ -1,0 +1,82 @@
+"""A report as one file."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.effect.rates import DIMENSIONS
+from rebalancer.effect.report import Report, make_report
+from rebalancer.web.report_page import render_report
+from tests.web.dashboard_parts import DAY, NOW, a_report
+from tests.web.pages import read_page
+
+
+def shown(report: Report) -> str:
+    return render_report(report, cluster="blue", now=NOW)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return shown(a_report())
+
+
+def test_the_file_asks_for_nothing_else(text: str) -> None:
+    page = read_page(text)
+    assert [
+        each.attributes for each in page.walk() if {"src", "href", "action", "srcset"} & each.attributes.keys()
+    ] == []
+    assert page.all("script") == []
+    assert re.findall(r"https?://|url\(|@import|@font-face", text) == []
+    assert "default-src 'none'" in text
+
+
+def test_the_file_has_its_style_and_pictures_in_it(text: str) -> None:
+    page = read_page(text)
+    assert ".tiles" in page.one("style").text
+    assert len(page.all("svg", role="img")) >= 5
+
+
+def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
+    said = read_page(text).one("main").text
+    for each in (
+        "Discovery 78.6 %",
+        "198 of 252",
+        "what we measured stayed at or under our own high",
+        "guards protect its pods",
+        "shop/checkout",
+        "node-1",
+        "By pool",
+        "3.1 %",
+        "22 Sep 13:00",
+    ):
+        assert each in said, each
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    said = read_page(shown(make_report(since=NOW - DAY, until=NOW, by=(), days=()))).one("main").text
+    assert "nothing is known of this time" in said
+    assert "Discovery -" in said
+
+
+def test_all_dimensions_at_once_have_a_column_each() -> None:
+    report = replace(a_report(by="pool"), by=DIMENSIONS)
+    lines = tuple(
+        replace(line, key={**dict.fromkeys(DIMENSIONS, ""), "pool": line.key["pool"]}) for line in report.lines
+    )
+    heads = [each.text for each in read_page(shown(replace(report, lines=lines))).all("th", scope="col")]
+    assert [each for each in heads if each in ("Cluster", "Pool", "Strategy", "Trigger")][:4] == [
+        "Cluster",
+        "Pool",
+        "Strategy",
+        "Trigger",
+    ]
+
+
+def test_names_in_a_report_are_text() -> None:
+    hostile = "<script>alert(1)</script>"
+    report = replace(a_report(), notes=(hostile,))
+    report = replace(report, hottest=tuple(replace(row, node=hostile) for row in report.hottest))
+    page = read_page(render_report(report, cluster=hostile, now=NOW))
+    assert page.all("script") == []
+    assert hostile in page.one("main").text
