@@ -9,7 +9,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """One process."""
 
-    model_config = SettingsConfigDict(env_prefix="REBALANCER_", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(
+        env_prefix="REBALANCER_",
+        extra="ignore",
+        populate_by_name=True,
+        str_strip_whitespace=True,  # a Secret often ends with a newline
+    )
 
     database: str = "sqlite:///rebalancer.db"
     """URL of the database: `sqlite:///FILE` or `postgresql://...`."""
