@@ -26,7 +26,6 @@ API_FAULTS: tuple[Mapping[str, Any], ...] = (
 )
 PROMETHEUS_FAULTS: tuple[Mapping[str, Any], ...] = (
     {"partial": "a store is away"},
-    {"stale": ("*",)},
     {"missing": ("*",)},
     {"nan": ("*",)},
     {"prometheus_down": "error"},

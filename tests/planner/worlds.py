@@ -228,11 +228,12 @@ def is_protected(world: World, pod: APod) -> bool:
     if min_age and (not pod.started or pod.age < min_age):
         return True
     owner = world.owners[key_of(pod)]
-    alive = [p for p in world.siblings(pod) if not p.terminating and p.phase not in (SUCCEEDED, FAILED)]
-    wanted = len(alive) if owner.wanted is None else owner.wanted
+    there = [p for p in world.siblings(pod) if p.phase not in (SUCCEEDED, FAILED)]
+    # somebody will be wanted in a terminating pod's place
+    wanted = len(there) if owner.wanted is None else owner.wanted
     if wanted < {"default": 2, "open": 1, "opt-in": 1, "strict": 3}[world.guards]:
         return True
-    return owner.rolling_out or sum(p.ready for p in alive) < wanted
+    return owner.rolling_out or sum(p.ready and not p.terminating for p in there) < wanted
 
 
 def budgets_of(world: World, pod: APod) -> list[DisruptionBudget]:
