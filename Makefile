@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 ONLY   ?=
-WORKERS ?= 3
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 
 .PHONY: help demo test lint bench docs lock
 .DEFAULT_GOAL := help

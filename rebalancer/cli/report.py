@@ -21,7 +21,6 @@ from rebalancer.effect.rates import DIMENSIONS, Dimension
 from rebalancer.effect.report import Report
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.types import parse_duration
-from rebalancer.web.report_page import render_report
 
 CSV_COLUMNS = (
     *("hot", "found", "acted", "assessed", "cooled", "discovery", "eviction", "effectiveness", "evictions"),
@@ -131,6 +130,8 @@ def csv_text(report: Report) -> str:
 
 def _text(report: Report, output: ReportOutput, clusters: list[str], now: float) -> str:
     if output is ReportOutput.HTML:
+        from rebalancer.web.report_page import render_report  # with the web server's libraries: only who needs it waits
+
         return render_report(report, cluster=", ".join(clusters), now=now)
     if output is ReportOutput.CSV:
         return csv_text(report)

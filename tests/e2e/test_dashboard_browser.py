@@ -303,7 +303,7 @@ def test_a_page_comes_again_by_itself_when_asked_and_keeps_what_was_set(stage: S
         visit.page.locator(".narrowing input").blur()
         before = visit.page.locator("tbody tr").first.element_handle()
         visit.page.clock.run_for(10_500)
-        until(lambda: visit.pages() == 2 and not before.is_visible(), stage.daemon.tell)
+        until(lambda: visit.pages() >= 2 and not before.is_visible(), stage.daemon.tell)
         assert visit.page.locator("tbody tr:visible").count() == 6
         assert visit.page.locator(".narrowing input").input_value() == "cold"
         visit.goto("/nodes")
