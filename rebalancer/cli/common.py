@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from rebalancer.daemon.settings import Settings
@@ -57,9 +58,15 @@ AllNodesOption = Annotated[bool, typer.Option("--all-nodes", "-A", help="Show ev
 
 
 def settings_for(*, database: str | None = None, kubeconfig: str | None = None, context: str | None = None) -> Settings:
-    """Flags over environment variables."""
+    """Flags over environment variables. Raises ConfigError for one that can't be understood."""
     given: dict[str, Any] = {"database": database, "kubeconfig": kubeconfig, "context": context}
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        # only what takes few values is checked, and no secret does
+        wrong = error.errors(include_url=False)[0]
+        what = str(wrong["msg"]).replace("Input should be", "expected")
+        raise ConfigError(f"REBALANCER_{str(wrong['loc'][0]).upper()}: {what}, got {wrong['input']!r}") from None
 
 
 def read_policy(path: Path) -> RebalancerPolicy:

@@ -51,7 +51,9 @@ def find(view: StrategyView) -> Findings:
 def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_]) -> tuple[float, Finding]:
     room = loads.room[node]
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
-    worst = int(np.argmax(np.where(over, share - high, -np.inf)))
+    # what is measured comes first: a node that is hot now is no guess
+    measured = over & [name != PEAK for name in loads.resources]
+    worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
     by = f" ({view.marks[node].source})" if node in view.marks else ""
     if loads.resources[worst] == PEAK:
         reason = (
@@ -61,6 +63,8 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     else:
         what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
         reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
+        if loads.resources[-1] == PEAK and over[-1]:
+            reason += f"; a peak of {share[-1]:.1%} is expected at {_clock(view, node)}"
     finding = Finding(
         strategy=NAME,
         node=node,

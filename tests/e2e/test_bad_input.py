@@ -55,6 +55,20 @@ def test_a_policy_that_is_wrong_names_file_line_and_field(lab: Lab, kubeconfig: 
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("REBALANCER_DASHBOARD", "maybe"), ("REBALANCER_INSECURE_NO_AUTH", "banana")]
+)
+def test_a_setting_that_can_not_be_understood_is_named(
+    lab: Lab, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url)), kubeconfig, tmp_path)
+    assert result.code == 4
+    assert f"{variable}: " in result.error
+    assert f"got '{value}'" in result.error
+    assert "Traceback" not in result.error
+
+
 def test_validate_tells_every_mistake_on_a_line_of_its_own(lab: Lab, tmp_path: Path) -> None:
     path = write_policy(tmp_path, policy_for(lab.prometheus_url, guard={}, limits={"perCycle": -1}))
     result = rebalancer("policy", "validate", path, cwd=tmp_path)

@@ -86,7 +86,11 @@ def test_a_node_that_is_hot_now_is_relieved_of_both() -> None:
     found, _ = seen([a_node("n", used=13_000.0)], {"n": 14_560.0})
     assert found.loads.high[0].tolist() == [12_000.0, 12_000.0]
     assert found.loads.target[0].tolist() == [10_400.0, 10_400.0]
-    assert "91.0%" in found.findings[0].reason
+    (finding,) = found.findings
+    assert finding.reason == (
+        "real CPU 81.2% is over high 75.0%, to be cooled to 65.0%; a peak of 91.0% is expected at Thu 10:00 UTC"
+    )
+    assert finding.cpu_share == 0.8125
 
 
 def test_of_a_node_that_is_hot_only_now_the_peak_is_not_judged() -> None:
