@@ -62,6 +62,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             addresses=tuple(() for _ in range(nodes)),
             extended=tuple({} for _ in range(nodes)),
             images=NodeImages.none(),
+            annotations=tuple({} for _ in range(nodes)),
         ),
         pods=Pods(
             names=[f"pod-{index}" for index in range(count)],
@@ -82,6 +83,9 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             memory_scored_bytes=column("memory_scored_bytes"),
             gated=np.zeros(count, dtype=np.bool_),
             nominated=np.full(count, -1, dtype=np.int32),
+            restarts=np.zeros(count, dtype=np.int32),
+            init_restarts=np.zeros(count, dtype=np.int32),
+            status=np.zeros(count, dtype=np.int32),
         ),
         shapes=ShapeTable([msgspec.json.encode(shape) for shape in shapes], msgspec.json.Decoder(PodShape).decode),
         namespaces=tuple(f"n{index}" for index in range(50)),

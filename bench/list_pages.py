@@ -106,6 +106,15 @@ def _node(chance: random.Random, name: str, images: list[dict[str, Any]]) -> str
                     ZONE_LABEL: chance.choice(ZONES),
                     "pool": "general",
                 },
+                "annotations": {
+                    "alpha.kubernetes.io/provided-node-ip": "10.1.0.1",
+                    "csi.volume.kubernetes.io/nodeid": f'{{"ebs.csi.aws.com":"i-{name}"}}',
+                    "node.alpha.kubernetes.io/ttl": "0",
+                    "projectcalico.org/IPv4Address": "10.1.0.1/16",
+                    "projectcalico.org/IPv4VXLANTunnelAddr": f"10.0.{len(name)}.1",
+                    "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                    "k8s.io/last-applied-node-configuration": "x" * 900,
+                },
             },
             "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"aws:///eu-central-1a/i-{short_hash(chance)}"},
             "status": {

@@ -189,6 +189,7 @@ def _pod_template(chance: random.Random, each: Workload) -> list[str]:
             "podIPs": [{"ip": "@IP@"}],
             "startTime": "@CREATED@",
             "containerStatuses": [_container_status(chance, container) for container in containers],
+            **({"initContainerStatuses": [_ended(_container_status(chance, each)) for each in inits]} if inits else {}),
             "qosClass": "Burstable",
         },
     }
@@ -240,6 +241,12 @@ def _container_status(chance: random.Random, container: dict[str, Any]) -> dict[
         "started": True,
         "resources": container["resources"],
     }
+
+
+def _ended(status: dict[str, Any]) -> dict[str, Any]:
+    """Of an init container that has done its work."""
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": "@CREATED@", "finishedAt": "@CREATED@"}
+    return {**status, "started": False, "state": {"terminated": ended | {"containerID": status["containerID"]}}}
 
 
 def managed_fields(manager: str, wide: int) -> dict[str, Any]:

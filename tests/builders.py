@@ -18,13 +18,15 @@ from rebalancer.model.snapshot import (
     Owner,
     Pod,
     Pods,
+    PodStatus,
     ShapeTable,
 )
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.plugins import strategy_for
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30
@@ -45,6 +47,7 @@ class ANode:
     extended: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, float] = field(default_factory=dict)
     """Image name (with its tag) -> bytes."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     age: float = 30 * 86_400.0
 
 
@@ -73,6 +76,9 @@ class APod:
     gated: bool = False
     nominated: str = ""
     """Name of the node that it was nominated to."""
+    restarts: int = 0
+    init_restarts: int = 0
+    status: PodStatus = PodStatus()
 
 
 def a_node(name: str, **fields: Any) -> ANode:
@@ -121,6 +127,7 @@ def cluster(
     shape_of = {blob: index for index, blob in enumerate(interned)}
     shapes = ShapeTable(interned, msgspec.json.Decoder(PodShape).decode)
     decoded = [shapes[shape_of[blob]] for blob in blobs]
+    statuses = list(dict.fromkeys([PodStatus(), *(pod.status for pod in pods)]))
     return ClusterSnapshot(
         taken=NOW,
         nodes=Nodes(
@@ -137,6 +144,7 @@ def cluster(
             addresses=tuple(() for _ in nodes),
             extended=tuple(node.extended for node in nodes),
             images=_images(nodes),
+            annotations=tuple(node.annotations for node in nodes),
         ),
         pods=Pods(
             names=[pod.name for pod in pods],
@@ -157,12 +165,16 @@ def cluster(
             memory_scored_bytes=np.array([shape.memory_scored_bytes for shape in decoded]),
             gated=np.array([pod.gated for pod in pods], dtype=bool),
             nominated=np.array([node_index.get(pod.nominated, -1) for pod in pods], dtype=np.int32),
+            restarts=np.array([pod.restarts for pod in pods], dtype=np.int32),
+            init_restarts=np.array([pod.init_restarts for pod in pods], dtype=np.int32),
+            status=np.array([statuses.index(pod.status) for pod in pods], dtype=np.int32),
         ),
         shapes=shapes,
         namespaces=tuple(namespaces),
         namespace_labels=namespace_labels or {},
         owners=tuple(records),
         budgets=tuple(budgets),
+        statuses=tuple(statuses),
         **fields,
     )
 
@@ -284,7 +296,7 @@ def found_in(
     """What the policy's strategies find."""
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     return [
-        STRATEGIES[strategy.name](
+        strategy_for(strategy)(
             StrategyView(
                 snapshot=snapshot,
                 usage=usage,

@@ -240,6 +240,7 @@ class WatchedCluster:
             ),
             shapes=pods.shapes,
             namespaces=names,
+            statuses=tuple(pods.statuses),
             spaces=spaces,
             classes=self._classes.known.all(),
             owners=owners,

@@ -1,5 +1,6 @@
 """Nodes and pods, page by page, into the snapshot's columns."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +11,19 @@ from numpy.typing import NDArray
 from rebalancer.kube.effective import whole_up
 from rebalancer.kube.images import ImageTable
 from rebalancer.kube.records import Condition, Node, OwnerReference, Pod
+from rebalancer.kube.records import PodStatus as WireStatus
 from rebalancer.kube.shapes import Shapes
+from rebalancer.kube.statuses import NOTHING, is_quiet, restarts_of, said_of
 from rebalancer.kube.times import epoch_column, epoch_seconds
 from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, UNKNOWN, NodeImages, Nodes, Pods
+from rebalancer.model.snapshot import PHASES, UNKNOWN, NodeImages, Nodes, Pods, PodStatus
 
 Floats = NDArray[np.float64]
 
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
 ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})
+LONGEST_ANNOTATION = 256
+"""Characters. What chooses nodes is short; what is longer is some agent's memory."""
 
 
 class NodeColumns:
@@ -32,11 +37,23 @@ class NodeColumns:
         """Take one page."""
         for node in nodes:
             self._images.add_node(node.status.images or ())
-            self._nodes.append(replace(node, status=replace(node.status, images=None)))
+            self._nodes.append(without_bulk(node))
 
     def finish(self) -> Nodes:
         """The columns. Raises ValueError when a figure is no quantity."""
         return node_columns(self._nodes, self._images.finish())
+
+
+def without_bulk(node: Node) -> Node:
+    """A node as it is kept: without its images, and without annotations that are whole documents."""
+    short = {
+        sys.intern(key): value
+        for key, value in (node.metadata.annotations or {}).items()
+        if len(value) <= LONGEST_ANNOTATION
+    }
+    return replace(
+        node, metadata=replace(node.metadata, annotations=short or None), status=replace(node.status, images=None)
+    )
 
 
 def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
@@ -68,6 +85,7 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
             {name: parsed[text] for name, text in each.items() if name not in PLAIN_RESOURCES} for each in allocatable
         ),
         images=images,
+        annotations=tuple(node.metadata.annotations or {} for node in nodes),
     )
 
 
@@ -95,6 +113,7 @@ class PodColumns:
         self._node_index = nodes
         self._namespace_index = {name: index for index, name in enumerate(namespaces)}
         self._owner_index: dict[str, int] = {}
+        self._status_index: dict[PodStatus, int] = {NOTHING: 0}
         self._phase_index = {name: index for index, name in enumerate(PHASES)}
         self._pages: list[tuple[NDArray[Any], ...]] = []
         self.names: list[str] = []
@@ -107,6 +126,11 @@ class PodColumns:
     def namespaces(self) -> tuple[str, ...]:
         """The listed namespaces, then those that only pods know of."""
         return tuple(self._namespace_index)
+
+    @property
+    def statuses(self) -> tuple[PodStatus, ...]:
+        """What the pods' statuses say."""
+        return tuple(self._status_index)
 
     def add(self, pods: Sequence[Pod], /) -> None:
         """Take one page. Raises ValueError when a request is no quantity."""
@@ -149,8 +173,20 @@ class PodColumns:
                 epoch_column([status.start_time for status in statuses]),
                 gated,
                 nominated,
+                *self._told(statuses),
             )
         )
+
+    def _told(self, statuses: Sequence[WireStatus]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """(pods,) restarts, those of init containers, and what the status says."""
+        restarts, init_restarts, said = np.zeros((3, len(statuses)), dtype=np.int32)
+        numbers = self._status_index
+        for row, status in enumerate(statuses):
+            if not is_quiet(status):
+                restarts[row] = restarts_of(status.container_statuses)
+                init_restarts[row] = restarts_of(status.init_container_statuses)
+                said[row] = numbers.setdefault(said_of(status), len(numbers))
+        return restarts, init_restarts, said
 
     def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
@@ -167,7 +203,8 @@ class PodColumns:
 
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
         """The columns; `owner_numbers` says where each of `owners` stands in the snapshot's owners."""
-        namespace, node, owner, shape, phase, ready, terminating, created, started, gated, nominated = self._joined()
+        namespace, node, owner, shape, phase, ready, terminating, created, started, *others = self._joined()
+        gated, nominated, restarts, init_restarts, status = others
         # -1 (no owner) picks the appended last element, which is -1 again.
         numbers = np.array([*owner_numbers, -1], dtype=np.int32)
         figures = self.shapes.columns()
@@ -190,6 +227,9 @@ class PodColumns:
             memory_scored_bytes=figures.memory_scored_bytes[shape],
             gated=gated,
             nominated=nominated,
+            restarts=restarts,
+            init_restarts=init_restarts,
+            status=status,
         )
 
     def _joined(self) -> tuple[NDArray[Any], ...]:

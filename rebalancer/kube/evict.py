@@ -141,7 +141,7 @@ class KubeEvictor:
             return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED)
         if pod.metadata.deletion_timestamp is not None:
             return _answer(Outcome.FAILED, Reason.TERMINATING)
-        if pod.status.phase in ("Succeeded", "Failed"):
+        if pod.status.phase in ("Succeeded", "Failed") and move.landings:  # one that is to go because of it has none
             return _answer(Outcome.FAILED, Reason.FINISHED)
         if pod.spec.node_name != move.node_name:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE, f"it is on node {pod.spec.node_name or '(none)'}")

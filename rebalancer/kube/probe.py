@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -81,6 +81,27 @@ def needed_permissions(
         *(TAINT_PERMISSIONS if steers else ()),
         *(DAEMON_PERMISSIONS if daemon else ()),
     )
+
+
+def rules(permissions: Iterable[Permission]) -> str:
+    """What would grant them: `ClusterRole: [{apiGroups: [""], resources: [pods], verbs: [get]}]; Role in tools: [...]`.
+
+    The brackets hold YAML as it stands in a role's `rules`.
+    """
+    verbs: dict[tuple[str, str, str, str], list[str]] = {}
+    for each in permissions:
+        role = f"Role in {each.namespace}" if each.namespace else "ClusterRole"
+        resource = f"{each.resource}/{each.subresource}" if each.subresource else each.resource
+        verbs.setdefault((role, each.group, each.name, resource), []).append(each.verb)
+    resources: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
+    for (role, group, name, resource), of_one in verbs.items():
+        resources.setdefault((role, group, name, tuple(of_one)), []).append(resource)
+    roles: dict[str, list[str]] = {}
+    for (role, group, name, of_all), plurals in resources.items():
+        only = f", resourceNames: [{name}]" if name else ""
+        rule = f'apiGroups: ["{group}"], resources: [{", ".join(plurals)}]{only}, verbs: [{", ".join(of_all)}]'
+        roles.setdefault(role, []).append(f"{{{rule}}}")
+    return "; ".join(f"{role}: [{', '.join(held)}]" for role, held in roles.items())
 
 
 def server_version(client: ApiClient) -> str:

@@ -149,12 +149,36 @@ class Condition(Wire, frozen=True):
     status: str = ""
 
 
+class Waiting(Wire, frozen=True):
+    reason: str = ""
+
+
+class Terminated(Wire, frozen=True):
+    reason: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(Wire, frozen=True):
+    """Nothing of a container that runs."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    restart_count: int = 0
+    state: ContainerState | None = None
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
+    reason: str = ""
     conditions: list[Condition] | None = None
     start_time: str | None = None
     nominated_node_name: str = ""
     qos_class: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Wire, frozen=True):
@@ -191,6 +215,7 @@ class NodeMeta(Wire, frozen=True):
     name: str = ""
     creation_timestamp: str | None = None
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class NodeSpec(Wire, frozen=True):
@@ -225,10 +250,11 @@ class Node(Wire, frozen=True):
 class WholeTaints(Wire, frozen=True):
     # Every field of every taint, known to us or not: they are written back.
     taints: list[dict[str, Any]] | None = None
+    unschedulable: bool = False
 
 
 class TaintedNode(Wire, frozen=True):
-    """A node as it is read to change its taints."""
+    """A node as it is read to change its taints or its cordon."""
 
     metadata: VersionMeta
     spec: WholeTaints = WholeTaints()

@@ -5,7 +5,7 @@ numbers of tables, in which each stands once; when a table has doubled, what no 
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from rebalancer.kube.columns import controller_of, is_ready
 from rebalancer.kube.records import OwnerReference, Pod
 from rebalancer.kube.shapes import ShapeColumns, Shapes
+from rebalancer.kube.statuses import NOTHING, is_quiet, restarts_of, said_of
 from rebalancer.kube.times import epoch_seconds
 from rebalancer.kube.watch import Change
-from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, ShapeTable
+from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, ShapeTable
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 ROW = np.dtype(
@@ -32,28 +34,31 @@ ROW = np.dtype(
         ("ready", np.bool_),
         ("terminating", np.bool_),
         ("gated", np.bool_),
+        ("restarts", np.int32),
+        ("init_restarts", np.int32),
+        ("status", np.int32),
         ("created", np.float64),
         ("started", np.float64),
         ("alive", np.bool_),
     ]
 )
-NOBODY = np.array((-1, -1, -1, -1, -1, 0, False, False, False, 0.0, 0.0, False), dtype=ROW)
+NOBODY = np.array((-1, -1, -1, -1, -1, 0, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
 FIRST_ROWS = 1024
 FIRST_TIDYING = 4096
 PHASE_NUMBERS: Mapping[str, int] = {name: index for index, name in enumerate(PHASES)}
 
 
-class Interned(Generic[V]):
+class Interned(Generic[K, V]):
     """Values by key, numbered in the order in which they came."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[K, int] = {}
         self.values: list[V] = []
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def number(self, key: str, value: V) -> int:
+    def number(self, key: K, value: V) -> int:
         """The key's number; `value` is kept only for a new key."""
         found = self._numbers.get(key)
         if found is None:
@@ -80,6 +85,7 @@ class PodsTaken:
     nodes: list[str]
     owners: list[tuple[str, OwnerReference]]
     """(namespace, reference) of the controlling owners; also of some that have no pods any more."""
+    statuses: list[PodStatus]
     shapes: ShapeTable
     figures: ShapeColumns
     uses_claims: bool
@@ -122,6 +128,9 @@ class PodsTaken:
             memory_scored_bytes=figures.memory_scored_bytes[shape],
             gated=rows["gated"].copy(),
             nominated=node_of[rows["nominated"]],
+            restarts=rows["restarts"].copy(),
+            init_restarts=rows["init_restarts"].copy(),
+            status=rows["status"].copy(),
         )
 
     def _order(self) -> list[int]:
@@ -145,9 +154,11 @@ class PodRows:
         self._free: list[int] = []
         self._begun = 0
         """Rows from here on have never been used."""
-        self._namespaces: Interned[str] = Interned()
-        self._nodes: Interned[str] = Interned()
-        self._owners: Interned[tuple[str, OwnerReference]] = Interned()
+        self._namespaces: Interned[str, str] = Interned()
+        self._nodes: Interned[str, str] = Interned()
+        self._owners: Interned[str, tuple[str, OwnerReference]] = Interned()
+        self._statuses: Interned[PodStatus, PodStatus] = Interned()
+        self._statuses.number(NOTHING, NOTHING)
         self._shapes = Shapes()
         self._tidy_at = FIRST_TIDYING
 
@@ -182,6 +193,7 @@ class PodRows:
                 namespaces=list(self._namespaces.values),
                 nodes=list(self._nodes.values),
                 owners=list(self._owners.values),
+                statuses=list(self._statuses.values),
                 shapes=self._shapes.table(),
                 figures=self._shapes.columns(),
                 uses_claims=self._uses_claims(),
@@ -207,6 +219,14 @@ class PodRows:
         # First what may refuse the pod: a row is written whole or not at all.
         shape = self._shapes.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
+        restarts = init_restarts = said = 0
+        if not is_quiet(status):
+            restarts, init_restarts = (
+                restarts_of(status.container_statuses),
+                restarts_of(status.init_container_statuses),
+            )
+            telling = said_of(status)
+            said = self._statuses.number(telling, telling)
         values = (
             self._namespaces.number(meta.namespace, meta.namespace),
             -1 if waits else self._nodes.number(spec.node_name, spec.node_name),
@@ -219,6 +239,9 @@ class PodRows:
             is_ready(status.conditions),
             meta.deletion_timestamp is not None,
             waits and bool(spec.scheduling_gates),
+            restarts,
+            init_restarts,
+            said,
             epoch_seconds(meta.creation_timestamp),
             epoch_seconds(status.start_time),
             True,
@@ -266,15 +289,18 @@ class PodRows:
     def _tidy_when_due(self) -> None:
         if self._table_sizes() < self._tidy_at:
             return
-        tables: tuple[tuple[Shapes | Interned[Any], tuple[str, ...]], ...] = (
+        tables: tuple[tuple[Shapes | Interned[Any, Any], tuple[str, ...]], ...] = (
             (self._shapes, ("shape",)),
             (self._owners, ("owner",)),
             (self._nodes, ("node", "nominated")),
             (self._namespaces, ("namespace",)),
+            (self._statuses, ("status",)),
         )
         rows = self._rows[: self._begun]
         for table, columns in tables:
             used = self._in_use(columns, len(table))
+            if table is self._statuses:
+                used[0] = True  # the empty one is the first, whether or not a pod has it
             table.keep(used)
             moved = _lookup(np.where(used, np.cumsum(used) - 1, -1).tolist())
             for column in columns:
@@ -282,7 +308,8 @@ class PodRows:
         self._tidy_at = max(FIRST_TIDYING, 2 * self._table_sizes())
 
     def _table_sizes(self) -> int:
-        return len(self._shapes) + len(self._owners) + len(self._nodes) + len(self._namespaces)
+        tables = (self._shapes, self._owners, self._nodes, self._namespaces, self._statuses)
+        return sum(len(table) for table in tables)
 
 
 def _used(numbers: NDArray[np.int32], size: int) -> NDArray[np.bool_]:

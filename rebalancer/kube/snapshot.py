@@ -25,7 +25,7 @@ from rebalancer.kube.records import (
 from rebalancer.kube.volumes import BoundClaims
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, ShapeTable
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, ShapeTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -94,6 +94,7 @@ class KubeCluster:
             pods=pods.finish(numbers),
             shapes=pods.shapes.table(),
             namespaces=pods.namespaces,
+            statuses=pods.statuses,
             spaces=spaces,
             classes=classes,
             owners=owners,
@@ -167,6 +168,7 @@ def put_together(
     pods: Pods,
     shapes: ShapeTable,
     namespaces: tuple[str, ...],
+    statuses: tuple[PodStatus, ...],
     spaces: Iterable[Namespace],
     classes: Iterable[PriorityClass],
     owners: Owners,
@@ -181,6 +183,7 @@ def put_together(
         pods=pods,
         shapes=shapes,
         namespaces=namespaces,
+        statuses=statuses,
         namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},
         owners=tuple(owners.records),
         listed_kinds=listed_kinds,

@@ -5,9 +5,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec.structs import replace
-
-from rebalancer.kube.columns import node_columns
+from rebalancer.kube.columns import node_columns, without_bulk
 from rebalancer.kube.images import ImageNumbers
 from rebalancer.kube.records import Node
 from rebalancer.kube.watch import Change
@@ -82,7 +80,7 @@ class NodeRecords:
                     self._by_name.pop(node.metadata.name, None)
                 else:
                     images = self._images.numbers(node.status.images or ())
-                    self._by_name[node.metadata.name] = replace(node, status=replace(node.status, images=None)), images
+                    self._by_name[node.metadata.name] = without_bulk(node), images
             if self._images.is_tidying_due():
                 kept = [images for _, images in self._by_name.values()]
                 for (name, (node, _)), images in zip(

@@ -1,13 +1,15 @@
-"""Our own taint on nodes, and nobody else's.
+"""Our own taint and our own cordon on nodes, and nobody else's.
 
 A node's taints are one list that is written as a whole, so each write carries the resourceVersion that was read: when
-anybody changed the node in between, the server answers 409 and we read it again.
+anybody changed the node in between, the server answers 409 and we read it again. A cordon of ours is
+`spec.unschedulable` with our taint beside it, whose value says so; both are written in one patch. The taint
+`node.kubernetes.io/unschedulable` that follows a cordon is the node controller's: it comes and goes by itself.
 """
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +20,7 @@ from rebalancer.kube.snapshot import NODES
 from rebalancer.kube.times import rfc3339
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 from rebalancer.model.ports import Clock
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import CORDONS, STEERING_TAINT
 
 EFFECT = "PreferNoSchedule"
 MERGE_PATCH = "application/merge-patch+json"
@@ -29,6 +31,21 @@ TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
 
 Taint = dict[str, Any]
+
+
+class _State(NamedTuple):
+    """What we may change of a node."""
+
+    taints: list[Taint]
+    cordoned: bool
+
+    @property
+    def ours(self) -> Taint | None:
+        return next((each for each in self.taints if _is_ours(each)), None)
+
+    @property
+    def cordoned_by_us(self) -> bool:
+        return self.cordoned and self.ours is not None and self.ours.get("value", "") in CORDONS
 
 
 class KubeNodeTaints:
@@ -50,15 +67,18 @@ class KubeNodeTaints:
             raise ConnectError(str(error)) from None
 
     def put(self, node: str, *, value: str) -> bool:
-        """Taint a node, or change the value; False when that could not be done. Never raises."""
+        """Taint a node, or change the value; a value of CORDONS cordons it, any other ends a cordon of ours. False when
+        that could not be done, and for a cordon where somebody else's is. Never raises."""
         ours = {"key": STEERING_TAINT, "value": value, "effect": EFFECT, "timeAdded": rfc3339(self._clock.now())}
-        return self._change(node, lambda taints: _with(taints, ours), when_gone=False)
+        return self._change(node, lambda state: _marked(state, ours), when_gone=False)
 
     def take(self, node: str) -> bool:
-        """Remove our taint; True when it is gone, also when the node is. False when that could not be done."""
-        return self._change(node, lambda taints: [each for each in taints if not _is_ours(each)], when_gone=True)
+        """Remove our taint and our cordon; True when they are gone, also when the node is. False when that could not be
+        done."""
+        return self._change(node, _unmarked, when_gone=True)
 
-    def _change(self, node: str, change: Callable[[list[Taint]], list[Taint]], *, when_gone: bool) -> bool:
+    def _change(self, node: str, change: Callable[[_State], _State | None], *, when_gone: bool) -> bool:
+        """`change` gives what is wanted instead of what was read; None: it must be left as it is."""
         path = NODES.path(name=node)
         try:
             for attempt in range(1 + CONFLICT_RETRIES):
@@ -69,30 +89,49 @@ class KubeNodeTaints:
                 )
                 if found is None:
                     return when_gone
-                before = found.spec.taints or []
+                before = _State(found.spec.taints or [], found.spec.unschedulable)
                 after = change(before)
+                if after is None:
+                    return False
                 if after == before:
                     return True
-                status = self._patch(path, after, found.metadata.resource_version)
+                status = self._patch(path, before, after, found.metadata.resource_version)
                 if status != 409:
                     return when_gone if status == 404 else status == 200
         except RebalancerError:
             return False
         return False
 
-    def _patch(self, path: str, taints: list[Taint], version: str) -> int:
-        body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}})
+    def _patch(self, path: str, before: _State, after: _State, version: str) -> int:
+        spec: dict[str, Any] = {"taints": after.taints}
+        if after.cordoned != before.cordoned:
+            spec["unschedulable"] = after.cordoned or None
+        body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "spec": spec})
         return self._client.send("PATCH", path, body, content_type=MERGE_PATCH, timeouts=TIMEOUTS).status
 
 
-def _with(taints: Sequence[Taint], ours: Taint) -> list[Taint]:
+def _marked(state: _State, ours: Taint) -> _State | None:
+    """With our taint; None where it would claim a cordon that isn't ours."""
+    if ours["value"] not in CORDONS:
+        return _State(_with(state, ours), state.cordoned and not state.cordoned_by_us)
+    if state.cordoned and not state.cordoned_by_us:
+        return None
+    return _State(_with(state, ours), True)
+
+
+def _unmarked(state: _State) -> _State:
+    others = [each for each in state.taints if not _is_ours(each)]
+    return _State(others, state.cordoned and not state.cordoned_by_us)
+
+
+def _with(state: _State, ours: Taint) -> list[Taint]:
     """The taints with ours in its old place, or at the end; as they were where ours says the same already."""
-    old = next((each for each in taints if _is_ours(each)), None)
+    old = state.ours
     if old is None:
-        return [*taints, ours]
+        return [*state.taints, ours]
     if old.get("value", "") == ours["value"]:
-        return list(taints)
-    return [ours if each is old else each for each in taints]
+        return state.taints
+    return [ours if each is old else each for each in state.taints]
 
 
 def _is_ours(taint: Taint) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rebalancer.model.history import STEP_SECONDS, Grid
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +40,15 @@ class Peaks:
         first = self.starts_at + over.argmax(axis=1) * STEP_SECONDS
         out: Floats = np.where(over.any(axis=1), first, np.nan)
         return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceDays:
+    """How services' usual days go: real CPU of one of their pods, from the days that are known."""
+
+    row_of: Ints
+    """(owners,) row of a top owner's service; -1 where nothing is known of it."""
+    usual: Floats
+    """(rows, 288) mean millicores of one pod in each five minutes of a day; all rows begin at the same time of day."""
+    days: Ints
+    """(rows,) how many days are behind it."""

@@ -60,20 +60,73 @@ class Loads:
         return out
 
 
+class Goal(StrEnum):
+    """What a finding asks for."""
+
+    COOL = "cool"
+    """Pods go until the node is at its target, whichever of the candidates serve best."""
+    REMOVE = "remove"
+    """The candidates go, as many as are wanted, in the order given."""
+    EMPTY = "empty"
+    """All candidates go, if every one of them can; otherwise none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evenness:
+    """Pods of one group, counted over domains that should hold about as many each.
+
+    Findings of one group share one; the planner counts their moves in. A move must leave the domains more even than
+    before: its landing's domain holds at least two fewer than the one that it leaves. So no sequence of moves comes
+    back to where it began.
+    """
+
+    domain: Ints
+    """(nodes,) the node's domain; -1 = none, nothing of the group may land there."""
+    count: Floats
+    """(domains,) pods of the group there now."""
+    skew: int = 1
+    """A domain that has no more than so many above the emptiest is left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LandingRule:
+    """Which landings repair what was found, besides those that hold for every move (fits, stays under its target)."""
+
+    elsewhere: bool = True
+    """The replacement must not come back to the node that it leaves. False: a new pod is all that is wanted."""
+    only: NDArray[np.bool_] | None = None
+    """(nodes,) nothing is repaired anywhere else; None = anywhere."""
+    even: Evenness | None = None
+    """None = nothing to be evened out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A node that a strategy wants relieved. A strategy never evicts, never counts and never asks about limits."""
+    """A node that a strategy wants relieved of pods. A strategy never evicts, never counts, never asks about limits."""
 
     strategy: str
     node: int
     pool: str
     reason: str
     """A sentence with the numbers."""
-    cpu_share: float
-    high: float
-    target: float
     candidates: Ints
-    """Indices of the pods that could serve; the planner orders them."""
+    """Indices of the pods on the node that could serve; for REMOVE best first, otherwise the planner orders them."""
+    cpu_share: float = float("nan")
+    """Of COOL: the share that is too high, and its marks; NaN for the others."""
+    high: float = float("nan")
+    target: float = float("nan")
+    goal: Goal = Goal.COOL
+    wanted: int | None = None
+    """Of REMOVE: so many of `among`; None = all that can."""
+    among: Ints | None = None
+    """Of REMOVE with `wanted`: once so many of these pods are moved, by whichever finding, nothing more is wanted. They
+    may be on other nodes, and needn't be candidates. None = the candidates."""
+    in_order: bool = False
+    """Of COOL: the candidates are taken in the order given, too."""
+    landing: LandingRule = LandingRule()
+    broken: bool = False
+    """The candidates don't do their work as it is: that they are not Ready, have finished, or are their service's last,
+    doesn't keep them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +153,7 @@ class Move:
     cpu_millicores: float
     """Real CPU where known, else NaN."""
     landings: tuple[Landing, ...]
-    """Likeliest first."""
+    """Likeliest first; empty for a pod that has finished: nothing comes in its place."""
     reason: str
     identity: str = ""
     """Its service, the same in every cluster."""
@@ -209,6 +262,12 @@ class CycleReport:
     """(finding, node name)"""
     steered: dict[str, str] = field(default_factory=dict)
     """Node -> why it carries our soft taint while the plan runs."""
+    cordons_before: dict[str, str] = field(default_factory=dict)
+    """Node -> why it was cordoned by us when the cycle began: `steering.CORDONS`."""
+    cordons: dict[str, str] = field(default_factory=dict)
+    """The same while the plan runs."""
+    progress: dict[str, int] = field(default_factory=dict)
+    """Of nodes that were chosen to be emptied: state (`empty`, `working`, `waiting`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)

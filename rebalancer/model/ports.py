@@ -88,18 +88,25 @@ class Evictor(Protocol):
 
 
 class NodeTaints(Protocol):
-    """Sets and removes our own taint on nodes; never touches anybody else's."""
+    """Sets and removes our own taint on nodes, and with it our own cordons; never touches anybody else's.
+
+    A value of `steering.CORDONS` means that the cordon (`spec.unschedulable`) is ours, too. Both are changed in one
+    patch, so neither is ever there without the other, unless people change the node by hand.
+    """
 
     def granted(self) -> bool:
         """Whether we may patch nodes. Raises ConnectError."""
         ...
 
     def put(self, node: str, *, value: str) -> bool:
-        """Taint a node (PreferNoSchedule, our key), or change the value; False when that could not be done."""
+        """Taint a node (PreferNoSchedule, our key), or change the value; with a value of `steering.CORDONS` the node is
+        cordoned as well, with any other a cordon of ours ends. False when that could not be done, and where a node that
+        is to be cordoned is cordoned by somebody else: then it is left as it is."""
         ...
 
     def take(self, node: str) -> bool:
-        """Remove our taint; True when it is gone, also when the node is. False when that could not be done."""
+        """Remove our taint, and with it a cordon of ours; True when it is gone, also when the node is. False when that
+        could not be done."""
         ...
 
 

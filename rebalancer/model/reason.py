@@ -73,10 +73,17 @@ class Reason(StrEnum):
     NEEDS_PREEMPTION = "NeedsPreemption"
     PENDING_TAKES_ROOM = "PendingTakesRoom"
     POOL_FULL = "PoolFull"
+    LANDING_NOT_BETTER = "LandingNotBetter"
+    NOWHERE_BETTER = "NowhereBetter"
 
     # Planning.
     NO_RELIEF = "NoRelief"
     GOAL_REACHED = "GoalReached"
+    ENOUGH_GO = "EnoughGo"
+    EVEN_ALREADY = "EvenAlready"
+    CANT_EMPTY = "CantEmpty"
+    NOT_ITS_TURN = "NotItsTurn"
+    NOT_CORDONED = "NotCordoned"
     NO_POD_USAGE = "NoPodUsage"
     OUT_OF_TIME = "OutOfTime"
 
@@ -98,8 +105,11 @@ class Reason(StrEnum):
     NOT_FINITE = "NotFinite"
     AMBIGUOUS_NODE = "AmbiguousNode"
     NODE_NOT_READY = "NodeNotReady"
+    NODE_KEPT = "NodeKept"
     DEBOUNCE = "Debounce"
     SETTLING = "Settling"
+    NO_CONTENTION = "NoContention"
+    NOBODY_NOISY = "NobodyNoisy"
 
     # The whole cycle.
     COVERAGE_TOO_LOW = "CoverageTooLow"
@@ -176,8 +186,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.NEEDS_PREEMPTION: "its replacement would find room only by preempting other pods",
     Reason.PENDING_TAKES_ROOM: "a pending pod would take the room that it leaves",
     Reason.POOL_FULL: "no node is under its low",
+    Reason.LANDING_NOT_BETTER: "kube-scheduler may put the replacement where it is no better",
+    Reason.NOWHERE_BETTER: "no node on which it would be better has room for the replacement",
     Reason.NO_RELIEF: "its move would relieve the node of next to nothing",
     Reason.GOAL_REACHED: "not needed: the node reaches its target without it",
+    Reason.ENOUGH_GO: "not needed: as many pods as are wanted go",
+    Reason.EVEN_ALREADY: "not needed: its pods are spread evenly enough without it",
+    Reason.CANT_EMPTY: "the node can't be emptied",
+    Reason.NOT_ITS_TURN: "other nodes are emptied first",
+    Reason.NOT_CORDONED: "its node is emptied only once it is cordoned",
     Reason.NO_POD_USAGE: "its CPU isn't known",
     Reason.OUT_OF_TIME: "the cycle's time for planning was over",
     Reason.LIMIT_CYCLE: "the cycle's limit is reached",
@@ -195,8 +212,11 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOT_FINITE: "the usage is not a finite, plausible number",
     Reason.AMBIGUOUS_NODE: "two usage series claim to be this node",
     Reason.NODE_NOT_READY: "the node is not Ready",
+    Reason.NODE_KEPT: "low, but not to be emptied",
     Reason.DEBOUNCE: "not hot for long enough",
     Reason.SETTLING: "moved from recently: a whole rate window must pass first",
+    Reason.NO_CONTENTION: "nothing tells who waits for CPU there",
+    Reason.NOBODY_NOISY: "its tasks wait for CPU, but no pod that may go uses far more than it requests",
     Reason.COVERAGE_TOO_LOW: "too few nodes have fresh usage: this is an outage, not an idle cluster",
     Reason.PARTIAL_USAGE: "the usage source says that its answer is partial",
     Reason.CLOCK_SKEW: "the usage source's clock and ours disagree",

@@ -74,6 +74,7 @@ class Nodes:
     extended: tuple[Mapping[str, float], ...]
     """Allocatable of every resource besides cpu, memory and pods."""
     images: NodeImages = field(default_factory=NodeImages.none)
+    annotations: tuple[Mapping[str, str], ...]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -127,6 +128,19 @@ PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
 
 
+class PodStatus(NamedTuple):
+    """What a pod's status says besides its phase. Most pods have the empty one."""
+
+    reason: str = ""
+    """The pod's own, such as Evicted or NodeLost."""
+    containers: tuple[str, ...] = ()
+    """Reasons why its containers wait or have ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled."""
+    init_containers: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    """Of its containers that have ended."""
+    init_exit_codes: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
     """Columns of length `pods`."""
@@ -155,6 +169,12 @@ class Pods:
     """Has scheduling gates: the scheduler doesn't look at it yet."""
     nominated: Ints
     """Index of the node that it was nominated to (room is kept for it there), -1 for none."""
+    restarts: Ints
+    """Of its containers, added up."""
+    init_restarts: Ints
+    """The same of its init containers, sidecars included."""
+    status: Ints
+    """Index into `ClusterSnapshot.statuses`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -246,6 +266,8 @@ class ClusterSnapshot:
     namespace_labels: Mapping[str, Mapping[str, str]]
     owners: tuple[Owner, ...]
     budgets: tuple[DisruptionBudget, ...]
+    statuses: tuple[PodStatus, ...] = (PodStatus(),)
+    """What pods' statuses say, interned."""
     listed_kinds: frozenset[str] = frozenset()
     """Kinds of which all workloads are among `owners`, also those without pods; of the others only those with pods."""
     priority_classes: Mapping[str, int] = field(default_factory=dict)

@@ -34,6 +34,8 @@ class Usage:
     """(samples, nodes) node CPU in millicores over the debounce duration, oldest first; the last row is now."""
     departed_millicores: Floats | None = None
     """(nodes,) CPU still measured on a node for pods that are no longer there; None where the source can't tell."""
+    contention: "Contention | None" = None
+    """None where nobody asked for it."""
     problems: Mapping[int, Refusal]
     """Node index -> why it is skipped."""
     warnings: tuple[str, ...] = ()
@@ -44,6 +46,21 @@ class Usage:
         """Share of the nodes with fresh usage, 0..1."""
         known = np.isfinite(self.node_cpu_millicores)
         return float(np.count_nonzero(known)) / len(known) if len(known) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """Who waits for CPU: shares of time over the rate window, 0..1; NaN = not known.
+
+    Sources: node_exporter's and the kubelet's PSI counters, cAdvisor's CFS counters.
+    """
+
+    node_pressure: Floats
+    """(nodes,) share of time in which some task of the node waited for CPU."""
+    pod_pressure: Floats
+    """(pods,) the same of the pod's own tasks; of its containers, the worst."""
+    pod_throttled: Floats
+    """(pods,) share of CFS periods in which its own limit throttled it; of its containers, the worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

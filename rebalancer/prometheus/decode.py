@@ -21,6 +21,7 @@ Point = tuple[float, str]
 T = TypeVar("T")
 
 CONTAINER_LABEL = "container"
+MARKED_PARTIAL = "isPartial: not every storage node of VictoriaMetrics has answered"
 
 
 class BadAnswerError(Exception):
@@ -31,7 +32,7 @@ class NoSeriesError(BadAnswerError):
     """An answer, but of another kind: a scalar, a string."""
 
 
-class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType"}):
+class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType", "is_partial": "isPartial"}):
     """The outside of every answer."""
 
     status: str
@@ -40,6 +41,8 @@ class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType"}):
     error: str = ""
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
+    is_partial: bool = False
+    """How a VictoriaMetrics cluster says that storage nodes are missing from an answer; it sends no warnings."""
 
 
 class Result(msgspec.Struct, frozen=True, rename={"type": "resultType"}):
@@ -118,11 +121,15 @@ class PodLines:
 
 
 def envelope(body: bytes) -> Envelope:
-    """Raises BadAnswerError when the bytes are no JSON, or JSON of another shape."""
+    """An answer that is marked partial has a warning that says so.
+
+    Raises BadAnswerError when the bytes are no JSON, or JSON of another shape.
+    """
     try:
-        return msgspec.json.decode(body, type=Envelope)
+        found = msgspec.json.decode(body, type=Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+    return msgspec.structs.replace(found, warnings=(*found.warnings, MARKED_PARTIAL)) if found.is_partial else found
 
 
 def result(data: msgspec.Raw) -> Result:

@@ -27,8 +27,8 @@ class PodUsage:
     """Number of pods of this snapshot that series are about."""
 
 
-def pod_usage(*, vector: PodVector, snapshot: ClusterSnapshot, node_map: NodeMap) -> PodUsage:
-    """Match series to pods by namespace, name and, where the series has it, node.
+def pod_usage(*, vector: PodVector, snapshot: ClusterSnapshot, node_map: NodeMap, scale: float = 1000.0) -> PodUsage:
+    """Match series to pods by namespace, name and, where the series has it, node. `scale`: what their unit is worth.
 
     A rate still shows a pod for a whole window after it left. A StatefulSet's pod keeps its name, so its old series
     is told apart by the node alone. Finished pods count as departed too: their CPU won't come back. A series that
@@ -39,7 +39,7 @@ def pod_usage(*, vector: PodVector, snapshot: ClusterSnapshot, node_map: NodeMap
     active = snapshot.active.tolist()
     here = _Views[int]()
     left = _Views[tuple[int, str, str]]()
-    millicores = np.where(np.isfinite(vector.values) & (vector.values >= 0), vector.values, np.nan) * 1000.0
+    millicores = np.where(np.isfinite(vector.values) & (vector.values >= 0), vector.values, np.nan) * scale
     nodes: dict[str, int] = {"": -1}
     names_nodes = False
     empty: Mapping[str, int] = {}

@@ -18,6 +18,12 @@ from rebalancer.prometheus.decode import CONTAINER_LABEL
 
 NODE_CPU = "node_cpu_seconds_total"
 POD_CPU = "container_cpu_usage_seconds_total"
+NODE_WAITING = "node_pressure_cpu_waiting_seconds_total"
+"""node_exporter's, from /proc/pressure/cpu: seconds in which some task waited for a CPU."""
+POD_WAITING = "container_pressure_cpu_waiting_seconds_total"
+"""The kubelet's, from Kubernetes 1.34 on by default (KubeletPSI), on nodes with cgroup v2."""
+PERIODS, THROTTLED_PERIODS = "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total"
+"""cAdvisor's, of containers with a CPU limit."""
 NODE_INFO = "kube_node_info"
 UNAME = "node_uname_info"
 
@@ -29,6 +35,9 @@ NODE_FIELD = "usage.prometheus.nodeCPU.query"
 FRESHNESS_FIELD = "usage.prometheus.nodeCPU.freshness"
 POD_FIELD = "usage.prometheus.podCPU.query"
 NODE_BY_FIELD = "usage.prometheus.nodeCPU.nodeBy"
+
+NAMED_CONTAINERS = ('container!=""', 'container!="POD"')
+"""Matchers that leave out what cAdvisor says of the whole pod, and its pause container."""
 
 _SMALLEST_STEP_SECONDS = 5.0
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -52,6 +61,34 @@ class Queries:
     freshness: Query
     pod: Query
     pod_is_default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentionQueries:
+    """What is asked besides for Interference. Nobody can change it: it is reported under the strategy's name."""
+
+    node: Query
+    pod: Query
+    throttled: Query
+
+
+def contention_queries(usage: UsageSource) -> ContentionQueries:
+    """Shares of time over the rate window: some task waits; of a pod and its throttling, the worst container."""
+    assert usage.prometheus is not None
+    node, pod = usage.prometheus.node_cpu, usage.prometheus.pod_cpu
+    window = format_duration(usage.rate_window)
+    by_node = _by(node.label, "node", CLUSTER_LABEL)
+    by_pod = _by(pod.namespace_label, pod.pod_label, pod.node_label)
+
+    def of_containers(name: str) -> str:
+        return f"rate({_selector(name, *NAMED_CONTAINERS)}[{window}])"
+
+    throttled = f"{of_containers(THROTTLED_PERIODS)} / {of_containers(PERIODS)}"
+    return ContentionQueries(
+        node=Query(field="Interference, node pressure", promql=f"max by ({by_node}) (rate({NODE_WAITING}[{window}]))"),
+        pod=Query(field="Interference, pod pressure", promql=f"max by ({by_pod}) ({of_containers(POD_WAITING)})"),
+        throttled=Query(field="Interference, throttling", promql=f"max by ({by_pod}) ({throttled})"),
+    )
 
 
 def queries(usage: UsageSource) -> Queries:
@@ -123,7 +160,7 @@ def default_pod_query(*, namespace: str, pod: str, node: str, window: str, match
 
 def pod_counters(matchers: Sequence[str] = ()) -> str:
     """The counters of named containers, of those that `matchers` (PromQL) leave."""
-    return _selector(POD_CPU, 'container!=""', 'container!="POD"', *matchers)
+    return _selector(POD_CPU, *NAMED_CONTAINERS, *matchers)
 
 
 def debounce_offsets(usage: UsageSource) -> tuple[float, ...]:

@@ -15,14 +15,22 @@ from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.ports import Progress
 from rebalancer.model.reason import SENTENCES, Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy.schema import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import Answer, PrometheusClient
+from rebalancer.prometheus.contention import read_contention
 from rebalancer.prometheus.nodes import Gathered, NodeMap, gather, oldest, shown
 from rebalancer.prometheus.pods import PodUsage, pod_usage
 from rebalancer.prometheus.probe import Probe, missing_exporters, probe
-from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, debounce_offsets, queries
+from rebalancer.prometheus.queries import (
+    NODE_BY_FIELD,
+    ContentionQueries,
+    Query,
+    contention_queries,
+    debounce_offsets,
+    queries,
+)
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
@@ -38,9 +46,13 @@ _STEPS = 5
 class PrometheusUsage:
     """Reads real CPU from Prometheus; implements `model.ports.UsageReader`."""
 
-    def __init__(self, usage: UsageSource, progress: Progress) -> None:
-        """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet."""
+    def __init__(self, usage: UsageSource, progress: Progress, *, contention: bool = False) -> None:
+        """`contention`: ask who waits for CPU, too.
+
+        Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
+        """
         self._queries = queries(usage)
+        self._contention = contention_queries(usage) if contention else None
         assert usage.prometheus is not None  # queries() has said so in the user's words
         self._usage = usage
         self._prometheus = usage.prometheus
@@ -85,9 +97,12 @@ class PrometheusUsage:
         self._check_unit(snapshot, millicores)
         times, samples = self._history(snapshot, node_map, scale, at, said)
         pods = self._pods(snapshot, node_map, at, said)
+        contention = None if self._contention is None else self._waiting(self._contention, snapshot, node_map, at, said)
         self._progress.step(SOURCE, _STEPS, _STEPS)
         bad = list(problems)
         millicores[bad] = np.nan
+        if contention is not None:
+            contention.node_pressure[bad] = np.nan
         times, samples = np.vstack([times, raw_times]), np.vstack([samples, millicores])
         times[:, bad] = np.nan
         samples[:, bad] = np.nan
@@ -100,6 +115,7 @@ class PrometheusUsage:
             sample_times=times,
             samples=samples,
             departed_millicores=pods.departed,
+            contention=contention,
             problems=problems,
             warnings=tuple(dict.fromkeys(said)),
         )
@@ -256,6 +272,17 @@ class PrometheusUsage:
                 else f"{self._queries.pod.field}: no series: does Prometheus scrape cAdvisor?"
             )
         return usage
+
+    def _waiting(
+        self, asked: ContentionQueries, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, said: list[str]
+    ) -> Contention:
+        return read_contention(
+            queries=asked,
+            snapshot=snapshot,
+            node_map=node_map,
+            node_vector=lambda query: self._decoded(query, decode.vector, said, at=at),
+            pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, said, at=at),
+        )
 
     def _nothing_there(self) -> ConfigError:
         query = self._queries.node

@@ -26,6 +26,7 @@ def said(snapshot: ClusterSnapshot) -> dict[str, Any]:
                 nodes.taints[i],
                 nodes.addresses[i],
                 nodes.extended[i],
+                dict(nodes.annotations[i]),
             )
             for i, name in enumerate(nodes.names)
         },
@@ -47,6 +48,8 @@ def said(snapshot: ClusterSnapshot) -> dict[str, Any]:
                 pod.priority,
                 [float(column[pod.index]) for column in columns],
                 nodes.names[int(pods.nominated[pod.index])] if pods.nominated[pod.index] >= 0 else "",
+                (int(pods.restarts[pod.index]), int(pods.init_restarts[pod.index])),
+                snapshot.statuses[int(pods.status[pod.index])],
             )
             for pod in pods_in(snapshot)
         },

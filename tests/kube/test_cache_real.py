@@ -12,7 +12,7 @@ from rebalancer.kube.records import Namespace
 from rebalancer.kube.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.stores import Records
 from rebalancer.kube.watch import Reflector
-from rebalancer.model.snapshot import Owner
+from rebalancer.model.snapshot import Owner, PodStatus
 from tests.kube.fake_api import FakeClock
 from tests.kube.objects import Json
 from tests.kube.same import said
@@ -24,6 +24,22 @@ pytestmark = pytest.mark.real
 APPS = "/apis/apps/v1/namespaces/default"
 PODS = "/api/v1/namespaces/default/pods"
 CONTAINER = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}}
+_OF_MAIN = {"name": "main", "image": "app:1", "imageID": "", "ready": False}
+BROKEN = {
+    "phase": "Running",
+    "reason": "Evicted",
+    "containerStatuses": [
+        {
+            **_OF_MAIN,
+            "restartCount": 7,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        }
+    ],
+    "initContainerStatuses": [
+        {**_OF_MAIN, "name": "init", "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +86,20 @@ def test_memory_and_server_agree_through_changes(server: ApiServer, client: ApiC
         until(lambda: said(cluster.snapshot()) == said(live.snapshot()))
         server.call("PATCH", f"{APPS}/replicasets/alone", {"spec": {"replicas": 5}})
         until(lambda: 5 in {each.wanted for each in cluster.snapshot().owners})
+        server.call("PATCH", f"{PODS}/a/status", {"status": BROKEN})
+        server.call("PATCH", "/api/v1/nodes/n1", {"metadata": {"annotations": {"to-do": "kernel", "long": "x" * 300}}})
+        until(lambda: 7 in cluster.snapshot().pods.restarts and "to-do" in cluster.snapshot().nodes.annotations[0])
+        seen = cluster.snapshot()
+        assert said(seen) == said(live.snapshot())
+        assert seen.nodes.annotations[0]["to-do"] == "kernel"
+        assert "long" not in seen.nodes.annotations[0]
+        broken = seen.pods.names.index("a")
+        assert seen.statuses[seen.pods.status[broken]] == PodStatus(
+            reason="Evicted",
+            containers=("CrashLoopBackOff",),
+            init_containers=("Completed",),
+            init_exit_codes=(0,),
+        )
         server.call("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
         server.call("DELETE", f"{PODS}/c?gracePeriodSeconds=0")
         until(lambda: len(cluster.snapshot().pods) == 0)

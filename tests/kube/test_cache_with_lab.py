@@ -11,7 +11,7 @@ import pytest
 from rebalancer.kube.cache import WatchedCluster
 from rebalancer.kube.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.snapshot import KubeCluster
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.lab import Breaks, Lab, node, scenario, workload
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.same import said
 from tests.kube.watching import until
@@ -66,7 +66,7 @@ def watched(lab: Lab, tmp_path: Path) -> Iterator[tuple[WatchedCluster, ApiClien
 def change(lab: Lab, chance: random.Random) -> None:
     """Something that somebody does to a cluster."""
     store = lab.cluster.store
-    match chance.randrange(6):
+    match chance.randrange(8):
         case 0 | 1 if pods := store.keys("pods"):
             store.remove("pods", *chance.choice(sorted(pods)))
         case 2:
@@ -74,6 +74,14 @@ def change(lab: Lab, chance: random.Random) -> None:
         case 3:
             lab.cluster.taint(chance.choice("abc"), f"k{chance.randrange(3)}", effect="PreferNoSchedule")
         case 4:
+            running = [each["metadata"] for each in lab.cluster.pods() if each["status"]["phase"] == "Running"]
+            if running:
+                how = Breaks(after_seconds=0.0, exit_code=chance.randrange(1, 4), restarts=chance.random() < 0.7)
+                meta = chance.choice(running)
+                lab.cluster.end_containers(meta["namespace"], meta["name"], how)
+        case 5:
+            lab.cluster.label_node(chance.choice("abc"), {"disk": chance.choice(["ssd", None])})
+        case 6:
             name = f"new-{chance.randrange(10**6)}"
             lab.cluster.add_workload(workload(name, replicas=chance.randrange(1, 4), cpu=0.01, cpu_request="5m"))
         case _:

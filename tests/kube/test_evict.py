@@ -1,12 +1,13 @@
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rebalancer.kube.client import connect
 from rebalancer.kube.evict import KubeEvictor
-from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.plan import Answer, Landing, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
 from tests.kube.fake_api import Asked, FakeApi, Reply, Script, client_of, serving, status
@@ -24,7 +25,7 @@ MOVE = Move(
     service=Service(kind="Deployment", namespace="shop", name="web"),
     strategy="LowNodeUtilization",
     cpu_millicores=500.0,
-    landings=(),
+    landings=(Landing(node=1, share=1.0),),
     reason="hot",
 )
 BUDGET_CAUSE = ("DisruptionBudget", "The disruption budget web needs 2 healthy pods and has 2 currently")
@@ -154,6 +155,15 @@ def test_a_pod_that_is_not_as_planned_is_not_evicted(case: tuple[Reply, Outcome,
     answer, api = evict(lambda _: reply)
     assert (answer.outcome, code_of(answer)) == (outcome, code)
     assert api.count("POST") == 0
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_is_to_go_because_it_has_finished_is_evicted(phase: str) -> None:
+    finished = a_pod("web-1", status={"phase": phase})
+    with serving(pod_then(CREATED, finished)) as (api, client):
+        answer = KubeEvictor(client=client).evict(replace(MOVE, landings=()))
+    assert answer == Answer(outcome=Outcome.EVICTED)
+    assert api.count("POST") == 1
 
 
 def test_a_refused_connection_certainly_evicted_nothing() -> None:

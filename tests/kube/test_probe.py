@@ -1,6 +1,7 @@
 import pytest
+import yaml
 
-from rebalancer.kube.probe import can_i, lease_holder, needed_permissions
+from rebalancer.kube.probe import Permission, can_i, lease_holder, needed_permissions, rules
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fake_api import Asked, Reply, serving, status
 from tests.kube.objects import Json
@@ -67,3 +68,27 @@ def test_the_lease_is_asked_for_by_its_name_because_a_role_may_grant_no_other() 
             can_i(client, each)
         reviews = [one.body["spec"]["resourceAttributes"] for one in api.asked]
     assert [(one["verb"], one["name"]) for one in reviews if "name" in one] == [("get", "blue"), ("update", "blue")]
+
+
+def test_what_is_missing_is_told_as_the_rules_that_grant_it() -> None:
+    needed = needed_permissions(lease_namespace="tools", lease_name="blue", steers=True, daemon=True)
+    told = dict(each.split(": ", 1) for each in rules(needed).split("; "))
+    assert told.keys() == {"ClusterRole", "Role in tools"}
+    granted = {
+        (verb, resource, group, name)
+        for held in told.values()
+        for rule in yaml.safe_load(held)
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for group in rule["apiGroups"]
+        for name in rule.get("resourceNames", [""])
+    }
+    assert granted == {
+        (each.verb, "/".join(filter(None, (each.resource, each.subresource))), each.group, each.name) for each in needed
+    }
+
+
+def test_one_rule_is_enough_for_what_is_granted_alike() -> None:
+    missing = [Permission(verb="watch", group="apps", resource=each) for each in ("deployments", "statefulsets")]
+    rule = '{apiGroups: ["apps"], resources: [deployments, statefulsets], verbs: [watch]}'
+    assert rules(missing) == f"ClusterRole: [{rule}]"

@@ -13,7 +13,7 @@ from rebalancer.kube.taints import CONFLICT_RETRIES, KubeNodeTaints
 from rebalancer.lab import Lab, node, scenario
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.objects import Taint
-from rebalancer.model.steering import HOT, NO_ROOM, STEERING_TAINT
+from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, STEERING_TAINT
 from tests.kube.fake_api import Asked, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Json
 from tests.real.api_server import api_server
@@ -39,14 +39,16 @@ class OneNode:
 
     def __init__(self, *taints: Json) -> None:
         self.taints: list[Json] | None = list(taints)
+        self.cordoned = False
         self.version = 1
         self.gone = False
         self.before_patch: list[Any] = []
         self.refuse_get: Reply | None = None
         self.refuse_patch: Reply | None = None
 
-    def set(self, *taints: Json) -> None:
+    def set(self, *taints: Json, cordoned: bool | None = None) -> None:
         self.taints, self.version = list(taints), self.version + 1
+        self.cordoned = self.cordoned if cordoned is None else cordoned
 
     def __call__(self, asked: Asked) -> Reply:
         if asked.path != "/api/v1/nodes/n1":
@@ -59,17 +61,20 @@ class OneNode:
             return self.refuse_patch
         assert asked.headers["Content-Type"] == "application/merge-patch+json"
         assert set(asked.body) == {"metadata", "spec"}
-        assert set(asked.body["spec"]) == {"taints"}
+        assert {"taints"} <= set(asked.body["spec"]) <= {"taints", "unschedulable"}
         if not self.gone and asked.body["metadata"] != {"resourceVersion": str(self.version)}:
             return status(409, "the object has been modified")
         if not self.gone:
-            self.set(*asked.body["spec"]["taints"])
+            told = asked.body["spec"]
+            cordoned = bool(told["unschedulable"]) if "unschedulable" in told else None
+            self.set(*told["taints"], cordoned=cordoned)
         return self._answer()
 
     def _answer(self) -> Reply:
         if self.gone:
             return status(404, 'nodes "n1" not found')
-        spec = {"podCIDR": "10.0.0.0/24"} | ({"taints": self.taints} if self.taints else {})
+        spec: Json = {"podCIDR": "10.0.0.0/24"} | ({"taints": self.taints} if self.taints else {})
+        spec |= {"unschedulable": True} if self.cordoned else {}
         return Reply(body={"metadata": {"name": "n1", "resourceVersion": str(self.version)}, "spec": spec})
 
 
@@ -200,6 +205,71 @@ def test_a_lost_answer_is_false(wanted: Any) -> None:
     assert wanted(api) == (False, 1)
 
 
+# --- cordons
+
+
+FOLLOWS: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""The node controller's: it comes with a cordon, and goes with it."""
+
+
+@pytest.mark.parametrize("value", CORDONS)
+def test_a_cordon_of_ours_comes_and_goes_with_its_mark_in_one_patch(value: str) -> None:
+    api = OneNode(THEIRS)
+    assert put(api, value) == (True, 1)
+    assert (api.taints, api.cordoned) == ([THEIRS, ours(value)], True)
+    api.set(THEIRS, ours(value), FOLLOWS)
+    assert take(api) == (True, 1)
+    # what follows the cordon isn't ours to remove
+    assert (api.taints, api.cordoned) == ([THEIRS, FOLLOWS], False)
+
+
+def test_a_cordon_changes_its_reason_and_becomes_a_soft_taint_and_back() -> None:
+    api = OneNode(ours(DRAINING))
+    api.cordoned = True
+    assert put(api, MAINTENANCE) == (True, 1)
+    assert (api.taints, api.cordoned) == ([ours(MAINTENANCE)], True)
+    assert put(api, MAINTENANCE) == (True, 0)
+    assert put(api, HOT) == (True, 1)
+    assert (api.taints, api.cordoned) == ([ours(HOT)], False)
+    assert put(api, DRAINING) == (True, 1)
+    assert (api.taints, api.cordoned) == ([ours(DRAINING)], True)
+
+
+@pytest.mark.parametrize("there", [(), (ours(HOT),)], ids=["bare", "softly tainted"])
+def test_a_cordon_of_somebody_else_is_never_marked_nor_lifted(there: tuple[Json, ...]) -> None:
+    api = OneNode(*there)
+    api.cordoned = True
+    assert put(api, DRAINING) == (False, 0)
+    assert put(api, NO_ROOM) == (True, 1)
+    assert take(api) == (True, 1)
+    assert (api.taints, api.cordoned) == ([], True)
+
+
+def test_who_cordons_between_our_read_and_our_write_keeps_their_cordon() -> None:
+    api = OneNode(THEIRS)
+    api.before_patch = [lambda: api.set(THEIRS, cordoned=True)]
+    assert put(api, DRAINING) == (False, 1)
+    assert (api.taints, api.cordoned) == ([THEIRS], True)
+
+
+def test_who_uncordons_between_our_read_and_our_write_is_not_undone() -> None:
+    api = OneNode(THEIRS, ours(DRAINING))
+    api.cordoned = True
+    api.before_patch = [lambda: api.set(THEIRS, ours(DRAINING), LAST, cordoned=False)]
+    assert take(api) == (True, 2)
+    assert (api.taints, api.cordoned) == ([THEIRS, LAST], False)
+
+
+def test_a_mark_without_its_cordon_is_cordoned_again_or_taken() -> None:
+    """Somebody has uncordoned the node by hand."""
+    api = OneNode(ours(MAINTENANCE))
+    assert put(api, MAINTENANCE) == (True, 1)
+    assert (api.taints, api.cordoned) == ([ours(MAINTENANCE)], True)
+    api.set(ours(MAINTENANCE), cordoned=False)
+    assert take(api) == (True, 1)
+    assert (api.taints, api.cordoned) == ([], False)
+
+
 def test_a_server_that_is_away_is_false_for_both() -> None:
     client = client_of("http://127.0.0.1:1", attempts=1)
     taints = KubeNodeTaints(client=client, clock=FakeClock(NOW), pause=lambda _: None)
@@ -273,6 +343,22 @@ def test_the_lab_shows_what_was_put_and_taken(lab: Lab, client: ApiClient) -> No
     assert taints_by_node(client, lab) == {"a": (), "b": (theirs,)}
 
 
+def test_the_lab_cordons_and_uncordons_with_our_mark(lab: Lab, client: ApiClient) -> None:
+    taints = KubeNodeTaints(client=client, clock=lab.clock)
+    assert taints.put("b", value=DRAINING)
+    nodes = KubeCluster(client=client, clock=lab.clock).snapshot().nodes
+    assert nodes.unschedulable.tolist() == [False, True]
+    assert [(each.key, each.value) for each in nodes.taints[1]] == [
+        ("dedicated", "x"),
+        (STEERING_TAINT, DRAINING),
+        ("node.kubernetes.io/unschedulable", ""),
+    ]
+    assert taints.take("b")
+    nodes = KubeCluster(client=client, clock=lab.clock).snapshot().nodes
+    assert not nodes.unschedulable.any()
+    assert [each.key for each in nodes.taints[1]] == ["dedicated"]
+
+
 def test_many_writers_on_one_node_of_the_lab_lose_nothing(lab: Lab, client: ApiClient) -> None:
     KubeNodeTaints(client=client, clock=lab.clock).put("b", value="first")
     barrier = threading.Barrier(3)
@@ -338,5 +424,15 @@ def test_a_real_api_server_takes_the_taint_and_keeps_anothers(tmp_path: Path) ->
             assert taints.take("n1")
             assert len(waits) == 2
             assert now() == [theirs]
+            client.before_send = lambda: server.call("PATCH", "/api/v1/nodes/n1", {"spec": {"taints": [theirs, LAST]}})
+            assert taints.put("n1", value=DRAINING)
+            spec = server.call("GET", "/api/v1/nodes/n1")["spec"]
+            assert (spec["taints"], spec["unschedulable"]) == ([theirs, LAST, ours(DRAINING)], True)
+            assert taints.take("n1")
+            spec = server.call("GET", "/api/v1/nodes/n1")["spec"]
+            assert (spec["taints"], spec.get("unschedulable")) == ([theirs, LAST], None)
+            server.call("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+            assert not taints.put("n1", value=DRAINING)
+            assert now() == [theirs, LAST]
         finally:
             client.close()

@@ -35,12 +35,12 @@ def a_source(url: str, *, usage: Mapping[str, Any] | None = None, **fields: Any)
     )
 
 
-def reader(url: str, **fields: Any) -> PrometheusUsage:
-    return PrometheusUsage(a_source(url, **fields), NoProgress())
+def reader(url: str, *, contention: bool = False, **fields: Any) -> PrometheusUsage:
+    return PrometheusUsage(a_source(url, **fields), NoProgress(), contention=contention)
 
 
-def read(url: str, snapshot: ClusterSnapshot, **fields: Any) -> Usage:
-    with closing(reader(url, **fields)) as opened:
+def read(url: str, snapshot: ClusterSnapshot, *, contention: bool = False, **fields: Any) -> Usage:
+    with closing(reader(url, contention=contention, **fields)) as opened:
         return opened.read(snapshot)
 
 

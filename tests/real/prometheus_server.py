@@ -133,6 +133,39 @@ def cadvisor(
     ]
 
 
+def node_pressure(*, instance: str, share: float, job: str = "node-exporter") -> Series:
+    """The share of time in which some task of a node waits for CPU."""
+    return Series(
+        metric="node_pressure_cpu_waiting_seconds_total", labels={"instance": instance, "job": job}, rate=share
+    )
+
+
+def waiting(
+    *,
+    namespace: str,
+    pod: str,
+    node: str,
+    containers: Mapping[str, tuple[float, float | None]],
+    whole: float = 0.0,
+    job: str = "kubelet",
+) -> list[Series]:
+    """One pod's contention: of each container the share of time in which it waits, and the share of its CFS periods in
+    which it is throttled (None = it has no CPU limit). `whole`: what cAdvisor says of the pod and its pause container.
+    """
+    labels = {"namespace": namespace, "pod": pod, "node": node, "job": job, "metrics_path": "/metrics/cadvisor"}
+    rates: list[tuple[Mapping[str, str], str, float]] = [
+        ({}, "container_pressure_cpu_waiting_seconds_total", whole),
+        ({"container": "POD"}, "container_pressure_cpu_waiting_seconds_total", whole),
+    ]
+    for name, (waits, throttled) in containers.items():
+        own = {"container": name, "id": f"/kubepods.slice/{namespace}-{pod}/{name}"}
+        rates.append((own, "container_pressure_cpu_waiting_seconds_total", waits))
+        if throttled is not None:
+            rates.append((own, "container_cpu_cfs_periods_total", 10.0))
+            rates.append((own, "container_cpu_cfs_throttled_periods_total", 10.0 * throttled))
+    return [Series(metric=metric, labels={**labels, **extra}, rate=rate) for extra, metric, rate in rates]
+
+
 def kube_state_metrics(*, nodes: Mapping[str, str], pods: Sequence[tuple[str, str, str]] = ()) -> list[Series]:
     """`nodes` = {name: internal address}; `pods` = (namespace, pod, node)."""
     labels = {"job": "kube-state-metrics", "instance": "10.42.0.9:8080"}

@@ -1,0 +1,45 @@
+"""Who waits for CPU, laid over a snapshot's nodes and pods: PSI and CFS throttling as shares of time."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Contention
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.nodes import NodeMap, gather
+from rebalancer.prometheus.pods import pod_usage
+from rebalancer.prometheus.queries import ContentionQueries, Query
+
+Floats = NDArray[np.float64]
+
+
+def read_contention(
+    *,
+    queries: ContentionQueries,
+    snapshot: ClusterSnapshot,
+    node_map: NodeMap,
+    node_vector: Callable[[Query], decode.Vector],
+    pod_vector: Callable[[Query], decode.PodVector],
+) -> Contention:
+    """Ask and lay over. What no series tells is NaN: old kernels and kubelets have no PSI, pods without a CPU limit no
+    CFS periods. `node_vector` and `pod_vector` ask Prometheus, and raise what it raises."""
+    nodes = node_vector(queries.node)
+    found = gather(labels=nodes.labels, values=nodes.values, node_map=node_map, merge_target_on=node_map.label)
+
+    def of_pods(query: Query) -> Floats:
+        return _share(pod_usage(vector=pod_vector(query), snapshot=snapshot, node_map=node_map, scale=1.0).pods)
+
+    return Contention(
+        node_pressure=_share(found.values),
+        pod_pressure=of_pods(queries.pod),
+        pod_throttled=of_pods(queries.throttled),
+    )
+
+
+def _share(values: Floats) -> Floats:
+    """A rate overshoots by a little where a counter's scrapes don't lie on the window's edges."""
+    with np.errstate(invalid="ignore"):
+        out: Floats = np.where(np.isfinite(values) & (values >= 0), np.minimum(values, 1.0), np.nan)
+    return out
