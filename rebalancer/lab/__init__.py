@@ -11,23 +11,13 @@ A test's own cluster: `Lab.start(scenario(nodes=[node("a")], workloads=[workload
 """
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.cpu import CpuModel
+from rebalancer.lab.cpu import Breaks, CpuModel
 from rebalancer.lab.lab import Lab, run
-from rebalancer.lab.scenario import (
-    NodeSpec,
-    PdbSpec,
-    Scenario,
-    ScenarioError,
-    TaintSpec,
-    WorkloadSpec,
-    load,
-    names,
-    node,
-    scenario,
-    workload,
-)
+from rebalancer.lab.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
+from rebalancer.lab.specs import NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
 
 __all__ = [
+    "Breaks",
     "CpuModel",
     "Lab",
     "LabClock",

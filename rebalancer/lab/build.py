@@ -9,7 +9,7 @@ import msgspec
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.cpu import BEHAVIOUR, OVERHEAD, Behaviour
 from rebalancer.lab.images import entry, reported
-from rebalancer.lab.scenario import NodeSpec, PdbSpec, WorkloadSpec
+from rebalancer.lab.specs import NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
 
 Obj = dict[str, Any]
@@ -37,6 +37,15 @@ API_VERSIONS: Mapping[str, str] = {
 def condition(type_: str, status: bool, at: float, **more: str) -> Obj:
     """A status condition."""
     return {"type": type_, "status": "True" if status else "False", "lastTransitionTime": timestamp(at), **more}
+
+
+def set_ready(pod: Obj, now: float, *, ready: bool) -> None:
+    """Set the Ready and ContainersReady conditions. Changes `pod`."""
+    status = pod["status"]
+    others = [each for each in status.get("conditions") or () if each["type"] not in ("Ready", "ContainersReady")]
+    status["conditions"] = [*others, condition("ContainersReady", ready, now), condition("Ready", ready, now)]
+    for container in status.get("containerStatuses") or ():
+        container["ready"] = ready
 
 
 def node_object(spec: NodeSpec, *, now: float, address: str) -> Obj:
@@ -119,6 +128,7 @@ def behaviour(spec: WorkloadSpec) -> Behaviour:
         start_seconds=spec.start_seconds,
         stop_seconds=spec.stop_seconds,
         run_seconds=spec.run_seconds,
+        breaks=spec.breaks,
         sidecar=spec.sidecar,
         image_bytes=parse_quantity(str(spec.image_size)) if spec.image_size != "" else None,
     )

@@ -2,22 +2,27 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from rebalancer.lab import build
+from rebalancer.lab.autoscaler import Autoscaler
 from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.controllers import Controllers, daemon_runs_on, replica_set_of
+from rebalancer.lab.cpu import Breaks
 from rebalancer.lab.disruption import has_wasted_room, update_statuses
+from rebalancer.lab.errors import conflict
 from rebalancer.lab.history import History
+from rebalancer.lab.kinds import by_plural
 from rebalancer.lab.kubelet import Kubelet
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.owned import daemon_affinity
-from rebalancer.lab.scenario import NodeSpec, Scenario, WorkloadSpec
+from rebalancer.lab.scenario import Scenario
 from rebalancer.lab.scheduler import Scheduler
+from rebalancer.lab.specs import NodeSpec, WorkloadSpec
 from rebalancer.lab.stateful_sets import pod_labels
 from rebalancer.lab.store import Change, Store
 from rebalancer.lab.taints import changed, check_taints, set_cordon, set_taints
@@ -52,6 +57,11 @@ class Cluster:
         )
         self._controllers = Controllers(store=self.store, log=self.log)
         self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed, differs=scenario.scheduler == "differs")
+        self._steps = sorted(scenario.steps, key=lambda step: step.at_seconds)
+        empty_after = scenario.remove_empty_after_seconds
+        self._autoscaler = (
+            None if empty_after is None else Autoscaler(store=self.store, log=self.log, after_seconds=empty_after)
+        )
         self._addresses = 0
         self._changed = threading.Event()
         self._unseen = True
@@ -115,9 +125,23 @@ class Cluster:
         with self.lock:
             self._round(self.clock.now())
             self._changed.clear()  # whoever writes needs the lock, so nothing is missed
-            return self._kubelet.next_due()
+            return self._next_due()
+
+    def _next_due(self) -> float | None:
+        due = [self._kubelet.next_due(), *(self.clock.started_at + step.at_seconds for step in self._steps[:1])]
+        if self._autoscaler is not None:
+            due.append(self._autoscaler.next_due())
+        return min((each for each in due if each is not None), default=None)
 
     def _round(self, now: float) -> None:
+        while self._steps and self.clock.started_at + self._steps[0].at_seconds <= now:
+            self._steps.pop(0).run(self)
+        self._settle(now)
+        if self._autoscaler is not None:
+            self._autoscaler.run(now)
+            self._settle(now)
+
+    def _settle(self, now: float) -> None:
         for _ in range(_MOST_ROUNDS):
             self._kubelet.run(now)
             if not self._unseen:
@@ -190,6 +214,32 @@ class Cluster:
 
         with self.lock:
             self.store.change("nodes", self.store.get("nodes", "", name), apply)
+
+    def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Set a node's labels; None takes one off. Pods that run there stay. Raises ApiError 404."""
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), lambda new: _set_labels(new, labels))
+
+    def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
+        """The same of a pod: required anti-affinity of others may mind it from now on. Raises ApiError 404."""
+        with self.lock:
+            self.store.change("pods", self.store.get("pods", namespace, name), lambda new: _set_labels(new, labels))
+
+    def remove_node(self, name: str) -> None:
+        """A machine that is switched off; its pods go with it. Raises ApiError 404."""
+        with self.lock:
+            self.store.remove("nodes", "", name)
+
+    def end_containers(self, namespace: str, name: str, how: Breaks | None = None) -> None:
+        """A running pod's containers end now: they wait in CrashLoopBackOff, or (`restarts=False`) the pod has failed.
+
+        Raises ApiError 404, and 409 where it doesn't run.
+        """
+        with self.lock:
+            pod = self.store.get("pods", namespace, name)
+            if pod["status"]["phase"] != "Running":
+                raise conflict(by_plural("pods"), name, f"it is {pod['status']['phase']}, not Running")
+            self._kubelet.end_containers(pod, how or Breaks(after_seconds=0.0), self.clock.now())
 
     def roll_out(self, namespace: str, name: str, *, plural: str = "statefulsets", image: str = "") -> None:
         """Change a workload's template, as `kubectl rollout restart` does, to another image where one is given.
@@ -283,7 +333,7 @@ class Cluster:
             pod["metadata"]["ownerReferences"] = [build.owner_reference(self.store.get("nodes", "", node))]
         pod["spec"]["nodeName"] = node
         self._kubelet.keep_image(pod)
-        self._kubelet.start(pod, now - spec.age_seconds, ready=spec.ready)
+        self._kubelet.start(pod, now - spec.age_seconds, ready=spec.ready, restarts=spec.restarts)
         self.store.create("pods", pod)
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -307,3 +357,8 @@ class Cluster:
         """Nothing changes while this is held."""
         with self.lock:
             yield
+
+
+def _set_labels(obj: Obj, labels: Mapping[str, str | None]) -> None:
+    have = {**(obj["metadata"].get("labels") or {}), **labels}
+    obj["metadata"]["labels"] = {key: value for key, value in have.items() if value is not None}

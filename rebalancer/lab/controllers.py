@@ -30,17 +30,24 @@ class Controllers:
         self._log = log
         self._owned: dict[str, list[Obj]] = {}
         self._failed: dict[str, int] = {}
-        """Job uid -> pods that went without having succeeded."""
+        """Job uid -> pods that failed, or went unfinished."""
 
     def observe(self, change: Change) -> None:
-        """The store's listener: a Job's pod that is deleted unfinished has failed."""
-        if change.plural == "pods" and change.type == "DELETED":
-            owner = controller_of(change.object)
-            if owner and owner["kind"] == "Job" and change.object["status"].get("phase") != "Succeeded":
-                self._failed[owner["uid"]] = self._failed.get(owner["uid"], 0) + 1
+        """The store's listener: a Job's pod that is deleted unfinished has failed, too."""
+        if change.plural != "pods":
+            return
+        pod, owner = change.object, controller_of(change.object)
+        failed = pod["status"].get("phase") == "Failed"
+        if change.type == "DELETED":
+            counts = not is_finished(pod)
+        else:
+            counts = failed and (change.before is None or change.before["status"].get("phase") != "Failed")
+        if counts and owner and owner["kind"] == "Job":
+            self._failed[owner["uid"]] = self._failed.get(owner["uid"], 0) + 1
 
     def run(self) -> None:
         """One round. The caller holds the lock."""
+        self._evict_from_tainted_nodes()
         self._index()
         sets = self._sets()
         for deployment in self._store.sorted("deployments"):
@@ -56,6 +63,23 @@ class Controllers:
         sets = self._sets()
         for deployment in self._store.sorted("deployments"):
             self._deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []))
+
+    def _evict_from_tainted_nodes(self) -> None:
+        """NoExecute: pods that don't tolerate it go at once, whatever their PDBs say (pkg/controller/tainteviction).
+
+        Not modelled: `tolerationSeconds`. Whoever tolerates a taint stays.
+        """
+        taints = {
+            node["metadata"]["name"]: msgspec.convert(found, tuple[Taint, ...])
+            for node in self._store.all("nodes")
+            if (found := [each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"])
+        }
+        for pod in self._store.sorted("pods") if taints else ():
+            here = taints.get(pod["spec"].get("nodeName") or "")
+            if here and not is_terminating(pod) and not is_finished(pod):
+                tolerations = msgspec.convert(pod["spec"].get("tolerations") or [], tuple[Toleration, ...])
+                if untolerated_taint(tolerations, here) is not None:
+                    terminate(self._store, self._log, pod)
 
     def _index(self) -> None:
         self._owned = {}
@@ -149,8 +173,10 @@ class Controllers:
         for name in wanted:
             if name not in on:
                 create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-", node=name)
+        nodes = {node["metadata"]["name"]: node for node in self._store.all("nodes")}
         for name, pod in on.items():
-            if name not in wanted and not is_terminating(pod):
+            stays = name in nodes and daemon_runs_on(pod_template, nodes[name], running=True)
+            if not is_terminating(pod) and (is_finished(pod) or not stays):
                 terminate(self._store, self._log, pod)
         running = [pod for name, pod in on.items() if name in wanted and not is_terminating(pod)]
         set_status(
@@ -218,8 +244,8 @@ def daemon_node(pod: Obj) -> str:
     return str(terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
 
 
-def daemon_runs_on(pod_template: Obj, node: Obj) -> bool:
-    """Whether a DaemonSet wants a pod on the node."""
+def daemon_runs_on(pod_template: Obj, node: Obj, *, running: bool = False) -> bool:
+    """Whether a DaemonSet wants a pod on the node. One that is `running` there minds only NoExecute taints."""
     spec = pod_template["spec"]
     labels = node["metadata"].get("labels") or {}
     if not labels_match(spec.get("nodeSelector") or {}, labels):
@@ -230,6 +256,8 @@ def daemon_runs_on(pod_template: Obj, node: Obj) -> bool:
         return False
     tolerations = msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...])
     taints = msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...])
+    if running:
+        taints = tuple(taint for taint in taints if taint.effect == "NoExecute")
     return untolerated_taint(tolerations, taints) is None
 
 

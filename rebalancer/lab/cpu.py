@@ -39,12 +39,38 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """As a share of the base."""
     total: float | None = None
     """Cores that all ready pods of the workload share evenly, instead of `base` for each."""
+    burst_cores: float = 0.0
+    """What it wants besides for moments, too short to show in the means above; see `contention.py`."""
+    burst_share: float = 0.0
+    """The part of the time that the bursts take."""
 
     def __post_init__(self) -> None:
+        if self.burst_cores < 0 or not 0 <= self.burst_share <= 1:
+            raise ValueError("burst_cores must be at least 0, and burst_share between 0 and 1")
         if self.base < 0 or (self.total is not None and self.total < 0):
             raise ValueError("CPU can't be negative")
         if self.amplitude < 0 or self.noise < 0 or self.amplitude + self.noise > 1:
             raise ValueError("amplitude and noise must be at least 0, and together at most 1")
+
+
+class Breaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a pod's containers end by themselves, again and again or for good."""
+
+    after_seconds: float
+    """From running to ended."""
+    exit_code: int = 1
+    reason: str = "Error"
+    """Why a container ended: Error, OOMKilled."""
+    restarts: bool = True
+    """The kubelet starts it again, ever later, and the pod waits in CrashLoopBackOff. False: the pod has failed."""
+    pod_reason: str = ""
+    """Of a pod that has failed: Evicted, NodeShutdown."""
+    nodes: tuple[str, ...] = ()
+    """It breaks only there; everywhere when empty."""
+
+    def on(self, node: str) -> bool:
+        """Whether it breaks on a node."""
+        return not self.nodes or node in self.nodes
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -57,6 +83,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     start_seconds: float | None = None
     stop_seconds: float | None = None
     run_seconds: float | None = None
+    breaks: Breaks | None = None
     sidecar: str = ""
     image_bytes: float | None = None
     """Size of the first container's image; a node reports only images whose size is known."""

@@ -4,13 +4,23 @@ Counters follow the pods, with throttling, and never go down. They are brought f
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.faults import Switchboard, names_node
-from rebalancer.lab.history import Columns
+from rebalancer.lab.contention import ContentionModel
+from rebalancer.lab.faults import Faults, Switchboard, names_node
+from rebalancer.lab.history import Columns, Machine, Stay
+from rebalancer.lab.rates import (
+    CONTAINER_WAITING,
+    NODE_WAITING,
+    PERIODS,
+    PERIODS_IN_A_SECOND,
+    THROTTLED_PERIODS,
+    container_labels,
+)
 from rebalancer.lab.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of, node_labels
 from rebalancer.lab.usage import UsageModel
 
@@ -59,9 +69,46 @@ class Counters:
             return columns, now, dict(self._pods), dict(self._busy), dict(self._up)
 
 
-def text(counters: Counters, faults: Switchboard) -> str:
+class WaitingCounters:
+    """What tasks waited since the lab's start. Thread-safe."""
+
+    def __init__(self, *, model: ContentionModel, clock: LabClock) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        self._last = clock.started_at
+        self.nodes: dict[str, float] = defaultdict(float)
+        """Node -> seconds."""
+        self.pods: dict[str, float] = defaultdict(float)
+        """Pod uid -> seconds."""
+        self.periods: dict[str, float] = defaultdict(float)
+        """Pod uid -> CFS periods."""
+        self.throttled: dict[str, float] = defaultdict(float)
+        """Pod uid -> those in which it was throttled."""
+
+    def advance(self, now: float) -> None:
+        """Bring everything up to now."""
+        with self._lock:
+            span = now - self._last
+            if span > 0:
+                self._add(self._last, span)
+                self._last = now
+
+    def _add(self, begin: float, span: float) -> None:
+        steps = int(np.clip(np.ceil(span / _STEP_SECONDS), 1, _MOST_STEPS))
+        waiting = self._model.mean(begin + span * (np.arange(steps) + 0.5) / steps)
+        for row, machine in enumerate(waiting.columns.machines):
+            self.nodes[machine.name] += float(waiting.nodes[row]) * span
+        for row, index in enumerate(waiting.rows.tolist()):
+            uid, ran = waiting.columns.stays[index].uid, float(waiting.ran[row]) * span
+            self.pods[uid] += float(waiting.pods[row]) * ran
+            self.periods[uid] += PERIODS_IN_A_SECOND * ran
+            self.throttled[uid] += float(waiting.throttled[row]) * PERIODS_IN_A_SECOND * ran
+
+
+def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard) -> str:
     """The whole page. Missing nodes have no series, nodes with the fault `nan` show NaN."""
     columns, now, pods, busy, up = counters.advance()
+    waiting.advance(now)
     state = faults.state
     lines: list[str] = []
     machines = [
@@ -90,6 +137,7 @@ def text(counters: Counters, faults: Switchboard) -> str:
         lines.append(_line(CONTAINER_COUNTER, common, value))
         for name, image, share in stay.containers:
             lines.append(_line(CONTAINER_COUNTER, {**common, "container": name, "image": image}, value * share))
+    lines += _waiting(waiting, machines, running, state)
     lines += _head("machine_cpu_cores", "gauge", "Number of logical CPU cores.")
     for machine in machines:
         labels = {"node": machine.name, "instance": f"{machine.address}:10250", "job": "kubelet"}
@@ -106,6 +154,34 @@ def text(counters: Counters, faults: Switchboard) -> str:
         labels = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "uid": stay.uid}
         lines.append(_line("kube_pod_info", {**labels, "job": "kube-state-metrics"}, 1.0))
     return "\n".join(lines) + "\n"
+
+
+def _waiting(
+    waiting: WaitingCounters, machines: Sequence[Machine], running: Sequence[Stay], state: Faults
+) -> Iterator[str]:
+    addresses = {machine.name: machine.address for machine in machines}
+    yield from _head(NODE_WAITING, "counter", "Total time in seconds that processes have waited for CPU time.")
+    for machine in machines:
+        value = float("nan") if names_node(state.nan, machine.name) else waiting.nodes[machine.name]
+        yield _line(NODE_WAITING, node_labels(machine.address), value)
+    families = (
+        (
+            CONTAINER_WAITING,
+            "Total time duration tasks in the container have waited due to CPU congestion.",
+            waiting.pods,
+        ),
+        (PERIODS, "Number of elapsed enforcement period intervals.", waiting.periods),
+        (THROTTLED_PERIODS, "Number of throttled period intervals.", waiting.throttled),
+    )
+    for name, meaning, values in families:
+        yield from _head(name, "counter", meaning)
+        for stay in running:
+            labels = container_labels(stay, addresses[stay.node])
+            if name != CONTAINER_WAITING:
+                # cAdvisor has them only where a limit is enforced
+                labels = labels[1:] if stay.limit_cores < float("inf") else []
+            for each in labels:
+                yield _line(name, each, values[stay.uid])
 
 
 def _head(name: str, type_: str, meaning: str) -> Iterator[str]:

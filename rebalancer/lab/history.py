@@ -35,6 +35,8 @@ class Stay:
     """(name, image, share of the pod's CPU)."""
     behaviour: Behaviour
     curve: Curve
+    limit_cores: float = math.inf
+    """Of its containers together; infinite where one has none."""
     start: float = math.inf
     """Its containers run from here on."""
     ready: float = math.inf
@@ -141,6 +143,7 @@ class History:
             ),
             behaviour=behaviour,
             curve=curve(behaviour.cpu, key=key, seed=self.seed),
+            limit_cores=_limit_cores(pod),
         )
 
     def _observe_node(self, change: Change) -> None:
@@ -198,3 +201,10 @@ class History:
             group=group,
             group_coefficients=coefficients(group_curves),
         )
+
+
+def _limit_cores(pod: dict[str, Any]) -> float:
+    limits = [
+        ((each.get("resources") or {}).get("limits") or {}).get("cpu") for each in pod["spec"].get("containers", ())
+    ]
+    return math.inf if None in limits else sum(parse_quantity(str(each)) for each in limits)

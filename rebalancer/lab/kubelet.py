@@ -1,10 +1,15 @@
-"""The lab's kubelets: bound pods start and get Ready, terminating pods go away, each after its delay in lab seconds."""
+"""The lab's kubelets: bound pods start and get Ready, terminating pods go away, each after its delay in lab seconds.
+
+A pod that breaks (`Breaks`) is started again after 10 s, then 20 s and so on up to 300 s, as the real one does; what it
+used goes on being used meanwhile.
+"""
 
 from typing import Any
 
-from rebalancer.lab.build import condition
+from rebalancer.lab.broken import back_off_seconds, break_down, fail, is_waiting, restart
+from rebalancer.lab.build import condition, set_ready
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.cpu import behaviour_of
+from rebalancer.lab.cpu import Breaks, behaviour_of
 from rebalancer.lab.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.images import missing, reported
 from rebalancer.lab.log import EventLog
@@ -13,6 +18,7 @@ from rebalancer.lab.store import Change, Store
 Obj = dict[str, Any]
 
 _START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
+_BREAK, _RESTART = "break", "restart"
 
 
 class Kubelet:
@@ -83,8 +89,13 @@ class Kubelet:
                 self._at(pod, _START, pulled + delay / 2)
                 if behaviour.ready:
                     self._at(pod, _READY, pulled + delay)
-        elif phase == "Running" and behaviour.run_seconds is not None:
-            self._at(pod, _FINISH, now + behaviour.run_seconds)
+        elif phase == "Running":
+            if behaviour.run_seconds is not None:
+                self._at(pod, _FINISH, now + behaviour.run_seconds)
+            if is_waiting(pod):
+                self._at(pod, _RESTART, now + back_off_seconds(pod, behaviour.breaks))
+            elif behaviour.breaks is not None and behaviour.breaks.on(node_name):
+                self._at(pod, _BREAK, now + behaviour.breaks.after_seconds)
 
     def _pull_seconds(self, image: Obj | None) -> float:
         if image is None or self._pull_bytes_per_second is None:
@@ -109,7 +120,7 @@ class Kubelet:
         meta = pod["metadata"]
         if step == _STOP:
             self._store.remove("pods", meta["namespace"], meta["name"])
-            for other in (_START, _READY, _FINISH):
+            for other in (_START, _READY, _FINISH, _BREAK, _RESTART):
                 self._due.pop((meta["uid"], other), None)
             self._note("deleted", pod, now)
         elif step == _START and pod["status"]["phase"] == "Pending":
@@ -118,14 +129,28 @@ class Kubelet:
                 self._note("pulled", pod, now, detail=image["names"][0])
             self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
             self._note("started", pod, now)
-        elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod):
+        elif step == _BREAK and pod["status"]["phase"] == "Running" and not is_waiting(pod):
+            self.end_containers(pod, behaviour_of(pod).breaks or Breaks(after_seconds=0.0), now)
+        elif step == _RESTART and is_waiting(pod):
+            self._store.change("pods", pod, lambda new: restart(new, now))
+            behaviour = behaviour_of(pod)
+            if behaviour.ready:
+                self._at(pod, _READY, now + (behaviour.start_seconds or self._start_seconds) / 2)
+            self._note("restarted", pod, now)
+        elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod) and not is_waiting(pod):
             self._store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
             self._note("ready", pod, now)
         elif step == _FINISH and not is_finished(pod):
             self._store.change("pods", pod, _succeed)
             self._note("finished", pod, now)
 
-    def start(self, pod: Obj, now: float, *, ready: bool) -> None:
+    def end_containers(self, pod: Obj, how: Breaks, now: float) -> None:
+        """A running pod's containers end: they wait for a restart, or it has failed. The caller holds the lock."""
+        self._due.pop((pod["metadata"]["uid"], _READY), None)
+        self._store.change("pods", pod, lambda new: (break_down if how.restarts else fail)(new, how, now))
+        self._note("broken" if how.restarts else "failed", pod, now, detail=how.pod_reason or how.reason)
+
+    def start(self, pod: Obj, now: float, *, ready: bool, restarts: int = 0) -> None:
         """Make a bound pod run: phase, addresses, conditions, container statuses. Changes `pod`."""
         self._addresses += 1
         node = self._store.find("nodes", "", pod["spec"]["nodeName"])
@@ -146,7 +171,7 @@ class Kubelet:
                     "imageID": "",
                     "ready": ready,
                     "started": True,
-                    "restartCount": 0,
+                    "restartCount": restarts,
                     "state": {"running": {"startedAt": timestamp(now)}},
                     "lastState": {},
                 }
@@ -162,15 +187,6 @@ class Kubelet:
         self._log.add(
             event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node, detail=detail
         )
-
-
-def set_ready(pod: Obj, now: float, *, ready: bool) -> None:
-    """Set the Ready and ContainersReady conditions. Changes `pod`."""
-    status = pod["status"]
-    others = [each for each in status.get("conditions") or () if each["type"] not in ("Ready", "ContainersReady")]
-    status["conditions"] = [*others, condition("ContainersReady", ready, now), condition("Ready", ready, now)]
-    for container in status.get("containerStatuses") or ():
-        container["ready"] = ready
 
 
 def _succeed(pod: Obj) -> None:

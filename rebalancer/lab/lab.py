@@ -15,8 +15,10 @@ from rebalancer.lab import scenario as scenarios
 from rebalancer.lab.app import build_app
 from rebalancer.lab.clock import LabClock, SteppedClock
 from rebalancer.lab.cluster import Cluster
+from rebalancer.lab.contention import ContentionModel
 from rebalancer.lab.faults import Switchboard
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.rates import ContentionRates
 from rebalancer.lab.scenario import Scenario
 from rebalancer.lab.series import SeriesBook
 from rebalancer.lab.truth import Truth
@@ -59,6 +61,8 @@ class Lab:
         self.usage = UsageModel(
             history=cluster.history, origin=self.origin, window_seconds=scenario.rate_window_seconds
         )
+        self.contention = ContentionModel(self.usage)
+        self.rates = ContentionRates(model=self.contention, faults=self.faults)
         self.truth = Truth(
             history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
         )

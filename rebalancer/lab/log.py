@@ -10,8 +10,9 @@ class Entry:
     """One event.
 
     `event` is `request` (a mutating API request), `eviction` (an eviction as answered), what a pod went through
-    (`created`, `bound`, `pulled`, `started`, `ready`, `terminating`, `deleted`, `finished`), or `tainted` and
-    `untainted` (a node that has one taint more or less; a changed value is both).
+    (`created`, `bound`, `pulled`, `started`, `ready`, `terminating`, `deleted`, `finished`, `broken`, `restarted`,
+    `failed`), `removed` (a node, by the autoscaler), or `tainted` and `untainted` (a node that has one taint more or
+    less; a changed value is both).
     """
 
     at: float

@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API, for plain selectors.
+"""The Prometheus HTTP API, for what `promql.py` reads.
 
 Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rebalancer.lab.api import json_response
-from rebalancer.lab.promql import NotPlainError, Selector, parse
+from rebalancer.lab.promql import NotPlainError, Rate, Selector, parse, parse_rate
 from rebalancer.lab.series import Row
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ class PrometheusApi:
         match path:
             case "/api/v1/query":
                 at = _time(one["time"]) if one.get("time") else now
-                return self._instant(parse(_required(one, "query")), at)
+                query = _required(one, "query")
+                rate = parse_rate(query)
+                return self._instant(parse(query), at) if rate is None else self._rates(rate, at)
             case "/api/v1/query_range":
                 return self._range(one)
             case "/api/v1/series":
@@ -88,6 +90,11 @@ class PrometheusApi:
         stamp = round(at, 3)
         shown = (row for row in rows if row.present[0])
         result = [{"metric": row.labels, "value": [stamp, _text(float(row.values[0]))]} for row in shown]
+        return {"resultType": "vector", "result": result}
+
+    def _rates(self, rate: Rate, at: float) -> dict[str, Any]:
+        found = self._lab.rates.select(rate, at=at, window_seconds=_duration(rate.window))
+        result = [{"metric": labels, "value": [round(at, 3), _text(value)]} for labels, value in found]
         return {"resultType": "vector", "result": result}
 
     def _range(self, one: dict[str, str]) -> dict[str, Any]:

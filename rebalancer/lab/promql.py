@@ -1,4 +1,7 @@
-"""The part of PromQL that the lab reads: one plain selector, or `timestamp()` of one."""
+"""The part of PromQL that the lab reads: one plain selector, or `timestamp()` of one.
+
+And of the contention counters `max by (...) (rate(selector[5m]))`, or the same of one rate divided by another.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,6 +13,8 @@ _MATCHER = re.compile(
         (?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|`(?P<raw>[^`]*)`)\s*(?:,|$)""",
     re.VERBOSE,
 )
+_MAX_BY = re.compile(r"^\s*max\s+by\s*\((?P<labels>[\w\s,]*)\)\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
+_RATE = re.compile(r"^\s*rate\s*\((?P<selector>.*?)\[(?P<window>\w+)\]\s*\)\s*", re.DOTALL)
 _TIMESTAMP = re.compile(r"^\s*timestamp\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -48,6 +53,34 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(matcher.matches(labels) for matcher in self.matchers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """`max by (labels) (rate(counter[window]))`, or `rate(counter[window]) / rate(per[window])` in the middle."""
+
+    labels: tuple[str, ...]
+    counter: Selector
+    window: str
+    per: Selector | None = None
+
+
+def parse_rate(query: str) -> Rate | None:
+    """Read a query of rates; None where it is none. Raises NotPlainError for one that the lab doesn't answer."""
+    outer = _MAX_BY.match(query)
+    if outer is None:
+        return None
+    labels = tuple(each.strip() for each in outer["labels"].split(",") if each.strip())
+    first = _RATE.match(outer["inner"])
+    if first is None:
+        raise NotPlainError(query)
+    counter, window, rest = parse(first["selector"]), first["window"], outer["inner"][first.end() :]
+    if not rest:
+        return Rate(labels=labels, counter=counter, window=window)
+    second = _RATE.fullmatch(rest.removeprefix("/"))
+    if not rest.startswith("/") or second is None or second["window"] != window:
+        raise NotPlainError(query)
+    return Rate(labels=labels, counter=counter, window=window, per=parse(second["selector"]))
 
 
 def parse(query: str) -> Selector:

@@ -8,7 +8,7 @@ ordinal.
 from typing import Any
 
 from rebalancer.lab.build import template_hash
-from rebalancer.lab.disruption import is_ready, is_terminating
+from rebalancer.lab.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.owned import create_pod, ready_count, set_status, terminate
 from rebalancer.lab.store import Store
@@ -71,6 +71,8 @@ def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], 
             # Same name: the old one must be gone, which it is.
             name = f"{owner['metadata']['name']}-{ordinal}"
             create_pod(store, log, owner, name=name, labels=pod_labels(owner, name))
+        elif is_finished(pod):
+            terminate(store, log, pod)  # its place is wanted; the next round fills it
         if ordered and (pod is None or is_terminating(pod) or not is_ready(pod)):
             return False
     surplus = [pod for ordinal, pod in by_ordinal.items() if ordinal >= wanted]

@@ -81,8 +81,11 @@ def _pod(obj: Obj, now: float) -> list[Any]:
         phase = "Terminating"
     elif phase == "Succeeded":
         phase = "Completed"
+    elif phase == "Failed":
+        phase = status.get("reason") or "Error"
     elif phase == "Pending" and spec.get("nodeName"):
         phase = "ContainerCreating"
+    phase = next((each["state"]["waiting"]["reason"] for each in containers if "waiting" in each["state"]), phase)
     return [
         f"{ready}/{len(spec.get('containers') or ())}",
         phase,

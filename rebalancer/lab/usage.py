@@ -36,6 +36,23 @@ class Figures:
     """(machines, times)"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Cores that were wanted, before a machine that is full has shared out what it has."""
+
+    columns: Columns
+    rows: NDArray[np.int64]
+    """(pods,) as in `Figures`."""
+    running: Bools
+    """(pods, times)"""
+    pods: Floats
+    """(pods, times)"""
+    nodes: Floats
+    """(machines, times)"""
+    up: Bools
+    """(machines, times)"""
+
+
 class UsageModel:
     """Answers for every moment. `origin` is midnight of the curves' day zero, seconds since the epoch."""
 
@@ -75,6 +92,18 @@ class UsageModel:
         return Figures(columns=columns, rows=rows, pods=pods, seen=seen, nodes=nodes, up=up)
 
     def _instant(self, columns: Columns, times: Floats, rows: NDArray[np.int64] | None = None) -> Figures:
+        asked = self.wanted(times, columns=columns, rows=rows)
+        rows, cores, wanted = asked.rows, asked.pods, asked.nodes
+        capacity = np.array([machine.cores for machine in columns.machines])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            given = np.where(wanted > capacity[:, None], capacity[:, None] / wanted, 1.0)
+        if len(rows):
+            cores *= given[columns.node[rows]]
+        return Figures(columns=columns, rows=rows, pods=cores, seen=asked.running, nodes=wanted * given, up=asked.up)
+
+    def wanted(self, times: Floats, *, columns: Columns | None = None, rows: NDArray[np.int64] | None = None) -> Wanted:
+        """What pods and machines want at each of `times` (ascending)."""
+        columns = columns or self.history.columns()
         if rows is None:
             rows = _rows(columns, float(times[0]), float(times[-1]))
         waves = basis(times - self.origin)
@@ -90,13 +119,8 @@ class UsageModel:
         for index, machine in enumerate(columns.machines):
             up[index] = (machine.start <= times) & (times < machine.end)
         overhead = np.array([machine.overhead_cores for machine in columns.machines])
-        capacity = np.array([machine.cores for machine in columns.machines])
         wanted += overhead[:, None] * up
-        with np.errstate(divide="ignore", invalid="ignore"):
-            given = np.where(wanted > capacity[:, None], capacity[:, None] / wanted, 1.0)
-        if len(rows):
-            cores *= given[columns.node[rows]]
-        return Figures(columns=columns, rows=rows, pods=cores, seen=running, nodes=wanted * given, up=up)
+        return Wanted(columns=columns, rows=rows, running=running, pods=cores, nodes=wanted, up=up)
 
     def _share_totals(
         self, columns: Columns, rows: NDArray[np.int64], times: Floats, waves: Floats, cores: Floats

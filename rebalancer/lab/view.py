@@ -156,6 +156,9 @@ class SchedulerView:
                 -1 if pod["spec"].get("nodeName") else node_at.get(pod["status"].get("nominatedNodeName") or "", -1)
                 for pod in pods
             ),
+            restarts=np.zeros(len(rows), dtype=np.int32),
+            init_restarts=np.zeros(len(rows), dtype=np.int32),
+            status=np.zeros(len(rows), dtype=np.int32),
         )
 
 
@@ -183,6 +186,7 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
             for each in allocatable
         ),
         images=_images(nodes),
+        annotations=tuple(node["metadata"].get("annotations") or {} for node in nodes),
     )
 
 
