@@ -16,4 +16,6 @@ def policy_schema() -> dict[str, Any]:
             # inside, durations are seconds; a file says 2m
             if field.get("pattern") == DURATION_PATTERN and "default" in field:
                 field["default"] = format_duration(field["default"])
+            if field.get("type") == "array" and "minLength" in field:  # what a list in Python's clothes turns it into
+                field["minItems"] = field.pop("minLength")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}

@@ -2,16 +2,17 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.schema import RebalancerPolicy
+from rebalancer.policy.strategies import PluginStrategy
 from rebalancer.policy.types import FieldError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -47,13 +48,24 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
-def load_policy(data: bytes, *, source: str) -> RebalancerPolicy:
-    """Parse and check a policy. `source` is the file name for messages.
+def load_policy(
+    data: bytes, *, source: str, args_of: Callable[[str], type[BaseModel]] | None = None
+) -> RebalancerPolicy:
+    """Parse and check a policy. `source` is the file name for messages; `args_of` gives what checks the arguments of
+    a plugin, by its name, or raises ConfigError; without it they are taken as they are.
 
     Raises ConfigError with every mistake, a line each.
     """
     document = Document.read(data, source=source, kind="RebalancerPolicy")
-    return document.checked(RebalancerPolicy, document.value)
+    policy = document.checked(RebalancerPolicy, document.value)
+    for index, strategy in enumerate(policy.strategies):
+        if args_of is not None and isinstance(strategy, PluginStrategy):
+            try:
+                args = args_of(strategy.name)
+            except ConfigError as error:
+                raise document.mistake(("strategies", index, "name"), str(error)) from None
+            document.checked(args, strategy.args, at=("strategies", index, "args"))
+    return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +116,53 @@ class Document:
         """The error that says what is wrong with the field at `at`."""
         return ConfigError(f"{self.source}:{_locate(self.root, at)}: {_shown(at)}: {what}")
 
+    def place(self, at: Sequence[str | int]) -> tuple[str, int]:
+        """(the field at `at` as a path, its line)"""
+        return _shown(at), _locate(self.root, at)
+
     def _line_for(self, error: ErrorDetails, model: type[BaseModel], at: Sequence[str | int]) -> str:
-        location = [part for part in error["loc"] if not _is_union_branch(part)]
+        where = _Where.of([part for part in error["loc"] if not _is_union_branch(part)], model)
+        location = list(where.fields)
         cause = error.get("ctx", {}).get("error")
         if isinstance(cause, FieldError):
-            location.append(cause.field)
+            location += cause.way
         place = [*at, *location]
         line = _locate(self.root, place)
-        return f"{self.source}:{line}: {_shown(place) or 'policy'}: {_expected(error, location, model)}"
+        return f"{self.source}:{line}: {_shown(place) or 'policy'}: {_expected(error, where)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where in the schema an error is."""
+
+    fields: tuple[str | int, ...]
+    """The way there, as it stands in the file: without the tags of unions."""
+    section: type[BaseModel]
+    """What the last field stands in."""
+    others: Mapping[str, type[BaseModel]]
+    """Tag -> the same section in the other branches of a union on the way, where they have one."""
+
+    @classmethod
+    def of(cls, location: Sequence[str | int], model: type[BaseModel]) -> "_Where":
+        fields: list[str | int] = []
+        section, others = model, dict[str, type[BaseModel]]()
+        annotation: Any = model
+        candidates: dict[str, Any] = {}
+        for part in location:
+            branches = _branches(annotation)
+            if part in branches:
+                annotation = branches[str(part)]
+                candidates = {tag: branch for tag, branch in branches.items() if tag != part}
+                continue
+            fields.append(part)
+            inner = _model_in(annotation)
+            if isinstance(part, int) or inner is None:
+                continue
+            section = inner
+            others = {tag: found for tag, each in candidates.items() if (found := _model_in(each)) is not None}
+            annotation = _annotation_of(section, part)
+            candidates = {tag: _annotation_of(each, part) for tag, each in others.items()}
+        return cls(tuple(fields), section, others)
 
 
 def _wrong_keys(root: yaml.Node) -> list[tuple[int, str, str]]:
@@ -196,10 +247,12 @@ def _got(given: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + " …"
 
 
-def _expected(error: ErrorDetails, location: Sequence[Any], model: type[BaseModel]) -> str:
+def _expected(error: ErrorDetails, where: _Where) -> str:
     kind, given, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_field(str(location[-1]), _known_fields(location[:-1], model))
+        return _unknown_field(str(where.fields[-1]), where)
+    if kind == "unknown_name":
+        return _unknown_name(given, context["known"])
     if kind == "missing":
         return _EXPECTED[kind]
     if kind == "value_error":
@@ -221,28 +274,48 @@ def _expected(error: ErrorDetails, location: Sequence[Any], model: type[BaseMode
         return f"expected at least {context['min_length']} entry"
     if kind == "greater_than_equal":
         return f"expected at least {context['ge']}, got {_got(given)}"
+    if kind == "less_than_equal":
+        return f"expected at most {context['le']:g}, got {_got(given)}"
     if kind == "greater_than":
-        return f"expected more than {context['gt']}, got {_got(given)}"
+        return f"expected more than {context['gt']:g}, got {_got(given)}"
     expected = _EXPECTED.get(kind, error["msg"])
     return f"{expected}, got {_got(given)}" if isinstance(given, str | int | float | bool) else expected
 
 
-def _unknown_field(name: str, fields: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-    return "unknown field" + (f", did you mean {near[0]}?" if near else f"; known here: {', '.join(fields)}")
+def _unknown_field(name: str, where: _Where) -> str:
+    fields = _fields(where.section)
+    owners = [tag for tag, section in where.others.items() if name in _fields(section)]
+    known = f"known here: {', '.join(fields)}" if fields else "nothing is known here"
+    if owners:
+        return f"unknown field, it belongs to {', '.join(owners)}; {known}"
+    near = _near(name, fields)
+    return "unknown field" + (f", did you mean {near}?" if near else f"; {known}")
 
 
-def _known_fields(location: Sequence[Any], model: type[BaseModel]) -> list[str]:
-    """The keys that the schema knows at `location`."""
-    for part in location:
-        if isinstance(part, int):
-            continue
-        field = next((f for name, f in model.model_fields.items() if (f.alias or name) == part), None)
-        inner = _model_in(field.annotation) if field else None
-        if inner is None:
-            break
-        model = inner
+def _unknown_name(name: str, known: Sequence[str]) -> str:
+    near = _near(name, known, cutoff=0.5)
+    meant = f" (did you mean {near}?)" if near else ""
+    return f"expected a strategy, got {_got(name)}{meant}; known: {', '.join(known)}, and domain/Name of a plugin"
+
+
+def _near(name: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+
+
+def _fields(model: type[BaseModel]) -> list[str]:
+    """The keys that the schema knows in a section."""
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _annotation_of(model: type[BaseModel], key: str) -> Any:
+    return next((f.annotation for name, f in model.model_fields.items() if (f.alias or name) == key), None)
+
+
+def _branches(annotation: Any) -> dict[str, type[BaseModel]]:
+    """Tag -> model of the tagged union in an annotation."""
+    inner = get_args(annotation)
+    tags = [each.tag for each in inner if isinstance(each, Tag)]
+    return {tags[0]: inner[0]} if tags else {tag: model for each in inner for tag, model in _branches(each).items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -14,6 +14,7 @@ from rebalancer.policy.limits import Limits, ScopeLimits
 from rebalancer.policy.lists import Lists
 from rebalancer.policy.safety import Safety
 from rebalancer.policy.steering import Scheduler, Steering
+from rebalancer.policy.strategies import NamespaceFilter, Strategy
 from rebalancer.policy.types import (
     AsTuple,
     Count,
@@ -255,35 +256,6 @@ class UsageSource(Section):
         return self
 
 
-class UtilizationArgs(Section):
-    """Arguments of LowNodeUtilization."""
-
-    source: Literal["CPU", "Requests"] = "CPU"
-    """Real CPU, or what pods request (cpu, memory, pods)."""
-
-
-class Strategy(Section):
-    """A strategy that is switched on."""
-
-    name: Literal["LowNodeUtilization"]
-    """Which strategy."""
-    args: UtilizationArgs = UtilizationArgs()
-    """Its arguments."""
-    pools: Annotated[tuple[str, ...], AsTuple] | None = None
-    """Names of the pools it looks at; all when absent."""
-    every: Annotated[Duration, at_least(10)] = 120.0
-    """How often the daemon looks at each of its pools, give or take a tenth."""
-
-
-class NamespaceFilter(Section):
-    """Globs; `exclude` wins."""
-
-    include: Annotated[tuple[str, ...], AsTuple] = ("*",)
-    """Namespaces whose pods may move."""
-    exclude: Annotated[tuple[str, ...], AsTuple] = ("kube-system",)
-    """Namespaces whose pods stay."""
-
-
 class LabelFilter(Section):
     """Label selectors on pods; `exclude` wins."""
 
@@ -397,16 +369,34 @@ class RebalancerPolicy(Section):
     @model_validator(mode="after")
     def _strategies_have_thresholds(self) -> "RebalancerPolicy":
         by_name = {pool.name: pool for pool in self.pools}
-        for strategy in self.strategies:
+        for index, strategy in enumerate(self.strategies):
             for name in strategy.pools or tuple(by_name):
                 if name not in by_name:
-                    raise FieldError("strategies", f"expected pools to name one of {', '.join(by_name)}, got {name!r}")
-                field = "thresholds" if strategy.args.source == "CPU" else "request_thresholds"
-                if getattr(by_name[name], field) is None:
-                    shown = "thresholds" if field == "thresholds" else "requestThresholds"
                     raise FieldError(
-                        "pools",
-                        f"expected pool {name} to have {shown}: {strategy.name} reads source {strategy.args.source}",
+                        ("strategies", index, "pools"), f"expected names of {', '.join(by_name)}, got {name!r}"
+                    )
+                needs = strategy.needs
+                if needs is not None and getattr(by_name[name], needs) is None:
+                    shown, source = (
+                        ("thresholds", "CPU") if needs == "thresholds" else ("requestThresholds", "Requests")
+                    )
+                    raise FieldError(
+                        "pools", f"expected pool {name} to have {shown}: {strategy.name} reads source {source}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _no_strategy_twice(self) -> "RebalancerPolicy":
+        every_pool = [pool.name for pool in self.pools]
+        for index, later in enumerate(self.strategies):
+            for before, earlier in enumerate(self.strategies[:index]):
+                pools = [every_pool if each.pools is None else each.pools for each in (earlier, later)]
+                both = set(pools[0]) & set(pools[1])
+                if both and earlier.repeats(later):
+                    raise FieldError(
+                        ("strategies", index),
+                        f"expected {later.name} once for each pool, "
+                        f"strategies[{before}] does the same for {', '.join(sorted(both))}",
                     )
         return self
 

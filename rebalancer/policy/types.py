@@ -19,11 +19,11 @@ from rebalancer.model.objects import LabelSelector, Requirement
 
 
 class FieldError(ValueError):
-    """A check over several fields that blames one of them, by its name in the file."""
+    """A check over several fields that blames one of them, by its name in the file or by the way there."""
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field: str | tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
-        self.field = field
+        self.way: tuple[str | int, ...] = (field,) if isinstance(field, str) else field
 
 
 class Section(BaseModel):

@@ -91,8 +91,10 @@ def test_the_shipped_policies_load_and_say_in_comments_what_they_are_for(path: P
     assert data.decode().startswith(f"# {path.stem}")
 
 
-def test_three_policies_are_shipped() -> None:
-    assert [path.stem for path in POLICIES] == ["balanced", "conservative", "demo"]
+def test_six_policies_are_shipped() -> None:
+    assert [path.stem for path in POLICIES] == [
+        "balanced", "community", "conservative", "demo", "drain", "maintenance"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
@@ -168,13 +170,13 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("  priorityBelow: 1000", "  priorityBelow: 1000\n  priorityClassBelow: high", "priorityClassBelow", "guards.priorityClassBelow", "not both"),
     ("    timeout: 15s", "    bearerTokenFile: t\n    basicAuth: {username: u, passwordFile: p}", "basicAuth", "usage.prometheus.basicAuth", "not both"),
     ("      label: instance", "      query: up", "nodeCPU", "usage.prometheus.nodeCPU.freshness", "expected freshness"),
-    ("    pools: [general]", "    pools: [other]", "strategies", "strategies", "expected pools to name one of general, got 'other'"),
+    ("    pools: [general]", "    pools: [other]", "pools: [other]", "strategies[0].pools", "expected names of general, got 'other'"),
     ("{source: CPU}", "{source: Requests}", "pools:", "pools", "expected pool general to have requestThresholds"),
     # values that are not among the known ones
     ("kind: RebalancerPolicy", "kind: DeschedulerPolicy", "kind", "kind", "expected 'RebalancerPolicy', got 'DeschedulerPolicy'"),
     ("dev/v1alpha1", "dev/v2", "apiVersion", "apiVersion", "expected 'rebalancer.dev/v1alpha1', got 'rebalancer.dev/v2'"),
     ("  source: Prometheus", "  source: Datadog", "source: Datadog", "usage.source", "expected 'Prometheus' or 'MetricsServer', got 'Datadog'"),
-    ("  - name: LowNodeUtilization", "  - name: HighNode", "name: HighNode", "strategies[0].name", "expected 'LowNodeUtilization', got 'HighNode'"),
+    ("  - name: LowNodeUtilization", "  - name: HighNode", "name: HighNode", "strategies[0].name", "expected a strategy, got 'HighNode' (did you mean HighNodeUtilization?); known: LowNodeUtilization, HighNode"),
     ("operator: NotIn", "operator: notIn", "notIn", "pools[0].selector.matchExpressions[0].operator", "expected In, NotIn, Exists or DoesNotExist, got 'notIn'"),
     (", values: [control-plane]", "", "key: role", "pools[0].selector.matchExpressions[0]", "expected values with In and NotIn only"),
     ("operator: NotIn", "operator: Exists", "key: role", "pools[0].selector.matchExpressions[0]", "expected values with In and NotIn only, got Exists with 1"),

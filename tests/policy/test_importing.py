@@ -1,0 +1,161 @@
+"""A DeschedulerPolicy becomes a policy of ours: its strategies with their arguments."""
+
+# ruff: noqa: E501 (tables are read row by row)
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rebalancer.policy.importing import import_policy
+from tests.policy.theirs import NEEDED, fields, imported, of_strategy, refused, theirs, told
+
+# ---- the arguments of each strategy, with the contents of every published example
+
+PODS = {"namespaces": {"include": ["a", "b"]}, "labelSelector": {"matchLabels": {"tier": "cache"}, "matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["dev"]}]}}  # fmt: skip
+
+# (strategy, their arguments, ours, fields that are listed)
+ARGUMENTS: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
+    ("RemoveFailedPods", {"reasons": ["OutOfcpu", "CreateContainerConfigError"], "includingInitContainers": True, "excludeOwnerKinds": ["Job"], "minPodLifetimeSeconds": 3600},
+     {"reasons": ["OutOfcpu", "CreateContainerConfigError"], "includingInitContainers": True, "excludeOwnerKinds": ["Job"], "minPodLifetime": "1h"}, []),
+    ("RemoveFailedPods", {"reasons": ["NodeAffinity"], "exitCodes": [1], **PODS}, {"reasons": ["NodeAffinity"], "exitCodes": [1], **PODS}, []),
+    ("RemoveFailedPods", {}, {}, []),
+    ("HighNodeUtilization", {"thresholds": {"memory": 20}}, {"source": "Requests"}, ["args", "args.thresholds"]),
+    ("HighNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "evictableNamespaces": {"exclude": ["kube-system", "namespace1"]}, "evictionModes": ["OnlyThresholdingResources"]},
+     {"source": "Requests"}, ["args", "args.evictableNamespaces.exclude", "args.evictionModes", "args.thresholds"]),
+    ("LowNodeUtilization", {"thresholds": {"memory": 20}, "targetThresholds": {"memory": 70}}, {"source": "Requests"}, ["args.targetThresholds"]),
+    ("LowNodeUtilization", {"thresholds": {"cpu": 20, "memory": 20, "pods": 20}, "targetThresholds": {"cpu": 50, "memory": 50, "pods": 50}, "evictionLimits": {"node": 5}},
+     {"source": "Requests"}, ["args.evictionLimits.node", "args.targetThresholds"]),
+    ("RemovePodsViolatingNodeAffinity", {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]}, {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]}, []),
+    ("PodLifeTime", {"states": ["Succeeded"], "conditions": [{"reason": "PodCompleted", "status": "True", "minTimeSinceLastTransitionSeconds": 14400}], "namespaces": {"include": ["default"]}},
+     {"states": ["Succeeded"], "maxPodLifeTime": "4h", "namespaces": {"include": ["default"]}}, ["args.conditions"]),
+    ("PodLifeTime", {"maxPodLifeTimeSeconds": 604800, "states": ["Pending", "PodInitializing"]}, {"maxPodLifeTime": "7d", "states": ["Pending", "PodInitializing"]}, []),
+    ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, **PODS}, {"maxPodLifeTime": "1d", **PODS}, []),
+    ("PodLifeTime", {"maxPodLifeTimeSeconds": 86400, "namespaces": {"exclude": ["a"]}, "includingInitContainers": True}, {"maxPodLifeTime": "1d", "namespaces": {"exclude": ["a"]}, "includingInitContainers": True}, []),
+    ("PodLifeTime", {"states": ["CrashLoopBackOff", "ImagePullBackOff"]}, {"maxPodLifeTime": "1m", "states": ["CrashLoopBackOff", "ImagePullBackOff"]}, ["args"]),
+    ("RemovePodsHavingTooManyRestarts", {"podRestartThreshold": 100, "includingInitContainers": True, "states": ["CrashLoopBackOff"], **PODS},
+     {"podRestartThreshold": 100, "includingInitContainers": True, "states": ["CrashLoopBackOff"], **PODS}, []),
+    ("RemovePodsViolatingTopologySpreadConstraint", {"constraints": ["DoNotSchedule", "ScheduleAnyway"]}, {"constraints": ["DoNotSchedule", "ScheduleAnyway"]}, []),
+    ("RemovePodsViolatingTopologySpreadConstraint", {"topologyBalanceNodeFit": False}, {}, ["args.topologyBalanceNodeFit"]),
+    ("RemoveDuplicates", {"excludeOwnerKinds": ["ReplicaSet"], "namespaces": {"exclude": ["x"]}}, {"excludeOwnerKinds": ["ReplicaSet"], "namespaces": {"exclude": ["x"]}}, []),
+    ("RemovePodsViolatingInterPodAntiAffinity", PODS, PODS, []),
+    ("RemovePodsViolatingNodeTaints", {"excludedTaints": ["dedicated=special-user", "reserved"]}, {"excludedTaints": ["dedicated=special-user", "reserved"]}, []),
+    ("RemovePodsViolatingNodeTaints", {"includedTaints": ["decommissioned=end-of-life", "reserved"], "includePreferNoSchedule": True, **PODS},
+     {"includedTaints": ["decommissioned=end-of-life", "reserved"], "includePreferNoSchedule": True, **PODS}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "ours", "listed"), ARGUMENTS, ids=[f"{a[0]}-{i}" for i, a in enumerate(ARGUMENTS)])  # fmt: skip
+def test_a_strategy_keeps_its_arguments_and_what_differs_is_listed(
+    name: str, args: dict[str, Any], ours: dict[str, Any], listed: list[str]
+) -> None:
+    made, _, differences = of_strategy(name, args)
+    assert made == ours
+    assert sorted(field.partition("pluginConfig[0].")[2] for field in fields(differences)) == listed
+
+
+def test_the_published_example_of_several_strategies_keeps_all_of_them_in_order() -> None:
+    shares = {"cpu": 20, "memory": 20, "pods": 20}
+    ours, differences = imported(
+        theirs(
+            ("RemoveDuplicates", {}),
+            ("RemovePodsViolatingInterPodAntiAffinity", {}),
+            ("LowNodeUtilization", {"thresholds": shares, "targetThresholds": dict.fromkeys(shares, 50)}),
+            ("RemovePodsHavingTooManyRestarts", {"podRestartThreshold": 100, "includingInitContainers": True}),
+            ("RemovePodsViolatingTopologySpreadConstraint", {"constraints": ["DoNotSchedule", "ScheduleAnyway"]}),
+        )
+    )
+    assert [each.name for each in ours.strategies] == [
+        "RemovePodsViolatingInterPodAntiAffinity", "RemovePodsHavingTooManyRestarts", "RemoveDuplicates",
+        "LowNodeUtilization", "RemovePodsViolatingTopologySpreadConstraint",
+    ]  # fmt: skip
+    assert fields(differences) == ["profiles[0].pluginConfig[2].args.targetThresholds"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(20, 50, (50, 45, 20)), (48, 50, (50, 48, 48)), (50, 50, (50, 49, 49)), (0, 50, (50, 45, 1)), (0, 0, (2, 1, 1)), (20.5, 99.5, (99.5, 94.5, 20.5)), (100, 100, (100, 99, 99))],
+)  # fmt: skip
+def test_marks_are_kept_with_a_target_a_little_under_high(low: float, high: float, expected: tuple[float, ...]) -> None:
+    _, pool, differences = of_strategy("LowNodeUtilization", {"thresholds": {"cpu": low}, "targetThresholds": {"cpu": high}})  # fmt: skip
+    marks = pool["requestThresholds"]
+    assert (marks["high"]["cpu"], marks["target"]["cpu"], marks["low"]["cpu"]) == expected
+    assert "cooled 5 points under" in told(differences, "args.targetThresholds").why
+    assert bool([each for each in differences if each.field.endswith("args.thresholds")]) == (
+        (expected[0], expected[2]) != (high, low)
+    )
+
+
+def test_high_node_utilization_keeps_its_mark_and_fills_no_node_to_the_brim() -> None:
+    _, pool, differences = of_strategy("HighNodeUtilization", {"thresholds": {"cpu": 20}, "numberOfNodes": 3})
+    assert pool["requestThresholds"] == {"high": {"cpu": 100.0}, "target": {"cpu": 95.0}, "low": {"cpu": 20.0}}
+    assert told(differences, "args.numberOfNodes").kind == "not supported"
+    assert "wholeNodes" in told(differences, "args").why
+
+
+def test_both_utilization_strategies_with_other_marks_on_the_same_nodes_leave_the_second_out() -> None:
+    ours, differences = imported(
+        theirs(
+            ("LowNodeUtilization", NEEDED["LowNodeUtilization"]), ("HighNodeUtilization", {"thresholds": {"cpu": 9}})
+        )
+    )
+    assert [each.name for each in ours.strategies] == ["LowNodeUtilization"]
+    assert told(differences, "pluginConfig[1].args.thresholds").kind == "not supported"
+
+
+def test_extended_resources_are_left_out_and_listed() -> None:
+    args = {"thresholds": {"cpu": 20, "nvidia.com/gpu": 20}, "targetThresholds": {"cpu": 50, "nvidia.com/gpu": 50}}
+    _, pool, differences = of_strategy("LowNodeUtilization", args)
+    assert pool["requestThresholds"]["high"] == {"cpu": 50.0}
+    assert told(differences, "args.thresholds.nvidia.com/gpu").kind == "not supported"
+    assert refused(theirs(("HighNodeUtilization", {"thresholds": {"nvidia.com/gpu": 20}}))) == [
+        "d.yaml: no strategy of it can be taken over: profiles[0].pluginConfig[0].args.thresholds.nvidia.com/gpu: "
+        "cpu, memory and pods are balanced, extended resources are not"
+    ]
+
+
+# ---- real usage
+
+BY_METRICS = {"thresholds": {"cpu": 20, "memory": 30}, "targetThresholds": {"cpu": 50, "memory": 60}}
+
+
+@pytest.mark.parametrize("how", [{"metricsServer": True}, {"source": "KubernetesMetrics"}])
+@pytest.mark.parametrize("top", [{"metricsCollector": {"enabled": True}}, {"metricsProviders": [{"source": "KubernetesMetrics"}]}])  # fmt: skip
+def test_usage_of_the_metrics_server_becomes_real_cpu(how: dict[str, Any], top: dict[str, Any]) -> None:
+    ours, differences = imported(theirs(("LowNodeUtilization", {**BY_METRICS, "metricsUtilization": how}), **top))
+    assert ours.usage.source == "MetricsServer"
+    assert ours.strategies[0].by_cpu
+    marks = ours.pools[0].thresholds
+    assert marks is not None
+    assert (marks.high, marks.target, marks.low) == (50, 45, 20)
+    assert "only CPU is balanced" in told(differences, "targetThresholds.memory").why
+
+
+def test_a_prometheus_query_is_taken_over_and_its_freshness_is_for_a_person_to_decide() -> None:
+    args = {
+        "thresholds": {"MetricResource": 20}, "targetThresholds": {"MetricResource": 50},
+        "metricsUtilization": {"source": "Prometheus", "prometheus": {"query": "instance:node_cpu:rate:sum"}},
+    }  # fmt: skip
+    provider = {"source": "Prometheus", "prometheus": {"url": "http://prom.example.svc:9090", "authToken": {"secretReference": {"namespace": "kube-system", "name": "authtoken"}}}}  # fmt: skip
+    policy = theirs(("LowNodeUtilization", args), metricsProviders=[provider])
+    ours, differences = imported(policy)
+    prometheus = ours.usage.prometheus
+    assert prometheus is not None
+    assert prometheus.url == "http://prom.example.svc:9090"
+    assert prometheus.node_cpu.query == "instance:node_cpu:rate:sum"
+    assert (prometheus.node_cpu.unit, prometheus.node_cpu.label) == ("share", "instance")
+    assert prometheus.bearer_token_file is not None
+    assert told(differences, "authToken").kind == "decide"
+    text = import_policy(yaml.safe_dump(policy).encode(), source="d.yaml").text
+    assert "# DECIDE: `freshness`" in text
+    assert "--prometheus-url" not in text
+
+
+def test_deviation_thresholds_of_requests_become_those_of_real_cpu_and_it_is_told() -> None:
+    args = {"useDeviationThresholds": True, "thresholds": {"cpu": 10}, "targetThresholds": {"cpu": 15}}
+    made, pool, differences = of_strategy("LowNodeUtilization", args)
+    assert made == {"source": "CPU"}
+    assert pool["thresholds"] == {"high": 15.0, "target": 10.0, "low": 10.0, "relativeToMean": True, "floor": 30.0}
+    whys = [each.why for each in differences if each.field.endswith("useDeviationThresholds")]
+    assert any("real CPU is instead" in why for why in whys)
+    assert any("is never hot" in why for why in whys)
