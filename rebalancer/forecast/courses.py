@@ -51,6 +51,8 @@ class ServiceShapes:
     """(services + 1, 288) in parts of the service's mean, in the steps from the forecast's start; 1 where unknown."""
     usual: Floats
     """(services + 1,) millicores of one replica on the reference machine; NaN where unknown."""
+    days: Ints
+    """(services + 1,) of how many days at least half is known."""
 
     def courses(self, services: Ints, part: slice) -> Grid:
         """(services, steps of `part`) usual millicores of one replica of each."""
@@ -85,9 +87,11 @@ def service_shapes(ahead: Ahead, days: DayWeights) -> ServiceShapes:
     weights = np.maximum(weights / weights.max(), LEAST_WEIGHT)
     count = len(members.services)
     shapes, usual = np.ones((count + 1, SLOTS), dtype=np.float32), np.full(count + 1, np.nan)
+    days_known = np.zeros(count + 1, dtype=np.int32)
     for first in range(0, count, CHUNK_ROWS):
         some = np.arange(first, min(first + CHUNK_ROWS, count))
         daily = ahead.composition.curves.mean(some).reshape(len(some), window.days, SLOTS)
+        days_known[some] = (2 * np.isfinite(daily).sum(axis=2) >= SLOTS).sum(axis=1)
         mean = slot_mean(daily, weights)
         known = np.isfinite(mean)
         level = np.where(known, mean, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -96,7 +100,7 @@ def service_shapes(ahead: Ahead, days: DayWeights) -> ServiceShapes:
         shapes[some] = np.nan_to_num(shape, nan=1.0)
     # of two services of one name the first counts, as in `Members`
     row = {name: index for index, name in reversed(tuple(enumerate(members.services)))}
-    return ServiceShapes(row=row, shapes=shapes, usual=usual)
+    return ServiceShapes(row=row, shapes=shapes, usual=usual, days=days_known)
 
 
 def pod_levels(ahead: Ahead) -> PodLevels:

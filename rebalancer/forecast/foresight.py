@@ -26,7 +26,7 @@ from rebalancer.forecast.members import SHORT_LIVED_KINDS, Departed, Ints, leavi
 from rebalancer.forecast.predict import Expected, look_ahead
 from rebalancer.forecast.result import Forecasts
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.forecast import Forecast
 
@@ -100,6 +100,17 @@ class Foresight:
             relief_millicores=self._reliefs(snapshot, seen, np.append(np.where(known, first + at, -1), -1)),
             pod_millicores=seen.level * np.where(seen.short_lived, 1.0, highest * ratio),
         )
+
+    def service_days(self, snapshot: ClusterSnapshot) -> ServiceDays:
+        """How the usual days of the snapshot's services go."""
+        tops = np.unique(snapshot.top_owner)
+        row_of = np.full(len(snapshot.owners), -1, dtype=np.int32)
+        for top in tops.tolist():
+            row = self.services.row.get(str(snapshot.service_of(top)), -1)
+            if row >= 0 and math.isfinite(self.services.usual[row]):
+                row_of[top] = row
+        usual = self.services.usual[:-1, None] * self.services.shapes[:-1]
+        return ServiceDays(row_of=row_of, usual=usual, days=self.services.days[:-1])
 
     def _look_at(self, snapshot: ClusterSnapshot, rows: Ints) -> _Seen:
         """`rows` (nodes + 1,): row of each of the snapshot's nodes in `nodes`, -1 for an unknown one and at the end."""

@@ -6,21 +6,16 @@ rate window. Where peaks are expected they are judged beside what is measured: n
 target, and a node that is to be relieved ahead of its peak is found although it is cool now.
 """
 
-import math
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema import Thresholds
 from rebalancer.policy.types import format_duration
-from rebalancer.strategies.loads import RESOURCES, effective_cpu, gone, requested
+from rebalancer.strategies.loads import RESOURCES, cpu_loads, gone, requested
 from rebalancer.strategies.view import Findings, StrategyView
-
-Floats = NDArray[np.float64]
 
 NAME = "LowNodeUtilization"
 
@@ -30,7 +25,7 @@ SPAN_SHARE = 0.8
 
 def find(view: StrategyView) -> Findings:
     """Hot nodes, hottest first (by excess over target as a share of the node)."""
-    loads = _cpu_loads(view) if view.strategy.args.source == "CPU" else _request_loads(view)
+    loads = _cpu_loads(view) if view.strategy.by_cpu else _request_loads(view)
     skipped = _unjudged(view)
     over = loads.node > loads.high  # NaN compares false
     found: list[tuple[float, Finding]] = []
@@ -38,7 +33,7 @@ def find(view: StrategyView) -> Findings:
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
         # an alert has waited already: that is its rule's `for`; and there is nothing to wait for in what is expected
-        waits = view.strategy.args.source == "CPU" and int(node) not in view.marks and not _due(view, loads, int(node))
+        waits = view.strategy.by_cpu and int(node) not in view.marks and not _due(view, loads, int(node))
         refusal = _debounced(view, loads, int(node)) if waits else None
         if refusal is not None:
             skipped[int(node)] = refusal
@@ -61,7 +56,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
             f"to be cooled to {target[worst]:.1%}"
         )
     else:
-        what = "real CPU" if view.strategy.args.source == "CPU" else f"requested {loads.resources[worst]}"
+        what = "real CPU" if view.strategy.by_cpu else f"requested {loads.resources[worst]}"
         reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
         if loads.resources[-1] == PEAK and over[-1]:
             reason += f"; a peak of {share[-1]:.1%} is expected at {_clock(view, node)}"
@@ -79,68 +74,16 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
 
 
 def _cpu_loads(view: StrategyView) -> Loads:
-    cpu = effective_cpu(view.snapshot, view.usage, view.recent, view.now)
-    room = view.snapshot.nodes.cpu_capacity_millicores
-    share = cpu.node / room
-    high, target, low = (np.full(len(room), np.nan) for _ in range(3))
-    for index, pool in view.chosen_pools:
-        members = np.flatnonzero(view.pool_of == index)
-        if pool.thresholds is None or not len(members):
-            continue
-        marks = cpu_marks(pool.thresholds, share[members])
-        high[members], target[members], low[members] = marks
-    own_high, own_target = high * room, target * room
-    for node, mark in view.marks.items():
-        if np.isfinite(high[node]):  # in one of the strategy's pools
-            high[node], target[node] = mark.high, mark.target
-    loads = Loads(
-        resources=("cpu",),
-        node=cpu.node[:, None],
-        room=room[:, None],
-        high=(high * room)[:, None],
-        target=(target * room)[:, None],
-        low=(low * room)[:, None],
-        pod=cpu.pod[:, None],
-    )
-    return loads if view.peaks is None else _with_peaks(view, view.peaks, loads, own_high, own_target)
-
-
-def _with_peaks(view: StrategyView, peaks: Peaks, now: Loads, high: Floats, target: Floats) -> Loads:
-    """What is expected, as a second resource; `high` and `target` (nodes,) are the pools' own, in millicores: what an
-    alert calls hot says nothing of tomorrow.
-
-    It is judged on every node that something may land on. Of the hot ones it is judged where the peak is over `high`
-    too: who is touched anyway is relieved of both. A cool one is found by it only when it is due, and is relieved of
-    its peak alone.
-    """
-    peak = peaks.node_millicores
-    room = now.room[:, 0]
-    pooled = np.isfinite(high)
-    for index, pool in view.chosen_pools:
-        # marks around a mean lie around the mean of what is expected
-        members = np.flatnonzero((view.pool_of == index) & pooled)
-        if pool.thresholds is not None and pool.thresholds.relative_to_mean and len(members):
-            top, cooled, _ = cpu_marks(pool.thresholds, peak[members] / room[members])
-            high[members], target[members] = top * room[members], cooled * room[members]
-    over = peak > high
-    due = np.zeros(len(peak), dtype=np.bool_)
-    due[list(view.due)] = True
-    unknown = ~np.isfinite(peak)
-    target[unknown | (now.hot & ~over)] = np.nan
-    high[unknown | ~(over & (due | now.hot))] = np.nan
-    measured_target = now.target[:, 0].copy()
-    measured_target[over & due & ~now.hot] = np.nan
-    # a pod that nothing is known of brings what it brings now
-    coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
-    return Loads(
-        resources=(*now.resources, PEAK),
-        node=np.column_stack([now.node[:, 0], np.where(unknown, np.nan, peak)]),
-        room=np.column_stack([room, room]),
-        high=np.column_stack([now.high[:, 0], high]),
-        target=np.column_stack([measured_target, target]),
-        low=np.column_stack([now.low[:, 0], target]),
-        pod=np.column_stack([now.pod[:, 0], coming]),
-        relief=np.column_stack([now.pod[:, 0], peaks.relief_millicores]),
+    return cpu_loads(
+        snapshot=view.snapshot,
+        usage=view.usage,
+        pools=view.chosen_pools,
+        pool_of=view.pool_of,
+        recent=view.recent,
+        now=view.now,
+        marks=view.marks,
+        peaks=view.peaks,
+        due=view.due,
     )
 
 
@@ -155,24 +98,6 @@ def _due(view: StrategyView, loads: Loads, node: int) -> bool:
 def _clock(view: StrategyView, node: int) -> str:
     assert view.peaks is not None
     return f"{datetime.fromtimestamp(float(view.peaks.node_at[node]), UTC):%a %H:%M} UTC"
-
-
-def cpu_marks(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
-    """(high, target, low) of a pool as shares of capacity.
-
-    In deviation mode they lie around the mean of `shares` (NaN left out); `floor` lifts high and target together, so
-    that the distance between them stays.
-    """
-    high, target, low = thresholds.high / 100, thresholds.target / 100, thresholds.low / 100
-    if not thresholds.relative_to_mean:
-        return high, target, low
-    known = shares[np.isfinite(shares)]
-    if not len(known):
-        return np.nan, np.nan, np.nan
-    mean = math.fsum(known) / len(known)  # exact: the order of the nodes must not matter
-    top = max(mean + high, (thresholds.floor or 0.0) / 100)
-    cooled = top - (high - target)
-    return top, cooled, min(max(mean - low, 0.0), cooled)
 
 
 def _request_loads(view: StrategyView) -> Loads:
@@ -203,7 +128,7 @@ def _request_loads(view: StrategyView) -> Loads:
 def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     """Nodes that can't be found hot, whatever their load."""
     out: dict[int, Refusal] = {}
-    by_cpu = view.strategy.args.source == "CPU"
+    by_cpu = view.strategy.by_cpu
     for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.pool_of >= 0)):
         out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
     if not by_cpu:

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import NodeMarks
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
-from rebalancer.policy.schema import Pool, Strategy, UsageSource
+from rebalancer.policy.schema import Pool, UsageSource
+from rebalancer.policy.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class StrategyView:
     """What is expected; None where nothing may be decided by it."""
     due: frozenset[int] = frozenset()
     """Indices of the nodes that are to be relieved now, ahead of their peak."""
+    cordons: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+    """Node index -> (why, since when in seconds since the epoch) of the cordons that are ours: `steering.CORDONS`."""
+    days: ServiceDays | None = None
+    """What services' usual days look like; None where nobody knows."""
 
     @property
     def chosen_pools(self) -> list[tuple[int, Pool]]:
@@ -46,9 +51,21 @@ class StrategyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Hottest first, with the loads that they were judged by."""
+    """What one strategy found, most urgent first."""
 
-    loads: Loads
     findings: tuple[Finding, ...]
-    skipped: Mapping[int, Refusal]
-    """Node index -> why it was not judged, or not found although it looks hot."""
+    loads: Loads | None = None
+    """What the strategy balances: its nodes and landings are judged by it. None where it balances nothing; its
+    landings are held to the pools' CPU targets all the same."""
+    skipped: Mapping[int, Refusal] = field(default_factory=dict)
+    """Node index -> why it was not judged, or not found although it looks as if it should be."""
+    cordons: Mapping[int, str] = field(default_factory=dict)
+    """Nodes that are to take nothing new, and why (`steering.CORDONS`). A cordon of ours that no strategy asks for any
+    more is lifted, so they are told in every cycle, also when the strategy was not asked to look (`only`)."""
+    empty_at_most: int | None = None
+    """So many findings with the goal EMPTY are worked on at a time; None = all."""
+    progress: Mapping[str, int] = field(default_factory=dict)
+    """Of a strategy that empties chosen nodes: state (`empty`, `working`, `waiting`) -> how many nodes; told in every
+    cycle."""
+    notes: tuple[str, ...] = ()
+    """What people should know besides: progress, or why nothing was looked at."""

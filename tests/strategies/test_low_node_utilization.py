@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import RecentMove
 from rebalancer.policy.pools import assign_pools
 from rebalancer.policy.schema import Thresholds
+from rebalancer.policy.strategies import STRATEGY_NAMES
 from rebalancer.strategies import STRATEGIES, Findings
-from rebalancer.strategies.low_node_utilization import cpu_marks
+from rebalancer.strategies.loads import cpu_marks
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
 
 NAN = float("nan")
@@ -29,6 +31,11 @@ def find(
 ) -> Findings:
     made = cluster(nodes, pods)
     return found_in(made, usage_of(made, nodes, pods, **usage), policy or a_policy(), recent)[0]
+
+
+def loads_of(found: Findings) -> Loads:
+    assert found.loads is not None
+    return found.loads
 
 
 def hot_in(found: Findings, nodes: Sequence[ANode]) -> list[str]:
@@ -72,8 +79,8 @@ def test_the_hottest_comes_first_by_excess_as_a_share_and_ties_by_name() -> None
 def test_a_share_is_of_capacity() -> None:
     made = cluster([a_node("n", used=12_100.0)], [])
     found = found_in(made, usage_of(made, [a_node("n", used=12_100.0)], []), a_policy())[0]
-    assert found.loads.room.tolist() == [[16_000.0]]
-    assert found.loads.resources == ("cpu",)
+    assert loads_of(found).room.tolist() == [[16_000.0]]
+    assert loads_of(found).resources == ("cpu",)
 
 
 def test_pods_that_just_arrived_can_make_a_node_hot_only_when_it_was_measured_hot() -> None:
@@ -111,7 +118,7 @@ def test_a_node_in_no_pool_is_not_touched() -> None:
     nodes = [a_node("free", used=16_000.0, labels={}), a_node("n", used=0.0)]
     found = find(nodes)
     assert found.findings == ()
-    assert np.isnan(found.loads.high[0, 0])
+    assert np.isnan(loads_of(found).high[0, 0])
 
 
 def test_a_strategy_looks_only_at_the_pools_that_it_names() -> None:
@@ -158,7 +165,7 @@ def test_an_unknown_node_does_not_shift_the_mean_of_its_pool() -> None:
     nodes = [a_node("hot", used=9_600.0), a_node("cold", used=3_200.0), a_node("blind", used=NAN)]
     found = find(nodes, policy=deviation())
     assert hot_in(found, nodes) == ["hot"]
-    assert found.loads.high[0, 0] / 16_000 == pytest.approx(0.5)
+    assert loads_of(found).high[0, 0] / 16_000 == pytest.approx(0.5)
 
 
 # ---- settling
@@ -371,7 +378,7 @@ def test_a_node_is_hot_by_any_requested_resource(target: dict[str, float], count
         policy=requests_policy(target),
     )
     assert bool(found.findings) is hot
-    assert set(found.loads.resources) == set(target)
+    assert set(loads_of(found).resources) == set(target)
 
 
 def test_the_reason_names_the_worst_resource() -> None:
@@ -397,4 +404,4 @@ def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
 
 
 def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
-    assert set(STRATEGIES) == {"LowNodeUtilization"}
+    assert set(STRATEGIES) == set(STRATEGY_NAMES)

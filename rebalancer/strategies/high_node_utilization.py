@@ -1,0 +1,303 @@
+"""HighNodeUtilization: fewer nodes, or better used ones.
+
+Drain empties low nodes, the emptiest first, so that an autoscaler may remove them. Pods go only where nothing is to be
+emptied; where all nodes of a pool are low, to those that are fuller than theirs: so no pod comes back, and each step
+leaves fewer nodes. Landings keep a reserve under their target, now and at their predicted peak.
+
+Release takes pods off nodes that are full by requests and idle in fact, so that others can be placed there. A landing
+stays under the share that a full node is brought down to, and who has moved counts as changed: nothing comes back.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.guards import parse_flag
+from rebalancer.model.plan import Finding, Goal, LandingRule, Loads
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import RUNNING
+from rebalancer.model.steering import DRAINING
+from rebalancer.placement.filters import LEAVING_TAINTS, leaving
+from rebalancer.policy.strategies import HighNodeUtilizationArgs
+from rebalancer.strategies.emptying import cheapest_first, counted, fills
+from rebalancer.strategies.loads import RESOURCES, base_loads, requested
+from rebalancer.strategies.selection import by_name, nodes_looked_at
+from rebalancer.strategies.view import Findings, StrategyView
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+NAME = "HighNodeUtilization"
+
+KEEPING_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+"""On a node, with any value but a plain false: it stays. Sources: cluster-autoscaler's FAQ, karpenter v1."""
+
+
+def find(view: StrategyView) -> Findings:
+    """Low nodes, emptiest first; or full and idle ones, those with most to win first."""
+    args = view.strategy.args
+    assert isinstance(args, HighNodeUtilizationArgs)
+    return _drain(view, args) if args.mode == "Drain" else _release(view, args)
+
+
+# ---- drain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """What says that a node is low."""
+
+    words: tuple[str, ...]
+    """Of each resource."""
+    share: Floats
+    """(nodes, resources) NaN where unknown."""
+    low: Floats
+    """(nodes, resources) NaN where it is not judged."""
+
+    @property
+    def under(self) -> Bools:
+        """(nodes,) under low in every resource that is judged."""
+        judged = np.isfinite(self.low)
+        out: Bools = np.asarray(judged.any(axis=1) & ((self.share < self.low) | ~judged).all(axis=1))
+        return out
+
+    @property
+    def fullness(self) -> Floats:
+        """(nodes,) the largest share of the resources that are judged; NaN where one isn't known."""
+        out: Floats = np.where(np.isfinite(self.low), self.share, 0.0).max(axis=1, initial=0.0)
+        return out
+
+    def said(self, node: int) -> str:
+        """The shares of one node and its marks."""
+        shown = zip(self.words, self.share[node].tolist(), self.low[node].tolist(), strict=True)
+        return " and ".join(f"{word} {share:.1%} is under low {low:.1%}" for word, share, low in shown if isfinite(low))
+
+
+def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
+    snapshot, nodes, whole = view.snapshot, view.snapshot.nodes, args.whole_nodes
+    base = _base(view)
+    shares = _by_cpu(view, base) if args.source == "CPU" else _by_requests(view)
+    filling = fills(snapshot)
+    going = filling & ~snapshot.pods.terminating
+    left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_looked_at(view)
+    # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
+    begun = _begun(view) if whole else {}
+    emptied, kept = _to_empty(view, shares, begun, whole=whole)
+    rank = _ranks(nodes.names, shares.fullness)
+    found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~leaving(nodes)).tolist()
+    found.sort(key=lambda node: (node not in begun, rank[node]))
+    candidates = [pods[going[pods]] for pods in map(snapshot.pods_on, found)]
+    rules = _landing_rules(view, found, emptied, onto_low=left > 0, rank=rank, shares=shares)
+    findings = tuple(
+        Finding(
+            strategy=NAME,
+            node=node,
+            pool=view.pools[view.pool_of[node]].name,
+            reason=f"{'being emptied' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
+            candidates=pods if whole else cheapest_first(snapshot, pods),
+            goal=Goal.EMPTY if whole else Goal.REMOVE,
+            landing=rule,
+        )
+        for node, pods, rule in zip(found, candidates, rules, strict=True)
+    )
+    skipped = {node: Refusal.of(Reason.NODE_KEPT, why) for node, why in kept.items() if looked[node] and movable[node]}
+    # one that is being emptied but isn't found now counts too: nobody asked, or its last pods are just leaving
+    others = int(np.count_nonzero(left[list(begun.keys() - set(found))]))
+    return Findings(
+        findings=findings,
+        loads=_with_reserve(base, args.reserve) if args.source == "CPU" else None,
+        skipped={**skipped, **_unjudged(view, looked, shares)},
+        cordons={node: DRAINING for node, since in begun.items() if left[node] or view.now - since < args.hold},
+        empty_at_most=max(args.at_once - others, 0) if whole else None,
+    )
+
+
+def _to_empty(
+    view: StrategyView, shares: _Shares, begun: Mapping[int, float], *, whole: bool
+) -> tuple[Bools, dict[int, str]]:
+    """(nodes,) nodes to be emptied, those without pods included; and why other low ones are kept."""
+    mine = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    emptied = shares.under & mine & view.snapshot.nodes.ready
+    emptied[list(begun)] = False
+    kept = {node: why for node in np.flatnonzero(emptied).tolist() if (why := _kept(view, node, whole=whole))}
+    emptied[list(kept)] = False
+    emptied[list(begun)] = True
+    return emptied, kept
+
+
+def _landing_rules(
+    view: StrategyView, found: Sequence[int], emptied: Bools, *, onto_low: Bools, rank: Rows, shares: _Shares
+) -> Iterator[LandingRule]:
+    """Of each node found. `onto_low` (nodes,) may take pods though they are low, where their pool has no others."""
+    nodes, pool_of = view.snapshot.nodes, view.pool_of
+    only = ~emptied & ~nodes.unschedulable
+    onto_low = onto_low & emptied & ~nodes.unschedulable
+    fuller = only & nodes.ready & ~shares.under & np.isfinite(shares.fullness)
+    for index, _ in view.chosen_pools:
+        if (fuller & (pool_of == index)).any():
+            onto_low[pool_of == index] = False
+    usual = LandingRule(only=only)
+    for node in found:
+        fuller_low = onto_low & (pool_of == pool_of[node]) & (rank > rank[node])
+        yield LandingRule(only=only | fuller_low) if fuller_low.any() else usual
+
+
+def _ranks(names: Sequence[str], fullness: Floats) -> Rows:
+    """(nodes,) place of each node, the emptiest first, by name where equal."""
+    by_name = np.argsort(np.argsort(np.array(names)))
+    return np.argsort(np.lexsort((by_name, np.nan_to_num(fullness))))
+
+
+def _base(view: StrategyView) -> Loads:
+    return base_loads(
+        snapshot=view.snapshot,
+        usage=view.usage,
+        pools=view.pools,
+        pool_of=view.pool_of,
+        recent=view.recent,
+        now=view.now,
+        peaks=view.peaks,
+    )
+
+
+def _with_reserve(base: Loads, reserve: float) -> Loads:
+    """The landings' loads: nothing is hot by them, and every node takes up to `reserve` percent below its target."""
+    target = base.target - reserve / 100 * base.room
+    return replace(base, high=np.full(base.high.shape, np.nan), target=target, low=target)
+
+
+def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
+    """Real CPU, in the pools that the strategy looks at."""
+    now, room = base.node[:, 0], base.room[:, 0]
+    mine = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    share = _lately(view, now) / room
+    low = np.where(mine, base.low[:, 0] / room, np.nan)
+    return _Shares(words=("real CPU",), share=share[:, None], low=low[:, None])
+
+
+def _lately(view: StrategyView, now: Floats) -> Floats:
+    """(nodes,) the most of `now` and of the last readings, so that one dip makes nothing low; NaN where `now` is."""
+    readings = np.fmax.reduce(view.usage.samples, axis=0, initial=-np.inf)
+    out: Floats = np.where(np.isfinite(now), np.fmax(now, readings), np.nan)
+    return out
+
+
+def _most_used(view: StrategyView, base: Loads) -> Floats:
+    """(nodes,) share of CPU in use, lately and at the peak that is expected; NaN where what is used isn't known."""
+    lately = _lately(view, base.node[:, 0])
+    peak = np.full(len(lately), np.nan) if view.peaks is None else view.peaks.node_millicores
+    out: Floats = np.where(np.isfinite(lately), np.fmax(lately, peak), np.nan) / base.room[:, 0]
+    return out
+
+
+def _by_requests(view: StrategyView) -> _Shares:
+    node, room, _ = requested(view.snapshot)
+    low = np.full(node.shape, np.nan)
+    for index, pool in view.chosen_pools:
+        if pool.request_thresholds is not None:
+            for resource, percent in pool.request_thresholds.low.items():
+                low[view.pool_of == index, RESOURCES.index(resource)] = percent / 100
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _Shares(words=tuple(f"requested {name}" for name in RESOURCES), share=node / room, low=low)
+
+
+def _unjudged(view: StrategyView, looked: Bools, shares: _Shares) -> dict[int, Refusal]:
+    """Nodes of which nobody knows whether they are low, and those that can't be emptied."""
+    unknown = looked & ~np.isfinite(shares.fullness)
+    out = {
+        node: view.usage.problems.get(node) or Refusal.of(Reason.NO_SAMPLE) for node in np.flatnonzero(unknown).tolist()
+    }
+    for node in np.flatnonzero(looked & ~view.snapshot.nodes.ready).tolist():
+        out[node] = Refusal.of(Reason.NODE_NOT_READY)
+    return out
+
+
+def _begun(view: StrategyView) -> dict[int, float]:
+    """Nodes that we cordoned to empty them -> when the last pod was taken off, or when they were cordoned."""
+    mine, last = {index for index, _ in view.chosen_pools}, dict[str, float]()
+    for move in view.recent:
+        last[move.node] = max(move.at, last.get(move.node, move.at))
+    return {
+        node: max(since, last.get(view.snapshot.nodes.names[node], since))
+        for node, (why, since) in view.cordons.items()
+        if why == DRAINING and int(view.pool_of[node]) in mine and not _annotation(view, node)
+    }
+
+
+def _kept(view: StrategyView, node: int, *, whole: bool) -> str:
+    """Why a low node is not to be emptied; empty when it is."""
+    nodes = view.snapshot.nodes
+    if annotation := _annotation(view, node):
+        return annotation
+    if taint := next((taint.key for taint in nodes.taints[node] if taint.key in LEAVING_TAINTS), ""):
+        return f"{taint}: an autoscaler sees to it"
+    if node in view.cordons and view.cordons[node][0] != DRAINING:
+        return f"we cordoned it for {view.cordons[node][0]}"
+    # a whole node is emptied behind a cordon of ours, and what people cordoned is never marked
+    return "somebody else cordoned it" if whole and nodes.unschedulable[node] else ""
+
+
+def _annotation(view: StrategyView, node: int) -> str:
+    """The annotation that keeps a node, as it stands there."""
+    for key in KEEPING_ANNOTATIONS:
+        value = view.snapshot.nodes.annotations[node].get(key)
+        if value is not None and parse_flag(value) is not False:
+            return f'{key} is "{value}"'
+    return ""
+
+
+# ---- release
+
+
+def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
+    snapshot, pods, nodes = view.snapshot, view.snapshot.pods, view.snapshot.nodes
+    base, looked = _base(view), nodes_looked_at(view)
+    node, room, pod = (column[:, :1] for column in requested(snapshot))
+    asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
+    full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
+    idle = full & (used <= args.idle / 100)
+    gap = pods.cpu_request_millicores - base.pod[:, 0]  # a pod of which nothing is known counts as using it all
+    waits = fills(snapshot) & ~pods.terminating & (pods.phase == RUNNING)
+    waits &= (pods.started <= view.now - args.unchanged_for) & (gap > 0)
+    found = np.flatnonzero(idle & (counted(snapshot, waits) > 0)).tolist()
+    found.sort(key=lambda each: (used[each] - asked[each], nodes.names[each]))
+    findings = []
+    for each in found:
+        on_it = snapshot.pods_on(each)
+        ranked = by_name(snapshot, on_it[waits[on_it]].astype(np.int64))
+        findings.append(
+            Finding(
+                strategy=NAME,
+                node=each,
+                pool=view.pools[view.pool_of[each]].name,
+                reason=(
+                    f"full by requests ({asked[each]:.1%} of its CPU) and idle in fact ({used[each]:.1%} in use), "
+                    f"to be brought down to {args.release_to / 100:.1%} requested"
+                ),
+                cpu_share=float(asked[each]),
+                high=args.full / 100,
+                target=args.release_to / 100,
+                candidates=ranked[np.lexsort((pods.started[ranked], -gap[ranked]))].astype(np.int32),
+                in_order=True,
+            )
+        )
+    unknown = np.flatnonzero(full & np.isnan(used)).tolist()
+    target = args.release_to / 100 * room
+    return Findings(
+        findings=tuple(findings),
+        # nothing is hot by requests: what else is moved in the same plan isn't held to these
+        loads=Loads(
+            resources=("cpu",),
+            node=node,
+            room=room,
+            high=np.full(room.shape, np.nan),
+            target=target,
+            low=target,
+            pod=pod,
+        ),
+        skipped={each: view.usage.problems.get(each) or Refusal.of(Reason.NO_SAMPLE) for each in unknown},
+    )

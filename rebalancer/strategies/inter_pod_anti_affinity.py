@@ -1,0 +1,224 @@
+"""RemovePodsViolatingInterPodAntiAffinity: pods in a domain that they may not share, by required anti-affinity.
+
+Of two such pods either may go: the one that can. Chosen first are those with most conflicts, so that few go; a pod that
+is in conflict with a chosen one is its substitute, and goes only where the chosen one stays. Of pods that all exclude
+each other (a service's own anti-affinity) all but one go.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rebalancer.model.plan import Finding
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.placement.affinity import Terms
+from rebalancer.placement.board import Board
+from rebalancer.policy.strategies import AntiAffinityArgs
+from rebalancer.strategies.selection import Rows, cheapest_first, pods_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemovePodsViolatingInterPodAntiAffinity"
+
+SUBSTITUTES_AT_MOST = 20
+"""For one pod, in one cycle: nobody moves hundreds because one can't."""
+
+
+@dataclass(slots=True)
+class _Conflict:
+    """Pods in one domain, by their part in one term. Those that are chosen to go are taken out."""
+
+    where: str
+    """The domain, as key=value."""
+    holders: set[int] = field(default_factory=set)
+    """Have the term and aren't selected by it."""
+    selected: set[int] = field(default_factory=set)
+    """Are selected and don't have it."""
+    both: set[int] = field(default_factory=set)
+
+    @property
+    def parts(self) -> tuple[set[int], set[int], set[int]]:
+        return self.holders, self.selected, self.both
+
+    @property
+    def mutual(self) -> bool:
+        """Every pod excludes every other."""
+        return not self.holders and not self.selected
+
+    def copy(self) -> "_Conflict":
+        return _Conflict(self.where, *(set(part) for part in self.parts))
+
+    def against(self, pod: int) -> int:
+        """With how many others a pod is in conflict."""
+        if pod in self.both:
+            return len(self.holders) + len(self.selected) + len(self.both) - 1
+        return len(self.both) + len(self.selected if pod in self.holders else self.holders)
+
+    def partners(self, pod: int) -> set[int]:
+        """The others that a pod is in conflict with."""
+        if pod in self.both:
+            return (self.holders | self.selected | self.both) - {pod}
+        return self.both | (self.selected if pod in self.holders else self.holders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What solves some conflicts: `wanted` of `among` go."""
+
+    chosen: list[int]
+    substitutes: list[int]
+    """They go where a chosen one stays."""
+    wanted: int
+    among: list[int]
+    reason: str
+
+
+def find(view: StrategyView) -> Findings:
+    """Findings of one node and what is to go from it; pods with most conflicts come first."""
+    args = view.strategy.args
+    assert isinstance(args, AntiAffinityArgs)
+    snapshot = view.snapshot
+    conflicts = list(_conflicts(snapshot))
+    may_go = pods_looked_at(view, args)
+    involved = sorted({pod for each in conflicts for part in each.parts for pod in part if may_go[pod]})
+    if not involved:
+        return Findings(findings=())
+    cheapest = cheapest_first(snapshot, np.array(involved, dtype=np.int64)).tolist()
+    tasks = _tasks(snapshot, conflicts, {pod: index for index, pod in enumerate(cheapest)})
+    return Findings(findings=tuple(finding for task in tasks for finding in _findings(view, task)))
+
+
+def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
+    """One for each term and domain with two pods that must not both be there. Terminating pods are as good as gone."""
+    board = Board(snapshot)
+    pods = snapshot.pods
+    there = np.flatnonzero(snapshot.active & ~pods.terminating)
+    numbers = board.numbers_of(there)
+    order = np.argsort(numbers, kind="stable")
+    there, starts = there[order], np.searchsorted(numbers[order], np.arange(len(board.kinds) + 1)).tolist()
+
+    def members(kinds: set[int]) -> Rows:
+        return np.concatenate([*(there[starts[kind] : starts[kind + 1]] for kind in sorted(kinds)), there[:0]])
+
+    for key, holders, selected in Terms(board).required_anti():
+        if not selected.weights:
+            continue
+        domains = board.nodes.domains(key)
+        have, are = set(holders.weights), set(selected.weights)
+        parts = [members(kinds) for kinds in (have - are, are - have, have & are)]
+        at = [domains.at[pods.node[part]] for part in parts]
+        held, chosen, both = (np.bincount(each, minlength=len(domains.values) + 1) for each in at)
+        pairs = held * (chosen + both) + both * chosen + both * (both - 1) // 2
+        pairs[-1] = 0  # nodes without the label share no domain
+        found = {number: _Conflict(f"{key}={domains.values[number]}") for number in np.flatnonzero(pairs).tolist()}
+        for position, (part, number_of) in enumerate(zip(parts, at, strict=True)):
+            hit = pairs[number_of] > 0
+            for pod, number in zip(part[hit].tolist(), number_of[hit].tolist(), strict=True):
+                found[number].parts[position].add(pod)
+        yield from found.values()
+
+
+def _tasks(snapshot: ClusterSnapshot, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[_Task]:
+    """What has to go, pods with most conflicts first. `rank` has the pods that may go, and their order."""
+    chosen = _needed(conflicts, _chosen([each.copy() for each in conflicts], rank))
+    turn = {pod: at for at, pod in enumerate(chosen)}
+    crowds: dict[frozenset[int], str] = {}
+    for each in conflicts:
+        if each.mutual:
+            crowd = frozenset(each.both)
+            crowds[crowd] = min(crowds.get(crowd, each.where), each.where)
+    found: list[tuple[tuple[int, str], _Task]] = []
+    for crowd, where in crowds.items():
+        first = sorted(crowd & turn.keys(), key=turn.__getitem__)
+        if first:
+            task = _Task(
+                chosen=first,
+                substitutes=sorted(crowd & (rank.keys() - turn.keys()), key=rank.__getitem__),
+                wanted=len(crowd) - 1,
+                among=sorted(crowd),
+                reason=f"{len(crowd)} pods share {where}, though by required anti-affinity each excludes the others",
+            )
+            found.append(((turn[first[0]], where), task))
+    one_sided = _by_pod([each for each in conflicts if not each.mutual])
+    for pod in chosen:
+        left = [each for each in one_sided.get(pod, ()) if each.against(pod)]
+        if left:
+            found.append(((turn[pod], ""), _goes(snapshot, pod, left, rank)))
+        _take_out(pod, left)
+    return [task for _, task in sorted(found, key=lambda each: each[0])]
+
+
+def _by_pod(conflicts: Sequence[_Conflict]) -> dict[int, list[_Conflict]]:
+    out: dict[int, list[_Conflict]] = defaultdict(list)
+    for each in conflicts:
+        for part in each.parts:
+            for pod in part:
+                out[pod].append(each)
+    return out
+
+
+def _take_out(pod: int, conflicts: Iterable[_Conflict]) -> None:
+    for each in conflicts:
+        for part in each.parts:
+            part.discard(pod)
+
+
+def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int]:
+    """Pods that solve all conflicts by going, as far as those in `rank` can: each time one with most of the conflicts
+    that are left, of equal ones the first by rank. They are taken out of `conflicts`."""
+    of_pod = _by_pod(conflicts)
+    heap = [(-sum(each.against(pod) for each in of_pod[pod]), rank[pod], pod) for pod in of_pod if pod in rank]
+    heapq.heapify(heap)
+    out = []
+    while heap:
+        told, place, pod = heapq.heappop(heap)
+        left = sum(each.against(pod) for each in of_pod[pod])
+        if left and left < -told:
+            heapq.heappush(heap, (-left, place, pod))
+        elif left:
+            out.append(pod)
+            _take_out(pod, of_pod[pod])
+    return out
+
+
+def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
+    """Those without whom a conflict would stay: the first may have become superfluous by those that came after."""
+    of_pod, going = _by_pod(conflicts), set(chosen)
+    for pod in chosen:
+        if all(each.partners(pod) <= going for each in of_pod[pod]):
+            going.discard(pod)
+    return [pod for pod in chosen if pod in going]
+
+
+def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> _Task:
+    """One pod goes, or else those that it is in conflict with."""
+    partners: set[int] = set().union(*(each.partners(pod) for each in conflicts))
+    substitutes = sorted(partners & rank.keys(), key=rank.__getitem__)[:SUBSTITUTES_AT_MOST]
+    many = f"{len(partners)} pods" if len(partners) > 1 else str(snapshot.pod(next(iter(partners))))
+    where = min(each.where for each in conflicts)
+    return _Task(
+        chosen=[pod],
+        substitutes=substitutes,
+        wanted=1,
+        # of two, one is enough, whichever it was
+        among=[pod, *substitutes] if len(partners) == 1 else [pod],
+        reason=f"{snapshot.pod(pod)} shares {where} with {many}, which required anti-affinity forbids",
+    )
+
+
+def _findings(view: StrategyView, task: _Task) -> Iterator[Finding]:
+    """One for each node; on a node where all can stand in for each other, the substitutes are among its candidates."""
+    node_of = view.snapshot.pods.node
+    rounds = [task.chosen, task.substitutes]
+    everyone = [*task.chosen, *task.substitutes]
+    if len({int(node_of[pod]) for pod in everyone}) == 1 and set(everyone) <= set(task.among):
+        rounds = [everyone]
+    for pods in rounds:
+        on_node: dict[int, list[int]] = {}
+        for pod in pods:
+            on_node.setdefault(int(node_of[pod]), []).append(pod)
+        for those in on_node.values():
+            finding = some_pods(view, np.array(those), task.reason, wanted=task.wanted)
+            yield replace(finding, among=np.array(task.among, dtype=np.int32))

@@ -1,0 +1,65 @@
+"""RemovePodsViolatingNodeAffinity: pods on a node that their node selector or node affinity doesn't want (any more).
+
+A required rule that is broken is enough. A preferred one moves a pod only where a node that is better by the rule's own
+weights would surely take it: not every better node that exists has room.
+"""
+
+import numpy as np
+
+from rebalancer.model.objects import NodeAffinity, PodShape
+from rebalancer.model.plan import Finding, LandingRule
+from rebalancer.placement.filters import StaticFilter
+from rebalancer.placement.nodes import NodeTable
+from rebalancer.policy.strategies import NodeAffinityArgs
+from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemovePodsViolatingNodeAffinity"
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def find(view: StrategyView) -> Findings:
+    """One finding for each template and node: broken required rules first, then by the node's name."""
+    args = view.strategy.args
+    assert isinstance(args, NodeAffinityArgs)
+    snapshot = view.snapshot
+    nodes = snapshot.nodes
+    rules = StaticFilter(nodes, NodeTable(nodes), nodes.taints)
+    members = np.flatnonzero(pods_looked_at(view, args) & snapshot.active)
+    required: list[Finding] = []
+    preferred: list[Finding] = []
+    for pods in groups(snapshot.pods.shape, members=members):
+        shape = snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
+        allowed = rules.node_affinity(shape)
+        wrong = ~allowed[snapshot.pods.node[pods]]
+        if REQUIRED in args.node_affinity_type and wrong.any():
+            required += _misplaced(view, pods[wrong], shape)
+        if PREFERRED in args.node_affinity_type and (points := rules.preferred(_affinity(shape))) is not None:
+            takes = allowed & rules.tolerated(shape.tolerations) & ~nodes.unschedulable & nodes.ready
+            best = float(np.max(points[takes], initial=-np.inf))
+            worse = pods[~wrong & (points[snapshot.pods.node[pods]] < best)]
+            for group in groups(snapshot.pods.node, members=cheapest_first(snapshot, worse)):
+                here = float(points[snapshot.pods.node[group[0]]])
+                reason = f"{here:g} points by its preferred node affinity, other nodes have up to {best:g}"
+                rule = LandingRule(only=takes & (points > here))
+                preferred.append(some_pods(view, group, reason, landing=rule))
+    for found in (required, preferred):
+        found.sort(key=lambda each: (nodes.names[each.node], snapshot.pods.names[each.candidates[0]]))
+    return Findings(findings=(*required, *preferred))
+
+
+def _misplaced(view: StrategyView, pods: Rows, shape: PodShape) -> list[Finding]:
+    """Pods of one template on nodes that it must not be on."""
+    affinity = _affinity(shape)
+    rule = "node affinity" if affinity is not None and affinity.required is not None else "node selector"
+    reason = f"the pod's {rule} doesn't match the node (any more)"
+    return [
+        some_pods(view, group, reason)
+        for group in groups(view.snapshot.pods.node, members=cheapest_first(view.snapshot, pods))
+    ]
+
+
+def _affinity(shape: PodShape) -> NodeAffinity | None:
+    return shape.affinity.node_affinity if shape.affinity is not None else None

@@ -1,0 +1,66 @@
+"""RemovePodsViolatingNodeTaints: pods on a node with a taint that they don't tolerate.
+
+NoSchedule taints count, PreferNoSchedule ones when asked for; NoExecute is the taint manager's. Kubernetes' own taints
+(`node.kubernetes.io/`: cordons, pressure) come and go with the node's state and ask for no eviction: they count only
+when `includedTaints` names them. Our own never do.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.match import tolerates
+from rebalancer.model.objects import Taint, Toleration
+from rebalancer.model.plan import LandingRule
+from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.policy.strategies import NodeTaintsArgs
+from rebalancer.strategies.selection import cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemovePodsViolatingNodeTaints"
+
+SOFT = "PreferNoSchedule"
+STATE_PREFIX = "node.kubernetes.io/"
+
+
+def find(view: StrategyView) -> Findings:
+    """One finding for each node and template, by the node's name."""
+    args = view.strategy.args
+    assert isinstance(args, NodeTaintsArgs)
+    snapshot = view.snapshot
+    taints = [tuple(each for each in held if _counts(each, args)) for held in snapshot.nodes.taints]
+    tainted = np.append(np.array([bool(each) for each in taints], dtype=np.bool_), False)
+    members = np.flatnonzero(pods_looked_at(view, args) & snapshot.active & tainted[snapshot.pods.node])
+    found = []
+    for pods in groups(snapshot.pods.node, snapshot.pods.shape, members=cheapest_first(snapshot, members)):
+        node, shape = int(snapshot.pods.node[pods[0]]), snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
+        wrong = [each for each in taints[node] if not tolerates(shape.tolerations, each)]
+        if wrong:
+            only = None
+            if all(each.effect == SOFT for each in wrong):  # the scheduler may put it on such a node again
+                only = _free_of(taints, shape.tolerations)
+            reason = f"the node has a taint that {len(pods)} of its pods don't tolerate: {_shown(wrong[0])}"
+            found.append(some_pods(view, pods, reason, landing=LandingRule(only=only)))
+    found.sort(key=lambda each: (snapshot.nodes.names[each.node], snapshot.pods.names[each.candidates[0]]))
+    return Findings(findings=tuple(found))
+
+
+def _counts(taint: Taint, args: NodeTaintsArgs) -> bool:
+    if taint.effect not in (("NoSchedule", SOFT) if args.include_prefer_no_schedule else ("NoSchedule",)):
+        return False
+    names = (taint.key, f"{taint.key}={taint.value}")
+    if taint.key == STEERING_TAINT or any(name in args.excluded_taints for name in names):
+        return False
+    if args.included_taints:
+        return any(name in args.included_taints for name in names)
+    return not taint.key.startswith(STATE_PREFIX)
+
+
+def _free_of(taints: Sequence[tuple[Taint, ...]], tolerations: Sequence[Toleration]) -> NDArray[np.bool_]:
+    """(nodes,) nodes without any taint that counts and isn't tolerated."""
+    return np.array([all(tolerates(tolerations, each) for each in held) for held in taints], dtype=np.bool_)
+
+
+def _shown(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,0 +1,39 @@
+"""PodLifeTime: pods that are older than they should get. A new pod is all that is wanted, on whatever node."""
+
+import numpy as np
+
+from rebalancer.model.plan import LandingRule
+from rebalancer.policy.strategies import LifeTimeArgs
+from rebalancer.policy.types import format_duration
+from rebalancer.strategies.selection import by_name, groups, pods_looked_at, some_pods
+from rebalancer.strategies.states import in_states
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "PodLifeTime"
+
+
+def find(view: StrategyView) -> Findings:
+    """The nodes with such pods, each with its oldest first; the node with the oldest comes first. Finished pods count
+    only when `states` name them."""
+    args = view.strategy.args
+    assert isinstance(args, LifeTimeArgs)
+    snapshot, pods = view.snapshot, view.snapshot.pods
+    age = view.now - pods.created
+    mask = pods_looked_at(view, args) & (age > args.max_pod_life_time)
+    if args.states:
+        mask &= in_states(snapshot, args.states, init_containers=args.including_init_containers)
+    else:
+        mask &= snapshot.active
+    # who names states asks for pods that don't run well
+    broken = ~pods.ready if args.states else np.zeros(len(pods), dtype=np.bool_)
+    found = []
+    for on_node in groups(pods.node, broken.astype(np.int32), members=np.flatnonzero(mask)):
+        ranked = by_name(snapshot, on_node)
+        oldest = ranked[np.argsort(-age[ranked], kind="stable")]
+        count, longest = len(oldest), format_duration(args.max_pod_life_time)
+        what = "1 pod is" if count == 1 else f"{count} pods are"
+        reason = f"{what} older than {longest}, the oldest {format_duration(age[oldest[0]])}"
+        finding = some_pods(view, oldest, reason, landing=LandingRule(elsewhere=False), broken=bool(broken[oldest[0]]))
+        found.append((-float(age[oldest[0]]), snapshot.nodes.names[finding.node], finding))
+    found.sort(key=lambda each: each[:2])
+    return Findings(findings=tuple(finding for _, _, finding in found))

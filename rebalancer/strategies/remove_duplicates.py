@@ -1,0 +1,103 @@
+"""RemoveDuplicates: more pods of one owner on a node than its fair share, while other nodes have fewer.
+
+Pods are duplicates of each other when they have the same direct owner (ReplicaSet, StatefulSet, Job, ...) and the same
+images. The fair share is what each node that could take them would have if they were spread evenly, rounded up. Pods
+that wait for a node count in it, and so do those that are terminating: somebody comes in their place.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.model.plan import Evenness, Finding, LandingRule
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.placement.arrays import Bools
+from rebalancer.policy.strategies import DuplicatesArgs
+from rebalancer.strategies.places import Places
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemoveDuplicates"
+
+PINNED_KINDS = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods belong to a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Pods of one owner with the same images."""
+
+    staying: Rows
+    """On a node and not terminating."""
+    count: int
+    """With those that wait and those that are terminating."""
+    places: Bools
+    """(nodes,) nodes that could take them."""
+
+
+def find(view: StrategyView) -> Findings:
+    """One finding for each owner, set of images and node; those with most too many first, then by name."""
+    args = view.strategy.args
+    assert isinstance(args, DuplicatesArgs)
+    snapshot = view.snapshot
+    looked_at = pods_looked_at(view, args)
+    places = Places(snapshot)
+    found: list[tuple[int, Finding]] = []
+    for copies in _crowded(snapshot, looked_at, PINNED_KINDS.union(args.exclude_owner_kinds), places):
+        found += _over(view, copies, looked_at)
+    found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
+    return Findings(findings=tuple(finding for _, finding in found))
+
+
+def _crowded(snapshot: ClusterSnapshot, looked_at: Bools, without: frozenset[str], places: Places) -> Iterator[_Copies]:
+    """Copies of which a node that is looked at may have too many."""
+    pods, nodes = snapshot.pods, len(snapshot.nodes)
+    counts = np.append(np.array([owner.kind not in without for owner in snapshot.owners], dtype=np.bool_), False)
+    owned = counts[pods.owner]
+    there = np.flatnonzero(owned & snapshot.active & ~pods.terminating)
+    code = pods.owner[there].astype(np.int64) * nodes + pods.node[there]
+    ranked = np.sort(code)
+    shared = np.unique(ranked[1:][np.diff(ranked) == 0])
+    shared = shared[np.isin(shared, code[looked_at[there]])]  # the only ones of which anything can be said
+    crowded = np.zeros(len(counts), dtype=np.bool_)
+    crowded[shared // max(nodes, 1)] = True
+    unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
+    for members in groups(pods.owner, members=np.flatnonzero(owned & crowded[pods.owner] & unfinished)):
+        by_images: dict[frozenset[str], list[int]] = {}
+        for shape in np.unique(pods.shape[members]).tolist():
+            by_images.setdefault(frozenset(snapshot.shapes[shape].images), []).append(shape)
+        for shapes in by_images.values():
+            copies = members if len(by_images) == 1 else members[np.isin(pods.shape[members], shapes)]
+            masks = {id(mask): mask for mask in (places.of(snapshot.shapes[shape]) for shape in shapes)}
+            yield _Copies(
+                staying=copies[(pods.node[copies] >= 0) & ~pods.terminating[copies]],
+                count=len(copies),
+                places=np.logical_or.reduce(list(masks.values())),
+            )
+
+
+def _over(view: StrategyView, copies: _Copies, looked_at: Bools) -> Iterator[tuple[int, Finding]]:
+    """(how many too many, finding) of each node with more than its fair share."""
+    snapshot, takes = view.snapshot, int(np.count_nonzero(copies.places))
+    if takes < 2:
+        return
+    of_node = snapshot.pods.node[copies.staying]
+    count = np.bincount(of_node, minlength=len(snapshot.nodes)).astype(np.float64)
+    fair = math.ceil(copies.count / takes)
+    chosen = copies.staying[looked_at[copies.staying] & (count > fair)[of_node]]
+    if not len(chosen):
+        return
+    # a node that takes no more has a domain, too, as long as it has some to give
+    domain = np.where(copies.places | (count > 0), np.arange(len(count)), -1).astype(np.int32)
+    rule = LandingRule(only=copies.places, even=Evenness(domain=domain, count=count))
+    owner = snapshot.owners[int(snapshot.pods.owner[chosen[0]])]
+    for pods in groups(snapshot.pods.node, members=chosen):
+        here = int(count[snapshot.pods.node[pods[0]]])
+        reason = (
+            f"{here} pods of {owner.kind} {owner.namespace}/{owner.name} share the node, {fair} would be fair: "
+            f"{copies.count} pods, {takes} nodes that could take them"
+        )
+        too_many = here - fair
+        yield too_many, some_pods(view, cheapest_first(snapshot, pods), reason, landing=rule, wanted=too_many)

@@ -1,0 +1,118 @@
+"""Which nodes and pods a strategy looks at, and findings about single pods."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.match import selector_matches
+from rebalancer.model.plan import Finding, Goal, LandingRule
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy.strategies import PodArgs
+from rebalancer.strategies.view import StrategyView
+
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+
+def nodes_looked_at(view: StrategyView) -> Bools:
+    """(nodes,) nodes of the strategy's pools, of those that it is asked to look at."""
+    mask: Bools = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    if view.only is not None:
+        asked = np.zeros(len(mask), dtype=np.bool_)
+        asked[list(view.only)] = True
+        mask &= asked
+    return mask
+
+
+def pods_looked_at(view: StrategyView, args: PodArgs) -> Bools:
+    """(pods,) pods on those nodes that `args` choose and that are not leaving already; finished ones included."""
+    pods = view.snapshot.pods
+    on_nodes = np.append(nodes_looked_at(view), False)  # -1, on no node, picks the last
+    return on_nodes[pods.node] & ~pods.terminating & chosen_pods(view.snapshot, args)
+
+
+def chosen_pods(snapshot: ClusterSnapshot, args: PodArgs) -> Bools:
+    """(pods,) pods that `args` choose by namespace and labels, wherever they are."""
+    include, exclude = args.namespaces.include, args.namespaces.exclude
+    inside = np.fromiter(
+        (
+            any(fnmatchcase(name, glob) for glob in include) and not any(fnmatchcase(name, glob) for glob in exclude)
+            for name in snapshot.namespaces
+        ),
+        np.bool_,
+        len(snapshot.namespaces),
+    )
+    mask: Bools = inside[snapshot.pods.namespace] if len(inside) else np.zeros(len(snapshot.pods), dtype=np.bool_)
+    if not args.label_selector.is_empty:
+        selector, shapes = args.label_selector.compiled(), snapshot.shapes
+        selected = np.zeros(len(shapes), dtype=np.bool_)
+        for shape in np.unique(snapshot.pods.shape[mask]).tolist():
+            selected[shape] = selector_matches(selector, shapes.outline(shape).labels)
+        mask &= selected[snapshot.pods.shape]
+    return mask
+
+
+def groups(*keys: NDArray[np.int32], members: Rows) -> Iterator[Rows]:
+    """The members (indices into the keys' columns) that agree in all keys, by ascending keys; members keep their
+    order."""
+    if not len(members):
+        return
+    order = np.lexsort([key[members] for key in reversed(keys)])
+    ranked = members[order]
+    differs = np.logical_or.reduce([np.diff(key[ranked]) != 0 for key in keys])
+    starts = [0, *(np.flatnonzero(differs) + 1).tolist(), len(ranked)]
+    for first, end in pairwise(starts):
+        yield ranked[first:end]
+
+
+def one_pod(
+    view: StrategyView, pod: int, reason: str, *, landing: LandingRule | None = None, broken: bool = False
+) -> Finding:
+    """The finding that one pod is to go."""
+    return some_pods(view, np.array([pod]), reason, landing=landing, broken=broken)
+
+
+def some_pods(
+    view: StrategyView,
+    pods: Rows,
+    reason: str,
+    *,
+    wanted: int | None = None,
+    landing: LandingRule | None = None,
+    broken: bool = False,
+) -> Finding:
+    """The finding that these pods of one node are to go, best first."""
+    node = int(view.snapshot.pods.node[pods[0]])
+    return Finding(
+        strategy=view.strategy.name,
+        node=node,
+        pool=view.pools[view.pool_of[node]].name,
+        reason=reason,
+        candidates=pods.astype(np.int32),
+        goal=Goal.REMOVE,
+        wanted=wanted,
+        landing=landing or LandingRule(),
+        broken=broken,
+    )
+
+
+def by_name(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
+    """The pods by namespace and name: an order that doesn't depend on how they were listed."""
+    names, spaces, space = snapshot.pods.names, snapshot.namespaces, snapshot.pods.namespace
+    return np.array(sorted(pods.tolist(), key=lambda pod: (spaces[space[pod]], names[pod])), dtype=np.int64)
+
+
+def cheapest_first(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
+    """Lowest priority first, then the youngest, then by name."""
+    ranked, columns = by_name(snapshot, pods), snapshot.pods
+    order: Rows = ranked[np.lexsort((-columns.created[ranked], columns.priority[ranked]))]
+    return order
+
+
+def by_node(snapshot: ClusterSnapshot, finding: Finding) -> tuple[str, str, str]:
+    """Names of a finding's node, and of its first candidate's namespace and itself: to order findings by."""
+    pods, first = snapshot.pods, int(finding.candidates[0])
+    return snapshot.nodes.names[finding.node], snapshot.namespaces[pods.namespace[first]], pods.names[first]

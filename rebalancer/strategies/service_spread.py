@@ -1,0 +1,138 @@
+"""ServiceSpread: services that peak together, or share a stated feature, should not share a node.
+
+What peaks together is learned: two services whose usual days correlate. They are gathered in groups around the largest
+of them, and a group's pods are evened out over the nodes of a pool, as the copies of one service would be: a node with
+several of its services and more of its pods than its fair share gives some away, to nodes that have fewer.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.history import SLOTS
+from rebalancer.model.peaks import ServiceDays
+from rebalancer.model.plan import Evenness, Finding, LandingRule
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.placement.filters import leaving
+from rebalancer.policy.strategies import ServiceSpreadArgs
+from rebalancer.strategies.selection import cheapest_first, chosen_pods, groups, nodes_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Rows = NDArray[np.int64]
+
+NAME = "ServiceSpread"
+
+PARTS = 48
+"""A day is compared in half hours: what is shorter is noise."""
+SHAPED = 1.25
+"""A day whose highest half hour is less than so many times its mean is flat: it peaks with nobody."""
+NAMED_AT_MOST = 3
+
+
+def find(view: StrategyView) -> Findings:
+    """For each group and pool the nodes with more than their share, those with most first."""
+    args = view.strategy.args
+    assert isinstance(args, ServiceSpreadArgs)
+    snapshot = view.snapshot
+    pods = np.flatnonzero(
+        chosen_pods(snapshot, args) & snapshot.active & ~snapshot.pods.terminating & (snapshot.pods.owner >= 0)
+    )
+    if args.feature is not None:
+        group, why = _by_feature(snapshot, pods, args.feature), f"share {args.feature}"
+    elif view.days is not None:
+        group, why = _by_days(snapshot, view.days, pods, args), "peak together"
+    else:
+        return Findings(findings=(), notes=("services' days aren't known, so none are spread by them",))
+    found: list[tuple[float, Finding]] = []
+    for number in np.unique(group[group >= 0]).tolist():
+        members = pods[group == number]
+        for pool, _ in view.chosen_pools:
+            here = members[view.pool_of[snapshot.pods.node[members]] == pool]
+            found += _crowded(view, here, pool, why)
+    names = snapshot.nodes.names
+    found.sort(key=lambda each: (-each[0], names[each[1].node], snapshot.pods.names[each[1].candidates[0]]))
+    return Findings(findings=tuple(finding for _, finding in found))
+
+
+def _by_feature(snapshot: ClusterSnapshot, pods: Rows, label: str) -> Ints:
+    """(pods,) number of the label's value; -1 without it."""
+    shape = snapshot.pods.shape[pods]
+    number: dict[str, int] = {}
+    of_shape = np.full(len(snapshot.shapes), -1, dtype=np.int32)
+    for each in np.unique(shape).tolist():
+        value = snapshot.shapes.outline(each).labels.get(label)
+        if value:
+            of_shape[each] = number.setdefault(value, len(number))
+    return of_shape[shape]
+
+
+def _by_days(snapshot: ClusterSnapshot, days: ServiceDays, pods: Rows, args: ServiceSpreadArgs) -> Ints:
+    """(pods,) number of the group of services that peak together; -1 for pods that are too small, or whose service is
+    flat or not known for long enough."""
+    row = days.row_of[snapshot.top_owner[snapshot.pods.owner[pods]]]
+    peak = np.append(days.usual.max(axis=1, initial=0.0), 0.0)[row]
+    capacity = snapshot.nodes.cpu_capacity_millicores[snapshot.pods.node[pods]]
+    long_enough = np.append(days.days >= args.min_days, False)[row]
+    large = long_enough & (peak >= args.min_share / 100 * capacity)
+    of_row = np.full(len(days.usual) + 1, -1, dtype=np.int32)
+    rows, first = np.unique(row[large], return_index=True)
+    # the largest leads its group; of equal ones the first by name
+    owners = snapshot.pods.owner[pods[large][first]].tolist()
+    names = [str(snapshot.service_of(owner)) for owner in owners]
+    largest = sorted(range(len(rows)), key=lambda at: (-days.usual[rows[at]].sum(), names[at]))
+    for number, members in enumerate(_alike(days.usual, rows[largest].astype(np.int64), args.alike)):
+        of_row[members] = number
+    return np.where(large, of_row[row], -1)
+
+
+def _alike(usual: Floats, rows: Rows, least: float) -> Iterator[list[int]]:
+    """Groups of services whose days correlate with that of the group's first by at least `least`."""
+    days = usual[rows].reshape(len(rows), PARTS, SLOTS // PARTS).mean(axis=2)
+    mean = days.mean(axis=1)
+    shaped = days.max(axis=1, initial=0.0) >= SHAPED * np.maximum(mean, 1e-9)
+    days = days - mean[:, None]
+    days /= np.maximum(np.sqrt((days**2).sum(axis=1)), 1e-9)[:, None]
+    left = np.flatnonzero(shaped)
+    while len(left):
+        with_first = days[left] @ days[left[0]] >= least
+        with_first[0] = True
+        yield rows[left[with_first]].tolist()
+        left = left[~with_first]
+
+
+def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tuple[float, Finding]]:
+    """(pods over the fair share, finding) of the nodes of a pool that hold too many of a group's pods."""
+    snapshot = view.snapshot
+    nodes = snapshot.nodes
+    takes = (view.pool_of == pool) & nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+    service = snapshot.top_owner[snapshot.pods.owner[pods]]
+    if not takes.any() or len(np.unique(service)) < 2:
+        return
+    count = np.bincount(snapshot.pods.node[pods], minlength=len(nodes)).astype(np.float64)
+    fair = math.ceil(len(pods) / np.count_nonzero(takes))
+    places = np.flatnonzero(takes | (count > 0))
+    domain = np.full(len(nodes), -1, dtype=np.int32)
+    domain[places] = np.arange(len(places))
+    rule = LandingRule(only=takes, even=Evenness(domain=domain, count=count[places]))
+    of_node = snapshot.pods.node[pods]
+    crowded = pods[((count > fair) & nodes_looked_at(view))[of_node]]
+    for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, crowded)):
+        services = np.unique(snapshot.top_owner[snapshot.pods.owner[on_it]])
+        if len(services) < 2:
+            continue  # copies of one service are RemoveDuplicates'
+        over = len(on_it) - fair
+        reason = (
+            f"{len(services)} services that {why} ({_named(snapshot, services)}) have {len(on_it)} pods here, {fair}"
+        )
+        yield over, some_pods(view, on_it, f"{reason} would be even", wanted=over, landing=rule)
+
+
+def _named(snapshot: ClusterSnapshot, services: Ints) -> str:
+    """The first few by name; `services` are top owners."""
+    owners = snapshot.owners
+    names = sorted(f"{owners[top].namespace}/{owners[top].name}" for top in services.tolist())
+    return ", ".join(names[:NAMED_AT_MOST]) + (", …" if len(names) > NAMED_AT_MOST else "")

@@ -1,0 +1,38 @@
+"""RemovePodsHavingTooManyRestarts: pods whose containers keep restarting; perhaps another node suits them better."""
+
+import numpy as np
+
+from rebalancer.model.plan import LandingRule
+from rebalancer.policy.strategies import RestartsArgs
+from rebalancer.strategies.selection import by_name, one_pod, pods_looked_at
+from rebalancer.strategies.states import in_states
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemovePodsHavingTooManyRestarts"
+
+
+def find(view: StrategyView) -> Findings:
+    """One finding for each pod, the most restarts first."""
+    args = view.strategy.args
+    assert isinstance(args, RestartsArgs)
+    snapshot = view.snapshot
+    restarts = snapshot.pods.restarts.astype(np.int64)
+    if args.including_init_containers:
+        restarts += snapshot.pods.init_restarts
+    mask = pods_looked_at(view, args) & snapshot.active & (restarts >= args.pod_restart_threshold)
+    if args.states:
+        mask &= in_states(snapshot, args.states, init_containers=args.including_init_containers)
+    pods = by_name(snapshot, np.flatnonzero(mask))
+    pods = pods[np.argsort(-restarts[pods], kind="stable")]
+    return Findings(
+        findings=tuple(
+            one_pod(
+                view,
+                pod,
+                f"its containers restarted {restarts[pod]} times, {args.pod_restart_threshold} are too many",
+                landing=LandingRule(elsewhere=False),
+                broken=True,
+            )
+            for pod in pods.tolist()
+        )
+    )

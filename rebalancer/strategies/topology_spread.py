@@ -1,0 +1,267 @@
+"""RemovePodsViolatingTopologySpreadConstraint: pods in a domain with more of them than their constraint allows.
+
+Counted as kube-scheduler counts: all matching pods of the namespace, whoever may move; the domains of the nodes that
+the constraint's policies let count, empty ones too. Only pods that carry the constraint are moved, and no more of them
+than it takes, supposing that pods that wait land where there are fewest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.plan import Evenness, Finding, Ints, LandingRule
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerProfile
+from rebalancer.model.snapshot import PENDING
+from rebalancer.placement.arrays import Bools, Floats
+from rebalancer.placement.board import Board
+from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
+from rebalancer.policy.strategies import TopologySpreadArgs
+from rebalancer.strategies.places import Places
+from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.view import Findings, StrategyView
+
+NAME = "RemovePodsViolatingTopologySpreadConstraint"
+
+HARD = "DoNotSchedule"
+AT_A_TIME = 1000
+"""Findings: the worst are told, the others in a later cycle."""
+AS_SCHEDULED = SchedulerProfile()
+"""A pod's own constraints are compiled alike by all profiles."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """One distinct constraint, and the pods that carry it."""
+
+    constraint: Constraint
+    hard: bool
+    carriers: list[int]
+    """Numbers of their kinds."""
+    places: Bools
+    """(nodes,) nodes that could take any of them."""
+    there: Rows
+    """The domains with a node that counts."""
+    domain: Ints
+    """(nodes,) where the node's domain stands in `there`; -1 where the node doesn't count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Overfull:
+    """A domain with too many pods of a group."""
+
+    order: tuple[object, ...]
+    pods: Rows
+    """Those that could be moved."""
+    on_nodes: Floats
+    """(nodes,) pods of the group."""
+    given: int
+    """So many of `among` go; 0 where none would find a place that repairs it."""
+    among: Ints
+    said: str
+    rule: LandingRule
+
+
+def find(view: StrategyView) -> Findings:
+    """One finding for each constraint and node of a domain with too many; domains with most too many first, in a domain
+    the nodes with most of the group."""
+    args = view.strategy.args
+    assert isinstance(args, TopologySpreadArgs)
+    snapshot = view.snapshot
+    board = Board(snapshot)
+    pods = _ByKind(view, args, board)
+    overfull = [each for group in _groups(board, args.constraints) for each in _overfull(view, board, group, pods)]
+    found: list[Finding] = []
+    skipped: dict[int, Refusal] = {}
+    for each in sorted(overfull, key=lambda each: each.order):
+        if not each.given:
+            for node in np.unique(snapshot.pods.node[each.pods]).tolist():
+                skipped.setdefault(node, Refusal.of(Reason.NO_LANDING, each.said))
+        elif len(found) < AT_A_TIME:
+            found += _findings(view, each)
+    return Findings(findings=tuple(found[:AT_A_TIME]), skipped=skipped)
+
+
+def _findings(view: StrategyView, overfull: _Overfull) -> list[Finding]:
+    """One for each node, those with most of the group first."""
+    names = view.snapshot.nodes.names
+    found = []
+    for on_node in groups(view.snapshot.pods.node, members=overfull.pods):
+        candidates = cheapest_first(view.snapshot, on_node)
+        finding = some_pods(view, candidates, overfull.said, landing=overfull.rule, wanted=overfull.given)
+        found.append(replace(finding, among=overfull.among))
+    return sorted(found, key=lambda each: (-overfull.on_nodes[each.node], names[each.node]))
+
+
+class _ByKind:
+    """Pods that are looked at, and how many wait for a node, by kind."""
+
+    def __init__(self, view: StrategyView, args: TopologySpreadArgs, board: Board) -> None:
+        snapshot, pods = view.snapshot, view.snapshot.pods
+        numbers = board.numbers_of(np.arange(len(pods)))
+        chosen = np.flatnonzero(pods_looked_at(view, args) & snapshot.active)
+        self._pods = chosen[np.argsort(numbers[chosen], kind="stable")]
+        self._starts = np.searchsorted(numbers[self._pods], np.arange(len(board.kinds) + 1))
+        waiting = (pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated
+        self._waiting = np.bincount(numbers[waiting], minlength=len(board.kinds))
+
+    def of(self, kinds: list[int]) -> Rows:
+        """The pods of these kinds."""
+        slices = [self._pods[self._starts[kind] : self._starts[kind + 1]] for kind in kinds]
+        return np.concatenate([*slices, self._pods[:0]])
+
+    def waiting(self, kinds: list[int]) -> int:
+        """How many of them wait."""
+        return int(self._waiting[kinds].sum())
+
+
+def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
+    """The distinct constraints of all pods: same namespace, selector, key, figures and nodes that count."""
+    places, masks = Places(board.snapshot), EligibleNodes(board)
+    table: dict[object, _Group] = {}
+    content: dict[int, bytes] = {}
+    numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}
+    for number, kind in enumerate(board.kinds):
+        shape = board.shape_of(kind)
+        if not any(each.when_unsatisfiable in modes for each in shape.topology_spread):
+            continue
+        spread = compile_spread(
+            board,
+            kind,
+            shape,
+            AS_SCHEDULED,
+            masks=masks,
+            fits_affinity=places.rules.node_affinity(shape),
+            tolerated=places.rules.tolerated(shape.tolerations),
+        )
+        takes = places.of(shape)
+        hard = [(True, each) for each in spread.hard if HARD in modes]
+        soft = [(False, each) for each in spread.soft if len(modes) > 1 or HARD not in modes]
+        for must, each in hard + soft:
+            if number not in each.group.weights:
+                continue  # its move would change nothing
+            if id(each.eligible) not in content:
+                content[id(each.eligible)] = each.eligible.tobytes()  # `masks` keeps the array, so the id stays its own
+            key = (must, each.key, each.max_skew, each.min_domains, each.group.key, content[id(each.eligible)])
+            group = table.get(key)
+            if group is not None:
+                group.carriers.append(number)
+                group.places = group.places | takes if group.places is not takes else takes
+                continue
+            if (each.key, id(each.eligible)) not in numbered:
+                numbered[each.key, id(each.eligible)] = _numbered(each)
+            there, domain = numbered[each.key, id(each.eligible)]
+            table[key] = _Group(constraint=each, hard=must, carriers=[number], places=takes, there=there, domain=domain)
+    yield from table.values()
+
+
+def _numbered(constraint: Constraint) -> tuple[Rows, Ints]:
+    """`there` and `domain` of a group."""
+    there = np.flatnonzero(constraint.there)
+    compact = np.full(len(constraint.there), -1, dtype=np.int32)
+    compact[there] = np.arange(len(there))
+    return there, np.where(constraint.eligible, compact[constraint.domains.at], -1).astype(np.int32)
+
+
+def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind) -> Iterator[_Overfull]:
+    """The domains of one constraint that have some to give, or would have if there were a place for them; then the
+    same as substitutes, for where others can't give their part."""
+    each, there, domain = group.constraint, group.there, group.domain
+    staying = board.tally(each.group).staying
+    on_nodes = staying if each.everywhere else np.where(each.eligible, staying, 0.0)
+    count = each.domains.sums(on_nodes)[there]
+    enough = len(there) >= each.min_domains
+    if not len(there) or count.max() - (count.min() if enough else 0.0) <= each.max_skew:
+        return
+    of_node = view.snapshot.pods.node
+    pods = by_kind.of(group.carriers)
+    pods = pods[domain[of_node[pods]] >= 0]
+    spare = np.bincount(domain[of_node[pods]], minlength=len(there)).astype(np.float64)
+    takes = np.bincount(domain[group.places & (domain >= 0)], minlength=len(there)) > 0
+    count, given, after = _evened_out(
+        count,
+        spare,
+        takes,
+        waiting=by_kind.waiting(list(each.group.weights)),
+        skew=each.max_skew,
+        enough=enough,
+        hard=group.hard,
+    )
+    least = float(count.min()) if enough else 0.0
+    fewest = f"{least:g} elsewhere" if enough else f"{len(there)} of minDomains {each.min_domains} exist"
+    rule = LandingRule(even=Evenness(domain=domain, count=count, skew=each.max_skew))
+    over = count - least - each.max_skew
+    of_pod = domain[of_node[pods]]
+    everyone = pods[over[of_pod] > 0].astype(np.int32)
+    total = int(given.sum())
+    # where nothing helps, it is the domains that stay too full that are told
+    told = over > 0 if total else after - (float(after.min()) if enough else 0.0) > each.max_skew
+    for number in np.flatnonzero(told & (spare > 0)).tolist():
+        inside = pods[of_pod == number]
+        names = view.snapshot.pods.names
+        leader = min(inside.tolist(), key=names.__getitem__)
+        value, whose = each.domains.values[there[number]], _whose(view, leader)
+        first = _Overfull(
+            order=(
+                False,
+                -over[number],
+                each.key,
+                value,
+                whose,
+                names[leader],
+                each.max_skew,
+                each.min_domains,
+                group.hard,
+            ),
+            pods=inside,
+            on_nodes=on_nodes,
+            given=int(given[number]),
+            among=inside.astype(np.int32),
+            said=f"{whose} has {count[number]:g} pods in {each.key}={value}, {fewest}, maxSkew is {each.max_skew}",
+            rule=rule,
+        )
+        if given[number] or not total:
+            yield first
+        if given[number] < spare[number] and total > given[number]:
+            yield replace(first, order=(True, *first.order[1:]), given=total, among=everyone)
+
+
+def _evened_out(
+    count: Floats, spare: Floats, takes: Bools, *, waiting: int, skew: int, enough: bool, hard: bool
+) -> tuple[Floats, NDArray[np.int64], Floats]:
+    """(domains,) three times: pods there once those that wait have come, how many each has to give, and what is there
+    afterwards.
+
+    `spare` (domains,) could be moved, `takes` (domains,) has a place for them; `enough` domains are there, otherwise
+    kube-scheduler takes the emptiest for empty. The fullest gives to the emptiest until both are within the skew, as
+    long as the scheduler lets them.
+    """
+    count = count.copy()
+    given = np.zeros(len(count), dtype=np.int64)
+    after = count.copy()
+    while takes.any():
+        to = int(np.argmin(np.where(takes, after, np.inf)))
+        least = after.min() if enough else 0.0
+        if hard and after[to] + 1 - least > skew:
+            break
+        if waiting:
+            waiting -= 1
+            count[to] += 1
+            after[to] += 1
+            continue
+        fullest = int(np.argmax(np.where(given < spare, after, -np.inf)))
+        if given[fullest] >= spare[fullest] or after[fullest] - least <= skew or after[fullest] - after[to] < 2:
+            break
+        given[fullest] += 1
+        after[fullest] -= 1
+        after[to] += 1
+    return count, given, after
+
+
+def _whose(view: StrategyView, pod: int) -> str:
+    """The service of a pod, or the pod where it has none."""
+    snapshot = view.snapshot
+    service = snapshot.service_of(int(snapshot.pods.owner[pod]))
+    return str(service) if service is not None else str(snapshot.pod(pod))

@@ -1,0 +1,129 @@
+"""RemovePodsViolatingNodeTaints: who stands on a node with a taint that it doesn't tolerate."""
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.objects import Taint
+from rebalancer.model.plan import Goal
+from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.strategies import Findings
+from rebalancer.strategies.node_taints import NAME
+from tests.builders import a_node, a_pod, plan_all, replicas
+from tests.strategies.finding import found_by, names_of, pods_found, strategy_policy
+
+GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
+SPOT = Taint(key="spot", effect="PreferNoSchedule")
+
+
+def find(taint: Taint, shape: dict[str, Any] | None = None, **args: Any) -> Findings:
+    nodes = [a_node("tainted", taints=(taint,)), a_node("free")]
+    pods = [a_pod("a", "tainted", owner="web", shape=shape or {}), a_pod("b", "free", owner="web", shape=shape or {})]
+    return found_by(NAME, nodes, pods, args)[0]
+
+
+def test_a_pod_that_does_not_tolerate_a_taint_is_found_with_the_taint_named() -> None:
+    (finding,) = find(GPU).findings
+    assert (finding.node, finding.candidates.tolist(), finding.goal) == (0, [0], Goal.REMOVE)
+    assert finding.reason == "the node has a taint that 1 of its pods don't tolerate: gpu=yes:NoSchedule"
+    assert (finding.strategy, finding.pool, finding.broken) == (NAME, "general", False)
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"key": "gpu", "operator": "Exists"},
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"operator": "Exists"},
+    ],
+)
+def test_a_pod_that_tolerates_it_stays(toleration: dict[str, str]) -> None:
+    assert find(GPU, {"tolerations": [toleration]}).findings == ()
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [{"key": "gpu", "operator": "Equal", "value": "no"}, {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}],
+)
+def test_a_toleration_of_another_value_or_effect_is_none(toleration: dict[str, str]) -> None:
+    assert len(find(GPU, {"tolerations": [toleration]}).findings) == 1
+
+
+def test_of_several_taints_one_that_is_not_tolerated_is_enough() -> None:
+    nodes = [a_node("n", taints=(GPU, Taint(key="team", value="ml", effect="NoSchedule")))]
+    pods = [a_pod("a", "n", owner="web", shape={"tolerations": [{"key": "gpu", "operator": "Exists"}]})]
+    found, _ = found_by(NAME, nodes, pods)
+    assert "team=ml:NoSchedule" in found.findings[0].reason
+
+
+@pytest.mark.parametrize(("asked", "count"), [(False, 0), (True, 1)])
+def test_soft_taints_count_when_asked_for(asked: bool, count: int) -> None:
+    assert len(find(SPOT, includePreferNoSchedule=asked).findings) == count
+
+
+def test_what_a_soft_taint_moves_lands_only_where_there_is_none() -> None:
+    (finding,) = find(SPOT, includePreferNoSchedule=True).findings
+    assert finding.landing.only is not None
+    assert finding.landing.only.tolist() == [False, True]
+
+
+def test_a_hard_taint_needs_no_such_rule_for_the_scheduler_keeps_it() -> None:
+    assert find(GPU, includePreferNoSchedule=True).findings[0].landing.only is None
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        Taint(key=STEERING_TAINT, value="hot", effect="PreferNoSchedule"),
+        Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
+        Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule"),
+        Taint(key="gpu", effect="NoExecute"),
+    ],
+)
+def test_our_own_taint_a_cordon_pressure_and_what_others_act_on_are_left_alone(taint: Taint) -> None:
+    assert find(taint, includePreferNoSchedule=True).findings == ()
+
+
+def test_a_cordon_counts_when_it_is_named() -> None:
+    taint = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    assert len(find(taint, includedTaints=["node.kubernetes.io/unschedulable"]).findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "count"),
+    [
+        ({"excludedTaints": ["gpu"]}, 0),
+        ({"excludedTaints": ["gpu=yes"]}, 0),
+        ({"excludedTaints": ["gpu=no"]}, 1),
+        ({"includedTaints": ["gpu"]}, 1),
+        ({"includedTaints": ["gpu=yes"]}, 1),
+        ({"includedTaints": ["spot"]}, 0),
+        ({"includedTaints": ["gpu"], "excludedTaints": ["gpu=yes"]}, 0),
+    ],
+)
+def test_taints_are_chosen_by_key_or_by_key_and_value(args: dict[str, Any], count: int) -> None:
+    assert len(find(GPU, **args).findings) == count
+
+
+def test_pods_are_chosen_by_namespace_and_label_and_the_cheapest_comes_first() -> None:
+    nodes = [a_node("n", taints=(GPU,))]
+    pods = [
+        a_pod("dear", "n", owner="web", priority=10),
+        a_pod("young", "n", owner="web", age=100.0),
+        a_pod("old", "n", owner="web", age=9_000.0),
+        a_pod("leaving", "n", owner="web", terminating=True),
+        a_pod("other", "n", owner="db", namespace="data"),
+    ]
+    found, made = found_by(NAME, nodes, pods, {"namespaces": {"exclude": ["da*"]}})
+    assert [names_of(each, made) for each in found.findings] == [["young", "old", "dear"]]
+    found, made = found_by(NAME, nodes, pods, {"labelSelector": {"matchLabels": {"app": "db"}}})
+    assert pods_found(found, made) == ["other"]
+
+
+def test_after_the_plan_nobody_stands_where_it_is_not_tolerated_or_a_refusal_says_why() -> None:
+    nodes = [a_node("tainted", taints=(GPU,)), a_node("free")]
+    pods = [*replicas("web", {"tainted": 3, "free": 1}, used=100.0), a_pod("bare", "tainted", used=100.0)]
+    outcome = plan_all(nodes, pods, strategy_policy(NAME))
+    assert sorted(outcome.pods) == ["web-0", "web-1", "web-2"]
+    assert {landing for _, _, landing in outcome.moves} == {"free"}
+    assert outcome.refusals == {"bare": "BarePod"}

@@ -1,0 +1,447 @@
+"""Strategies of others: the example of the page runs, and whatever a plugin does, nobody else suffers from it."""
+
+# ruff: noqa: E501 (a table of wrong answers is read row by row)
+
+import logging
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from rebalancer.cli.common import parse_policy
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy.pools import assign_pools
+from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+from rebalancer.strategies.plugins import plugin, strategy_for
+from tests.builders import (
+    NOW,
+    a_budget,
+    a_node,
+    a_pod,
+    a_policy,
+    carry_out,
+    cluster,
+    planner_for,
+    replicas,
+    usage_of,
+)
+from tests.planner.plans import ANY_REPLICAS, heavy, single
+
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-strategy.md"
+QUIET = "example.com/quiet"
+
+Install = Callable[..., None]
+
+
+def page_block(language: str) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), flags=re.S)
+    return str(text)
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a module and its entry points on the path, as an installed distribution is there."""
+    modules: list[str] = []
+
+    def put(source: str, names: dict[str, str], module: str = "their_strategy") -> None:
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        lines = "".join(f"{name} = {target}\n" for name, target in names.items())
+        (info / "entry_points.txt").write_text(f"[rebalancer.strategies]\n{lines}")
+        modules.append(module)
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugin.cache_clear()
+    yield put
+    plugin.cache_clear()
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+# ---- the example of the page
+
+
+@pytest.fixture
+def quiet_nodes(install: Install) -> None:
+    project = tomllib.loads(page_block("toml"))["project"]
+    install(page_block("python"), project["entry-points"]["rebalancer.strategies"], module="quiet_nodes")
+
+
+def quiet_policy(**fields: Any) -> Any:
+    return a_policy(strategies=yaml.safe_load(page_block("yaml"))["strategies"], **fields)
+
+
+NODES = [
+    a_node("loud", labels={"pool": "general", QUIET: "yes"}),
+    a_node("other", labels={"pool": "elsewhere", QUIET: "yes"}),
+    *(a_node(name) for name in ("a", "b")),
+]
+
+
+def test_the_example_of_the_page_finds_pods_on_marked_nodes_of_its_pools(quiet_nodes: None) -> None:
+    pods = [heavy("loud"), heavy("other"), single("two", "loud"), single("one", "loud"), single("far", "other")]
+    snapshot = cluster(NODES, pods)
+    usage = usage_of(snapshot, NODES, pods)
+    outcome = carry_out(planner_for(snapshot, usage, quiet_policy(**ANY_REPLICAS)), snapshot)
+    assert [(pod, there) for pod, there, _ in outcome.moves] == [("one", "loud"), ("two", "loud")]
+    assert {where for _, _, where in outcome.moves} <= {"a", "b"}
+
+
+def test_all_safety_holds_for_the_example(quiet_nodes: None) -> None:
+    pods = [
+        a_pod("alone", "loud", owner="alone", used=100.0),
+        a_pod("bare", "loud", used=100.0),
+        *replicas("kept", {"loud": 2, "a": 2}, used=100.0),
+        *replicas("young", {"loud": 1, "a": 1}, used=100.0, age=60.0),
+        heavy("loud"),
+        heavy("other"),
+        a_pod("gone", "loud", owner="leaving", terminating=True, used=0.0),
+        *replicas("free", {"loud": 1, "a": 1}, used=100.0),
+    ]
+    snapshot = cluster(NODES, pods, budgets=[a_budget("kept", "kept", 0)])
+    usage = usage_of(snapshot, NODES, pods)
+    outcome = carry_out(planner_for(snapshot, usage, quiet_policy()), snapshot)
+    assert outcome.pods == ["free-0"]
+    assert outcome.refusals == {
+        "alone": Reason.MIN_REPLICAS, "bare": Reason.BARE_POD, "kept-0": Reason.BUDGET_EXHAUSTED,
+        "kept-1": Reason.BUDGET_EXHAUSTED, "young-0": Reason.TOO_YOUNG, "agent-loud": Reason.DAEMONSET_POD,
+    }  # fmt: skip
+
+
+def test_a_pod_of_the_example_lands_on_no_node_that_is_warm_or_marked(quiet_nodes: None) -> None:
+    nodes = [NODES[0], a_node("warm", used=10_350.0), a_node("quiet", labels={"pool": "general", QUIET: ""})]
+    pods = replicas("web", {"loud": 1, "warm": 1}, used=100.0)
+    snapshot = cluster(nodes, pods)
+    usage = usage_of(snapshot, nodes, pods)
+    outcome = carry_out(planner_for(snapshot, usage, quiet_policy()), snapshot)
+    assert outcome.pods == []
+    assert set(outcome.refusals) == {"web-0"}
+
+
+def test_the_policy_of_the_page_is_checked_with_the_arguments_of_its_own_model(quiet_nodes: None) -> None:
+    for args, said in (
+        ("{label: example.com/quiet}", None),
+        ("{lable: x}", "p.yaml:8: strategies[0].args.lable: unknown field, did you mean label?"),
+        ("{label: ''}", "p.yaml:8: strategies[0].args.label: expected text that is not empty"),
+        ("{label: a, namespaces: {include: 5}}", "p.yaml:8: strategies[0].args.namespaces.include: expected a list, got 5"),
+    ):  # fmt: skip
+        text = policy_text("example.com/QuietNodes", f"    args: {args}\n")
+        if said is None:
+            assert parse_policy(text.encode(), path=Path("p.yaml")).strategies[0].name == "example.com/QuietNodes"
+            continue
+        with pytest.raises(ConfigError) as caught:
+            parse_policy(text.encode(), path=Path("p.yaml"))
+        assert said in str(caught.value).splitlines()
+
+
+# ---- installed or not
+
+
+def policy_text(name: str, more: str = "") -> str:
+    return textwrap.dedent(
+        f"""\
+        apiVersion: rebalancer.dev/v1alpha1
+        kind: RebalancerPolicy
+        cluster: c
+        pools: [{{name: general, selector: {{}}}}]
+        usage: {{source: MetricsServer}}
+        strategies:
+          - name: {name}
+        """
+    ) + more  # fmt: skip
+
+
+def refused(name: str, more: str = "") -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_policy(policy_text(name, more).encode(), path=Path("p.yaml"))
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+SOURCE = "def find(view):\n    raise NotImplementedError\n"
+
+
+def test_a_plugin_that_is_not_installed_is_one_line_that_names_those_that_are(install: Install) -> None:
+    install(SOURCE, {"a.example/One": "their_strategy", "b.example/Two": "their_strategy:find"})
+    assert refused("c.example/Three") == (
+        "p.yaml:7: strategies[0].name: expected a strategy that is installed, got c.example/Three; "
+        "installed: a.example/One, b.example/Two"
+    )
+
+
+def test_without_any_plugin_the_group_is_named() -> None:
+    plugin.cache_clear()
+    assert refused("c.example/Three").endswith("nothing is installed in the group rebalancer.strategies")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ("import nothing_like_it\n", "their_strategy", "can't be loaded: ModuleNotFoundError: No module named 'nothing_like_it' (their_strategy.py:1)"),
+        ("raise SystemExit(3)\n", "their_strategy", "can't be loaded: SystemExit: 3 (their_strategy.py:1)"),
+        ("def find(:\n", "their_strategy", "can't be loaded: SyntaxError: "),
+        ("x = 1\n", "their_strategy", "expected a function find(view)"),
+        ("x = 1\n", "their_strategy:y", "can't be loaded: AttributeError: "),
+        (SOURCE + "Args = dict\n", "their_strategy", "expected Args to be a pydantic model"),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_cannot_be_used_is_one_line(install: Install, source: str, target: str, said: str) -> None:
+    install(source, {"a.example/Broken": target})
+    line = refused("a.example/Broken")
+    assert line.startswith(f"p.yaml:7: strategies[0].name: a.example/Broken ({target}) ") or "a.example/Broken" in line
+    assert said in line
+
+
+def test_two_installed_under_one_name_are_refused(install: Install) -> None:
+    install(SOURCE, {"a.example/Same": "one_strategy"}, module="one_strategy")
+    install(SOURCE, {"a.example/Same": "two_strategy"}, module="two_strategy")
+    assert "expected one strategy a.example/Same, installed are one_strategy, two_strategy" in refused("a.example/Same")
+
+
+def test_arguments_for_a_plugin_that_takes_none_are_a_mistake(install: Install) -> None:
+    install(SOURCE, {"a.example/Plain": "their_strategy"})
+    assert "strategies[0].args.x: unknown field" in refused("a.example/Plain", "    args: {x: 1}\n")
+
+
+def test_only_plugins_that_the_policy_names_are_imported(install: Install) -> None:
+    install(
+        "raise RuntimeError('nobody asked for me')\n", {"a.example/Other": "other_strategy"}, module="other_strategy"
+    )
+    install(SOURCE, {"a.example/Named": "their_strategy"})
+    parse_policy(policy_text("a.example/Named").encode(), path=Path("p.yaml"))
+    assert "their_strategy" in sys.modules
+    assert "other_strategy" not in sys.modules
+
+
+# ---- what it answers
+
+NAME = "a.example/Mine"
+PODS = [*replicas("web", {"n0": 2, "n1": 1}, used=100.0), *replicas("far", {"n2": 1}, used=100.0), a_pod("waits")]
+FOUR = [a_node("n0"), a_node("n1"), a_node("n2", labels={"pool": "other"}), a_node("n3", labels={})]
+
+
+def a_view(**fields: Any) -> StrategyView:
+    pools = [
+        {"name": name, "selector": {"matchLabels": {"pool": name}}, "thresholds": {"high": 75, "target": 65, "low": 50}}
+        for name in ("general", "other")
+    ]
+    policy = a_policy(pools=pools, strategies=[{"name": NAME, "pools": ["general"]}])
+    snapshot = cluster(FOUR, PODS)
+    return StrategyView(
+        snapshot=snapshot, usage=usage_of(snapshot, FOUR, PODS), pools=policy.pools, source=policy.usage, recent=(), now=NOW,
+        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels), strategy=policy.strategies[0],
+        **fields,
+    )  # fmt: skip
+
+
+def a_finding(**fields: Any) -> Finding:
+    return Finding(
+        **{
+            "strategy": NAME, "node": 0, "pool": "general", "reason": "because",
+            "candidates": np.array([0, 1], dtype=np.int32), "goal": Goal.REMOVE, **fields,
+        }
+    )  # fmt: skip
+
+
+def loads(**fields: Any) -> Loads:
+    column = np.ones((4, 1))
+    return Loads(
+        **{
+            "resources": ("memory",), "node": column, "room": column, "high": column, "target": column, "low": column,
+            "pod": np.ones((5, 1)), **fields,
+        }
+    )  # fmt: skip
+
+
+ANSWERS: dict[str, Any] = {}
+"""What the plugin of these tests answers, by name; it looks here."""
+
+
+def answered(install: Install, answer: Any, **fields: Any) -> Findings:
+    """What is made of an answer."""
+    install(f"from {__name__} import ANSWERS\n\ndef find(view):\n    return ANSWERS['now'](view)\n", {NAME: "their_strategy"})  # fmt: skip
+    ANSWERS["now"] = answer if callable(answer) else lambda _: answer
+    view = a_view(**fields)
+    return strategy_for(view.strategy)(view)
+
+
+def even(**fields: Any) -> LandingRule:
+    return LandingRule(even=Evenness(**{"domain": np.array([0, 1, 1, -1], dtype=np.int32), "count": np.array([2.0, 2.0]), **fields}))  # fmt: skip
+
+
+def test_a_right_answer_is_used_as_it_is(install: Install) -> None:
+    only = np.array([False, True, True, True])
+    given = Findings(
+        findings=(
+            a_finding(landing=replace(even(), only=only), wanted=1),
+            a_finding(goal=Goal.COOL, cpu_share=0.9, high=0.8, target=0.7, candidates=[1], in_order=True),
+            a_finding(goal=Goal.EMPTY, node=1, candidates=np.array([2], dtype=np.int64)),
+        ),
+        loads=loads(relief=np.ones((5, 1))),
+        skipped={3: Refusal.of(Reason.NODE_NOT_READY)},
+        cordons={1: "draining"},
+        empty_at_most=1,
+        notes=("looked",),
+    )
+    found = answered(install, given)
+    assert [each.candidates.tolist() for each in found.findings] == [[0, 1], [1], [2]]
+    assert all(each.candidates.dtype == np.int32 for each in found.findings)
+    assert (found.loads, found.cordons, found.skipped) == (given.loads, given.cordons, given.skipped)
+    assert (found.empty_at_most, found.notes) == (1, ("looked",))
+
+
+# (findings' fields or an answer as a whole, what the note says)
+WRONG: list[tuple[Any, str]] = [
+    (None, "find: expected Findings, got NoneType"),
+    ([], "find: expected Findings, got list"),
+    ({"strategy": "PodLifeTime"}, "findings[0].strategy: expected 'a.example/Mine', got 'PodLifeTime'"),
+    ({"node": 4}, "findings[0].node: expected the index of a node, got 4"),
+    ({"node": -1}, "findings[0].node: expected the index of a node, got -1"),
+    ({"node": "n0"}, "findings[0].node: expected the index of a node, got 'n0'"),
+    ({"node": 2, "pool": "other", "candidates": np.array([3])}, "findings[0].node: expected a node of its pools that it was asked to look at, got 'n2'"),
+    ({"node": 3, "pool": "", "candidates": np.array([3])}, "findings[0].node: expected a node of its pools that it was asked to look at, got 'n3'"),
+    ({"pool": "other"}, "findings[0].pool: expected 'general', got 'other'"),
+    ({"reason": " "}, "findings[0].reason: expected a sentence, got ' '"),
+    ({"goal": "remove"}, "findings[0].goal: expected a Goal, got 'remove'"),
+    ({"broken": True}, "findings[0].broken: expected False: only our own strategies lift guards, got True"),
+    ({"in_order": 1}, "findings[0].in_order: expected True or False, got 1"),
+    ({"wanted": -1}, "findings[0].wanted: expected None or a count, got -1"),
+    ({"wanted": 1.5}, "findings[0].wanted: expected None or a count, got 1.5"),
+    ({"among": np.array([99])}, "findings[0].among: expected indices of pods"),
+    ({"candidates": np.array([2])}, "findings[0].candidates: expected pods on n0, got shop/web-2 on n1"),
+    ({"candidates": np.array([0, 4])}, "findings[0].candidates: expected pods on n0, got shop/waits on no node"),
+    ({"candidates": np.array([0, 5])}, "findings[0].candidates: expected indices of pods, 0 to 4, got [5]"),
+    ({"candidates": np.array([-1])}, "findings[0].candidates: expected indices of pods, 0 to 4, got [-1]"),
+    ({"candidates": np.array([0, 0])}, "findings[0].candidates: expected each pod once, got [0, 0]"),
+    ({"candidates": np.array([])}, "findings[0].candidates: expected a column of indices of pods"),
+    ({"candidates": np.array([True, False])}, "findings[0].candidates: expected a column of indices of pods"),
+    ({"candidates": np.array([[0]])}, "findings[0].candidates: expected a column of indices of pods"),
+    ({"candidates": 5}, "findings[0].candidates: expected a column of indices of pods"),
+    ({"landing": None}, "findings[0].landing: expected a LandingRule, got None"),
+    ({"landing": LandingRule(only=np.ones(3, dtype=bool))}, "findings[0].landing.only: expected booleans of shape (4,), got bool of shape (3,)"),
+    ({"landing": LandingRule(only=np.ones(4))}, "findings[0].landing.only: expected booleans of shape (4,), got float64 of shape (4,)"),
+    ({"landing": even(domain=np.array([0, 1, 2, -1], dtype=np.int32))}, "findings[0].landing.even.domain: expected -1 to 1"),
+    ({"landing": even(count=np.array([np.nan, 1.0]))}, "findings[0].landing.even.count: expected finite numbers"),
+    ({"landing": even(skew=0)}, "findings[0].landing.even.skew: expected a number of 1 or more, got 0"),
+    ({"goal": Goal.COOL, "cpu_share": 0.9, "high": 0.8, "target": 0.7}, "loads: expected Loads with a finding of goal COOL"),
+    ({"goal": Goal.COOL}, "findings[0]: expected cpu_share, high and target with the goal COOL"),
+    (Findings(findings=("x",)), "findings[0]: expected a Finding, got str"),  # type: ignore[arg-type]
+    (Findings(findings=(), loads=loads(node=np.ones((3, 1)))), "loads.node: expected floats of shape (4, 1), got float64 of shape (3, 1)"),
+    (Findings(findings=(), loads=loads(pod=np.ones((4, 1)))), "loads.pod: expected floats of shape (5, 1)"),
+    (Findings(findings=(), loads=loads(relief=np.ones((5, 2)))), "loads.relief: expected floats of shape (5, 1)"),
+    (Findings(findings=(), loads=loads(resources=())), "loads.resources: expected a tuple of names"),
+    (Findings(findings=(), skipped={9: Refusal.of(Reason.NODE_NOT_READY)}), "skipped: expected indices of nodes, 0 to 3, got 9"),
+    (Findings(findings=(), skipped={0: "no"}), "skipped[0]: expected a Refusal, got 'no'"),  # type: ignore[dict-item]
+    (Findings(findings=(), cordons={2: "draining"}), "cordons: expected indices of its pools' nodes, got 2"),
+    (Findings(findings=(), cordons={0: "maintenance"}), "cordons[0]: expected 'draining', got 'maintenance'"),
+    (Findings(findings=(), empty_at_most=0), "empty_at_most: expected None or a number of 1 or more, got 0"),
+    (Findings(findings=(), skipped=None), "its answer can't be read: AttributeError"),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "said"), WRONG, ids=[str(index) for index in range(len(WRONG))])
+def test_a_wrong_answer_is_not_used_and_the_note_says_what_is_wrong(
+    install: Install, caplog: pytest.LogCaptureFixture, wrong: Any, said: str
+) -> None:
+    answer = Findings(findings=(a_finding(**wrong),)) if isinstance(wrong, dict) else wrong
+    with caplog.at_level(logging.WARNING, logger="rebalancer"):
+        found = answered(install, answer)
+    assert (found.findings, found.loads, found.cordons, found.skipped) == ((), None, {}, {})
+    (note,) = found.notes
+    assert note.startswith(f"{NAME} finds nothing, its answer can't be ")
+    assert said in note
+    assert caplog.messages == [note]
+
+
+def test_one_wrong_finding_spoils_the_others_too(install: Install) -> None:
+    found = answered(install, Findings(findings=(a_finding(), a_finding(broken=True))))
+    assert found.findings == ()
+    assert "findings[1].broken" in found.notes[0]
+
+
+def test_a_node_that_it_was_not_asked_to_look_at_is_none_of_its_business(install: Install) -> None:
+    found = answered(install, Findings(findings=(a_finding(),), cordons={0: "draining"}), only=frozenset({1}))
+    assert "findings[0].node: expected a node of its pools that it was asked to look at, got 'n0'" in found.notes[0]
+
+
+def test_its_cordons_hold_also_when_it_is_not_asked_to_look(install: Install) -> None:
+    found = answered(install, Findings(findings=(), cordons={0: "draining"}), only=frozenset({1}))
+    assert found.cordons == {0: "draining"}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (SystemExit(2), "SystemExit: 2"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+        (KeyError("a\nb"), "KeyError: 'a\\nb'"),
+        (ValueError("x" * 5000), "ValueError: xxx"),
+    ],
+)
+def test_an_exception_is_one_line_with_its_place(install: Install, error: BaseException, said: str) -> None:
+    def fails(_: StrategyView) -> Findings:
+        raise error
+
+    found = answered(install, fails)
+    assert found.findings == ()
+    (note,) = found.notes
+    assert note.startswith(f"{NAME} failed and finds nothing: {said}")
+    assert note.endswith(")")
+    assert re.search(r" \(test_plugins\.py:\d+\)$", note)
+    assert len(note) < 500
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda view: view.snapshot.pods.node.fill(0),
+        lambda view: view.snapshot.nodes.unschedulable.fill(True),
+        lambda view: view.usage.node_cpu_millicores.fill(0.0),
+        lambda view: view.pool_of.fill(0),
+        lambda view: view.snapshot.pods_on(0).fill(0),
+    ],
+)
+def test_what_all_strategies_decide_on_cannot_be_written_to(install: Install, spoil: Callable[[Any], None]) -> None:
+    def writes(view: StrategyView) -> Findings:
+        spoil(view)
+        return Findings(findings=())
+
+    view = a_view()
+    view.snapshot.pods_on(0)  # what was derived before is shared
+    install(f"from {__name__} import ANSWERS\n\ndef find(view):\n    return ANSWERS['now'](view)\n", {NAME: "their_strategy"})  # fmt: skip
+    ANSWERS["now"] = writes
+    assert "read-only" in strategy_for(view.strategy)(view).notes[0]
+    assert same(view.snapshot, a_view().snapshot)
+
+
+def same(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
+    return one.pods.node.tolist() == other.pods.node.tolist() and one.pods_on(0).tolist() == other.pods_on(0).tolist()
+
+
+def test_a_plugin_that_fails_leaves_the_other_strategies_alone(install: Install) -> None:
+    install("def find(view):\n    return 1 / 0\n", {NAME: "their_strategy"})
+    nodes = [a_node("hot", used=13_400.0), a_node("cold", used=1_000.0)]
+    pods = [heavy("hot"), single("web", used=3_000.0)]
+    snapshot = cluster(nodes, pods)
+    policy = a_policy(strategies=[{"name": NAME}, {"name": "LowNodeUtilization"}], **ANY_REPLICAS)
+    outcome = carry_out(planner_for(snapshot, usage_of(snapshot, nodes, pods), policy), snapshot)
+    assert outcome.pods == ["web"]
+
+
+def test_ours_are_called_as_they_are() -> None:
+    (strategy,) = a_policy().strategies
+    assert strategy_for(strategy) is STRATEGIES["LowNodeUtilization"]
