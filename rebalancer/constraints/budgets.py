@@ -1,8 +1,13 @@
-"""PodDisruptionBudgets, counted as the API server would, with what this plan already took."""
+"""PodDisruptionBudgets, counted as the API server would, with what this plan already took.
+
+Source: Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go: a pod that is pending or has finished is not asked
+about; one that is not Ready takes nothing away, and goes when its budget has enough healthy pods or evicts unhealthy
+ones always.
+"""
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget, Pod
 
 
 class BudgetRoom:
@@ -33,16 +38,18 @@ class BudgetRoom:
             found = self._matching[key] = tuple(sorted(near))
         return found
 
-    def refuses(self, pod: Pod) -> Refusal | None:
-        """Why the pod's budget forbids its eviction now."""
+    def refuses(self, pod: Pod, *, alone: bool = False) -> Refusal | None:
+        """Why the pod's budget forbids its eviction now; `alone`: if nothing else of this plan were evicted."""
         found = self._of(pod)
-        if not found:
+        if not found or pod.phase in (PENDING, SUCCEEDED, FAILED):
             return None
         if len(found) > 1:
             return Refusal.of(Reason.SEVERAL_BUDGETS, ", ".join(sorted(self._budgets[index].name for index in found)))
-        budget, taken = self._budgets[found[0]], self._taken[found[0]]
+        budget, taken = self._budgets[found[0]], 0 if alone else self._taken[found[0]]
         if not budget.up_to_date:
             return Refusal.of(Reason.BUDGET_OUTDATED, budget.name)
+        if not pod.ready and _lets_unhealthy_go(budget, taken):
+            return None
         if budget.disruptions_allowed - taken <= 0:
             mine = f", {taken} of them taken by this plan" if taken else ""
             return Refusal.of(
@@ -52,10 +59,18 @@ class BudgetRoom:
 
     def take(self, pod: Pod) -> None:
         """Count an eviction."""
+        if pod.phase in (PENDING, SUCCEEDED, FAILED):
+            return
         for index in self._of(pod):
-            self._taken[index] += 1
+            if pod.ready or not _lets_unhealthy_go(self._budgets[index], self._taken[index]):
+                self._taken[index] += 1
 
     def close(self, pod: Pod) -> None:
         """The API server knows better: nothing more of the pod's budget in this plan."""
         for index in self._of(pod):
             self._taken[index] = max(self._taken[index], self._budgets[index].disruptions_allowed)
+
+
+def _lets_unhealthy_go(budget: DisruptionBudget, taken: int) -> bool:
+    healthy = budget.current_healthy - taken
+    return budget.evicts_unhealthy or healthy >= budget.desired_healthy > 0

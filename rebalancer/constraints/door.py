@@ -100,9 +100,9 @@ class Door:
 
     # ---- the pod itself
 
-    def stays(self, pod: Pod, *, pool: str) -> Refusal | None:
-        """Why the pod stays where it is, whatever else is planned."""
-        level = self._level(pod, pool=pool)
+    def stays(self, pod: Pod, *, pool: str, broken: bool = False) -> Refusal | None:
+        """Why the pod stays where it is, whatever else is planned. `broken` as in `guarded`."""
+        level = self._level(pod, pool=pool, broken=broken)
         if isinstance(level, Refusal):
             return level
         return self.windows.refuses(
@@ -114,9 +114,9 @@ class Door:
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
-    def _level(self, pod: Pod, *, pool: str) -> str | Refusal:
+    def _level(self, pod: Pod, *, pool: str, broken: bool = False) -> str | Refusal:
         """The pod's service level, or what but a window keeps it where it is."""
-        refusal = guarded(pod, self._guards) or list_rules.refuses(
+        refusal = guarded(pod, self._guards, broken=broken) or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
         )
         if refusal is not None:
@@ -184,7 +184,8 @@ class Door:
 
     def _count(self, move: Move, by: int, *, at: float) -> None:
         self._taken += by
-        self._gone[move.identity] = self._gone.get(move.identity, 0) + by
+        if self._snapshot.pods.ready[move.pod]:
+            self._gone[move.identity] = self._gone.get(move.identity, 0) + by
         if by > 0:
             self._counted_at[move.uid] = at
             self.view.count(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
@@ -206,8 +207,9 @@ class Door:
             return None
         here_wanted, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
         wanted = here_wanted + others.wanted
-        left = here_ready + others.ready - self._gone.get(move.identity, 0) - 1
-        if wanted and left * 100 < cross.min_ready_share * wanted:
+        loses = int(self._snapshot.pods.ready[move.pod])
+        left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
+        if loses and wanted and left * 100 < cross.min_ready_share * wanted:
             text = f"{move.identity}: {left} of {wanted} would stay ready, {cross.min_ready_share:g} % must"
             return Refusal.of(Reason.READY_SHARE, text)
         return None

@@ -71,9 +71,14 @@ class GuardView:
 Guard = Callable[[Pod, GuardView], Refusal | None]
 
 
-def guarded(pod: Pod, view: GuardView) -> Refusal | None:
-    """The first reason that protects `pod`, or None when it may go."""
-    return next((refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None), None)
+LIFTED_IF_BROKEN = (Reason.FINISHED, Reason.NOT_READY, Reason.MIN_REPLICAS, Reason.OWNER_NOT_HEALTHY)
+"""These protect the work that a pod does; one that does none has nothing to lose."""
+
+
+def guarded(pod: Pod, view: GuardView, *, broken: bool = False) -> Refusal | None:
+    """The first reason that protects `pod`, or None when it may go. `broken`: it doesn't do its work as it is."""
+    refusals = (refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None)
+    return next((each for each in refusals if not (broken and each.code in LIFTED_IF_BROKEN)), None)
 
 
 def parse_flag(value: str) -> bool | None:
@@ -90,12 +95,12 @@ def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
-def _state(pod: Pod, view: GuardView) -> Refusal | None:
-    if pod.terminating:
-        return Refusal.of(Reason.TERMINATING)
-    if pod.phase in (SUCCEEDED, FAILED):
-        return Refusal.of(Reason.FINISHED)
-    return None
+def _terminating(pod: Pod, view: GuardView) -> Refusal | None:
+    return Refusal.of(Reason.TERMINATING) if pod.terminating else None
+
+
+def _finished(pod: Pod, view: GuardView) -> Refusal | None:
+    return Refusal.of(Reason.FINISHED) if pod.phase in (SUCCEEDED, FAILED) else None
 
 
 def _owner_kind(pod: Pod, view: GuardView) -> Refusal | None:
@@ -231,23 +236,32 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
-def _owner_state(pod: Pod, view: GuardView) -> Refusal | None:
+def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
+    wanted, _ = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    if wanted >= view.guards.min_replicas:
+        return None
+    return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {wanted} of at least {view.guards.min_replicas}")
+
+
+def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
     snapshot = view.snapshot
     owner = int(snapshot.pods.owner[pod.index])
-    wanted, ready = snapshot.replicas(owner)
-    if wanted < view.guards.min_replicas:
-        return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {wanted} of at least {view.guards.min_replicas}")
     top = snapshot.owners[int(snapshot.top_owner[owner])]
-    if top.rolling_out or snapshot.owners[owner].rolling_out:
-        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service))
-    if ready < wanted:
-        return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {wanted} ready")
-    return None
+    rolling_out = top.rolling_out or snapshot.owners[owner].rolling_out
+    return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service)) if rolling_out else None
+
+
+def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
+    wanted, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    if ready >= wanted:
+        return None
+    return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {wanted} ready")
 
 
 GUARDS: tuple[Guard, ...] = (
     _mirror,
-    _state,
+    _terminating,
+    _finished,
     _owner_kind,
     _ours,
     _priority,
@@ -258,5 +272,7 @@ GUARDS: tuple[Guard, ...] = (
     _volumes,
     _not_ready,
     _age,
-    _owner_state,
+    _replicas,
+    _rollout,
+    _owner_health,
 )

@@ -5,6 +5,11 @@ fewer). The replacement is the pod of the same name for a StatefulSet, else the 
 scale-down there is none. Past its deadline an eviction is late: its service stays where it is until the replacement
 is Ready, and several late ones brake their pool or the cluster.
 
+What counts is what the service had, not what the pod was. A pod that had finished, or was not Ready, was not among the
+ready ones: its eviction is settled as soon as it is gone, whether its replacement crashes as it did or not, and where
+it had finished nothing comes in its place (it has no landing). A pod that was Ready must be replaced by a Ready one,
+also where it was evicted because it restarts too often: if the next one crashes too, its service is left alone.
+
 A service that isn't in the snapshot was deleted if all workloads of its kind were listed: nothing will come. Of other
 kinds only those that own a pod are known; there its last pod may just be gone, so it is waited for until the deadline.
 """
@@ -58,8 +63,9 @@ class Progress:
 
     @property
     def came_back(self) -> bool:
-        """Whether the replacement landed on the node that its predecessor had left."""
-        return self.replacement is not None and self.replacement.node == self.eviction.node
+        """Whether the replacement landed on the node that its predecessor had left, and was not expected there."""
+        node = self.eviction.node
+        return self.replacement is not None and self.replacement.node == node != self.eviction.landing_node
 
 
 def follow(
@@ -83,7 +89,8 @@ def follow(
     out = []
     for each in sorted(open_evictions, key=lambda one: (one.at, one.record)):
         owner = tops.get((each.service_kind, each.namespace, each.service_name))
-        replacement = None if owner is None else _replacement(snapshot, each, owner, taken)
+        comes = owner is not None and bool(each.landing_node)
+        replacement = _replacement(snapshot, each, owner, taken) if owner is not None and comes else None
         if replacement is not None:
             taken.add(replacement.uid)
         gone = owner is None and (each.service_kind in snapshot.listed_kinds or now > each.deadline_at)

@@ -117,6 +117,15 @@ class Terms:
                 if _looks_at(held.namespaces, kind) and selector_matches(held.term.label_selector, shape.labels):
                     yield key, held
 
+    def required_anti(self) -> Iterator[tuple[str, Group, Group]]:
+        """Of each distinct required anti-affinity term: its topology key, the pods that have it, those that it
+        selects."""
+        for found in self._by_pair.values():
+            for key, held in found:
+                if held.role == ANTI:
+                    selected = self._board.selected((held.term.label_selector,), (held.namespaces,))
+                    yield held.term.topology_key, Group(("held", key), held.holders), selected
+
     def compile(self, kind: Kind, shape: PodShape, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
         """`hard_weight`, `ignore_preferred`: InterPodAffinityArgs' hardPodAffinityWeight and
         ignorePreferredTermsOfExistingPods."""

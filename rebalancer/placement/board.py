@@ -23,6 +23,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import STEERING_TAINT
 from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.nodes import NodeTable
+from rebalancer.placement.seen import seen_cordons, seen_taints
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of `Board.held`, `Board.booked` and `Board.demand`."""
@@ -61,6 +62,16 @@ class Tally:
     """(nodes,) of fractional bookings."""
 
 
+class _Shifted(NamedTuple):
+    """What `tentatively` puts back: a kind's number, the nodes of one change, and what was there before."""
+
+    number: int
+    nodes: Rows
+    rows: tuple[Floats, Floats, Floats]
+    """Of `held`, `booked` and `whole`."""
+    tallies: list[tuple[Tally, Floats, Floats, Floats]]
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A set of kinds with weights, under a name by which its tally is kept."""
@@ -73,14 +84,22 @@ class Board:
     """The scheduler's cache over a snapshot. Not thread-safe."""
 
     def __init__(
-        self, snapshot: ClusterSnapshot, *, steered: Bools | None = None, steering_taint: Taint | None = None
+        self,
+        snapshot: ClusterSnapshot,
+        *,
+        steered: Bools | None = None,
+        cordoned: Bools | None = None,
+        steering_taint: Taint | None = None,
     ) -> None:
-        """`steered` (nodes,): nodes to be seen with our taint, instead of whatever taint of ours they carry in the
-        snapshot; None = as the snapshot shows."""
+        """`steered` and `cordoned` (nodes,): nodes to be seen with our taint, and as cordoned by us, instead of
+        whatever taint and cordon of ours they carry in the snapshot; None = as the snapshot shows. A cordon of others
+        stays."""
         self.snapshot = snapshot
         self.nodes = NodeTable(snapshot.nodes)
         self._steering_taint = steering_taint or Taint(key=STEERING_TAINT, effect="PreferNoSchedule")
-        self.taints = _seen_taints(snapshot, steered, self._steering_taint)
+        self.taints = seen_taints(snapshot, steered, cordoned, self._steering_taint)
+        """(nodes,) as the scheduler sees them."""
+        self.unschedulable: Bools = seen_cordons(snapshot, cordoned)
         """(nodes,) as the scheduler sees them."""
         self.version = 0
         """Differs whenever the board differs."""
@@ -115,6 +134,8 @@ class Board:
         """Number of a kind -> the tallies that count it."""
         self._selected: dict[object, Group] = {}
         self._changes: dict[int, list[tuple[Rows, float, float, Floats | None]]] = {}
+        self._undo: list[_Shifted] | None = None
+        """What was changed tentatively; None while nothing is tentative."""
         self._postings: dict[tuple[str, str], list[int]] = {}
         """Label pair -> shapes that have it."""
         self.affinities: dict[bytes, list[int]] = {}
@@ -169,6 +190,11 @@ class Board:
     def kind_of(self, pod: int) -> Kind:
         """The kind of one of the snapshot's pods."""
         return self.kinds[int(self._kind_of_pod[pod])]
+
+    def numbers_of(self, pods: Rows) -> Rows:
+        """Where the kinds of these pods stand in `kinds`."""
+        numbers: Rows = self._kind_of_pod[pods]
+        return numbers
 
     def number_of(self, kind: Kind) -> int:
         """Where a kind stands in `kinds` and `demand`."""
@@ -234,9 +260,7 @@ class Board:
         tally = self._tallies.get(group.key)
         if tally is None:
             if len(self._tallies) >= MOST_TALLIES:
-                oldest = self._tallies.pop(next(iter(self._tallies)))
-                for kind in oldest.weights:
-                    self._counting[kind] = [each for each in self._counting[kind] if each is not oldest]
+                self._forget(next(iter(self._tallies)))
             tally = self._tallies[group.key] = self._count(group.weights)
             for kind in group.weights:
                 self._counting.setdefault(kind, []).append(tally)
@@ -294,6 +318,33 @@ class Board:
         """One pod of this kind is gone from `node`; `terminating`: one that was terminating already."""
         self._shift(self._number[kind], np.array([node]), -1.0, 0.0 if terminating else -1.0, None)
 
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """What is put and taken out inside is undone at the end, to the last bit."""
+        assert self._undo is None
+        self._undo = []
+        tallies = dict(self._tallies)
+        try:
+            yield
+        finally:
+            shifted, self._undo = self._undo, None
+            changed = {each.number for each in shifted}
+            # one that was counted meanwhile has the changes in it
+            for key in [key for key, tally in self._tallies.items() if tally is not tallies.get(key)]:
+                if not changed.isdisjoint(self._tallies[key].weights):
+                    self._forget(key)
+            for each in reversed(shifted):
+                self.held[each.nodes], self.booked[each.nodes], self.whole[each.nodes] = each.rows
+                for tally, held, staying, booked in each.tallies:
+                    tally.held[each.nodes], tally.staying[each.nodes], tally.booked[each.nodes] = held, staying, booked
+                self._changes[each.number].pop()
+                self._recount(each.nodes)
+            self.touch()
+
+    def touch(self) -> None:
+        """Something that nodes are ranked by has changed."""
+        self.version = next(self._stamps)
+
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """From now on these nodes are seen with our taint, or without it."""
         seen = list(self.taints)
@@ -317,10 +368,14 @@ class Board:
                 self.held[node] = before
                 self._recount(row)
             del self._changes[number][-2:]
+            if self._undo is not None:
+                del self._undo[-2:]
             self.version = version
 
     def _shift(self, number: int, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:
         demand = self.demand[number]
+        if self._undo is not None:
+            self._undo.append(self._as_is(number, nodes))
         if held:
             self.held[nodes] += held * demand
         if shares is not None:
@@ -334,6 +389,19 @@ class Board:
             _apply(tally, tally.weights[number], *change)
         self._changes.setdefault(number, []).append(change)
         self.version = next(self._stamps)
+
+    def _as_is(self, number: int, nodes: Rows) -> "_Shifted":
+        tallies = [
+            (tally, tally.held[nodes], tally.staying[nodes], tally.booked[nodes])
+            for tally in self._counting.get(number, ())
+        ]
+        return _Shifted(number, nodes, (self.held[nodes], self.booked[nodes], self.whole[nodes]), tallies)
+
+    def _forget(self, key: object) -> None:
+        """Drop a tally; it is made again when needed."""
+        dropped = self._tallies.pop(key)
+        for kind in dropped.weights:
+            self._counting[kind] = [each for each in self._counting[kind] if each is not dropped]
 
     def _recount(self, nodes: Rows) -> None:
         held, booked = self.held.take(nodes, axis=0), self.booked.take(nodes, axis=0)
@@ -370,13 +438,3 @@ def _apply(tally: Tally, weight: float, nodes: Rows, held: float, staying: float
     tally.staying[nodes] += staying * weight
     if shares is not None:
         tally.booked[nodes] += shares * weight
-
-
-def _seen_taints(snapshot: ClusterSnapshot, steered: Bools | None, ours: Taint) -> tuple[tuple[Taint, ...], ...]:
-    held = tuple(tuple(taints) for taints in snapshot.nodes.taints)
-    if steered is None:
-        return held
-    return tuple(
-        (*(each for each in taints if each.key != STEERING_TAINT), *((ours,) if steer else ()))
-        for taints, steer in zip(held, steered.tolist(), strict=True)
-    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.model.match import tolerates
 from rebalancer.model.objects import PodShape
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
@@ -17,11 +18,12 @@ from rebalancer.placement import affinity, spread
 from rebalancer.placement.affinity import Attraction, Terms
 from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import Board, Group, Kind
-from rebalancer.placement.filters import Check, StaticFilter
+from rebalancer.placement.filters import Check, StaticFilter, claims_of
 from rebalancer.placement.images import image_locality
 from rebalancer.placement.requests import Requests, Supply
 from rebalancer.placement.sampling import nodes_to_find
 from rebalancer.placement.scores import default_normalised
+from rebalancer.placement.seen import UNSCHEDULABLE
 from rebalancer.placement.spread import EligibleNodes, Feasible, Spread
 
 CLAIM_IN_USE = (
@@ -62,6 +64,7 @@ class _Rules:
     tolerated: Bools
     soft_taints: Floats
     preferred: Floats | None
+    ignores_cordons: bool
 
 
 @dataclass(slots=True)
@@ -97,7 +100,9 @@ class Engine:
     def __init__(self, board: Board, config: SchedulerConfig | None = None) -> None:
         self.board = board
         self._config = config or SchedulerConfig()
-        self._static = StaticFilter(board.snapshot.nodes, board.nodes, board.taints)
+        self._static = StaticFilter(board.snapshot.nodes, board.nodes, board.taints, board.unschedulable)
+        self._shut: Bools = np.zeros(len(board.nodes), dtype=np.bool_)
+        """(nodes,) cordoned while the plan is made."""
         self._supply = Supply(board)
         self._terms: Terms | None = None
         self._pods: dict[Kind, _Pod] = {}
@@ -107,8 +112,8 @@ class Engine:
         self._eligible = EligibleNodes(board)
         self._masks: dict[bytes, Bools] = {}
         self._rankings: dict[tuple[Kind, int | None, int | None], _Ranking] = {}
-        self._fitting: dict[tuple[int, int], Feasible] = {}
-        """(id of a static mask, id of requests) -> the nodes that both let in; for the board as it is."""
+        self._fitting: dict[tuple[int, bool, int], Feasible] = {}
+        """(id of a static mask, ignores cordons, id of requests) -> nodes that let it in; for the board as it is."""
         self._ranked_at = -1
 
     # ---- questions
@@ -171,7 +176,7 @@ class Engine:
     def fits(self, kind: Kind, node: int, *, freed: Kind | None = None) -> bool:
         """Whether it would be feasible on one node, once one pod of `freed` has left it."""
         pod = self._pod(kind)
-        if not pod.rules.static[node]:
+        if not self._let_in(pod)[node]:
             return False
         with self.board.seen_without(freed, node) if freed is not None else nullcontext():
             if not pod.requests.fits_on(node):
@@ -180,7 +185,7 @@ class Engine:
 
     def statically_feasible(self, kind: Kind) -> Bools:
         """(nodes,) nodes that let it in whatever other pods are there."""
-        return self._pod(kind).rules.static
+        return self._let_in(self._pod(kind))
 
     def filter_class(self, kind: Kind) -> tuple[object, ...]:
         """The same for kinds that the filters can't tell apart."""
@@ -223,6 +228,13 @@ class Engine:
         self.board.steer(nodes, away=away)
         self._static.see_soft_taints(self.board.taints)
 
+    def cordon(self, node: int, *, cordoned: bool = True) -> bool:
+        """See this node as cordoned, or as without this (spreading's domains stay as they were); what it was before."""
+        before = bool(self._shut[node])
+        self._shut[node] = cordoned
+        self.board.touch()
+        return before
+
     # ---- one kind
 
     def _pod(self, kind: Kind) -> _Pod:
@@ -234,7 +246,7 @@ class Engine:
     def _compile(self, kind: Kind) -> _Pod:
         board = self.board
         shape, snapshot = board.shape_of(kind), board.snapshot
-        claims = [(snapshot.namespaces[kind.namespace], name) for name in _claims(shape)]
+        claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(shape)]
         rules = self._rules_of(shape, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
         profile = rules.profile
         if self._terms is None:
@@ -319,6 +331,8 @@ class Engine:
                 tolerated=self._static.tolerated(shape.tolerations),
                 soft_taints=self._static.soft_taints(shape.tolerations),
                 preferred=self._static.preferred(affinity, profile.added_affinity),
+                ignores_cordons=tolerates(shape.tolerations, UNSCHEDULABLE)
+                or "NodeUnschedulable" not in profile.filters,
             )
         return rules
 
@@ -327,7 +341,7 @@ class Engine:
         spaces = self.board.snapshot.namespaces
         return self.board.grouped(
             ("claim", *claim),
-            lambda kind, shape: float(spaces[kind.namespace] == namespace and name in _claims(shape)),
+            lambda kind, shape: float(spaces[kind.namespace] == namespace and name in claims_of(shape)),
         )
 
     # ---- ranking
@@ -350,7 +364,7 @@ class Engine:
             if pod.asks_others or without is not None:
                 with self._seen(kind, without, terminating):
                     pod.requests.refresh()
-                    nodes = pod.rules.static & pod.requests.fits
+                    nodes = self._let_in(pod) & pod.requests.fits
                     for _, passes, _ in self._by_others(pod):
                         nodes &= passes
                 ranking = _Ranking(Feasible(nodes))
@@ -359,12 +373,17 @@ class Engine:
             self._rankings[kind, without, terminating] = ranking
         return ranking
 
+    def _let_in(self, pod: _Pod) -> Bools:
+        """(nodes,) that let it in whatever other pods are there."""
+        rules = pod.rules
+        return rules.static if rules.ignores_cordons or not self._shut.any() else rules.static & ~self._shut
+
     def _fitting_nodes(self, pod: _Pod) -> Feasible:
-        key = (id(pod.rules.static), id(pod.requests))
+        key = (id(pod.rules.static), pod.rules.ignores_cordons, id(pod.requests))
         fitting = self._fitting.get(key)
         if fitting is None:
             pod.requests.refresh()
-            fitting = self._fitting[key] = Feasible(pod.rules.static & pod.requests.fits)
+            fitting = self._fitting[key] = Feasible(self._let_in(pod) & pod.requests.fits)
         return fitting
 
     def _by_others(self, pod: _Pod) -> Iterator[Check]:
@@ -425,14 +444,6 @@ class Engine:
             yield "NodeResourcesBalancedAllocation", *pod.requests.balance_points()
         if weights.get("ImageLocality") and (explained or pod.images.any()):
             yield "ImageLocality", pod.images, pod.images
-
-
-def _claims(shape: PodShape) -> list[str]:
-    return [
-        str(volume.persistent_volume_claim.get("claimName", ""))
-        for volume in shape.volumes
-        if volume.persistent_volume_claim is not None
-    ]
 
 
 def _everywhere(board: Board) -> Bools:

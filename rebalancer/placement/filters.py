@@ -13,8 +13,7 @@ from rebalancer.model.objects import NodeAffinity, NodeSelector, PodShape, Taint
 from rebalancer.model.snapshot import Nodes
 from rebalancer.placement.arrays import Bools, Floats
 from rebalancer.placement.nodes import NodeTable
-
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+from rebalancer.placement.seen import UNSCHEDULABLE
 
 LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taint keys of nodes that an autoscaler is about to remove. Sources: cluster-autoscaler utils/taints, karpenter v1."""
@@ -26,10 +25,16 @@ Check = tuple[str, Bools, str]
 class StaticFilter:
     """Feasibility by node attributes, one mask for each distinct rule."""
 
-    def __init__(self, nodes: Nodes, table: NodeTable, taints: tuple[tuple[Taint, ...], ...]) -> None:
-        """`taints` (nodes,) as the scheduler sees them."""
+    def __init__(
+        self,
+        nodes: Nodes,
+        table: NodeTable,
+        taints: tuple[tuple[Taint, ...], ...],
+        unschedulable: Bools | None = None,
+    ) -> None:
+        """`taints` and `unschedulable` (nodes,) as the scheduler sees them; None = as the nodes say."""
         self._table = table
-        self._unschedulable = nodes.unschedulable
+        self._unschedulable = nodes.unschedulable if unschedulable is None else unschedulable
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
         self._hard: dict[tuple[Toleration, ...], Bools] = {}
         self._soft: dict[tuple[Toleration, ...], Floats] = {}
@@ -139,3 +144,12 @@ def leaving(nodes: Nodes) -> Bools:
     """(nodes,) nodes that an autoscaler is about to remove."""
     marked = (any(taint.key in LEAVING_TAINTS for taint in taints) for taints in nodes.taints)
     return np.fromiter(marked, bool, len(nodes))
+
+
+def claims_of(shape: PodShape) -> list[str]:
+    """Names of the PersistentVolumeClaims of a template."""
+    return [
+        str(volume.persistent_volume_claim.get("claimName", ""))
+        for volume in shape.volumes
+        if volume.persistent_volume_claim is not None
+    ]

@@ -4,7 +4,8 @@ The answer is a distribution: equal scores are equally likely, and above 100 nod
 A pod whose placement rules are not modelled is refused: not knowing is no reason to gamble.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,14 +78,17 @@ class LandingModel:
         *,
         config: SchedulerConfig | None = None,
         steered: Bools | None = None,
+        cordoned: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
         young_seconds: float = YOUNG_SECONDS,
     ) -> None:
-        """`steered` (nodes,): as in `Board`. `out_of_time` is asked before each pod that already waits is placed."""
+        """`steered`, `cordoned` (nodes,): as in `Board`. `out_of_time` is asked before each pod that already waits is
+        placed."""
         self._snapshot = snapshot
         self._config = config
         self._steered = steered
-        self._board = Board(snapshot, steered=steered)
+        self._cordoned = cordoned
+        self._board = Board(snapshot, steered=steered, cordoned=cordoned)
         self._engine = Engine(self._board, config)
         self._pending = PendingPods(snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)
@@ -95,7 +99,7 @@ class LandingModel:
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
         nodes = snapshot.nodes
         young = snapshot.taken - nodes.created < young_seconds
-        self.closed: Bools = leaving(nodes) | young | ~nodes.ready | nodes.unschedulable
+        self.closed: Bools = leaving(nodes) | young | ~nodes.ready | self._board.unschedulable
         """(nodes,) never to be landed on: leaving, cordoned, younger than `young_seconds`, or not Ready."""
 
     # ---- questions
@@ -157,7 +161,7 @@ class LandingModel:
     def explain(self, pod: Pod) -> Verdict:
         """What the scheduler thinks of every node for this pod's replacement, or for the pod itself while it waits."""
         if pod.node < 0:
-            board = Board(self._snapshot, steered=self._steered)
+            board = Board(self._snapshot, steered=self._steered, cordoned=self._cordoned)
             return Engine(board, self._config).verdict(board.kind_of(pod.index))
         scene = self._scenes(pod)[0]
         kind = self._board.kind_of(pod.index)
@@ -174,6 +178,21 @@ class LandingModel:
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """From now on these nodes are seen with our PreferNoSchedule taint, or without it."""
         self._engine.steer(nodes, away=away)
+
+    def cordon(self, node: int) -> None:
+        """From now on this node is seen as cordoned."""
+        self._engine.cordon(node)
+        self.closed[node] = True
+
+    @contextmanager
+    def as_if_cordoned(self, node: int) -> Iterator[None]:
+        """For a moment, and without what is committed inside."""
+        before = self._engine.cordon(node)
+        try:
+            with self._board.tentatively():
+                yield
+        finally:
+            self._engine.cordon(node, cordoned=before)
 
     # ---- scenes
 

@@ -20,13 +20,14 @@ from rebalancer.constraints.door import Door
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.planner.planner import MIN_RELIEF
+from rebalancer.planner.jobs import MIN_RELIEF
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.limits import resolve
 from rebalancer.policy.schedule import DAY_SECONDS, Instants
 from rebalancer.policy.windows import SEARCH_DAYS, Window, show_time
-from rebalancer.strategies.low_node_utilization import NAME, cpu_marks
+from rebalancer.strategies.loads import cpu_marks
+from rebalancer.strategies.low_node_utilization import NAME
 
 Floats = NDArray[np.float64]
 
@@ -110,7 +111,7 @@ def _marks(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.in
     """(high, target) of each node as shares; NaN where no strategy looks at real CPU. Marks around a mean lie around
     that of what is expected."""
     high, target = np.full(len(peak_shares), np.nan), np.full(len(peak_shares), np.nan)
-    looks = [each for each in policy.strategies if each.name == NAME and each.args.source == "CPU"]
+    looks = [each for each in policy.strategies if each.name == NAME and each.by_cpu]
     for index, pool in enumerate(policy.pools):
         members = np.flatnonzero(pool_of == index)
         chosen = any(each.pools is None or pool.name in each.pools for each in looks)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.door import Door
-from rebalancer.model.plan import CycleReport, Eviction, Move
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
@@ -186,12 +186,10 @@ def _checks(
     scene: Scene, pod: Pod, landing: tuple[tuple[str, float], ...], no_landing: Refusal | None
 ) -> tuple[Check, ...]:
     pool = scene.pools[pod.node]
-    checks = [hot_enough(scene, pod.node)]
-    checks.append(
-        Check.of(
-            "guards, lists, levels, windows", scene.door.stays(pod, pool=pool), fine="nothing protects it, windows open"
-        )
-    )
+    finding = _wanted(scene, pod)
+    checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
+    stays = scene.door.stays(pod, pool=pool, broken=finding is not None and finding.broken)
+    checks.append(Check.of("guards, lists, levels, windows", stays, fine="nothing protects it, windows open"))
     checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or one with room"))
     if pod.service is not None:
         due = scene.door.due(_move(scene, pod, landing))
@@ -199,15 +197,21 @@ def _checks(
         refusal = due if isinstance(due, Refusal) else None
         checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"room is left{wait}"))
     coming_back = dict(landing).get(pod.node_name, 0.0)
-    if no_landing is None and coming_back:
-        no_landing = Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {coming_back:.0%}")
-    checks.append(Check.of("landing", no_landing, fine="kube-scheduler puts the replacement elsewhere"))
+    fine = "kube-scheduler puts the replacement elsewhere"
+    if finding is not None and pod.phase in (SUCCEEDED, FAILED):
+        no_landing, fine = None, "nothing comes in its place"
+    elif no_landing is None and coming_back:
+        if finding is not None and not finding.landing.elsewhere:
+            fine = f"its replacement may come back to its node, with a probability of {coming_back:.0%}"
+        else:
+            no_landing = Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {coming_back:.0%}")
+    checks.append(Check.of("landing", no_landing, fine=fine))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)
 
 
 def hot_enough(scene: Scene, node: int) -> Check:
-    """Whether a strategy wants the node relieved."""
+    """Whether a strategy wants the node cooled."""
     name = "finding"
     if not scene.pools[node]:
         return Check(name=name, ok=False, detail="its node is in no pool of the policy")
@@ -215,20 +219,33 @@ def hot_enough(scene: Scene, node: int) -> Check:
         return Check(name=name, ok=False, detail=stopped.message, code=stopped.code)
     for findings in scene.found:
         for finding in findings.findings:
-            if finding.node == node:
-                return Check(name=name, ok=True, detail=finding.reason)
+            if finding.node == node and finding.goal is Goal.COOL:
+                return _found(finding)
     for findings in scene.found:
         if (skipped := findings.skipped.get(node)) is not None:
             return Check(name=name, ok=False, detail=skipped.message, code=skipped.code)
     return Check(name=name, ok=False, detail="its node is not hot")
 
 
+def _wanted(scene: Scene, pod: Pod) -> Finding | None:
+    """The first finding that the pod is a candidate of."""
+    for findings in scene.found:
+        for finding in findings.findings:
+            if finding.node == pod.node and pod.index in finding.candidates:
+                return finding
+    return None
+
+
+def _found(finding: Finding) -> Check:
+    return Check(name="finding", ok=True, detail=finding.reason)
+
+
 def _by_the_plan(scene: Scene, pod: Pod) -> Check:
     name = "plan"
     for eviction in scene.report.evictions:
         if eviction.move.pod == pod.index:
-            node, share = eviction.landings[0]
-            return Check(name=name, ok=True, detail=f"a run would evict it now, to land on {node} ({share:.0%})")
+            lands = "".join(f", to land on {node} ({share:.0%})" for node, share in eviction.landings[:1])
+            return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
     for refusal in scene.report.refusals:
         if (refusal.namespace, refusal.name) == (pod.namespace, pod.name):
             return Check(name=name, ok=False, detail=refusal.message, code=refusal.code)

@@ -56,7 +56,7 @@ class PodLine:
     """Of the node's capacity."""
     cpu_request_millicores: float
     landing: tuple[str, float] | None
-    """(node, chance) of a planned move."""
+    """(node, chance) of a planned move; None also where nothing comes in its place."""
     code: Reason | None
     """Why it stays."""
     message: str
@@ -91,7 +91,7 @@ def explain_node(scene: Scene, node: int, *, strategies: Sequence[str]) -> NodeE
         judgements=tuple(
             Judgement(
                 strategy=name,
-                marks=_marks(findings.loads, node, scene.usage, snapshot),
+                marks=() if findings.loads is None else _marks(findings.loads, node, scene.usage, snapshot),
                 reason=next((each.reason for each in findings.findings if each.node == node), ""),
                 skipped=findings.skipped.get(node),
             )
@@ -124,7 +124,7 @@ def _marks(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> 
 
 def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
     snapshot, report = scene.snapshot, scene.report
-    landings = {each.move.pod: each.landings[0] for each in report.evictions}
+    landings = {each.move.pod: next(iter(each.landings), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
     hot = hot_enough(scene, node)
     lines = []
@@ -134,7 +134,7 @@ def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
         pod = snapshot.pod(index)
         landing, refusal = landings.get(index), refused.get((pod.namespace, pod.name))
         code, message = (refusal.code, refusal.message) if refusal is not None else (None, "")
-        if landing is None and refusal is None:
+        if index not in landings and refusal is None:
             stays = scene.door.stays(pod, pool=scene.pools[node])
             code, message = (stays.code, stays.message) if stays is not None else (hot.code, hot.detail)
         cpu = float(scene.usage.pod_cpu_millicores[index])

@@ -1,8 +1,9 @@
 """Room in the targets: how much load each node may still take and stay at or under its target."""
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +53,26 @@ class _Ties:
         load: Floats = usual * count + np.maximum(self.largest - usual, 0.0)
         return load
 
+    def copy(self) -> "_Ties":
+        """As it is now, whatever is added later."""
+        return replace(self, mean=self.mean.copy())
+
+
+@dataclass(slots=True)
+class _Row:
+    """All that is counted on one node."""
+
+    sure: Floats
+    mean: Floats
+    left: Floats
+    drawn: list[tuple[float, Floats]]
+    ties: dict[Hashable, _Ties]
+    left_for: dict[Hashable, Floats]
+
 
 class TargetRoom:
-    """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node.
+    """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node; a node
+    without any is no landing for the strategy whose room it is, and as good as any for all others.
 
     A replacement that may land on several nodes is counted on each of them: the node holds the 99th percentile of what
     may have come, each pod drawn independently. Pods of one kind for which a node is less attractive with one of them
@@ -62,9 +80,13 @@ class TargetRoom:
     the next of the same kind comes only where it is rounded down.
     """
 
-    def __init__(self, loads: Loads, closed: Bools) -> None:
-        """`closed` (nodes,) may not be landed on, whatever their load."""
+    def __init__(self, loads: Loads, closed: Bools, *, coming: Floats | None = None) -> None:
+        """`closed` (nodes,) may not be landed on, whatever their load. `coming` (pods, resources) is what a landing
+        grows by; None = `loads.pod`."""
         self.loads = loads
+        self.coming = loads.pod if coming is None else coming
+        self.balances = bool(np.isfinite(loads.high).any())
+        """Whether a node can be hot by it. Otherwise its marks are for its own landings alone."""
         self._sure = loads.node.copy()
         self._mean = np.zeros(loads.node.shape)
         self._drawn: dict[int, list[tuple[float, Floats]]] = {}
@@ -74,13 +96,16 @@ class TargetRoom:
         self._marked: Bools = np.isfinite(loads.target)
         known = _in_all(np.isfinite(loads.node) | ~self._marked)
         cool = ~_in_any(loads.node > loads.high)
-        self._open: Bools = _in_any(self._marked) & known & cool & ~closed
-        self.low: Bools = self._open & _in_all((loads.node < loads.low) | ~self._marked)
+        self._open: Bools = known & cool & ~closed
+        self._judged: Bools = self._open & _in_any(self._marked)
+        self.low: Bools = self._judged & _in_all((loads.node < loads.low) | ~self._marked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
         self._left = self._limit - loads.node
         """What is free until the target for a pod of a kind of its own."""
         self._left_for: dict[tuple[Hashable, int], Floats] = {}
         """(kind, node) -> the same for one more of a kind that takes turns there."""
+        self._before: dict[int, _Row] | None = None
+        """What `tentatively` puts back; None while nothing is tentative."""
 
     @property
     def expected(self) -> Floats:
@@ -88,19 +113,27 @@ class TargetRoom:
         out: Floats = self._sure + self._mean
         return out
 
-    def takes(self, pod_load: Floats, nodes: NDArray[np.int64] | None = None, *, kind: Hashable = None) -> Bools:
+    def takes(
+        self,
+        pod_load: Floats,
+        nodes: NDArray[np.int64] | None = None,
+        *,
+        kind: Hashable = None,
+        strict: bool = True,
+    ) -> Bools:
         """(nodes,) nodes, or those asked for, that stay at or under their target with `pod_load` (resources,) added.
 
-        `kind` is the same for pods that are alike to the scheduler; None = like no other.
+        `kind` is the same for pods that are alike to the scheduler; None = like no other. `strict`: nodes without any
+        mark don't take it; otherwise they take everything.
         """
-        left = self._left
+        left, opened = self._left, self._judged if strict else self._open
         if own := self._nodes_of.get(kind):
             left = left.copy()
             for node in own:
                 left[node] = self._left_for[kind, node]
         if nodes is None:
-            return _in_all((pod_load <= left) | ~self._marked) & self._open
-        return _in_all((pod_load <= left[nodes]) | ~self._marked[nodes]) & self._open[nodes]
+            return _in_all((pod_load <= left) | ~self._marked) & opened
+        return _in_all((pod_load <= left[nodes]) | ~self._marked[nodes]) & opened[nodes]
 
     def excess(self, node: int) -> Floats:
         """(resources,) load over target; negative or zero where the goal is reached, NaN where nothing is judged."""
@@ -121,6 +154,8 @@ class TargetRoom:
         relief: Floats | None = None,
     ) -> None:
         """Count a move; `kind` as in `takes`. `relief` (resources,) is what the source loses; None = `pod_load`."""
+        if self._before is not None:
+            self._keep({source, *landing.nodes.tolist()}, self._before)
         self._sure[source] -= pod_load if relief is None else relief
         for node, share, exclusive in zip(
             landing.nodes.tolist(), landing.shares.tolist(), landing.exclusive.tolist(), strict=True
@@ -141,6 +176,33 @@ class TargetRoom:
                 self._drawn.setdefault(node, []).append((share, pod_load))
         for node in {source, *landing.nodes.tolist()}:
             self._count(node)
+
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """What is counted inside is undone at the end, to the last bit."""
+        assert self._before is None
+        self._before = {}
+        kinds = {kind: list(nodes) for kind, nodes in self._nodes_of.items()}
+        try:
+            yield
+        finally:
+            rows, self._before, self._nodes_of = self._before, None, kinds
+            for node, row in rows.items():
+                self._sure[node], self._mean[node], self._left[node] = row.sure, row.mean, row.left
+                self._drawn[node], self._ties[node] = row.drawn, row.ties
+                self._left_for.update({(kind, node): left for kind, left in row.left_for.items()})
+
+    def _keep(self, nodes: set[int], rows: dict[int, _Row]) -> None:
+        for node in nodes - rows.keys():
+            ties = self._ties.get(node, {})
+            rows[node] = _Row(
+                sure=self._sure[node].copy(),
+                mean=self._mean[node].copy(),
+                left=self._left[node].copy(),
+                drawn=list(self._drawn.get(node, ())),
+                ties={kind: each.copy() for kind, each in ties.items()},
+                left_for={kind: self._left_for[kind, node] for kind in ties},
+            )
 
     def _count(self, node: int) -> None:
         """Work out what is left of one node."""

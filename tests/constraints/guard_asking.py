@@ -25,6 +25,7 @@ def asked(
     sibling: Mapping[str, Any] | None = None,
     own_pod: tuple[str, str] | None = None,
     node: Mapping[str, Any] | None = None,
+    broken: bool = False,
     **snapshot: Any,
 ) -> Refusal | None:
     """What the guards say of one pod of a service with three, all healthy."""
@@ -37,7 +38,7 @@ def asked(
     made = cluster(
         [a_node("n1", **(node or {}))], [its, *others], owners=[owner] if owner is not None else [], **snapshot
     )
-    return guarded(made.pod(0), view_of(made, guards, own_pod=own_pod))
+    return guarded(made.pod(0), view_of(made, guards, own_pod=own_pod), broken=broken)
 
 
 def code(*args: Any, **fields: Any) -> Reason | None:

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.objects import LabelSelector, Requirement
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
+from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, DisruptionBudget
 from tests.builders import a_budget, a_node, a_pod, cluster, replicas
 
 
@@ -104,3 +104,51 @@ def test_several_budgets_are_named_in_one_order_however_they_are_listed() -> Non
         assert refusal is not None
         messages.add(refusal.message)
     assert len(messages) == 1
+
+
+# ---- pods that the API server doesn't count
+
+
+@pytest.mark.parametrize("phase", [PENDING, SUCCEEDED, FAILED])
+def test_nobody_asks_a_budget_about_a_pod_that_waits_or_has_finished(phase: int) -> None:
+    pods = [a_pod("web-0", "n1", owner="web", phase=phase, ready=False), *replicas("web", {"n1": 3})[1:]]
+    snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 1)])
+    room = BudgetRoom(snapshot)
+    room.take(snapshot.pod(0))
+    assert code(room, snapshot, 1) is None  # nothing was taken
+    room.take(snapshot.pod(1))
+    assert code(room, snapshot, 0) is None
+    assert code(room, snapshot, 2) is Reason.BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"current_healthy": 2, "desired_healthy": 2}, None),
+        ({"current_healthy": 1, "desired_healthy": 2}, Reason.BUDGET_EXHAUSTED),
+        ({"current_healthy": 0, "desired_healthy": 0}, Reason.BUDGET_EXHAUSTED),
+        ({"current_healthy": 0, "desired_healthy": 2, "evicts_unhealthy": True}, None),
+        ({"current_healthy": 2, "desired_healthy": 2, "up_to_date": False}, Reason.BUDGET_OUTDATED),
+    ],
+    ids=["enough healthy", "too few healthy", "nothing desired", "AlwaysAllow", "outdated"],
+)
+def test_a_pod_that_is_not_ready_goes_when_enough_others_are_healthy(
+    fields: dict[str, Any], expected: Reason | None
+) -> None:
+    pods = [a_pod("web-0", "n1", owner="web", ready=False), *replicas("web", {"n1": 3})[1:]]
+    snapshot = cluster([a_node("n1")], pods, budgets=[a_budget("pdb", "web", 0, **fields)])
+    assert code(BudgetRoom(snapshot), snapshot) is expected
+
+
+def test_healthy_ones_that_this_plan_takes_are_no_longer_healthy() -> None:
+    pods = [a_pod("web-0", "n1", owner="web", ready=False), *replicas("web", {"n1": 4})[1:]]
+    budget = a_budget("pdb", "web", 1, current_healthy=3, desired_healthy=2)
+    snapshot = cluster([a_node("n1")], pods, budgets=[budget])
+    room = BudgetRoom(snapshot)
+    room.take(snapshot.pod(0))
+    assert code(room, snapshot, 1) is None
+    room.take(snapshot.pod(1))
+    assert code(room, snapshot, 0) is None
+    assert code(room, snapshot, 2) is Reason.BUDGET_EXHAUSTED
+    refusal = room.refuses(snapshot.pod(2), alone=True)
+    assert refusal is None  # if nothing else went

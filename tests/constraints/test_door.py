@@ -1,5 +1,6 @@
 """The door: limits at every scope, memory, pauses and the brake, as a plan sees them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rebalancer.model.limits import Entry, GaveUp, OpenEviction, Pause, ReadyEls
 from rebalancer.model.plan import Landing, Move
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
-from tests.builders import NOW, a_door, a_node, a_policy, cluster, pods_in, replicas, some_limits
+from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, cluster, pods_in, replicas, some_limits
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "poolAfterScaleUp": "0s"}}
@@ -39,9 +40,16 @@ def a_move(
     )
 
 
-def door(limits: dict[str, Any] | None = None, *, safety: dict[str, Any] | None = None, **standing: Any) -> Door:
+def door(
+    limits: dict[str, Any] | None = None,
+    *,
+    safety: dict[str, Any] | None = None,
+    more: Sequence[APod] = (),
+    **standing: Any,
+) -> Door:
+    """`more` pods besides six of web and four of api."""
     policy = a_policy(limits=limits or some_limits(), safety={**NO_MEMORY, **(safety or {})})
-    pods = [*replicas("web", {"n1": 6}), *replicas("api", {"n1": 4})]
+    pods = [*replicas("web", {"n1": 6}), *replicas("api", {"n1": 4}), *more]
     return a_door(cluster(NODES, pods), policy, Standing(**standing))
 
 
@@ -50,6 +58,8 @@ def entries(scope: Scope, *seconds_ago: float, in_flight: bool = False) -> tuple
 
 
 WEB = Scope("service", "shop/web")
+NOT_READY = 10
+"""Index of the pod that comes after the usual ones."""
 
 
 @pytest.mark.parametrize(
@@ -234,6 +244,18 @@ def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
     assert refusal is not None
     assert refusal.code is Reason.READY_SHARE
     assert "8 of 12 would stay ready" in refusal.message
+
+
+def test_a_pod_that_is_not_ready_takes_nothing_from_the_share_of_ready_replicas() -> None:
+    enough = {"shop/web": ReadyElsewhere(ready=4, wanted=6, clusters=1)}
+    more = [a_pod("web-10", "n1", owner="web", ready=False)]
+    at = door(safety={"crossCluster": {"minReadyShare": 76}}, more=more, ready_elsewhere=enough)
+    assert at.reserve(a_move(NOT_READY)) is None  # 10 of 13 are 76.9 %
+    refusal = at.reserve(a_move(0))
+    assert refusal is not None
+    assert "9 of 13 would stay ready" in refusal.message
+    at.refund(a_move(NOT_READY))
+    assert at.reserve(a_move(NOT_READY)) is None
 
 
 def test_only_the_windows_are_left_out_where_it_is_asked_what_protects_a_pod() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from rebalancer.constraints.guards import GUARDS, VETOES, guarded, parse_flag
 from rebalancer.model.reason import Reason
-from rebalancer.model.snapshot import FAILED, Owner
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from tests.builders import APod, a_node, a_pod, cluster
-from tests.constraints.guard_asking import OPT, asked, code, noted, view_of
+from tests.constraints.guard_asking import OPT, an_owner, asked, code, noted, view_of
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 EVICT = "descheduler.alpha.kubernetes.io/evict"
@@ -161,3 +161,41 @@ def test_a_terminating_sibling_counts_as_missing_also_where_the_kind_tells_nothi
     refusal = guarded(made.pod(0), view_of(made, {"ownerKinds": ["CloneSet"]}))
     assert refusal is not None
     assert refusal.code is Reason.OWNER_NOT_HEALTHY
+
+
+# ---- pods that do no work as they are
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields", "reason"),
+    [
+        ({"phase": FAILED, "ready": False}, {}, Reason.FINISHED),
+        ({"phase": SUCCEEDED, "ready": False}, {}, Reason.FINISHED),
+        ({"ready": False}, {}, Reason.NOT_READY),
+        ({}, {"siblings": 0}, Reason.MIN_REPLICAS),
+        ({}, {"owner": an_owner(wanted=5, ready=3)}, Reason.OWNER_NOT_HEALTHY),
+    ],
+)
+def test_what_protects_a_pods_work_does_not_protect_a_broken_one(
+    pod: dict[str, Any], fields: dict[str, Any], reason: Reason
+) -> None:
+    assert code(pod, **fields) is reason
+    assert code(pod, **fields, broken=True) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields", "reason"),
+    [
+        ({"terminating": True, "ready": False}, {}, Reason.TERMINATING),
+        ({"owner": ""}, {}, Reason.BARE_POD),
+        ({"owner_kind": "DaemonSet"}, {}, Reason.DAEMONSET_POD),
+        ({"priority": 2_000_000_000}, {}, Reason.SYSTEM_CRITICAL),
+        ({"namespace": "kube-system"}, {}, Reason.NAMESPACE_EXCLUDED),
+        (noted(**{SAFE: "false"}), {}, Reason.ANNOTATION_VETO),
+        ({}, {"owner": an_owner(wanted=1, ready=0, rolling_out=True)}, Reason.ROLLOUT_IN_PROGRESS),
+        ({"age": 10.0}, {"guards": {"minAge": "1m"}}, Reason.TOO_YOUNG),
+    ],
+)
+def test_everything_else_protects_a_broken_pod_too(pod: dict[str, Any], fields: dict[str, Any], reason: Reason) -> None:
+    broken = {"phase": FAILED, "ready": False, **pod}
+    assert code(broken, **{"siblings": 0, **fields}, broken=True) is reason

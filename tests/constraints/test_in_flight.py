@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow, usual_start_up
 from rebalancer.model.limits import OpenEviction
-from rebalancer.model.snapshot import PENDING, Owner
+from rebalancer.model.snapshot import FAILED, PENDING, Owner
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
@@ -16,7 +16,8 @@ EVICTED_AGO = 60.0
 
 
 def an_eviction(pod: str = "web-0", *, ago: float = EVICTED_AGO, record: int = 1, **fields: Any) -> OpenEviction:
-    """Evicted `ago` seconds before now, off n1, when all three replicas were ready; late five minutes after that."""
+    """Evicted `ago` seconds before now, off n1, to land on n3, when all three replicas were ready; late five minutes
+    after that."""
     return OpenEviction(
         **{
             "record": record,
@@ -33,6 +34,7 @@ def an_eviction(pod: str = "web-0", *, ago: float = EVICTED_AGO, record: int = 1
             "deadline_at": NOW - ago + 300.0,
             "ready_before": 3,
             "wanted_before": 3,
+            "landing_node": "n3",
             **fields,
         }
     )
@@ -433,3 +435,38 @@ def test_the_successor_of_a_statefulset_pod_has_its_name_and_another_uid_whateve
 )
 def test_the_usual_start_up_is_what_nine_of_ten_took(measured: list[float], usual: float) -> None:
     assert usual_start_up(measured, otherwise=300.0) == pytest.approx(usual)
+
+
+# ---- pods that were broken when they were evicted
+
+
+def test_a_finished_pods_eviction_is_settled_once_it_is_gone_and_nothing_takes_its_place() -> None:
+    finished = an_eviction("dead", record=1, landing_node="")
+    other = an_eviction("web-2", record=2)
+    there = [old("web-0"), old("web-1")]
+    [still, _] = progress([*there, old("dead", phase=FAILED, ready=False)], finished, other)
+    assert (still.landed, still.late) == (False, False)
+    [gone, waits] = progress([*there, new("new", ready=False)], finished, other)
+    assert gone.replacement is None
+    assert waits.replacement is not None  # the new pod is the other one's
+    assert waits.replacement.name == "new"
+    [gone] = progress([*there, old("web-2")], finished)
+    assert (gone.landed, gone.came_back) == (True, False)
+
+
+def test_a_pod_that_was_not_ready_is_settled_though_its_replacement_crashes_too() -> None:
+    """Two of three were ready when it went."""
+    crashing = an_eviction("web-2", ago=1_000.0, ready_before=2)
+    there = [old("web-0"), old("web-1"), new("next", age=900.0, ready=False)]
+    [it] = progress(there, crashing, owner=service(3))
+    assert (it.landed, it.late) == (True, False)
+    was_ready = an_eviction("web-2", ago=1_000.0, ready_before=3)
+    [it] = progress(there, was_ready, owner=service(3))
+    assert (it.landed, it.late) == (False, True)
+
+
+@pytest.mark.parametrize(("expected_on", "came_back"), [("n1", False), ("n3", True)])
+def test_a_replacement_that_was_expected_on_its_own_node_did_not_come_back(expected_on: str, came_back: bool) -> None:
+    eviction = an_eviction(landing_node=expected_on)
+    [it] = progress([old("web-1"), old("web-2"), new("next", "n1")], eviction)
+    assert (it.landed, it.came_back) == (True, came_back)

@@ -125,4 +125,4 @@ def test_what_can_not_be_meant_is_refused_at_its_field(fields: Mapping[str, Any]
         levels_with(**fields)
     [error] = caught.value.errors()
     cause = error.get("ctx", {}).get("error")
-    assert (cause.field if isinstance(cause, FieldError) else error["loc"][0]) == where
+    assert (cause.way[0] if isinstance(cause, FieldError) else error["loc"][0]) == where

@@ -1,4 +1,4 @@
-"""Where a replacement lands: what the scheduler sees when it comes, probabilities, bookings, and pods that wait."""
+"""Where a replacement lands: what the scheduler sees when it comes, probabilities, and bookings."""
 
 import random
 from collections.abc import Sequence
@@ -10,55 +10,18 @@ import pytest
 from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.snapshot import PENDING, ClusterSnapshot, Owner
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.placement.landing import Distribution, LandingModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
+from tests.placement.landings import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
-HOSTNAME = "kubernetes.io/hostname"
 GPU = {"extendedRequests": {"nvidia.com/gpu": 1.0}}
 PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}
-OFF = {"unschedulable": True}
-
-
-def mover(**fields: Any) -> APod:
-    return a_pod("mover", "home", **{"owner": "web", **fields})
-
-
-def waiting(name: str, **fields: Any) -> APod:
-    return a_pod(name, **{"owner": "batch", "phase": PENDING, "ready": False, **fields})
-
-
-def model_of(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> tuple[LandingModel, ClusterSnapshot]:
-    made = cluster(nodes, pods, **fields)
-    return LandingModel(made), made
-
-
-def lands(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> dict[str, float]:
-    """Where the replacement of the first pod lands, with which probability."""
-    model, made = model_of(nodes, pods, **fields)
-    landing = model.landings(made.pod(0))
-    assert isinstance(landing, Distribution)
-    return dict(zip([made.nodes.names[node] for node in landing.nodes], landing.shares.tolist(), strict=True))
-
-
-def fits(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> set[str]:
-    """Where the replacement of the first pod fits."""
-    model, made = model_of(nodes, pods, **fields)
-    mask = model.feasible(made.pod(0))
-    assert isinstance(mask, np.ndarray)
-    return {name for name, ok in zip(made.nodes.names, mask, strict=True) if ok}
 
 
 def shares(landing: Distribution, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
     return tuple((names[each.node], each.share) for each in landing.shown())
-
-
-def refused(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> Reason:
-    model, made = model_of(nodes, pods, **fields)
-    refusal = model.landings(made.pod(0))
-    assert isinstance(refusal, Refusal)
-    return refusal.code
 
 
 # ---- what the scheduler sees
@@ -332,125 +295,3 @@ def test_the_order_in_which_nodes_and_pods_are_listed_changes_nothing(seed: int)
     for index, pod in enumerate(pods):
         if pod.node:
             assert says(model, made, index)[0] == expected[pod.name]
-
-
-# ---- pods that wait
-
-
-BIG = {"cpu": 9_000}
-TWO = [a_node("home", cpu=9_000), a_node("cold")]
-
-
-def test_pods_that_wait_take_their_room_first() -> None:
-    assert fits(TWO, [mover(**BIG)]) == {"cold"}
-    assert fits(TWO, [mover(**BIG), waiting("w", **BIG)]) == set()
-
-
-@pytest.mark.parametrize(
-    "fields", [{"gated": True}, {"terminating": True}, {"shape": {"nodeSelector": {"no": "where"}}}]
-)
-def test_what_will_not_be_scheduled_takes_none(fields: dict[str, Any]) -> None:
-    assert fits(TWO, [mover(**BIG), waiting("w", **BIG, **fields)]) == {"cold"}
-
-
-def test_a_nominated_pod_keeps_its_node_even_where_it_would_fit_elsewhere() -> None:
-    nodes = [a_node("home", cpu=9_000), a_node("a", cpu=10_000), a_node("b")]
-    assert lands(nodes, [mover(cpu=100), waiting("w", cpu=9_950, nominated="a")]) == {"b": 1.0}
-    assert fits(nodes, [mover(cpu=100), waiting("w", cpu=9_950, nominated="a")]) == {"home", "b"}
-    # nor does it have to fit there: its victims are still going
-    assert fits(nodes, [mover(cpu=100), waiting("w", cpu=99_000, nominated="a")]) == {"home", "b"}
-
-
-def test_a_nominated_pod_keeps_its_room_from_an_older_one_of_the_same_priority() -> None:
-    big = {"cpu": 16_000, "memory": 0}
-    older, nominated = waiting("older", age=90.0, **big), waiting("nominated", age=10.0, nominated="cold", **big)
-    model, made = model_of([a_node("home"), a_node("cold")], [mover(cpu=9_000), older, nominated])
-    refusal = model.pending_takes(made.pod(0))
-    assert refusal is not None
-    assert refusal.message.endswith("shop/older")
-
-
-def test_higher_priority_comes_first_and_then_age() -> None:
-    def left(first: dict[str, Any], second: dict[str, Any]) -> str:
-        """Who of two finds no room: only one of them fits."""
-        big = {"cpu": 16_000, "memory": 0}
-        pods = [mover(cpu=9_000), waiting("one", owner="1", **big, **first), waiting("two", owner="2", **big, **second)]
-        model, made = model_of([a_node("home"), a_node("cold")], pods)
-        refusal = model.pending_takes(made.pod(0))
-        assert refusal is not None
-        assert refusal.code is Reason.PENDING_TAKES_ROOM
-        return refusal.message.rsplit("/", 1)[1]
-
-    assert left({}, {"priority": 1}) == "one"
-    assert left({"priority": 1}, {}) == "two"
-    assert left({"age": 50.0}, {"age": 40.0}) == "two"
-    assert left({"age": 40.0}, {"age": 50.0}) == "one"
-    assert left({}, {}) == "two"
-
-
-def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_there() -> None:
-    def takes(**fields: Any) -> bool:
-        model, made = model_of([a_node("home", cpu=9_000)], [mover(cpu=8_500), waiting("w", **fields)])
-        return model.pending_takes(made.pod(0)) is not None
-
-    assert takes(cpu=9_000)
-    assert not takes(cpu=9_001)
-    assert not takes(cpu=400)  # it fits already
-    assert not takes(cpu=9_000, shape={"nodeSelector": {"no": "where"}})
-    assert not takes(cpu=9_000, gated=True)
-
-
-def test_of_a_pod_that_another_scheduler_places_the_worst_is_thought() -> None:
-    model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, shape={"schedulerName": "mine"})])
-    assert model.pending_takes(made.pod(0)) is not None
-    assert isinstance(model.landings(made.pod(0)), Distribution)
-
-
-def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() -> None:
-    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": HOSTNAME}
-    near = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    pods = [
-        mover(cpu=100),
-        waiting("early", owner="fan", age=30.0, cpu=8_000, shape=near),
-        waiting("db", owner="db", age=20.0, cpu=100),
-        waiting("late", owner="fan", age=10.0, cpu=8_000, shape=near),
-    ]
-    # "late" follows "db" to the only node: 8,000 are gone
-    nodes = [a_node("home", cpu=200, **OFF), a_node("cold", cpu=8_150)]
-    assert refused(nodes, pods) is Reason.NO_LANDING
-    assert fits(nodes, pods[:3]) == {"cold"}
-
-
-def test_the_successor_of_a_terminating_stateful_set_pod_takes_a_place_too() -> None:
-    nodes = [a_node("home", cpu=9_000, **OFF), a_node("old", cpu=9_000, **OFF), a_node("cold")]
-    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True)
-    assert fits(nodes, [mover(**BIG), going]) == set()
-    of_replica_set = a_pod("db-0", "old", owner="db", cpu=8_000, terminating=True)
-    assert fits(nodes, [mover(**BIG), of_replica_set]) == {"cold"}
-    scaled_down = Owner(kind="StatefulSet", namespace="shop", name="db", uid="u", wanted=0)
-    assert fits(nodes, [mover(**BIG), going], owners=[scaled_down]) == {"cold"}
-
-
-def test_the_successor_may_take_the_room_of_the_old_pod() -> None:
-    nodes = [a_node("home", cpu=9_000, **OFF), a_node("old", cpu=8_000), a_node("cold")]
-    pin = {"nodeSelector": {HOSTNAME: "old"}}
-    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True, shape=pin)
-    assert fits(nodes, [mover(**BIG), going]) == {"cold"}
-
-
-def test_when_time_is_over_before_all_that_wait_are_placed_nothing_is_predicted() -> None:
-    made = cluster(TWO, [mover(), *(waiting(f"w{index}", cpu=1) for index in range(3))])
-    asked = iter([False, True])
-    model = LandingModel(made, out_of_time=lambda: next(asked))
-    for answer in (model.landings(made.pod(0)), model.feasible(made.pod(0))):
-        assert isinstance(answer, Refusal)
-        assert answer.code is Reason.OUT_OF_TIME
-        assert answer.message.endswith("1 of 3 pending pods placed")
-
-
-def test_a_crowd_that_waits_is_placed_whole() -> None:
-    crowd = [waiting(f"w{index:04d}", cpu=1, memory=0) for index in range(1_000)]
-    nodes = [a_node("home", **OFF), *(a_node(f"n{index}", cpu=100, pods=2_000) for index in range(9))]
-    # 900 fit, and all nodes are full then
-    assert refused(nodes, [mover(cpu=1, memory=0), *crowd]) is Reason.NO_LANDING
-    assert fits(nodes, [mover(cpu=1, memory=0), *crowd[:800]]) != set()

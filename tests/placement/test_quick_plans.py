@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.plan import Move
+from rebalancer.model.plan import Finding, Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import Distribution, LandingModel, Likely
 from rebalancer.planner import Planner
+from rebalancer.planner.landings import Landings
+from rebalancer.planner.targets import TargetRoom
 from tests.builders import planner_for, usage_of
 from tests.placement.crowded_worlds import CrowdedWorld, crowded_world
 
@@ -54,12 +56,14 @@ class Forgetful:
         self._happened.append(lambda model: model.steer(chosen, away=away))
 
 
-class SlowPlanner(Planner):
+class SlowLandings(Landings):
     """Asks every node whether it takes the pod, also where the likely landings tell already."""
 
-    def _unfit(self, pod: Pod, landing: Likely) -> tuple[list[int], Refusal] | None:
-        found = super()._unfit(pod, landing)
-        nowhere = self._nowhere(pod, [room.loads.pod[pod.index] for room in self._rooms])
+    def _unfit(
+        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: Likely
+    ) -> tuple[list[int], Refusal] | None:
+        found = super()._unfit(pod, finding, room, landing)
+        nowhere = self._nowhere(pod, finding, room, None)
         return found if found is None or nowhere is None else ([], nowhere)
 
 
@@ -85,8 +89,8 @@ def both_plans(world: CrowdedWorld, *, steered: bool) -> tuple[Any, Any]:
 
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
-    slow.__class__ = SlowPlanner
-    slow._landing = Forgetful(world)  # type: ignore[assignment]
+    slow._landings.__class__ = SlowLandings
+    slow._landings.model = Forgetful(world)  # type: ignore[assignment]
     return told(quick, world), told(slow, world)
 
 

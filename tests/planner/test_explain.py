@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.plan import CycleReport, Eviction, Outcome, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
-from rebalancer.model.snapshot import PENDING
+from rebalancer.model.snapshot import FAILED, PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
@@ -241,6 +241,45 @@ def test_a_node_without_a_sample_says_so() -> None:
     found = of_node(scene_of(nodes, pods), "n1")
     assert found.judgements[0].skipped is not None
     assert found.judgements[0].skipped.code is Reason.NODE_NOT_READY
+
+
+# ---- strategies that cool nothing
+
+
+def test_a_pod_that_is_asked_for_without_its_node_being_hot_is_told_why() -> None:
+    nodes = [a_node("n1", used=1_000.0), a_node("n2", used=1_000.0)]
+    pods = [*replicas("old", {"n1": 2}, age=30 * 86_400.0), *replicas("young", {"n1": 2})]
+    scene = scene_of(nodes, pods, policy={"strategies": [{"name": "PodLifeTime"}]})
+    found = of_pod(scene, "old-0")
+    assert all(ok for ok, _ in checks(found).values())
+    assert found.checks[0].detail == scene.found[0].findings[0].reason
+    assert checks(of_pod(scene, "young-0"))["finding"] == (False, None)
+    node = of_node(scene, "n1")
+    assert node.judgements[0].marks == ()
+    assert not node.hot
+    lines = {each.name: each for each in node.pods}
+    assert lines["old-0"].landing is not None
+    assert lines["young-0"].message == "its node is not hot"
+
+
+def test_a_new_pod_that_may_come_back_is_no_obstacle_where_that_is_all_that_is_wanted() -> None:
+    pods = replicas("old", {"n1": 2}, age=30 * 86_400.0)
+    scene = scene_of([a_node("n1", used=1_000.0)], pods, policy={"strategies": [{"name": "PodLifeTime"}]})
+    landing = next(each for each in of_pod(scene, "old-0").checks if each.name == "landing")
+    assert (landing.ok, landing.detail) == (
+        True,
+        "its replacement may come back to its node, with a probability of 100%",
+    )
+
+
+def test_a_finished_pod_lands_nowhere_and_may_go() -> None:
+    pods = [*replicas("web", {"n1": 2}), a_pod("dead", "n1", owner="web", phase=FAILED, ready=False)]
+    scene = scene_of([a_node("n1")], pods, policy={"strategies": [{"name": "RemoveFailedPods"}]})
+    found = of_pod(scene, "dead")
+    assert all(ok for ok, _ in checks(found).values())
+    assert found.checks[-1].detail == "a run would evict it now"
+    assert next(each for each in found.checks if each.name == "landing").detail == "nothing comes in its place"
+    assert [each.name for each in of_node(scene, "n1").pods] == ["web-0", "web-1"]
 
 
 # ---- heaps

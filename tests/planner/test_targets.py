@@ -256,3 +256,44 @@ def test_a_hot_node_takes_nothing_even_when_it_is_cooled() -> None:
 def test_low_is_under_its_mark_in_every_resource_that_has_one() -> None:
     room = a_room([1_000, 10], load=[[0, 0], [799, 7.9], [800, 7.9], [799, 8]])
     assert room.low.tolist() == [False, True, False, False]
+
+
+# ---- nodes without marks, trying
+
+
+def test_a_node_without_marks_is_a_landing_for_others_and_none_for_its_own_strategy() -> None:
+    room = a_room([[1_000.0], [1_000.0], [np.nan], [np.nan]], nodes=4, closed=(C,))
+    assert room.takes(pod(500.0)).tolist() == [False, True, False, False]
+    assert room.takes(pod(500.0), strict=False).tolist() == [False, True, True, False]
+    assert room.takes(pod(5_000.0), np.array([A, B]), strict=False).tolist() == [False, True]
+    assert room.low.tolist() == [False, True, False, False]
+
+
+def test_the_load_that_comes_may_be_another_than_the_pods_own() -> None:
+    room = a_room()
+    given = TargetRoom(room.loads, np.zeros(4, dtype=bool), coming=np.array([[7.0]]))
+    assert given.coming.tolist() == [[7.0]]
+    assert room.coming is room.loads.pod
+
+
+def test_what_is_tried_is_undone_to_the_last_bit() -> None:
+    room, same = a_room(), a_room()
+    for each in (room, same):
+        each.shift(pod(33.3), HOT, to(A, B), kind="k")
+        each.shift(pod(11.1), HOT, to(A, B, C, exclusive=True), kind="k")
+    kept = _all_of_it(room)
+    with room.tentatively():
+        room.shift(pod(77.7), HOT, to(A))
+        room.shift(pod(0.1), A, to(B, C, exclusive=True), kind="k")
+        room.shift(pod(0.3), A, to(B, C, exclusive=True), kind="new")
+        assert _all_of_it(room) != kept
+    assert _all_of_it(room) == kept
+    for each in (room, same):
+        each.shift(pod(5.5), HOT, to(B, C, exclusive=True), kind="new")
+        each.shift(pod(5.5), HOT, to(A, B, exclusive=True), kind="k")
+    assert _all_of_it(room) == _all_of_it(same)
+
+
+def _all_of_it(room: TargetRoom) -> object:
+    free_for = [[free(room, node, kind) for node in (A, B, C)] for kind in (None, "k", "new")]
+    return room.expected.tolist(), room.excess(HOT).tolist(), free_for

@@ -1,0 +1,159 @@
+"""Emptying nodes: all pods of a node go, or none does.
+
+Before anything leaves, the plan is made for the whole node on trial: cordoned, every candidate gone and landed with all
+earlier ones counted in. That limits, windows and budgets spread the evictions over several cycles is no reason against
+it. But a node on which nothing has begun is not begun while a pod of it is protected, or its budget has no room even
+for it alone; once we have cordoned it, it waits for what passes: a budget used up by the pods that have just left, a
+replacement that is not Ready yet.
+
+A rehearsal decides which nodes are cordoned; the plan itself empties only those.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.constraints.door import Door
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.placement.seen import ours_cordoned
+from rebalancer.planner.jobs import Job, largest_first
+from rebalancer.planner.landings import Landings
+
+Bools = NDArray[np.bool_]
+
+BY_TIME = (Reason.WINDOW_CLOSED, Reason.TOO_YOUNG)
+"""What time alone lifts."""
+
+PASSING = (*BY_TIME, Reason.NOT_READY, Reason.ROLLOUT_IN_PROGRESS, Reason.OWNER_NOT_HEALTHY)
+"""What mostly passes; our own evictions bring it about, too."""
+
+
+class Emptying:
+    """See the module. One for each plan."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: ClusterSnapshot,
+        door: Door,
+        budgets: BudgetRoom,
+        landings: Landings,
+        cordoned: Bools | None,
+        rehearsal: bool,
+        out_of_time: Callable[[], bool],
+    ) -> None:
+        """`cordoned` (nodes,): as in `Planner`."""
+        self._snapshot, self._door, self._budgets, self._landings = snapshot, door, budgets, landings
+        self._ours = ours_cordoned(snapshot)
+        self._cordoned: Bools = self._ours.copy() if cordoned is None else cordoned.copy()
+        self._rehearsal, self._out_of_time = rehearsal, out_of_time
+        self._begun: Counter[int] = Counter()
+        """Which findings (their place among all) -> how many of them are worked on."""
+        self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        """(nodes,) that are being emptied and must stay cordoned."""
+
+    def comes_first(self, node: int) -> bool:
+        """Whether it is finished before others are begun."""
+        return bool(self._cordoned[node])
+
+    def leave(self, job: Job) -> None:
+        """Nothing is planned for it any more: what is cordoned stays so until the next cycle looks."""
+        self.worked_on[job.finding.node] |= self._cordoned[job.finding.node]
+
+    def begin(
+        self, job: Job, *, among: int, at_most: int | None, may_go_now: Callable[[Pod], Refusal | None]
+    ) -> Refusal | None:
+        """Why the node is not emptied, or None: then `job.left` are the pods that may go, in the order on trial.
+
+        `among`, `at_most`: of which findings it is, and how many of these are worked on at a time.
+        """
+        node, pods = job.finding.node, self._to_go(job)
+        begun = bool(self._cordoned[node])
+        if not (begun or self._rehearsal):
+            return Refusal.of(Reason.NOT_CORDONED)
+        if at_most is not None and self._begun[among] >= at_most:
+            return Refusal.of(Reason.NOT_ITS_TURN, f"{at_most} at a time")
+        if not pods and not begun:
+            return None
+        refusal = self._protected(job, pods)
+        if refusal is None and not begun:
+            refusal = _nothing_now(job.left, may_go_now)
+        if refusal is None:
+            refusal = self._on_trial(job, pods)
+        if refusal is not None:
+            return refusal
+        if not begun:
+            self._landings.cordon(node)
+            self._cordoned[node] = True
+        self._begun[among] += 1
+        self.worked_on[node] = True
+        place = {pod.index: at for at, pod in enumerate(pods)}
+        job.left.sort(key=lambda pod: place.get(pod.index, len(place)))  # finished ones last
+        job.to_go = {pod.index: pod for pod in pods}
+        return None
+
+    def end(self, job: Job) -> None:
+        """Keep room for what couldn't go yet: other nodes are not emptied into it."""
+        for pod in job.to_go.values():
+            landing = self._landings.of(pod, job.finding, job.room)
+            if not isinstance(landing, Refusal):
+                self._landings.count(pod, landing)
+
+    def _to_go(self, job: Job) -> list[Pod]:
+        """Everything that has to leave the node, protected or not."""
+        active = self._snapshot.active
+        pods = [self._snapshot.pod(index) for index in job.finding.candidates.tolist() if active[index]]
+        staying = [pod for pod in pods if (why := self._stays(job, pod)) is None or why.code is not Reason.TERMINATING]
+        return largest_first(staying, self._snapshot)
+
+    def _stays(self, job: Job, pod: Pod) -> Refusal | None:
+        return self._door.stays(pod, pool=job.finding.pool, broken=job.finding.broken)
+
+    def _protected(self, job: Job, pods: list[Pod]) -> Refusal | None:
+        """Why one of them can't go, not even later."""
+        ours = bool(self._ours[job.finding.node])
+        for pod in pods:
+            refusal = self._stays(job, pod)
+            if refusal is not None and refusal.code not in (PASSING if ours else BY_TIME):
+                return _because(pod, refusal)
+            if not ours and (refusal := self._budgets.refuses(pod, alone=True)) is not None:
+                return _because(pod, refusal)
+        return None
+
+    def _on_trial(self, job: Job, pods: list[Pod]) -> Refusal | None:
+        """Why they can't all land."""
+        before = self._landings.steered
+        with self._landings.as_if_cordoned(job.finding.node):
+            refusal = self._lands_all(job, pods)
+        if refusal is not None:
+            self._landings.steer_no_more_than(before)
+        return refusal
+
+    def _lands_all(self, job: Job, pods: list[Pod]) -> Refusal | None:
+        for pod in pods:
+            if self._out_of_time():
+                return Refusal.of(Reason.OUT_OF_TIME)
+            landing = self._landings.of(pod, job.finding, job.room)
+            if isinstance(landing, Refusal):
+                return landing if landing.code is Reason.OUT_OF_TIME else _because(pod, landing)
+            self._landings.count(pod, landing)
+        return None
+
+
+def _because(pod: Pod, refusal: Refusal) -> Refusal:
+    return Refusal.of(Reason.CANT_EMPTY, f"{pod}: {refusal.message}", next_at=refusal.next_at)
+
+
+def _nothing_now(pods: list[Pod], may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
+    """Why none of them may go now: no node is cordoned to wait for that."""
+    refusal = Refusal.of(Reason.CANT_EMPTY, "none of its pods may go now")
+    for pod in reversed(pods):
+        found = may_go_now(pod)
+        if found is None:
+            return None
+        refusal = found
+    return refusal

@@ -1,0 +1,170 @@
+"""How the model sees cordons, and what is tried and undone."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rebalancer.model.objects import LabelSelector, Taint
+from rebalancer.model.reason import Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, STEERING_TAINT
+from rebalancer.placement.board import Board
+from rebalancer.placement.landing import Distribution, LandingModel
+from rebalancer.placement.seen import UNSCHEDULABLE, ours_cordoned
+from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
+from tests.placement.crowded_worlds import crowded_world
+
+TOLERATES = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
+
+
+def ours(value: str = DRAINING) -> Taint:
+    return Taint(key=STEERING_TAINT, value=value, effect="PreferNoSchedule")
+
+
+def mask(made: ClusterSnapshot, *names: str) -> NDArray[np.bool_]:
+    return np.array([name in names for name in made.nodes.names], dtype=np.bool_)
+
+
+def world(*nodes: ANode, **pod: object) -> ClusterSnapshot:
+    """A pod on `src`, which is full."""
+    full = a_node("src", cpu=500.0)
+    return cluster([full, *nodes], [a_pod("web-0", "src", owner="web", **pod)])
+
+
+def landings(model: LandingModel, made: ClusterSnapshot) -> set[str]:
+    found = model.landings(made.pod(0))
+    return set() if isinstance(found, Refusal) else {made.nodes.names[node] for node in found.nodes}
+
+
+@pytest.mark.parametrize(
+    ("node", "mine"),
+    [
+        (a_node("n", unschedulable=True, taints=(ours(),)), True),
+        (a_node("n", unschedulable=True, taints=(ours(MAINTENANCE), UNSCHEDULABLE)), True),
+        (a_node("n", unschedulable=True, taints=(ours(HOT),)), False),
+        (a_node("n", unschedulable=True), False),
+        (a_node("n", taints=(ours(),)), False),
+    ],
+    ids=["drained", "maintained", "steered by us, cordoned by others", "theirs", "uncordoned by others"],
+)
+def test_a_cordon_is_ours_where_our_taint_says_so(node: ANode, mine: bool) -> None:
+    assert ours_cordoned(cluster([node], [])).tolist() == [mine]
+
+
+def test_a_node_that_is_to_be_cordoned_takes_nothing() -> None:
+    made = world(a_node("a"), a_node("b"))
+    assert landings(LandingModel(made), made) == {"a", "b"}
+    model = LandingModel(made, cordoned=mask(made, "b"))
+    assert landings(model, made) == {"a"}
+    assert model.closed.tolist() == [False, False, True]
+    said = model.explain(made.pod(0)).filtered
+    assert said[2] is not None
+    assert said[2][0] == "NodeUnschedulable"
+
+
+def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> None:
+    mine = a_node("mine", unschedulable=True, taints=(ours(), UNSCHEDULABLE))
+    made = world(mine, a_node("theirs", unschedulable=True, taints=(UNSCHEDULABLE,)))
+    nothing = mask(made)
+    assert landings(LandingModel(made), made) == set()
+    model = LandingModel(made, steered=nothing, cordoned=nothing)
+    assert landings(model, made) == {"mine"}
+    assert model.closed.tolist() == [False, False, True]
+    assert Board(made, steered=nothing, cordoned=nothing).taints == ((), (), (UNSCHEDULABLE,))
+
+
+def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:
+    made = world(a_node("a"), shape=TOLERATES)
+    model = LandingModel(made, cordoned=mask(made, "a"))
+    assert landings(model, made) == {"a"}
+    model = LandingModel(made)
+    model.cordon(1)
+    assert landings(model, made) == {"a"}
+    assert model.closed.tolist() == [False, True]
+
+
+def test_a_cordon_while_the_plan_is_made_counts_from_then_on() -> None:
+    made = world(a_node("a"), a_node("b"))
+    model = LandingModel(made)
+    assert landings(model, made) == {"a", "b"}
+    model.cordon(2)
+    assert landings(model, made) == {"a"}
+    with model.as_if_cordoned(1):
+        assert landings(model, made) == set()
+    assert landings(model, made) == {"a"}
+    with model.as_if_cordoned(2):
+        assert landings(model, made) == {"a"}
+    assert landings(model, made) == {"a"}
+    feasible = model.feasible(made.pod(0))
+    assert not isinstance(feasible, Refusal)
+    assert feasible.tolist() == [False, True, False]
+
+
+def test_a_pending_pod_is_not_placed_on_a_node_that_is_to_be_cordoned() -> None:
+    made = cluster(
+        [a_node("src", cpu=1_000.0), a_node("a", cpu=1_000.0), a_node("b", cpu=1_000.0)],
+        [a_pod("web-0", "src", owner="web", cpu=900.0), a_pod("waits", owner="api", cpu=900.0, phase=0)],
+    )
+    assert landings(LandingModel(made, cordoned=mask(made, "b")), made) == set()
+    assert landings(LandingModel(made), made) <= {"a", "b"} != set()
+
+
+# ---- tried and undone
+
+
+def _everything(board: Board) -> list[list[object]]:
+    tallies = [
+        [tally.held.tolist(), tally.staying.tolist(), tally.booked.tolist()] for tally in board._tallies.values()
+    ]
+    return [board.held.tolist(), board.booked.tolist(), board.whole.tolist(), board.counted.tolist(), *tallies]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_what_is_tried_is_undone_to_the_last_bit(number: int) -> None:
+    made = crowded_world(number, 15).snapshot
+    model, fresh = LandingModel(made), LandingModel(made)
+    pods = [made.pod(index) for index in range(len(made.pods)) if made.active[index]][:6]
+    for each in (model, fresh):  # what was committed before stays
+        _commit(each, made, pods[0].index)
+    before, held = [_asked(model, made, pod.index) for pod in pods], _everything(model._board)
+    with model.as_if_cordoned(int(pods[1].node)):
+        for pod in pods[1:4]:
+            _commit(model, made, pod.index)
+        _asked(model, made, pods[5].index)
+    assert _everything(model._board)[:4] == held[:4]
+    assert [_asked(model, made, pod.index) for pod in pods] == before
+    for pod in pods[2:5]:
+        for each in (model, fresh):
+            _commit(each, made, pod.index)
+    assert [_asked(model, made, pod.index) for pod in pods] == [_asked(fresh, made, pod.index) for pod in pods]
+
+
+def _commit(model: LandingModel, made: ClusterSnapshot, pod: int) -> None:
+    found = model.landings(made.pod(pod))
+    if isinstance(found, Distribution):
+        model.commit(made.pod(pod), found)
+
+
+def _asked(model: LandingModel, made: ClusterSnapshot, pod: int) -> object:
+    found = model.landings(made.pod(pod))
+    return found.code if isinstance(found, Refusal) else (found.nodes.tolist(), found.shares.tolist())
+
+
+def test_what_was_counted_meanwhile_is_counted_anew() -> None:
+    """The tally is made inside, with the change in it, and would stay wrong."""
+    pods: list[APod] = replicas("web", {"a": 2, "b": 1})
+    board = Board(cluster([a_node("a"), a_node("b")], pods))
+    kind = board.kind_of(0)
+    group = board.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
+    with board.tentatively():
+        board.take_out(kind, 0)
+        assert board.tally(group).held.tolist() == [1, 1]
+        with board.seen_without(kind, 0):
+            assert board.tally(group).held.tolist() == [0, 1]
+        board.put(kind, np.array([0, 1]), np.array([0.5, 0.5]))
+    assert board.tally(group).held.tolist() == [2, 1]
+    assert board.tally(group).booked.tolist() == [0, 0]
+    with board.tentatively():
+        board.put(kind, np.array([1]), np.ones(1))
+        assert board.tally(group).held.tolist() == [2, 2]
+    assert board.tally(group).held.tolist() == [2, 1]

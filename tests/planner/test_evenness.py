@@ -1,0 +1,188 @@
+"""Groups that are to be spread evenly: no move but one that evens them out, wherever it may land."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from rebalancer.model.plan import Evenness, Finding
+from rebalancer.placement.landing import Distribution
+from rebalancer.planner.evenness import EvenGroups
+from rebalancer.strategies import Findings
+from tests.builders import APod, a_node, replicas
+from tests.planner.goals import Plan, Scene, scene
+from tests.planner.plans import heavy, single
+
+KIND, OTHER = "kind", "other"
+
+
+def groups(count: list[float], domain: list[int], skew: int = 1) -> tuple[EvenGroups, Evenness, Scene]:
+    """Nodes n0, n1, ... with these domains; pod p0 of n0 is known to be in the group."""
+    one = scene([a_node(f"n{at}") for at in range(len(domain))], [single("p0", "n0")])
+    even = Evenness(domain=np.array(domain, dtype=np.int32), count=np.array(count), skew=skew)
+    found = [Findings(findings=(one.finding("n0", "p0", rule={"even": even}),))]
+    return EvenGroups(found), even, one
+
+
+def landing(shares: dict[int, float], *, exclusive: bool = False) -> Distribution:
+    nodes = np.array(list(shares), dtype=np.int64)
+    return Distribution(nodes, np.array(list(shares.values())), np.full(len(nodes), exclusive), len(nodes))
+
+
+@pytest.mark.parametrize(
+    ("count", "better"),
+    [
+        ([3, 0, 1, 2], [1, 2]),
+        ([2, 0, 1, 3], [1]),
+        ([1, 0, 0, 0], []),
+        ([5, 5, 5, 4], []),
+    ],
+)
+def test_a_landing_holds_at_least_two_fewer_than_what_is_left(count: list[float], better: list[int]) -> None:
+    even, group, _ = groups(count, [0, 1, 2, 3, -1])
+    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == better
+
+
+def test_a_pod_outside_all_domains_may_go_into_any() -> None:
+    even, group, _ = groups([9, 9], [-1, 0, 1, -1])
+    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
+    assert even.enough(group, 0, KIND) is None
+
+
+@pytest.mark.parametrize(("count", "skew", "enough"), [([3, 1], 1, False), ([2, 1], 1, True), ([3, 1], 2, True)])
+def test_a_domain_within_the_skew_of_the_emptiest_is_left_alone(count: list[float], skew: int, enough: bool) -> None:
+    even, group, _ = groups(count, [0, 1], skew)
+    refusal = even.enough(group, 0, KIND)
+    assert (refusal is not None) is enough
+    if refusal is not None:
+        assert refusal.message.endswith(f": {count[0]} here, {count[1]} where there are fewest")
+
+
+def test_a_sure_move_counts_on_both_sides_and_what_was_given_never_changes() -> None:
+    even, group, _ = groups([4, 0, 1], [0, 1, 2])
+    even.count(0, 0, KIND, landing({1: 1.0}))
+    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
+    even.count(0, 0, KIND, landing({1: 1.0}))
+    assert even.enough(group, 0, KIND) is not None  # 2, 2, 1
+    assert group.count.tolist() == [4, 0, 1]
+
+
+def test_a_landing_that_is_not_sure_counts_wherever_it_may_be() -> None:
+    even, group, _ = groups([3, 0, 0], [0, 1, 2])
+    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}))
+    assert not even.better(group, 0, KIND).any()  # 2 are left, and each of the others may have one
+
+
+def test_equal_pods_that_take_turns_are_counted_in_whole_ones() -> None:
+    even, group, _ = groups([4, 0, 0], [0, 1, 2])
+    for moved in (1, 2):
+        even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}, exclusive=True))
+        assert even.better(group, 0, KIND).any() == (moved == 1)
+    even, group, _ = groups([3, 0, 0], [0, 1, 2])
+    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}, exclusive=True))
+    assert even.better(group, 0, KIND).any()
+    assert not even.better(group, 0, OTHER).any()  # they don't take turns with it
+
+
+def test_a_domain_that_is_reached_on_any_of_its_nodes_is_surely_reached() -> None:
+    even, group, _ = groups([4, 0, 2], [0, 1, 1, 2])
+    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}))
+    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
+    even.count(0, 0, KIND, landing({1: 0.4, 2: 0.6}))
+    assert not even.better(group, 0, KIND).any()  # 2, 2, 2
+
+
+def test_pods_of_no_group_count_nowhere() -> None:
+    even, group, _ = groups([3, 1], [0, 1])
+    even.count(17, 0, KIND, landing({1: 1.0}))
+    assert even.better(group, 0, KIND).tolist() == [False, True]
+
+
+def test_what_is_tried_leaves_no_trace() -> None:
+    even, group, _ = groups([3, 1], [0, 1])
+    with even.tentatively():
+        even.count(0, 0, KIND, landing({1: 0.6}, exclusive=True))
+        even.count(0, 0, KIND, landing({1: 1.0}))
+        assert not even.better(group, 0, KIND).any()
+    assert even.better(group, 0, KIND).tolist() == [False, True]
+
+
+# ---- in plans
+
+
+def crowd(counts: dict[str, int], *, cpu: float = 500.0) -> tuple[Scene, list[Finding]]:
+    """A service with so many pods on each node, and a finding for each node that has any."""
+    pods: list[APod] = [*replicas("web", counts, used=100.0, cpu=cpu, memory=1.0)]
+    one = scene([a_node(name, used=2_000.0) for name in counts], pods)
+    even = one.even({name: at for at, name in enumerate(counts)}, list(counts.values()))
+    order = sorted((name for name in counts if counts[name]), key=lambda name: -counts[name])
+    return one, [one.finding(name, rule={"even": even}) for name in order]
+
+
+def test_duplicates_spread_over_the_nodes_that_have_none() -> None:
+    """So small that the second may be put where the first is, each waits for the one before."""
+    for cpu, moved in ((500.0, 2), (1.0, 1)):
+        one, findings = crowd({"a": 3, "b": 0, "c": 0}, cpu=cpu)
+        plan = one.plan(*findings)
+        assert len(plan.moves) == moved
+        assert set().union(*plan.landings.values()) == {"b", "c"}
+        assert set(plan.codes.values()) == {"EvenAlready"}
+
+
+def test_findings_of_one_group_share_its_counts() -> None:
+    one, findings = crowd({"a": 3, "b": 3, "c": 0})
+    plan = one.plan(*findings)
+    assert plan.landings == {"web-0": {"c"}, "web-3": {"c"}}
+    assert set(plan.codes.values()) == {"EvenAlready"}
+
+
+def _worlds() -> st.SearchStrategy[tuple[list[int], list[int], int]]:
+    """(pods on each node, domain of each node, heavy requests there)."""
+    nodes = st.integers(2, 6)
+    return nodes.flatmap(
+        lambda count: st.tuples(
+            st.lists(st.integers(0, 4), min_size=count, max_size=count),
+            st.lists(st.integers(-1, 2), min_size=count, max_size=count),
+            st.integers(0, 2**16),
+        )
+    )
+
+
+@seed(8)
+@settings(max_examples=60, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=_worlds())
+def test_every_outcome_of_every_move_is_more_even_than_before(world: tuple[list[int], list[int], int]) -> None:
+    there, domain, dice = world
+    names = [f"n{at}" for at in range(len(there))]
+    counts = dict(zip(names, there, strict=True))
+    agents = [heavy(name, 1_000.0 * (dice >> (2 * at) & 3)) for at, name in enumerate(names)]
+    pods = [*replicas("web", counts, used=100.0, cpu=100.0), *agents]
+    one = scene([a_node(name, used=2_000.0) for name in names], pods)
+    in_domain = [sum(n for n, d in zip(there, domain, strict=True) if d == each) for each in range(3)]
+    even = one.even(dict(zip(names, domain, strict=True)), in_domain)
+    findings = [
+        one.finding(name, *(pod.name for pod in pods if pod.node == name and pod.owner == "web"), rule={"even": even})
+        for name in names
+        if counts[name] and domain[names.index(name)] >= 0
+    ]
+    _follow(one.plan(*findings), domain, in_domain)
+
+
+def _follow(plan: Plan, domain: list[int], in_domain: list[int]) -> None:
+    """All courses that the plan may take, as long as there aren't too many: a sum of squares only ever falls."""
+    courses = [tuple(float(each) for each in in_domain)]
+    for move in plan.moves:
+        after = set()
+        for course in courses:
+            for each in move.landings:
+                new = list(course)
+                new[domain[move.node]] -= 1
+                new[domain[each.node]] += 1
+                after.add(tuple(new))
+                if len(move.landings) == 1 or len(plan.moves) == 1:
+                    assert sum(n * n for n in new) < sum(n * n for n in course)
+        assert all(domain[each.node] >= 0 for each in move.landings)
+        # the worst course is no less even than the worst before; a move that must be in vain would be
+        worst = max(sum(n * n for n in each) for each in after)
+        assert worst < max(sum(n * n for n in each) for each in courses)
+        courses = sorted(after)[:500]
