@@ -16,7 +16,7 @@ from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Lessons, lessons
 from rebalancer.model.effect import Assessment, EffectRecords, PodBefore, Step
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Outcome
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -63,7 +63,7 @@ def expected(
     """
     if report.dry_run:
         return []
-    marks = _cpu_findings(found, policy)
+    marks = _cooled(found, policy)
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
         if node in (None, each.move.node_name):
@@ -71,7 +71,7 @@ def expected(
     out = []
     for name, evictions in by_node.items():
         finding = marks.get(seen.snapshot.node_index[name])
-        if finding is None:
+        if finding is None or all(each.move.strategy != finding.strategy for each in evictions):
             continue
         happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
         first = _of_node(report, seen, finding, happened, now)
@@ -87,13 +87,15 @@ def _withdrawn(assessment: Assessment, now: float) -> Assessment:
     )
 
 
-def _cpu_findings(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
-    """Node -> what was found there; what pods request is no share of its CPU that could be measured again."""
+def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
+    """Node -> why it is to be cooled. What pods request is no share of its CPU that could be measured again, and who
+    removes pods for another reason promises nothing about it."""
     out: dict[int, Finding] = {}
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
-        if strategy.args.source == "CPU":
+        if strategy.by_cpu:
             for finding in findings.findings:
-                out.setdefault(finding.node, finding)
+                if finding.goal is Goal.COOL:
+                    out.setdefault(finding.node, finding)
     return out
 
 

@@ -16,7 +16,7 @@ from rebalancer.constraints.in_flight import usual_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.daemon.assessing import expected
 from rebalancer.daemon.observation import ANY, Observation, find, highs, observe, unsafe
-from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, TimeLimit, plan, steer
+from rebalancer.daemon.planning import PLAN_SECONDS_AT_MOST, Held, TimeLimit, plan, steer
 from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
 from rebalancer.model.limits import Denied, ReservationDetails
@@ -84,11 +84,11 @@ def carry_out(
     with timed(report, "find"):
         found = [] if report.stopped else find(seen, policy, request)
     with timed(report, "steer"):
-        steered = steer(world, seen, found, policy, report)
+        held = steer(world, seen, found, policy, report)
     with timed(report, "relieve"):
-        planner = relieve(world, seen, found, policy, report, steered, server_dry_run=server_dry_run)
+        planner = relieve(world, seen, found, policy, report, held, server_dry_run=server_dry_run)
     expect(world, report, seen, found, policy)
-    describe(report, seen, found, planner, policy, highs(seen, found, policy, request))
+    describe(report, seen, found, planner, held, policy, highs(seen, found, policy, request))
     report.finished_at = world.clock.now()
     world.records.finish(report)
 
@@ -99,13 +99,13 @@ def relieve(
     found: list[Findings],
     policy: RebalancerPolicy,
     report: CycleReport,
-    steered: NDArray[np.bool_],
+    held: Held,
     *,
     server_dry_run: bool,
 ) -> Planner:
     """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
     thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
-    planner = plan(world, seen, found, policy, steered=steered, out_of_time=thinking)
+    planner = plan(world, seen, found, policy, steered=held.steered, cordoned=held.cordoned, out_of_time=thinking)
     server_errors = 0
     while (move := planner.next_move()) is not None:
         if world.stopping():
@@ -248,6 +248,8 @@ def evict(world: World, eviction: Eviction, *, dry_run: bool, server_dry_run: bo
         world.records.outcome(eviction)
     elif world.ledger is not None:
         world.ledger.outcome(eviction)
+        if answer.outcome is Outcome.EVICTED and not eviction.move.landings and eviction.record is not None:
+            world.ledger.landed(eviction.record, at=world.ledger.now())  # it had finished: nothing comes in its place
     return answer
 
 
@@ -260,6 +262,7 @@ def describe(
     seen: Observation,
     found: list[Findings],
     planner: Planner,
+    held: Held,
     policy: RebalancerPolicy,
     high: NDArray[np.float64],
 ) -> None:
@@ -271,16 +274,21 @@ def describe(
         if eviction.outcome in (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN):
             cpu = np.nan_to_num(eviction.move.cpu_millicores)
             planned[eviction.move.node] -= cpu
-            planned[eviction.move.landings[0].node] += cpu
+            if eviction.move.landings:
+                planned[eviction.move.landings[0].node] += cpu
     hot = np.zeros(len(names), dtype=bool)
     for findings in found:
-        hot |= findings.loads.hot
+        if findings.loads is not None:
+            hot |= findings.loads.hot
         report.findings += [(finding, names[finding.node]) for finding in findings.findings]
+        report.notes += findings.notes
+        for state, count in findings.progress.items():
+            report.progress[state] = report.progress.get(state, 0) + count
         report.refusals += [
             PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
             for node, refusal in sorted(findings.skipped.items())
         ]
-    report.refusals += planner.refusals()
+    report.refusals += held.said(planner.refusals())
     for check in planner.door.book.every_check(()):
         if check.kind in ("rate", "inFlight"):
             left = max(check.at_most - planner.door.view.used(check), 0)

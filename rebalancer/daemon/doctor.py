@@ -16,6 +16,16 @@ DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `r
 SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` asks the same server"
 METRICS_SERVER_FIX = "usage.source is MetricsServer: `kubectl top nodes` asks the same; or take usage from Prometheus"
 LIMITS_FIX = "limits.global is shared by all clusters with this database: state the same in each policy, then run there"
+ALLOWED = {
+    "permissions": "everything that a run needs is allowed",
+    "watches": "everything that the daemon watches is allowed",
+    "events": "the daemon may write them",
+}
+WITHOUT = {
+    "watches": " (the daemon decides nothing without; `run --once` and `plan` only list)",
+    "events": " (what we do shows in no `kubectl describe`)",
+}
+"""What doesn't work where rights are missing."""
 PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
 
 
@@ -106,21 +116,27 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _permissions(doctor: Doctor) -> Iterator[Check]:
+    """The rights to one cycle, and those that only the daemon needs, each with the rules that would grant it."""
     try:
-        missing = [str(permission) for permission in doctor.missing_permissions()]
+        missing = doctor.missing_permissions()
     except RebalancerError as error:
         yield Check(name="permissions", ok=False, detail=str(error), exit_code=error.exit_code)
         return
-    if missing:
+    watches = [each for each in missing if each.verb == "watch"]
+    events = [each for each in missing if each.resource == "events"]
+    of_a_run = [each for each in missing if each not in watches and each not in events]
+    for name, lacking in (("permissions", of_a_run), ("watches", watches), ("events", events)):
+        without = WITHOUT.get(name, "")
+        # what is only told to people is no reason to stop
+        told_only = name == "events"
         yield Check(
-            name="permissions",
-            ok=False,
-            detail=f"not allowed: {', '.join(missing)}",
-            fix="grant these verbs to our account in a ClusterRole (the Lease's in a Role)",
-            exit_code=5,
+            name=name,
+            ok=told_only or not lacking,
+            warning=told_only and bool(lacking),
+            detail=f"not allowed: {', '.join(map(str, lacking))}{without}" if lacking else ALLOWED[name],
+            fix=f"add to our account's {doctor.granting(lacking)}" if lacking else "",
+            exit_code=5 if lacking and not told_only else 0,
         )
-    else:
-        yield Check(name="permissions", ok=True, detail="everything that a run needs is allowed")
 
 
 def _prometheus(doctor: Doctor) -> Iterator[Check]:

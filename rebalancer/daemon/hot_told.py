@@ -16,6 +16,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import Pause
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.strategies import LowNodeUtilization
 
 HOUR_SECONDS = 3600.0
 JUST_OVER_SECONDS = 1800.0
@@ -61,7 +62,7 @@ def tell_episodes(
     if not asked:
         return []
     every = _looked_at(policy)
-    slowest = max(every.values())
+    slowest = max(every.values(), default=0.0)
     since_of = {each.id: _said_since(each, policy, max(slowest, EARLY_SECONDS)) for each in asked}
     sightings = _sightings(records, asked, since_of, span)
     in_force = pauses()
@@ -129,9 +130,11 @@ def _sightings(
 
 
 def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
-    """Pool -> how often a strategy looks at it, in seconds; not one that none looks at."""
+    """Pool -> how often a strategy looks for hot nodes in it, in seconds; not one where none does."""
     out: dict[str, float] = {}
     for strategy in policy.strategies:
+        if not isinstance(strategy, LowNodeUtilization):
+            continue
         for pool in strategy.pools or tuple(each.name for each in policy.pools):
             out[pool] = min(out.get(pool, math.inf), strategy.every)
     return out

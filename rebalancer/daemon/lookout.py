@@ -19,7 +19,7 @@ from rebalancer.daemon.triggers import Request, Scope
 from rebalancer.forecast import Foresight, expected_arrivals, foresee
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, History
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.plan import Trigger
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -104,14 +104,21 @@ class Lookout:
 
     def peaks(self, snapshot: ClusterSnapshot, now: float) -> Peaks | None:
         """The last forecast, laid over a snapshot; None without one that may be gone by."""
+        foresight = self._current(snapshot, now)
+        return None if foresight is None else foresight.peaks(snapshot, now=now)
+
+    def service_days(self, snapshot: ClusterSnapshot, now: float) -> ServiceDays | None:
+        """How services' usual days go, by the same forecast."""
+        foresight = self._current(snapshot, now)
+        return None if foresight is None else foresight.service_days(snapshot)
+
+    def _current(self, snapshot: ClusterSnapshot, now: float) -> Foresight | None:
         if self.last is None and not self.asks:
             self.look(snapshot)
         last = self.last
         if last is None or now - last.at > STALE_AFTER_LOOKS * self.policy.forecast.every:
             return None
-        if now - last.known_until > BLIND_SECONDS:
-            return None
-        return last.foresight.peaks(snapshot, now=now)
+        return None if now - last.known_until > BLIND_SECONDS else last.foresight
 
     def remember(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Collect a cycle's usage, where nobody else remembers it."""

@@ -8,22 +8,29 @@ from numpy.typing import NDArray
 
 from rebalancer.constraints.door import Standing
 from rebalancer.daemon.standing import read_standing
+from rebalancer.daemon.steer import our_cordons
 from rebalancer.daemon.triggers import Request
 from rebalancer.daemon.world import World
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import STRATEGIES, Findings, StrategyView
+from rebalancer.policy.strategies import HighNodeUtilization, PluginStrategy, ServiceSpread
+from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.loads import base_loads
+from rebalancer.strategies.plugins import strategy_for
 
 ANY = Request()
 """All strategies, all nodes."""
 
+BY_DAYS = (ServiceSpread, PluginStrategy)
+"""Strategies that may ask how services' usual days go."""
+
 MEMORY_WINDOWS = 2.0
-"""How far back moves are remembered, in rate windows."""
+"""How far back moves are remembered, in rate windows; longer where emptied nodes are held for longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,10 @@ class Observation:
     recent: tuple[RecentMove, ...]
     standing: Standing
     peaks: Peaks | None = None
+    days: ServiceDays | None = None
+    """What services' usual days look like; None where nobody knows."""
+    base: Loads | None = None
+    """Real CPU of all nodes, with the marks of their pools: what every landing is held to."""
     relief_factor: Mapping[str, float] = field(default_factory=dict)
     """Pool -> how much of what was planned evictions there took away; 1 for a pool that isn't there."""
     now: float
@@ -52,22 +63,41 @@ def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observat
     world.remember(snapshot, usage)
     # the ledger's clock where there is one: what it holds against now was dated by it
     now = world.ledger.now() if world.ledger is not None else world.clock.now()
-    recent = tuple(world.records.recent_moves(now - MEMORY_WINDOWS * usage.window_seconds))
+    memory = max([MEMORY_WINDOWS * usage.window_seconds, *_holds(policy)])
+    recent = tuple(world.records.recent_moves(now - memory))
     standing = read_standing(world.ledger, policy, snapshot, writes=writes)
     lessons = world.lessons()
     if lessons is not None:
         useless = {pool: each.reason for pool, each in lessons.braked.items() if each.until > now}
         standing = replace(standing, useless=useless)
-    return Observation(
+    seen = Observation(
         snapshot=snapshot,
         usage=usage,
         pool_of=pool_of,
         recent=recent,
         standing=standing,
         peaks=world.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
+        days=world.service_days(snapshot, now)
+        if any(isinstance(each, BY_DAYS) for each in policy.strategies)
+        else None,
         relief_factor=lessons.relief_factor if lessons is not None else {},
         now=now,
     )
+    loads = base_loads(
+        snapshot=snapshot,
+        usage=usage,
+        pools=policy.pools,
+        pool_of=pool_of,
+        recent=recent,
+        now=now,
+        peaks=seen.peaks,
+    )
+    return replace(seen, base=_as_it_turned_out(loads, seen, policy))
+
+
+def _holds(policy: RebalancerPolicy) -> list[float]:
+    """For how long strategies hold emptied nodes, counted from the last pod that left."""
+    return [each.args.hold for each in policy.strategies if isinstance(each, HighNodeUtilization)]
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
@@ -85,6 +115,7 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
 def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) -> list[Findings]:
     """What each strategy of the policy finds on the nodes that it is asked to look at."""
     index = seen.snapshot.node_index
+    cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
     pool_of_node = {name: policy.pools[pool].name for name, pool in zip(index, seen.pool_of, strict=True) if pool >= 0}
     found = []
     for strategy in policy.strategies:
@@ -107,9 +138,11 @@ def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) ->
             },
             peaks=seen.peaks,
             due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
+            cordons=cordons,
+            days=seen.days,
         )
-        findings = STRATEGIES[strategy.name](view)
-        if strategy.args.source == "CPU" and seen.relief_factor:
+        findings = strategy_for(strategy)(view)
+        if strategy.by_cpu and findings.loads is not None:
             findings = replace(findings, loads=_as_it_turned_out(findings.loads, seen, policy))
         found.append(findings)
     return found
@@ -117,6 +150,8 @@ def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) ->
 
 def _as_it_turned_out(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
     """With what leaving pods take away corrected by what they took away so far."""
+    if not seen.relief_factor:
+        return loads
     of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in policy.pools), 1.0])
     of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
     return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
@@ -130,7 +165,7 @@ def highs(
     pool_of_node = {name: policy.pools[pool].name for name, pool in zip(names, seen.pool_of, strict=True) if pool >= 0}
     lowest = np.full(len(names), np.nan)
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
-        if strategy.args.source != "CPU":
+        if not strategy.by_cpu or findings.loads is None:
             continue
         asked = request.nodes_for(strategy.name, pool_of_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)

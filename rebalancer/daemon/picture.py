@@ -23,7 +23,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies.low_node_utilization import cpu_marks
+from rebalancer.strategies.loads import cpu_marks
 from rebalancer.web.views import NodeLine, NodeState, PoolLine
 
 LOG = structlog.get_logger("rebalancer")
@@ -168,7 +168,7 @@ class Pictures:
             made = self._look()
         except RebalancerError as error:
             problem = str(error)
-        except Exception:
+        except Exception:  # a page must show an older picture rather than none, and the next try must be possible
             LOG.exception("the picture for the dashboard could not be made")
             problem = "an internal error, see the log"
         with self._guard:

@@ -10,7 +10,7 @@ from rebalancer.model.effect import PoolHour
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.standard import StandardSamples
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies.low_node_utilization import cpu_marks
+from rebalancer.strategies.loads import cpu_marks
 
 Floats = NDArray[np.float64]
 

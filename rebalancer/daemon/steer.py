@@ -1,7 +1,8 @@
-"""Our soft taint on nodes, from before the first eviction until the plan is over.
+"""Our taints on nodes, soft ones and cordons: from before the first eviction until nobody needs them any more.
 
-Nobody else removes it, so whoever may evict clears up first: what an earlier process left, what has cooled, what is too
-old. `Steerer.clear` is called on every way out of a run.
+Nobody else removes them, so whoever may evict clears up first: what an earlier process left, what has cooled, what is
+too old, what nobody asks for. `Steerer.clear` is called on every way out of a run. A cordon for maintenance outlives
+us: people took the node out of service, and it is lifted only when they no longer choose it.
 """
 
 import threading
@@ -15,18 +16,21 @@ from numpy.typing import NDArray
 
 from rebalancer.model.ports import NodeTaints
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import CORDONS, MAINTENANCE, STEERING_TAINT
 
 Bools = NDArray[np.bool_]
+
+HALF = ""
+"""Value of `Steerer.held` for a node that has our mark of a cordon and isn't cordoned: people have uncordoned it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Steerer:
-    """What we know of our taints. `taints` does the patching. Safe to use from several threads."""
+    """What we know of our taints and cordons. `taints` does the patching. Safe to use from several threads."""
 
     taints: NodeTaints
     only_clears: bool = False
-    """It puts none, and removes what others of us left."""
+    """It puts nothing that somebody would have to remove later, and removes what others of us left."""
     may: Callable[[], bool] = lambda: True
     """Asked before each taint is put: whether we still lead and are not about to end."""
     held: dict[str, str] = field(default_factory=dict)
@@ -43,11 +47,16 @@ class Steerer:
     def see(self, snapshot: ClusterSnapshot) -> None:
         """Take over what the snapshot shows, also what an earlier process left."""
         with self._guard:
-            self.held = {name: value for name, (value, _) in our_taints(snapshot).items()}
+            cordons = our_cordons(snapshot)
+            self.held = {
+                name: HALF if value in CORDONS and name not in cordons else value
+                for name, (value, _) in our_taints(snapshot).items()
+            }
             self.uncertain = set()
 
     def hold(self, wanted: Mapping[str, str]) -> set[str]:
-        """Put the taint on just these nodes (name -> value); the names of those that carry it now."""
+        """Put the taint on just these nodes (name -> value), with a value of CORDONS the cordon as well; the names of
+        those that have it now."""
         for node in sorted(self.held.keys() - wanted.keys()):
             self._take(node)
         sure = {node for node, value in wanted.items() if self.held.get(node) == value}
@@ -64,11 +73,12 @@ class Steerer:
         return sure
 
     def clear(self, *, seconds: float = float("inf")) -> None:
-        """Remove all of them, and put none any more. What isn't removed after so long is left to the next leader."""
+        """Remove all but the cordons for maintenance, and put none any more. What isn't removed after so long is left
+        to the next leader."""
         end = time.monotonic() + seconds
         with self._guard:
             self._closed = True
-        for node in sorted(self.held):
+        for node in sorted(node for node, value in self.held.items() if value != MAINTENANCE):
             if time.monotonic() > end:
                 return
             self._take(node)
@@ -88,6 +98,17 @@ def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
         for name, taints in zip(snapshot.nodes.names, snapshot.nodes.taints, strict=True)
         for taint in taints
         if taint.key == STEERING_TAINT and taint.effect == "PreferNoSchedule"
+    }
+
+
+def our_cordons(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
+    """The same of the nodes that are cordoned by us: our taint says so, and they are. Any other cordon is somebody
+    else's."""
+    cordoned, index = snapshot.nodes.unschedulable, snapshot.node_index
+    return {
+        name: (value, since)
+        for name, (value, since) in our_taints(snapshot).items()
+        if value in CORDONS and cordoned[index[name]]
     }
 
 

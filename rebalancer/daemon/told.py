@@ -8,13 +8,15 @@ from rebalancer.daemon.lookout import Ahead
 from rebalancer.effect.rates import rates
 from rebalancer.model.effect import DayRow
 from rebalancer.model.forecasts import Verdict
-from rebalancer.model.plan import CycleReport, Eviction, Outcome
+from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
+from rebalancer.model.steering import CORDONS
 from rebalancer.web.metrics import FOUND, Metrics
 
 LOG = structlog.get_logger("rebalancer")
 MOST_TOLD = 20
+_MAINTENANCE_STATES = ("empty", "working", "waiting")
 _RESULT_STOPPED, _RESULT_INTERRUPTED, _RESULT_DONE, _RESULT_FAILED = "stopped", "interrupted", "done", "failed"
 
 
@@ -23,6 +25,10 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     metrics.cycles.labels(trigger=str(report.trigger), result=_result(report)).inc()
     metrics.cycle_duration.observe(seconds)
     metrics.steered_nodes.set(len(report.steered))
+    for value in CORDONS:
+        metrics.cordoned_nodes.labels(reason=value).set(sum(each == value for each in report.cordons.values()))
+    for state in _MAINTENANCE_STATES:
+        metrics.maintenance_nodes.labels(state=state).set(report.progress.get(state, 0))
     for stage, took in report.stages.items():
         metrics.stage_duration.labels(stage=stage).observe(took)
     for scope, left in report.limits_left.items():
@@ -131,6 +137,7 @@ def announce(events: EventSink, report: CycleReport) -> None:
     """Evictions as Events on the service and the node; a dry run announces nothing."""
     if report.dry_run:
         return
+    cooled = {(finding.strategy, node) for finding, node in report.findings if finding.goal is Goal.COOL}
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
         if each.outcome in (Outcome.EVICTED, Outcome.UNKNOWN):
@@ -139,9 +146,23 @@ def announce(events: EventSink, report: CycleReport) -> None:
             events.about_service(
                 Owner(kind=service.kind, namespace=service.namespace, name=service.name, uid=each.move.owner_uid),
                 reason="Evicted",
-                note=f"pod {each.move.name} on {each.move.node_name}: {each.move.reason}; "
-                f"its replacement is expected on {each.move.landing_name}",
+                note=f"pod {each.move.name} on {each.move.node_name}: {each.move.reason}; {_expected(each)}",
             )
     for node, evictions in by_node.items():
         pods = ", ".join(f"{each.move.namespace}/{each.move.name}" for each in evictions)
-        events.about_node(node, reason="Relieved", note=f"{len(evictions)} evicted to cool it: {pods}")
+        if any((each.move.strategy, node) in cooled for each in evictions):
+            events.about_node(node, reason="Relieved", note=f"{len(evictions)} evicted to cool it: {pods}")
+        else:
+            strategies = ", ".join(sorted({each.move.strategy for each in evictions}))
+            events.about_node(node, reason="Evicted", note=f"{len(evictions)} evicted by {strategies}: {pods}")
+    for node in sorted(report.cordons.keys() | report.cordons_before.keys()):
+        was, now = report.cordons_before.get(node), report.cordons.get(node)
+        if was != now:
+            note = f"cordoned: {now}" if now else f"no longer cordoned: {was} is over"
+            events.about_node(node, reason="Cordoned" if now else "Uncordoned", note=note)
+
+
+def _expected(eviction: Eviction) -> str:
+    if not eviction.move.landings:
+        return "it had finished, nothing comes in its place"
+    return f"its replacement is expected on {eviction.move.landing_name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rebalancer.daemon.steer import Steerer
 from rebalancer.effect.feedback import Lessons
 from rebalancer.model.effect import EffectRecords
-from rebalancer.model.peaks import Peaks
+from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.plan import CycleReport, Eviction
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
@@ -71,9 +71,11 @@ class World:
     scheduler: SchedulerConfig = SchedulerConfig()  # noqa: RUF009 - frozen
     """How kube-scheduler is configured."""
     steerer: Steerer
-    """Our taints on nodes."""
+    """Our taints and cordons on nodes."""
     peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
     """What is expected of a snapshot's nodes at a moment; None where nothing may be decided by it."""
+    service_days: Callable[[ClusterSnapshot, float], ServiceDays | None] = lambda _snapshot, _now: None
+    """How the services' usual days go; None where nobody knows."""
     effect: EffectRecords | None = None
     """What is looked at again after evictions; None where nobody will."""
     lessons: Callable[[], Lessons | None] = lambda: None

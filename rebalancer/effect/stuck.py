@@ -80,6 +80,8 @@ STUCK_OF: Final[Mapping[Reason, Stuck]] = {
     Reason.LANDING_CLOSED: Stuck.NO_LANDING,
     Reason.NEEDS_PREEMPTION: Stuck.NO_LANDING,
     Reason.PENDING_TAKES_ROOM: Stuck.NO_LANDING,
+    Reason.LANDING_NOT_BETTER: Stuck.NO_LANDING,
+    Reason.NOWHERE_BETTER: Stuck.NO_LANDING,
     Reason.POOL_FULL: Stuck.POOL_FULL,
     Reason.NO_RELIEF: Stuck.POOR_SELECTION,
     Reason.GOAL_REACHED: Stuck.POOR_SELECTION,
@@ -105,7 +107,21 @@ STUCK_OF: Final[Mapping[Reason, Stuck]] = {
     Reason.SERVER_UNKNOWN: Stuck.SERVER,
     Reason.SERVER_ERROR: Stuck.SERVER,
 }
-"""Every code that a candidate can get; the others are of nodes, or of whole cycles."""
+"""Every code that a candidate on a node to be cooled can get; the others are of nodes, or of whole cycles."""
+
+OF_OTHER_GOALS: Final = frozenset(
+    {
+        Reason.ENOUGH_GO,
+        Reason.EVEN_ALREADY,
+        Reason.CANT_EMPTY,
+        Reason.NOT_ITS_TURN,
+        Reason.NOT_CORDONED,
+        Reason.NODE_KEPT,
+        Reason.NO_CONTENTION,
+        Reason.NOBODY_NOISY,
+    }
+)
+"""Why pods weren't removed, or a node not emptied: it says nothing of why a hot one stayed hot."""
 
 BACKGROUND: Final = frozenset(
     {Reason.MIRROR_POD, Reason.STATIC_POD, Reason.DAEMONSET_POD, Reason.TERMINATING, Reason.FINISHED}

@@ -95,9 +95,13 @@ def _read(
         query = select(table.c.cycle, table.c.node, *columns).join(CYCLES, CYCLES.c.id == table.c.cycle)
         return query.where(*within, table.c.node.in_(nodes))
 
-    for row in connection.execute(of(FINDINGS, FINDINGS.c.strategy).order_by(FINDINGS.c.id)):
+    # only who finds hot nodes says a share
+    hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None))
+    cooled = set()
+    for row in connection.execute(hot.order_by(FINDINGS.c.id)):
         # of several strategies the first; its mark may be another resource's, so it is not taken for `high`
         said[row.cycle, row.node].setdefault("finding", row.strategy)
+        cooled.add((row.cycle, row.node, row.strategy))
     packed = select(LOOKS.c.cycle, LOOKS.c.nodes).join(CYCLES, CYCLES.c.id == LOOKS.c.cycle).where(*within)
     for cycle, looks in connection.execute(packed):
         for _, node, share, high in unpack_looks(looks, nodes):
@@ -115,9 +119,12 @@ def _read(
         examples[row.cycle, row.node] += row.examples
     for key, some in examples.items():
         said[key]["examples"] = tuple(map(_example, sorted(some, key=_helpfulness)))
-    moved = of(EVICTIONS, func.count()).where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
-    for cycle, node, count in connection.execute(moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node)):
-        said[cycle, node]["evictions"] = count
+    moved = of(EVICTIONS, EVICTIONS.c.strategy, func.count()).where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
+    grouped = moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node, EVICTIONS.c.strategy)
+    for cycle, node, strategy, count in connection.execute(grouped):
+        if (cycle, node, strategy) in cooled:
+            fields = said[cycle, node]
+            fields["evictions"] = fields.get("evictions", 0) + count
 
 
 def _helpfulness(example: Mapping[str, Any]) -> tuple[bool, float]:

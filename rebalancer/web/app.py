@@ -122,7 +122,7 @@ def _answering(route: str, endpoint: _Endpoint, metrics: Metrics) -> _Endpoint:
         except RebalancerError as problem:
             logger.warning("%s: answered 503: %s", route, problem)
             response = error(503, "not possible at the moment, see the log", _RETRY)
-        except Exception:
+        except Exception:  # whatever it is: without an answer of ours it would be a 500, and the reason in no log
             logger.exception("%s: answered 503", route)
             response = error(503, "an internal error, see the log", _RETRY)
         metrics.http_requests.labels(route=route, code=str(response.status_code)).inc()
@@ -179,8 +179,7 @@ class _Endpoints:
     async def _wake(self) -> None:
         try:
             await _in_thread(self._api_threads, self._ports.wake)
-        except Exception:
-            # the alerts are kept: the daemon's own clock finds them
+        except Exception:  # the answer is on its way, and the alerts are kept: the daemon's own clock finds them
             logger.exception("/api/v1/alerts: the daemon could not be woken")
 
     async def trigger(self, request: Request) -> Response:

@@ -102,7 +102,7 @@ def _answer(path: str, page: Callable[[Request], Response], request: Request, vi
     except RebalancerError as problem:
         logger.warning("%s: answered 503: %s", path, problem)
         return _error_page(views, 503, "Not possible at the moment", one_line(str(problem)))
-    except Exception:
+    except Exception:  # whatever it is: people get a page that says so, and the daemon goes on
         logger.exception("%s: answered 500", path)
         return _error_page(views, 500, "An internal error", "The log says more.")
 

@@ -54,7 +54,13 @@ class Metrics:
         self.limit_left = self._gauge(
             "limit_left_evictions", "Evictions left in the tightest limit of each kind of scope.", "scope"
         )
-        self.steered_nodes = self._gauge("steered_nodes", "Nodes that carry our taint.")
+        self.steered_nodes = self._gauge("steered_nodes", "Nodes that carry our soft taint.")
+        self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes that we have cordoned.", "reason")
+        self.maintenance_nodes = self._gauge(
+            "maintenance_nodes",
+            "Nodes chosen for maintenance: empty (empty), being emptied (working), not begun with (waiting).",
+            "state",
+        )
 
         self.cache_age = self._gauge("cache_age_seconds", "Time since the cache last heard of a kind.", "kind")
         self.watch_events = self._counter("watch_events", "Events that watches delivered.", "kind")

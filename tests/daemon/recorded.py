@@ -147,22 +147,26 @@ def _fill_forecasts(forecasts: SqlForecasts) -> None:
     forecasts.keep([a_forecast(f"n{number}", day) for day in range(DAY - 20, DAY + 6) for number in range(12)])
     due = forecasts.due(UNTIL)
     forecasts.judge(
-        [(number, _truth(each, 2300.0 if each.made_at > UNTIL - 4 * DAY_SECONDS else 1900.0)) for number, each in due]
+        [(number, a_truth(each, 2300.0 if each.made_at > UNTIL - 4 * DAY_SECONDS else 1900.0)) for number, each in due]
     )
 
 
 def a_forecast(node: str, day: int, **fields: Any) -> KeptForecast:
-    """Made at noon: 2000 and a margin of 400, of a node of 4000."""
-    made_at = (day + 0.5) * DAY_SECONDS
+    """Made at noon."""
+    return made_at(node, (day + 0.5) * DAY_SECONDS, **fields)
+
+
+def made_at(node: str, time: float, **fields: Any) -> KeptForecast:
+    """A forecast of the day from then on: 2000 and a margin of 400, of a node of 4000."""
     given: dict[str, Any] = {
         "kind": ForecastKind.DAILY,
         "node": node,
         "pool": "general",
-        "made_at": made_at,
-        "until": made_at + DAY_SECONDS,
+        "made_at": time,
+        "until": time + DAY_SECONDS,
         "predictor": "combined",
         "peak_millicores": 2400.0,
-        "peak_at": made_at + 7200.0,
+        "peak_at": time + 7200.0,
         "margin_millicores": 400.0,
         "capacity_millicores": 4000.0,
         "high": 0.55,
@@ -172,7 +176,8 @@ def a_forecast(node: str, day: int, **fields: Any) -> KeptForecast:
     return KeptForecast(**given | fields)
 
 
-def _truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) -> Truth:
+def a_truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) -> Truth:
+    """What came of it: its peak was an hour and a half late."""
     return Truth(
         p95_millicores=p95,
         peak_millicores=p95 + 100.0,
@@ -185,4 +190,4 @@ def _truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) -
 
 def _ahead(verdict: Verdict) -> JudgedForecast:
     forecast = a_forecast("n9", DAY, kind=ForecastKind.AHEAD, hot_from=SINCE + 13 * HOUR)
-    return JudgedForecast(forecast=forecast, truth=_truth(forecast, 1900.0, verdict))
+    return JudgedForecast(forecast=forecast, truth=a_truth(forecast, 1900.0, verdict))

@@ -1,7 +1,5 @@
 """The history that is kept: what is asked when, what stays on disk, and what is said about it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,88 +10,11 @@ import pytest
 from rebalancer.daemon.history import HistoryKeeper
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
 from rebalancer.prometheus import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
-from tests.builders import a_node, a_pod, cluster, usage_of
-from tests.prometheus.builders import Fake, NoProgress, a_cluster, a_source, fake_prometheus
-from tests.prometheus.past import DAY, OWN, START, Clock, Line, Past, line
-
-NOON = START + 12 * 3600.0 + 90.0
-"""Today is DAY; 144 steps of it are over, the last of them for more than a minute."""
-BEFORE = -8 * SLOTS
-
-
-def lines(*, first: int = BEFORE, end: int = 2 * SLOTS) -> list[Line]:
-    return [
-        line("node:cpu", 1.5, node="a", first=first, end=end),
-        line("node:cpu", 2.5, node="b", first=first, end=end),
-        line("pod:cpu", 0.25, namespace="shop", pod="web-0", node="a", first=first, end=end),
-        line("pod:cpu", 0.5, namespace="shop", pod="web-1", node="b", first=first, end=end),
-    ]
-
-
-def a_snapshot() -> ClusterSnapshot:
-    snapshot = a_cluster({"a": ["10.0.0.1"], "b": ["10.0.0.2"]}, cpu=4000)
-    return replace(snapshot, nodes=replace(snapshot.nodes, created=np.zeros(2)))
-
-
-class Daemon:
-    """A keeper over a Prometheus of our own words; `restart` loses what is only in memory."""
-
-    def __init__(self, fake: Fake, past: Past, folder: Path, **fields: Any) -> None:
-        self.fake, self.past, self.folder = fake, past, folder
-        self.clock = past.clock
-        self.stop = False
-        self._fields = fields
-        self._open: list[PrometheusHistory] = []
-        self.restart()
-
-    def restart(self, **fields: Any) -> None:
-        source = PrometheusHistory(
-            a_source(self.fake.url, **{**OWN, **self._fields, **fields}),
-            clock=self.clock,
-            progress=NoProgress(),
-            stopping=lambda: self.stop,
-        )
-        self._open.append(source)
-        self.keeper = HistoryKeeper(
-            source=source,
-            blocks=BlockStore(self.folder, cluster="one", source=source.identity),
-            clock=self.clock,
-            stopping=lambda: self.stop,
-        )
-
-    def update(self) -> History:
-        self.past.ranges.clear()
-        self.fake.asked.clear()
-        return self.keeper.update(a_snapshot())
-
-    def file(self, day: int) -> Path:
-        return self.folder / "one" / f"{date_of(day)}.day"
-
-    @property
-    def asked_days(self) -> list[int]:
-        """In the order in which they were asked first."""
-        return list(dict.fromkeys(int((float(each["start"]) - 300) // DAY_SECONDS) for each in self.past.ranges))
-
-    def close(self) -> None:
-        for each in self._open:
-            each.close()
-
-
-@contextmanager
-def a_daemon(
-    folder: Path, *, at: float = NOON, past: Mapping[str, Any] | None = None, **fields: Any
-) -> Iterator[Daemon]:
-    remembered = Past(**{"lines": lines(), "clock": Clock(at), **(past or {})})
-    with fake_prometheus(remembered) as fake:
-        daemon = Daemon(fake, remembered, folder, **fields)
-        try:
-            yield daemon
-        finally:
-            daemon.close()
+from tests.daemon.histories import a_daemon, lines
+from tests.prometheus.builders import NoProgress, a_cluster, a_source
+from tests.prometheus.past import DAY, OWN, START
 
 
 def days_of(history: History) -> list[int]:
@@ -381,75 +302,3 @@ def test_the_practice_clusters_days_are_read_from_its_recording_rules(tmp_path: 
     np.testing.assert_allclose(yesterday.pod_millicores, 1500, rtol=0.01)
     of_node = dict(zip(yesterday.nodes, yesterday.node_millicores.mean(axis=1).tolist(), strict=True))
     assert of_node == {"a": pytest.approx(6200, rel=0.01), "b": pytest.approx(200, rel=0.01)}
-
-
-# without Prometheus
-
-
-def observed(keeper: HistoryKeeper, at: float, used: float, *, pods: Mapping[str, float] | None = None) -> None:
-    nodes = [a_node("a", used=used)]
-    running = [a_pod(name, "a", used=cpu) for name, cpu in (pods or {"web-0": 100.0}).items()]
-    snapshot = cluster(nodes, running)
-    usage: Usage = usage_of(snapshot, nodes, running, at=at)
-    keeper.observe(snapshot, usage)
-
-
-def collecting(folder: Path, clock: Clock) -> HistoryKeeper:
-    return HistoryKeeper(source=None, blocks=BlockStore(folder, cluster="one", source="observed"), clock=clock)
-
-
-def test_without_prometheus_each_step_is_the_mean_of_what_was_observed_in_it(tmp_path: Path) -> None:
-    clock = Clock(START)
-    keeper = collecting(tmp_path, clock)
-    for at, used in ((0, 1000), (120, 2000), (240, 3000)):
-        clock.at = START + at
-        observed(keeper, clock.at, used, pods={"web-0": used / 10})
-    assert len(keeper.update(a_snapshot()).days) == 0, "a step is written when it is over"
-    clock.at = START + 359
-    observed(keeper, clock.at, 4000, pods={"web-1": 7.0, "odd": np.nan})
-    assert len(keeper.update(a_snapshot()).days) == 0, "it has been over for less than a minute"
-    clock.at = START + 660
-    history = keeper.update(a_snapshot())
-    (today,) = history.days
-    assert (today.complete, today.filled) == (False, 2)
-    np.testing.assert_allclose(today.node_millicores[0, :3], [2000, 4000, np.nan], rtol=1e-4)
-    assert today.pods == ("shop/web-0", "shop/web-1")
-    np.testing.assert_allclose(today.pod_millicores[:, :2], [[200, np.nan], [np.nan, 7]], rtol=1e-4)
-    assert history.notes == ("without Prometheus days are collected as they pass: 0 of 8",)
-
-
-def test_days_build_up_and_survive_a_restart(tmp_path: Path) -> None:
-    clock = Clock(START + 100)
-    keeper = collecting(tmp_path, clock)
-    for step in range(SLOTS + 10):
-        clock.at = START + 300 * step + 100
-        observed(keeper, clock.at, 1000.0 + step)
-        if step == 100:
-            keeper.update(a_snapshot())
-            keeper = collecting(tmp_path, clock)
-    clock.at += 300
-    history = keeper.update(a_snapshot())
-    assert [(block.day, block.complete) for block in history.days] == [(DAY, True), (DAY + 1, False)]
-    values = history.days[0].node_millicores[0]
-    assert np.isnan(values).sum() == 1, "the step that was under way at the restart"
-    np.testing.assert_allclose(values[[0, 287]], [1000, 1287], rtol=1e-4)
-    assert history.days[1].filled == 10
-    assert history.notes == ("without Prometheus days are collected as they pass: 1 of 8",)
-
-
-def test_a_day_that_was_hardly_observed_is_said(tmp_path: Path) -> None:
-    clock = Clock(START + 100)
-    keeper = collecting(tmp_path, clock)
-    for step in range(60):
-        clock.at = START + 300 * step + 100
-        observed(keeper, clock.at, 1000.0)
-    clock.at = START + DAY_SECONDS + 1000
-    history = keeper.update(a_snapshot())
-    assert f"{date_of(DAY)}: observed in 60 of 288 steps only" in history.notes
-
-
-def test_where_prometheus_remembers_nothing_is_collected(tmp_path: Path) -> None:
-    with a_daemon(tmp_path, past={"lines": []}) as daemon:
-        observed(daemon.keeper, daemon.clock.at, 1000.0)
-        daemon.clock.at += 600
-        assert len(daemon.update().days) == 0

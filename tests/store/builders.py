@@ -69,7 +69,14 @@ def build_report(*, cycle: str = "c1", dry_run: bool = False, started_at: float 
     )
 
 
-def build_move(*, pod: str = "web-1", node: str = "n1", service: str = "web", cpu: float = 750.5) -> Move:
+def build_move(
+    *,
+    pod: str = "web-1",
+    node: str = "n1",
+    service: str = "web",
+    cpu: float = 750.5,
+    strategy: str = "LowNodeUtilization",
+) -> Move:
     return Move(
         pod=0,
         namespace="shop",
@@ -79,7 +86,7 @@ def build_move(*, pod: str = "web-1", node: str = "n1", service: str = "web", cp
         node_name=node,
         pool="general",
         service=Service(kind="Deployment", namespace="shop", name=service),
-        strategy="LowNodeUtilization",
+        strategy=strategy,
         cpu_millicores=cpu,
         landings=(Landing(node=1, share=0.75), Landing(node=2, share=0.25)),
         reason="relieves n1 of 0.09",
@@ -136,16 +143,19 @@ def in_flight(scope: Scope, at_most: int) -> Check:
     return Check(scope=scope, kind="inFlight", at_most=at_most)
 
 
-def build_finding(*, cpu_share: float = 0.91) -> Finding:
+def build_finding(**changes) -> Finding:
     return Finding(
-        strategy="LowNodeUtilization",
-        node=0,
-        pool="general",
-        reason="91 % of CPU used, above 80 %",
-        cpu_share=cpu_share,
-        high=0.8,
-        target=0.7,
-        candidates=np.array([0, 1], dtype=np.int32),
+        **{
+            "strategy": "LowNodeUtilization",
+            "node": 0,
+            "pool": "general",
+            "reason": "91 % of CPU used, above 80 %",
+            "cpu_share": 0.91,
+            "high": 0.8,
+            "target": 0.7,
+            "candidates": np.array([0, 1], dtype=np.int32),
+        }
+        | changes
     )
 
 

@@ -1,6 +1,7 @@
 """Every test here runs on SQLite and on a real PostgreSQL, unless its subject exists on one of them only."""
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,29 +19,71 @@ def numbers() -> Iterator[int]:
     return itertools.count(1)
 
 
+@pytest.fixture(scope="session")
+def newest_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the newest schema, to be copied: making one takes longer than most tests."""
+    path = tmp_path_factory.mktemp("newest") / "rebalancer.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def newest_postgres(postgres: PostgresServer) -> str:
+    """The name of a database with the newest schema, to be copied."""
+    upgrade(postgres.create_database("newest"))
+    return "newest"
+
+
 @pytest.fixture
-def postgres_url(postgres: PostgresServer, numbers: Iterator[int]) -> Iterator[str]:
+def postgres_name(postgres: PostgresServer, numbers: Iterator[int]) -> Iterator[str]:
+    """Of a database that is not there yet, and will be gone."""
     name = f"store_{next(numbers)}"
-    yield postgres.create_database(name)
+    yield name
     postgres.drop_database(name)
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'rebalancer.db'}"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
-def empty_url(request: pytest.FixtureRequest) -> str:
-    """A database without any table (SQLite: no file yet)."""
-    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+def postgres_url(postgres: PostgresServer, postgres_name: str) -> str:
+    return postgres.create_database(postgres_name)
 
 
 @pytest.fixture
-def url(empty_url: str) -> str:
+def newest_postgres_url(postgres: PostgresServer, postgres_name: str, newest_postgres: str) -> str:
+    postgres.admin(f'CREATE DATABASE "{postgres_name}" TEMPLATE "{newest_postgres}"')
+    return postgres.url(postgres_name)
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path) -> Path:
+    return tmp_path / "rebalancer.db"
+
+
+@pytest.fixture
+def sqlite_url(sqlite_path: Path) -> str:
+    return f"sqlite:///{sqlite_path}"
+
+
+@pytest.fixture
+def newest_sqlite_url(sqlite_path: Path, newest_sqlite: Path) -> str:
+    shutil.copy(newest_sqlite, sqlite_path)
+    return f"sqlite:///{sqlite_path}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_url(backend: str, request: pytest.FixtureRequest) -> str:
+    """A database without any table (SQLite: no file yet)."""
+    return str(request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture
+def url(backend: str, request: pytest.FixtureRequest) -> str:
     """A database with the newest schema."""
-    upgrade(empty_url)
-    return empty_url
+    return str(request.getfixturevalue("newest_sqlite_url" if backend == "sqlite" else "newest_postgres_url"))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from rebalancer.store.engine import read, write
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 from tests.store.ledger_cluster import OTHER, Cluster
 from tests.store.ledger_reader import raw_connection
-from tests.store.test_store_migrations import HEAD, older
+from tests.store.schemas import REVISIONS, up_to
 
 HOUR, DAY = 3600.0, 86_400.0
 EFFECT_TABLES = {"assessments", "hot_episodes", "pool_hours", "effect_days", "effect_state", "looks"}
@@ -383,18 +383,18 @@ ROWS_OF_0001 = (
     "VALUES ('c1', 'n1', 'general', 'LowNodeUtilization', 0.9, 0.8, 0.7, 'hot')",
     f"INSERT INTO evictions (cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, strategy, "
     f"landings, reason, outcome, detail, dry_run, planned_at) VALUES ('c1', '{CLUSTER}', 'general', 'n1', 'shop', "
-    f"'web-1', 'u', 'shop/web', 'Deployment', 'S', '[]', 'r', 'evicted', '', false, {OLD})",
+    f"'web-1', 'u', 'shop/web', 'Deployment', 'LowNodeUtilization', '[]', 'r', 'evicted', '', false, {OLD})",
     "INSERT INTO refusals (cycle, node, code, count, examples) VALUES ('c1', 'n1', 'TooYoung', 2, "
     '\'[{"namespace": "shop", "pod": "web-2", "message": "too young"}]\')',
 )
 
 
 def test_what_the_first_version_wrote_is_kept_and_seen(empty_url: str, tmp_path: Path, clock: SteppingClock) -> None:
-    upgrade(empty_url, scripts=older("0001", tmp_path))
+    upgrade(empty_url, scripts=up_to("0001", tmp_path))
     engine = open_engine(empty_url)
     write(engine, lambda connection: [connection.execute(text(each)) for each in ROWS_OF_0001])
     engine.dispose()
-    assert upgrade(empty_url) == HEAD
+    assert upgrade(empty_url) == REVISIONS[-1]
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         (seen,) = records.effect().sightings(["n1"], NOW, NOW + 1)["n1"]
         assert (seen.finding, seen.share, seen.high, seen.evictions) == ("LowNodeUtilization", 0.9, None, 1)
@@ -420,5 +420,5 @@ def test_taking_the_tables_away_keeps_everything_else(url: str, engine: Engine, 
     assert "high" not in columns
     rows = read(engine, lambda connection: connection.execute(text("SELECT cycle, cpu_before FROM node_lines")).all())
     assert [tuple(row) for row in rows] == [("c1", 0.9)]
-    assert upgrade(url) == HEAD
+    assert upgrade(url) == REVISIONS[-1]
     assert effect.due(NOW + DAY) == []

@@ -21,7 +21,7 @@ from rebalancer.store.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 from tests.store.ledger_cluster import OTHER, Cluster
 from tests.store.ledger_reader import raw_connection
-from tests.store.test_store_migrations import older
+from tests.store.schemas import up_to
 
 MIDNIGHT = NOW // DAY_SECONDS * DAY_SECONDS
 NOTHING = Truth(
@@ -310,7 +310,7 @@ def _take_back(connection: Connection, *, scripts: Path, to: str) -> None:
 
 def test_the_migration_can_be_taken_back_and_made_again(empty_url: str, tmp_path: Path, clock: SteppingClock) -> None:
     """Those after it may refuse to be."""
-    scripts = older("0005", tmp_path)
+    scripts = up_to("0005", tmp_path)
     assert upgrade(empty_url, scripts=scripts) == "0005"
     engine = open_engine(empty_url)
     SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock).keep([a_forecast()])

@@ -8,7 +8,6 @@ whether a reservation must be let through.
 
 import math
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from rebalancer.model.limits import Check, Denied, Scope
 from rebalancer.model.plan import Outcome
-from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled, upgrade
+from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
 from rebalancer.store.pruning import prune_in
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_details, build_eviction, build_report
 from tests.store.ledger_reader import (
@@ -277,19 +276,16 @@ def machine_at(url: str) -> type[LedgerMachine]:
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
-def test_no_history_breaks_a_limit_on_sqlite(tmp_path: Path):
-    url = f"sqlite:///{tmp_path}/rebalancer.db"
-    upgrade(url)
+def test_no_history_breaks_a_limit_on_sqlite(newest_sqlite_url: str):
     run(
-        machine_at(url),
-        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
+        machine_at(newest_sqlite_url),
+        settings=settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
     )
 
 
 @pytest.mark.real
-def test_no_history_breaks_a_limit_on_postgresql(postgres_url: str):
-    upgrade(postgres_url)
+def test_no_history_breaks_a_limit_on_postgresql(newest_postgres_url: str):
     run(
-        machine_at(postgres_url),
-        settings=settings(max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
+        machine_at(newest_postgres_url),
+        settings=settings(max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=SLOW),
     )

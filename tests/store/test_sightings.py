@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 from rebalancer.daemon.cycle import run_cycle
 from rebalancer.daemon.triggers import Request, Scope
 from rebalancer.model.effect import EffectRecords, Sighting
-from rebalancer.model.plan import Outcome, PodRefusal, Trigger
+from rebalancer.model.plan import Goal, Outcome, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlEffect, SqlRecords, open_records
 from tests.store.builders import (
@@ -98,14 +98,21 @@ def test_a_cycle_says_what_it_found_measured_refused_and_evicted(records: SqlRec
 
 def test_a_cycle_that_said_nothing_of_a_node_is_in_its_list_too(records: SqlRecords, effect: EffectRecords) -> None:
     a_cycle(records, "before", at=NOW - 0.001)
-    a_cycle(records, "second", at=NOW + 300, dry_run=True, evictions=[build_eviction(node="n2")])
+    a_cycle(
+        records,
+        "second",
+        at=NOW + 300,
+        dry_run=True,
+        findings=[(build_finding(), "n2")],
+        evictions=[build_eviction(node="n2")],
+    )
     a_cycle(records, "first", at=NOW, stopped=Refusal.of(Reason.COVERAGE_TOO_LOW))
     a_cycle(records, "after", at=NOW + 600)
     seen = effect.sightings(["n2", "n1"], NOW, NOW + 600)
     stopped = nothing("first", NOW, stopped=Reason.COVERAGE_TOO_LOW)
     assert seen == {
         "n1": [stopped, nothing("second", NOW + 300, dry_run=True)],
-        "n2": [stopped, nothing("second", NOW + 300, dry_run=True, evictions=1)],
+        "n2": [stopped, nothing("second", NOW + 300, dry_run=True, finding="LowNodeUtilization", evictions=1)],
     }
     assert effect.sightings(["n1"], NOW + 601, NOW + 900) == {"n1": []}
     assert effect.sightings([], NOW, NOW + 600) == {}
@@ -215,3 +222,18 @@ def test_a_real_cycle_writes_down_what_it_looked_at(tmp_path: Path) -> None:
     assert by_hand.evictions > 0
     # what would have helped most is named first
     assert by_hand.examples[0].startswith("burn/burner")
+
+
+def test_who_removes_pods_for_another_reason_has_found_no_hot_node(records: SqlRecords, effect: EffectRecords) -> None:
+    nan = float("nan")
+    other = build_finding(strategy="RemoveDuplicates", cpu_share=nan, high=nan, target=nan, goal=Goal.REMOVE)
+    evictions = [
+        build_eviction(pod="web-1", strategy="RemoveDuplicates"),
+        build_eviction(pod="web-2", strategy="RemoveDuplicates"),
+        build_eviction(pod="web-3"),
+    ]
+    a_cycle(records, "alone", at=NOW, findings=[(other, "n1")], evictions=evictions[:1])
+    a_cycle(records, "both", at=NOW + 300, findings=[(other, "n1"), (build_finding(), "n1")], evictions=evictions[1:])
+    alone, both = effect.sightings(["n1"], NOW, NOW + 600)["n1"]
+    assert (alone.finding, alone.evictions) == (None, 0)
+    assert (both.finding, both.evictions) == ("LowNodeUtilization", 1)

@@ -3,23 +3,21 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-import rebalancer
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Outcome
 from rebalancer.store import check_schema, open_engine, open_records, status, upgrade
 from rebalancer.store.engine import read, write
 from rebalancer.store.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, build_eviction, build_line, build_report
+from tests.store.schemas import MIGRATIONS, REVISIONS, up_to
 
-MIGRATIONS = Path(rebalancer.__file__).parent.parent / "migrations"
-HEAD = max(file.name[:4] for file in (MIGRATIONS / "versions").glob("0*.py"))
+HEAD = REVISIONS[-1]
 NEXT = f"{int(HEAD) + 1:04}"
 
 ONE_MORE = '''"""Rebuilds a table that others refer to."""
@@ -149,19 +147,9 @@ def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
     assert (rows["cycles"], rows["evictions"], rows["node_lines"]) == (1, 1, 1)
 
 
-def older(revision, tmp_path):
-    """A folder with our migrations up to `revision`."""
-    folder = tmp_path / "older"
-    shutil.copytree(MIGRATIONS, folder)
-    for file in (folder / "versions").glob("*.py"):
-        if file.name[:4] > revision:
-            file.unlink()
-    return folder
-
-
 def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
     """Its landing's pool and grace period aren't known, and it has no entry for bytes."""
-    assert upgrade(empty_url, scripts=older("0002", tmp_path)) == "0002"
+    assert upgrade(empty_url, scripts=up_to("0002", tmp_path)) == "0002"
     at = "'2025-10-09 08:53:20.250000'"
     rows = [
         f"INSERT INTO ledger (id, identity, created) VALUES (1, '{'0' * 32}', {at})",
@@ -198,7 +186,7 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
 
 def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
     """What 0001 wrote is there after all later ones, and can be settled."""
-    assert upgrade(empty_url, scripts=older("0001", tmp_path)) == "0001"
+    assert upgrade(empty_url, scripts=up_to("0001", tmp_path)) == "0001"
     engine = open_engine(empty_url)
     rows = [
         f"INSERT INTO cycles (id, cluster, trigger, dry_run, started_at, version, notes) "

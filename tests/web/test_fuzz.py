@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rebalancer.model.alerts import Alert
 from tests.web.builders import Clients, Daemon, a_payload, an_alert
 
-EXAMPLES, MUTANTS = 1000, 18
+EXAMPLES, MUTANTS = 400, 18
 PATH = "/api/v1/alerts"
 
 JSON = st.recursive(

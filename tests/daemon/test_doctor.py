@@ -1,0 +1,99 @@
+"""What `doctor` says of our rights: those of a cycle, of the daemon's watches and of its Events."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from rebalancer.cli.main import app
+from rebalancer.daemon.doctor import Check, diagnose
+from rebalancer.daemon.settings import Settings
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.policy import load_policy
+from tests.e2e.cli import policy_for, write_policy
+
+RIGHTS = ("permissions", "watches", "events")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    web = workload("web", namespace="shop", place={"a": 1}, cpu=0.5)
+    with Lab.start(scenario(nodes=[node("a", cpu=4, pool="general")], workloads=[web]), stepped=True) as running:
+        yield running
+
+
+@pytest.fixture
+def policy(lab: Lab, tmp_path: Path) -> Path:
+    lab.write_kubeconfig(tmp_path / "kubeconfig")
+    return write_policy(tmp_path, policy_for(lab.prometheus_url))
+
+
+def rights(lab: Lab, policy: Path, *denied: tuple[str, str]) -> dict[str, Check]:
+    lab.faults.set(denied=denied)
+    settings = Settings(kubeconfig=str(policy.parent / "kubeconfig"), database=f"sqlite:///{policy.parent / 'none.db'}")
+    found = diagnose(load_policy(policy.read_bytes(), source=policy.name), settings)
+    return {each.name: each for each in found if each.name in RIGHTS}
+
+
+def test_nothing_is_missing(lab: Lab, policy: Path) -> None:
+    found = rights(lab, policy)
+    assert tuple(found) == RIGHTS
+    assert {name: (each.ok, each.warning, each.fix, each.exit_code) for name, each in found.items()} == dict.fromkeys(
+        RIGHTS, (True, False, "", 0)
+    )
+
+
+def test_a_watch_that_is_missing_is_a_failure_with_the_rules_that_grant_it(lab: Lab, policy: Path) -> None:
+    found = rights(lab, policy, ("watch", "deployments"), ("watch", "pods"), ("watch", "statefulsets"))
+    watches = found["watches"]
+    assert (watches.ok, watches.warning, watches.exit_code) == (False, False, 5)
+    assert watches.detail.startswith("not allowed: watch pods, watch deployments.apps, watch statefulsets.apps (")
+    assert "run --once" in watches.detail
+    role, _, text = watches.fix.partition("ClusterRole: ")
+    assert role == "add to our account's "
+    assert yaml.safe_load(text) == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
+        {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["watch"]},
+    ]
+    assert found["permissions"].ok
+    assert found["events"].ok
+
+
+def test_events_that_may_not_be_written_are_a_warning(lab: Lab, policy: Path) -> None:
+    events = rights(lab, policy, ("create", "events"))["events"]
+    assert (events.ok, events.warning, events.exit_code) == (True, True, 0)
+    assert events.detail.startswith("not allowed: create events.events.k8s.io (")
+    rule = '{apiGroups: ["events.k8s.io"], resources: [events], verbs: [create]}'
+    assert events.fix == f"add to our account's ClusterRole: [{rule}]"
+
+
+def test_what_a_cycle_lacks_is_told_apart(lab: Lab, policy: Path) -> None:
+    found = rights(lab, policy, ("create", "pods/eviction"), ("update", "leases"))
+    assert found["permissions"].exit_code == 5
+    assert found["permissions"].detail == (
+        "not allowed: create pods/eviction, update leases.coordination.k8s.io rebalancer in kube-system"
+    )
+    assert "Role in kube-system: [" in found["permissions"].fix
+    assert found["watches"].ok
+    assert not found["events"].warning
+
+
+def asked(policy: Path) -> tuple[int, str]:
+    """The command's exit code and what it prints."""
+    database = f"sqlite:///{policy.parent / 'none.db'}"
+    words = ("doctor", "-f", policy, "--kubeconfig", policy.parent / "kubeconfig", "--database", database)
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.output
+
+
+def test_the_command_warns_of_events_and_ends_with_5_where_the_daemon_cant_watch(lab: Lab, policy: Path) -> None:
+    lab.faults.set(denied=(("create", "events"),))
+    code, told = asked(policy)
+    assert "warn events: not allowed" in told
+    assert code == 0, told
+    lab.faults.set(denied=(("watch", "nodes"),))
+    code, told = asked(policy)
+    assert "FAIL watches: not allowed: watch nodes" in told
+    assert code == 5

@@ -1,0 +1,159 @@
+"""A cycle whose moves don't cool anything: what it writes down, shows and tells of them."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from rebalancer.cli.document import cycle_document
+from rebalancer.cli.tables import print_cycle
+from rebalancer.daemon.assessing import expected
+from rebalancer.daemon.told import announce, count
+from rebalancer.lab import Breaks
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Trigger
+from rebalancer.model.snapshot import Owner
+from rebalancer.model.steering import DRAINING, MAINTENANCE
+from rebalancer.strategies import Findings
+from rebalancer.web import Metrics
+from tests.builders import NOW, a_policy
+from tests.daemon.test_assessing import an_eviction, seen_at
+from tests.store.builders import build_eviction, build_finding
+from tests.stories.stage import a_machine, a_scenario, a_stage, evicted, service
+
+NAN = float("nan")
+FAILS = Breaks(after_seconds=0.0, exit_code=3, restarts=False, nodes=("a",))
+
+
+def removes(**changes: object) -> Finding:
+    marks = {"cpu_share": NAN, "high": NAN, "target": NAN}
+    return build_finding(strategy="RemoveDuplicates", goal=Goal.REMOVE, reason="2 of web", **marks, **changes)
+
+
+def a_report(
+    findings: Sequence[tuple[Finding, str]] = (), evictions: Sequence[Eviction] = (), **fields: object
+) -> CycleReport:
+    report = CycleReport(id="c", cluster="test", trigger=Trigger.PERIODIC, dry_run=False, started_at=NOW, **fields)  # type: ignore[arg-type]
+    report.findings += findings
+    report.evictions += evictions
+    return report
+
+
+def shown(report: CycleReport) -> str:
+    page = io.StringIO()
+    print_cycle(Console(file=page, width=200), report)
+    return page.getvalue()
+
+
+# ---- pods that have finished
+
+
+def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_for(tmp_path: Path) -> None:
+    cluster = a_scenario([a_machine("a"), a_machine("b")], [service("web", {"a": 1, "b": 1}, breaks=FAILS)])
+    strategies = [{"name": "RemoveFailedPods", "args": {"minPodLifetime": "1m"}}]
+    # at most one of a service at a time: who still waited for the first would leave the second
+    limits = {"service": {"inFlight": 1}}
+    with a_stage(cluster, tmp_path, strategies=strategies, limits=limits) as stage:
+        report = stage.turn()
+        (first,) = report.evictions
+        assert (first.move.landings, first.landings) == ((), ())
+        assert stage.world.ledger is not None
+        assert list(stage.world.ledger.open_evictions()) == []
+        assert "none: it has finished" in shown(report)
+        (eviction,) = json.loads(json.dumps(cycle_document(report), allow_nan=False))["evictions"]
+        assert (eviction["landing"], eviction["landings"]) == (None, [])
+        assert len(evicted(stage.lab.log.entries())) == 1
+        assert [each.strategy for each in (first.move,)] == ["RemoveFailedPods"]
+
+
+# ---- what is looked at again
+
+
+def test_only_who_promised_to_cool_a_node_is_assessed_there() -> None:
+    seen, policy = seen_at(NOW), a_policy(strategies=[{"name": "LowNodeUtilization"}, {"name": "RemoveDuplicates"}])
+    cools = build_finding(candidates=np.array([0], dtype=np.int32))
+    cooling, removing = an_eviction("web-1"), an_eviction("web-2")
+    removing.move = build_eviction(node="hot", strategy="RemoveDuplicates").move
+
+    def nodes(found: list[Findings], *evictions: Eviction) -> set[str]:
+        report = a_report(evictions=evictions)
+        return {each.node for each in expected(report, seen, found, policy, now=NOW)}
+
+    hot, other = Findings(findings=(cools,)), Findings(findings=(removes(),))
+    nothing = Findings(findings=())
+    assert nodes([hot, nothing], cooling) == {"hot"}
+    assert nodes([hot, other], cooling, removing) == {"hot"}
+    assert nodes([hot, other], removing) == set()
+    assert nodes([nothing, other], removing) == set()
+
+
+# ---- what people see
+
+
+def test_findings_that_are_not_of_heat_have_a_table_of_their_own() -> None:
+    page = shown(a_report([(build_finding(), "n1"), (removes(), "n2")]))
+    assert page.index("Hot nodes") < page.index("Findings") < page.index("RemoveDuplicates")
+    assert "Hot nodes" not in shown(a_report([(removes(), "n2")]))
+    assert "No node is hot" in shown(a_report())
+
+
+def test_cordons_are_shown_before_and_after() -> None:
+    before, now = {"a": MAINTENANCE, "b": DRAINING}, {"a": MAINTENANCE, "c": DRAINING}
+    report = a_report(cordons_before=before, cordons=now)
+    page = shown(report)
+    assert "Cordoned: a (maintenance), c (draining, new)" in page
+    assert "No longer cordoned: b (draining)" in page
+    assert cycle_document(report)["cordons"] == [
+        {"node": "a", "before": "maintenance", "now": "maintenance"},
+        {"node": "b", "before": "draining", "now": None},
+        {"node": "c", "before": None, "now": "draining"},
+    ]
+
+
+def test_the_document_has_no_number_where_there_is_no_share() -> None:
+    document = cycle_document(a_report([(build_finding(), "n1"), (removes(), "n2")]))
+    hot, other = json.loads(json.dumps(document, allow_nan=False))["findings"]
+    assert (hot["goal"], hot["cpuShare"], hot["high"], hot["target"]) == ("cool", 0.91, 0.8, 0.7)
+    assert (other["goal"], other["cpuShare"], other["high"], other["target"]) == ("remove", None, None, None)
+
+
+@dataclass
+class Events:
+    """The events, as (node or service, reason, note)."""
+
+    told: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
+        self.told.append((owner.name, reason, note))
+
+    def about_node(self, node: str, *, reason: str, note: str, warning: bool = False) -> None:
+        self.told.append((node, reason, note))
+
+
+def test_events_say_what_was_cooled_what_was_cordoned_and_what_was_only_evicted() -> None:
+    cooled, removed = an_eviction("web-1"), an_eviction("api-1", node="other")
+    removed.move = build_eviction(node="other", strategy="RemoveDuplicates").move
+    events = Events()
+    announce(
+        events,
+        a_report(
+            [(build_finding(), "hot"), (removes(), "other")],
+            [cooled, removed],
+            cordons_before={"a": DRAINING, "b": MAINTENANCE},
+            cordons={"b": MAINTENANCE, "c": DRAINING},
+        ),
+    )
+    of_nodes = [(name, reason) for name, reason, _ in events.told if name != "web"]
+    assert of_nodes == [("hot", "Relieved"), ("other", "Evicted"), ("a", "Uncordoned"), ("c", "Cordoned")]
+
+
+def test_cordons_and_progress_are_figures() -> None:
+    metrics = Metrics()
+    count(metrics, a_report(cordons={"a": DRAINING}, progress={"empty": 3, "working": 1, "waiting": 6}), 1.0)
+    lines = metrics.page()[0].decode().splitlines()
+    assert 'rebalancer_cordoned_nodes{reason="draining"} 1.0' in lines
+    assert 'rebalancer_cordoned_nodes{reason="maintenance"} 0.0' in lines
+    assert 'rebalancer_maintenance_nodes{state="waiting"} 6.0' in lines

@@ -1,0 +1,107 @@
+"""From every revision to the newest: all rows and columns are kept, and the old program goes on beside the new one."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from rebalancer.store import open_engine, status, upgrade
+from rebalancer.store.engine import read, write
+from rebalancer.store.tables import METADATA
+from tests.store.schemas import MIGRATIONS, REVISIONS, ROWS, as_read, change, fill, reflected, rows_of, up_to
+
+EACH = pytest.mark.parametrize("revision", REVISIONS)
+
+
+@pytest.fixture
+def engine(empty_url: str) -> Iterator[sa.Engine]:
+    """Of a database that has no table yet."""
+    opened = open_engine(empty_url, create=True)
+    yield opened
+    opened.dispose()
+
+
+@EACH
+def test_an_upgrade_keeps_every_row_and_column(
+    revision: str, empty_url: str, engine: sa.Engine, tmp_path: Path
+) -> None:
+    assert upgrade(empty_url, scripts=up_to(revision, tmp_path)) == revision
+    old = reflected(engine)
+    written = write(engine, lambda connection: fill(connection, old))
+    before = read(engine, lambda connection: rows_of(connection, old))
+    assert {len(rows) for rows in before.values()} == {1, ROWS}
+
+    assert upgrade(empty_url) == REVISIONS[-1]
+
+    assert read(engine, lambda connection: rows_of(connection, old)) == before
+    assert {name: count for name, count in status(empty_url).rows.items() if count} == {
+        name: len(rows) for name, rows in before.items()
+    }
+    # and today's program reads what was written then
+    for name, rows in written.items():
+        table = METADATA.tables[name]
+        found = read(
+            engine,
+            lambda connection, table=table: connection.execute(
+                sa.select(table).order_by(*table.primary_key.columns)
+            ).all(),
+        )
+        wanted = [{column: as_read(value) for column, value in row.items()} for row in rows]
+        seen = [{column: as_read(value) for column, value in row._mapping.items()} for row in found]
+        assert [{column: row[column] for column in wanted[0]} for row in seen] == wanted, name
+        # what is new says nothing about old rows
+        assert {row[column] for row in seen for column in row.keys() - wanted[0].keys()} <= {None}, name
+
+
+@pytest.mark.real
+@EACH
+def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgres_url: str, tmp_path: Path) -> None:
+    """As replicas do that aren't replaced yet: their statements name the columns that they know. With SQLite the old
+    program has ended before."""
+    upgrade(postgres_url, scripts=up_to(revision, tmp_path))
+    engine = open_engine(postgres_url)
+    old = reflected(engine)
+    before = write(engine, lambda connection: fill(connection, old))
+    upgrade(postgres_url)
+    new = reflected(engine)
+    write(engine, lambda connection: change(connection, old, before, first=101))
+    theirs = write(engine, lambda connection: fill(connection, old, first=11))
+    write(engine, lambda connection: fill(connection, new, first=21))
+    write(engine, lambda connection: change(connection, old, theirs, first=111))
+    counts = {name: len(rows) for name, rows in read(engine, lambda connection: rows_of(connection, old)).items()}
+    assert counts == {name: 1 if name == "ledger" else 3 * ROWS for name in old.tables}
+    if "pruned" in old.tables["ledger"].columns:
+        # what the newest has written keeps nobody from dropping old rows
+        for table in reversed(old.sorted_tables):
+            write(engine, lambda connection, table=table: connection.execute(table.delete()))
+        assert not any(read(engine, lambda connection: rows_of(connection, old)).values())
+    engine.dispose()
+
+
+LOSSES = {
+    "rows": "op.execute('DELETE FROM entries WHERE id = 2')",
+    "values": "op.execute('UPDATE evictions SET detail = reason')",
+    "numbers": "op.execute('UPDATE pauses SET id = id + 100')",
+    "one value": "op.execute('UPDATE memory SET count = count + 1 WHERE count = 1001')",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_upgrade_that_loses_something_would_be_found(loss: str, sqlite_url: str, tmp_path: Path) -> None:
+    upgrade(sqlite_url)
+    engine = open_engine(sqlite_url)
+    schema = reflected(engine)
+    write(engine, lambda connection: fill(connection, schema))
+    before = read(engine, lambda connection: rows_of(connection, schema))
+    folder = tmp_path / "one more"
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9999_loses.py").write_text(
+        f'from alembic import op\nrevision = "9999"\ndown_revision = "{REVISIONS[-1]}"\n'
+        f"def upgrade() -> None:\n    {LOSSES[loss]}\n"
+    )
+    assert upgrade(sqlite_url, scripts=folder) == "9999"
+    after = read(engine, lambda connection: rows_of(connection, schema))
+    engine.dispose()
+    assert len([name for name in before if before[name] != after[name]]) == 1
