@@ -30,7 +30,7 @@ demo: $(READY) ## the main job on a practice cluster; ARGS="-o json" for JSON
 # pytest's 5 is "no such test": with ARGS one of the two may have none
 test: $(READY) ## all tests; installs the real servers they need when root and apt are there; ARGS="-k name"
 	@sh tests/install_real_parts.sh >&2
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone" $(ARGS); many=$$?; \
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS); many=$$?; \
 	  if [ $$many -eq 1 ]; then \
 	    echo "what failed beside others, once more by itself:"; \
 	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not alone" $(ARGS) && many=0; \

@@ -1,19 +1,20 @@
-"""What commands share: options, the policy file, JSON and errors."""
+"""What commands share: options, the policy file, JSON and errors. Every start imports this, so it imports little."""
 
 import json
 import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
-from rebalancer.daemon.settings import Settings
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy import RebalancerPolicy, load_policy
+
+if TYPE_CHECKING:
+    from rebalancer.daemon.settings import Settings
+    from rebalancer.policy import RebalancerPolicy
 
 UNSAFE_EXIT = 3
 CONNECT_EXIT = 5
@@ -57,8 +58,14 @@ NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="
 AllNodesOption = Annotated[bool, typer.Option("--all-nodes", "-A", help="Show every node, not only those that change.")]
 
 
-def settings_for(*, database: str | None = None, kubeconfig: str | None = None, context: str | None = None) -> Settings:
+def settings_for(
+    *, database: str | None = None, kubeconfig: str | None = None, context: str | None = None
+) -> "Settings":
     """Flags over environment variables. Raises ConfigError for one that can't be understood."""
+    from pydantic import ValidationError
+
+    from rebalancer.daemon.settings import Settings
+
     given: dict[str, Any] = {"database": database, "kubeconfig": kubeconfig, "context": context}
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
@@ -69,14 +76,17 @@ def settings_for(*, database: str | None = None, kubeconfig: str | None = None, 
         raise ConfigError(f"REBALANCER_{str(wrong['loc'][0]).upper()}: {what}, got {wrong['input']!r}") from None
 
 
-def read_policy(path: Path) -> RebalancerPolicy:
+def read_policy(path: Path) -> "RebalancerPolicy":
     """Raises ConfigError when the file can't be read or is wrong."""
     return parse_policy(read_file(path), path=path)
 
 
-def parse_policy(data: bytes, *, path: Path) -> RebalancerPolicy:
+def parse_policy(data: bytes, *, path: Path) -> "RebalancerPolicy":
     """What a policy file says; files that it names are relative to it. Raises ConfigError."""
-    policy = load_policy(data, source=str(path))
+    from rebalancer.policy import load_policy
+    from rebalancer.strategies.plugins import args_of
+
+    policy = load_policy(data, source=str(path), args_of=args_of)
     if policy.scheduler.config_file is None:
         return policy
     beside = str(path.parent / policy.scheduler.config_file)

@@ -1,6 +1,8 @@
 """A cycle as the JSON document of `plan -o json`, `run -o json` and `demo -o json`.
 
-Fields are only ever added. Shares are 0..1; null means not known (or, for `cpuShareAfter`, not measured).
+Fields are only ever added. Shares are 0..1; null means not known (or, for `cpuShareAfter`, not measured). A finding's
+shares are those of a node that is to be cooled (goal `cool`), null for any other. `landing` is null for a pod that has
+finished. `cordons` are ours: why before the cycle, and why while its plan runs; null = none.
 """
 
 import math
@@ -44,14 +46,20 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
                 "strategy": finding.strategy,
                 "node": node,
                 "pool": finding.pool,
-                "cpuShare": finding.cpu_share,
-                "high": finding.high,
-                "target": finding.target,
+                "goal": str(finding.goal),
+                "cpuShare": _known(finding.cpu_share),
+                "high": _known(finding.high),
+                "target": _known(finding.target),
                 "reason": finding.reason,
             }
             for finding, node in report.findings
         ],
         "steered": [{"node": node, "reason": reason} for node, reason in report.steered.items()],
+        "cordons": [
+            {"node": node, "before": report.cordons_before.get(node), "now": report.cordons.get(node)}
+            for node in sorted({*report.cordons_before, *report.cordons})
+        ],
+        "progress": dict(report.progress),
         "evictions": [
             {
                 "namespace": eviction.move.namespace,
@@ -61,7 +69,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
                 "pool": eviction.move.pool,
                 "service": str(eviction.move.service),
                 "cpuMillicores": _number(eviction.move.cpu_millicores),
-                "landing": eviction.landings[0][0],
+                "landing": eviction.landings[0][0] if eviction.landings else None,
                 "landings": [{"node": node, "share": share} for node, share in eviction.landings],
                 "outcome": str(eviction.outcome),
                 "detail": eviction.detail,
@@ -104,6 +112,10 @@ def merged_document(reports: list[CycleReport]) -> dict[str, Any]:
 
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _number(value: float) -> float | None:

@@ -12,22 +12,7 @@ from types import FrameType
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli import (
-    advise,
-    backtest,
-    database,
-    demo,
-    doctor,
-    explain,
-    forecast,
-    lab,
-    limits,
-    plan,
-    policy,
-    report,
-    run,
-    trigger,
-)
+from rebalancer.cli.commands import CommandGroup
 from rebalancer.cli.common import Stopped, say
 from rebalancer.model.errors import RebalancerError
 
@@ -36,30 +21,13 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="rebalancer",
+    cls=CommandGroup,
     help="Rebalances Kubernetes clusters by real and predicted CPU load, and explains every decision.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("trigger")(trigger.trigger)
-app.command("forecast")(forecast.forecast)
-app.command("report")(report.report)
-app.command("limits")(limits.limits)
-app.command("windows")(limits.windows)
-app.command("pause")(limits.pause)
-app.command("resume")(limits.resume)
-app.command("status")(limits.status)
-app.command("demo")(demo.demo)
-app.command("backtest")(backtest.backtest_command)
-app.command("doctor")(doctor.doctor)
-app.command("lab")(lab.lab)
-app.add_typer(explain.app, name="explain")
-app.add_typer(advise.app, name="advise")
-app.add_typer(policy.app, name="policy")
-app.add_typer(database.app, name="db")
 
 
 def _version(wanted: bool) -> None:

@@ -24,17 +24,14 @@ from rebalancer.cli.common import (
     read_policy,
     settings_for,
 )
-from rebalancer.cli.lab import on_the_lab
 from rebalancer.cli.plan import exit_code, show
 from rebalancer.cli.progress import TerminalProgress
 from rebalancer.daemon.assess import assess
 from rebalancer.daemon.cycle import begin_report, carry_out
 from rebalancer.daemon.logs import set_up
 from rebalancer.daemon.reload import PolicyFile
-from rebalancer.daemon.serve import Daemon
 from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.wiring import acting_world
-from rebalancer.lab import Lab, ScenarioError
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
 
@@ -50,7 +47,7 @@ def run(
         typer.Option(
             "--wait/--no-wait",
             help="Wait for the replacements and a full rate window, then measure the nodes again. "
-            "Without it no node is steered away from.",
+            "Without it no node is steered away from, and none is drained.",
         ),
     ] = True,
     on_lab: Annotated[
@@ -96,6 +93,11 @@ def run(
 
 
 def _daemon(path: Path, settings: Settings, *, dry_run: bool, scenario: str | None) -> int:
+    # `run --once` needs neither the web server nor the practice cluster
+    from rebalancer.cli.lab import on_the_lab
+    from rebalancer.daemon.serve import Daemon
+    from rebalancer.lab import Lab, ScenarioError
+
     set_up(as_json=not sys.stderr.isatty())
     with ExitStack() as stack:
         lab = None

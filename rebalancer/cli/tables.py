@@ -1,4 +1,5 @@
-"""A cycle as tables for people: hot nodes, each eviction with its reason and landing, before -> planned -> measured."""
+"""A cycle as tables for people: what was found, each eviction with its reason and landing, before -> planned ->
+measured."""
 
 import math
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.model.plan import CycleReport, Eviction, NodeLine, Outcome
+from rebalancer.model.plan import CycleReport, Eviction, Goal, NodeLine, Outcome
 
 EXAMPLES = 2
 OUTCOME_STYLE = {
@@ -27,6 +28,7 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
         console.print(Text.assemble(("Nothing was planned:", "bold red"), what))
     print_findings(console, report)
     print_steered(console, report)
+    print_cordons(console, report)
     print_evictions(console, report)
     print_refusals(console, report)
     print_nodes(console, report.nodes, all_nodes=all_nodes)
@@ -35,16 +37,23 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
 
 
 def print_findings(console: Console, report: CycleReport) -> None:
-    """Hot nodes."""
+    """Hot nodes, and what else was found."""
     if not report.findings:
         if report.stopped is None:
-            hot = sum(line.hot for line in report.nodes)
-            console.print(f"{hot} node(s) over high, none to be relieved now: see below." if hot else "No node is hot.")
+            over = sum(line.hot for line in report.nodes)
+            some = f"{over} node(s) over high, none to be relieved now: see below."
+            console.print(some if over else "No node is hot, and nothing else was found.")
         return
-    table = plain_table("Hot nodes", "NODE", "POOL", "REASON")
+    hot = plain_table("Hot nodes", "NODE", "POOL", "REASON")
+    others = plain_table("Findings", "NODE", "STRATEGY", "REASON")
     for finding, node in report.findings:
-        table.add_row(node, finding.pool, finding.reason)
-    console.print(table)
+        if finding.goal is Goal.COOL:
+            hot.add_row(node, finding.pool, finding.reason)
+        else:
+            others.add_row(node, finding.strategy, finding.reason)
+    for each in (hot, others):
+        if each.row_count:
+            console.print(each)
 
 
 def print_steered(console: Console, report: CycleReport) -> None:
@@ -52,6 +61,16 @@ def print_steered(console: Console, report: CycleReport) -> None:
     if report.steered:
         nodes = ", ".join(f"{node} ({reason})" for node, reason in report.steered.items())
         console.print(Text.assemble(("Steered away from:", "bold"), f" {nodes}"))
+
+
+def print_cordons(console: Console, report: CycleReport) -> None:
+    """Nodes that are cordoned by us while the plan runs, and those that were until now."""
+    before, now = report.cordons_before, report.cordons
+    said = [f"{node} ({reason}{'' if before.get(node) == reason else ', new'})" for node, reason in now.items()]
+    if said:
+        console.print(Text.assemble(("Cordoned:", "bold"), f" {', '.join(said)}"))
+    if let_go := [f"{node} ({reason})" for node, reason in before.items() if node not in now]:
+        console.print(Text.assemble(("No longer cordoned:", "bold"), f" {', '.join(let_go)}"))
 
 
 def print_evictions(console: Console, report: CycleReport) -> None:
@@ -77,6 +96,8 @@ def print_evictions(console: Console, report: CycleReport) -> None:
 
 
 def _landing(eviction: Eviction) -> str:
+    if not eviction.landings:
+        return "none: it has finished"
     node, share = eviction.landings[0]
     return node if share > 0.995 else f"{node} ({share:.0%})"
 

@@ -1,20 +1,15 @@
-"""`rebalancer forecast --accuracy`: the daemon's forecasts, read from its database.
-
-All but one test run the command in this process: starting it anew takes longer than what it does.
-"""
+"""`rebalancer forecast --accuracy`: the daemon's forecasts, read from its database."""
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rebalancer.cli.main import app
-from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastKind, KeptForecast, Truth, Verdict
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_records, upgrade
+from tests.cli.in_process import run_here
+from tests.daemon.recorded import a_truth, made_at
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.real.postgres_server import PostgresServer
 from tests.store.builders import SteppingClock
@@ -26,12 +21,7 @@ def url(tmp_path: Path) -> str:
 
 
 def run(folder: Path, url: str, *more: str) -> Result:
-    done = CliRunner().invoke(app, arguments(folder, url, *more))
-    if done.exception is None:
-        return Result(code=done.exit_code, out=done.stdout, err=done.stderr)
-    if not isinstance(done.exception, RebalancerError):
-        raise done.exception
-    return Result(code=done.exception.exit_code, out=done.stdout, err=str(done.exception))
+    return run_here(arguments(folder, url, *more))
 
 
 def arguments(folder: Path, url: str, *more: str) -> list[str]:
@@ -50,44 +40,16 @@ def fill(url: str, *, days: int = 6, nodes: int = 10) -> None:
         forecasts = records.forecasts()
         for ago in range(1, days + 1):
             made = now - (ago + 0.5) * DAY_SECONDS
-            forecasts.keep([_forecast(f"n{number}", made) for number in range(nodes)])
-            forecasts.keep([_forecast("b0", made, kind=ForecastKind.AHEAD, hot_from=made + 3600.0, pool="batch")])
+            forecasts.keep([made_at(f"n{number}", made) for number in range(nodes)])
+            forecasts.keep([made_at("b0", made, kind=ForecastKind.AHEAD, hot_from=made + 3600.0, pool="batch")])
         due = forecasts.due(now)
         forecasts.judge(
-            [(number, _truth(each, 2300.0 if each.until > now - 3 * DAY_SECONDS else 1900.0)) for number, each in due]
+            [(number, truth_of(each, 2300.0 if each.until > now - 3 * DAY_SECONDS else 1900.0)) for number, each in due]
         )
 
 
-def _forecast(node: str, made_at: float, **fields: Any) -> KeptForecast:
-    return KeptForecast(
-        **{
-            "kind": ForecastKind.DAILY,
-            "node": node,
-            "pool": "general",
-            "made_at": made_at,
-            "until": made_at + DAY_SECONDS,
-            "predictor": "combined",
-            "peak_millicores": 2400.0,
-            "peak_at": made_at + 7200.0,
-            "margin_millicores": 400.0,
-            "capacity_millicores": 4000.0,
-            "high": 0.55,
-            "days_used": 8,
-            "confidence": 1.0,
-            **fields,
-        }
-    )
-
-
-def _truth(forecast: KeptForecast, p95: float) -> Truth:
-    return Truth(
-        p95_millicores=p95,
-        peak_millicores=p95 + 100.0,
-        peak_at=forecast.peak_at + 5400.0,
-        changed_share=0.0,
-        without_us_millicores=p95 + 100.0,
-        verdict=Verdict.PREVENTED if forecast.kind is ForecastKind.AHEAD else None,
-    )
+def truth_of(forecast: KeptForecast, p95: float) -> Truth:
+    return a_truth(forecast, p95, Verdict.PREVENTED if forecast.kind is ForecastKind.AHEAD else None)
 
 
 @pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
@@ -198,7 +160,7 @@ def test_what_can_not_be_asked_is_one_line(tmp_path: Path, url: str, more: list[
 
 
 def test_the_program_ends_with_its_exit_code_and_one_line(tmp_path: Path, url: str) -> None:
-    result = rebalancer(*arguments(tmp_path, url, "--accuracy", "--since", "3"), cwd=tmp_path)
+    result = rebalancer(*arguments(tmp_path, url, "--accuracy", "--since", "3"), cwd=tmp_path, cold=True)
     assert result.code == 4
     assert result.error.startswith("Error: --since: expected a duration")
     assert result.out == ""

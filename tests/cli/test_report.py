@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
-from rebalancer.cli.main import app
 from rebalancer.effect.document import SCHEMA_VERSION
-from rebalancer.model.errors import RebalancerError
 from rebalancer.store import open_records, upgrade
+from tests.cli.in_process import run_here
 from tests.daemon.recorded import UNTIL, fill
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.effect.makers import an_episode
@@ -45,12 +43,7 @@ def empty(tmp_path: Path) -> str:
 
 
 def run(folder: Path, url: str, *more: str) -> Result:
-    done = CliRunner().invoke(app, arguments(folder, url, *more))
-    if done.exception is None:
-        return Result(code=done.exit_code, out=done.stdout, err=done.stderr)
-    if not isinstance(done.exception, RebalancerError):
-        raise done.exception
-    return Result(code=done.exception.exit_code, out=done.stdout, err=str(done.exception))
+    return run_here(arguments(folder, url, *more))
 
 
 def arguments(folder: Path, url: str, *more: str) -> list[str]:
@@ -242,7 +235,7 @@ def test_what_can_not_be_asked_is_one_line(tmp_path: Path, empty: str, more: lis
 
 
 def test_the_program_ends_with_its_exit_code_and_one_line(tmp_path: Path, empty: str) -> None:
-    result = rebalancer(*arguments(tmp_path, empty, "--by", "colour"), cwd=tmp_path)
+    result = rebalancer(*arguments(tmp_path, empty, "--by", "colour"), cwd=tmp_path, cold=True)
     assert (result.code, result.out) == (4, "")
     assert result.error.startswith("Error: --by: expected any of")
 

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.e2e.warm import WarmProcess, start
 
 TIMEOUT_SECONDS = 150.0
 
@@ -34,23 +37,50 @@ class Result:
         return lines[0]
 
 
-def rebalancer(*arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Result:
-    """Run `rebalancer ARGUMENTS`, without any setting of the machine's leaking in."""
+Running = subprocess.Popen[bytes] | WarmProcess
+
+
+def begin(
+    *arguments: str | Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdout: int = subprocess.DEVNULL,
+    stderr: int = subprocess.DEVNULL,
+    cold: bool = False,
+    program: str = "",
+) -> Running:
+    """Start `rebalancer ARGUMENTS`, without any setting of the machine's leaking in.
+
+    Cold is a new interpreter, which takes seconds; without it see `warm`. A `program` in Python is run instead of the
+    command's own, in a new one.
+    """
     kept = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(("REBALANCER_", "KUBE")) and key not in ("POD_NAME", "POD_NAMESPACE", "COLUMNS")
+        if not key.startswith(("REBALANCER_", "KUBE", "POD_")) and key != "COLUMNS"
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "rebalancer", *map(str, arguments)],
-        env={**kept, "HOME": str(cwd or "/nonexistent"), **(env or {})},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    return Result(code=done.returncode, out=done.stdout, err=done.stderr)
+    settings = {**kept, "HOME": str(cwd or "/nonexistent"), **(env or {})}
+    words = [str(each) for each in arguments]
+    starts_otherwise = any(name.startswith("PYTHON") for name in env or {})  # an interpreter reads these when it starts
+    if not (cold or program or starts_otherwise):
+        return start(words, env=settings, cwd=cwd, stdout=stdout, stderr=stderr)
+    command = [sys.executable, *(("-c", program) if program else ("-m", "rebalancer")), *words]
+    return subprocess.Popen(command, env=settings, cwd=cwd, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+
+
+def rebalancer(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, cold: bool = False
+) -> Result:
+    """Run it to its end."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        running = begin(*arguments, env=env, cwd=cwd, stdout=out.fileno(), stderr=err.fileno(), cold=cold)
+        try:
+            code = running.wait(TIMEOUT_SECONDS)
+        finally:
+            running.kill()
+        out.seek(0)
+        err.seek(0)
+        return Result(code=code, out=out.read().decode(), err=err.read().decode())
 
 
 def policy_for(prometheus_url: str, **sections: Any) -> dict[str, Any]:

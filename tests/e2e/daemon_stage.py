@@ -6,11 +6,8 @@ at 60 % moves exactly one pod off it. So each test takes nodes of its own from o
 """
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -24,7 +21,7 @@ from typing import Any, TypeVar
 
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.log import Entry
-from tests.e2e.cli import policy_for, write_policy
+from tests.e2e.cli import Running, begin, policy_for, write_policy
 
 T = TypeVar("T")
 
@@ -126,7 +123,7 @@ def delivery(*nodes: str, high: float | None = 60.0, target: float | None = 50.0
 class DaemonProcess:
     """One running daemon."""
 
-    process: subprocess.Popen[bytes]
+    process: Running
     log_file: Path
     token: str
     url: str = ""
@@ -220,31 +217,32 @@ def daemon(
     lease: str = "rebalancer",
     arguments: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
-    command: Sequence[str] = ("-m", "rebalancer"),
+    cold: bool = False,
+    program: str = "",
 ) -> Iterator[DaemonProcess]:
     """Start a daemon on a free port; it listens when this returns, and is gone at the end. SQLite in the folder unless
-    a `database` is named; a `lease` of another name lets two of them work in one lab without knowing each other."""
+    a `database` is named; a `lease` of another name lets two of them work in one lab without knowing each other. For
+    `cold` and `program` see `begin`."""
     file = policy if isinstance(policy, Path) else write_policy(folder, policy, f"{name}.yaml")
     token = folder / "token"
     if not token.exists():
         token.write_text(TOKEN)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("REBALANCER_", "KUBE", "POD_"))}
     settings = {
         "REBALANCER_LISTEN": "127.0.0.1:0",
         "REBALANCER_BEARER_TOKEN_FILE": str(token),
         "REBALANCER_DATABASE": database or f"sqlite:///{folder / name}.db",
         "REBALANCER_LEASE_NAME": lease,
         "POD_NAME": name,
-        "HOME": str(folder),
+        **(env or {}),
     }
     log = folder / f"{name}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command, "run", "-f", str(file), "--kubeconfig", str(kubeconfig), *arguments],
-            env={**kept, **settings, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=output,
+        process = begin(
+            *("run", "-f", file, "--kubeconfig", kubeconfig, *arguments),
+            env={"HOME": str(folder), **settings},
+            stderr=output.fileno(),
+            cold=cold,
+            program=program,
         )
     made = DaemonProcess(process=process, log_file=log, token=TOKEN)
     try:

@@ -1,4 +1,4 @@
-"""One cycle in a process of its own, by the lab's clock, that may be killed on its way: `begin(...)`, then `wait`.
+"""One cycle in a process of its own, by the lab's clock, that may be killed on its way: `begin(...)`, then `end`.
 
 The program's edge is wrapped, from outside: before and after each call there is a step, and at the step with a given
 number the process kills itself with SIGKILL. Processes come from a fork server that has imported the program already:
@@ -11,8 +11,10 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from rebalancer.daemon.cycle import run_cycle
@@ -140,5 +142,22 @@ def begin(job: Job) -> ForkServerProcess:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.e2e.killed_run"])
     process = context.Process(target=run, args=(job,))
-    process.start()
+    with _one_at_a_time:
+        process.start()
     return process
+
+
+def end(process: ForkServerProcess, seconds: float) -> int | None:
+    """See that it is gone. The exit code; None when it ran for longer than this, and was killed."""
+    wait([process.sentinel], seconds)
+    with _one_at_a_time:
+        code = process.exitcode
+        process.kill()
+        process.join()
+        process.close()
+    return code
+
+
+_one_at_a_time = Lock()
+"""`start` looks after all processes that have ended. The exit code can be read once, and whoever else waits for it in
+another thread is told 255."""

@@ -59,7 +59,7 @@ def test_the_document_compares_every_predictor_and_names_the_default(traces: Pat
 
 
 def test_the_table_tells_the_aims_and_what_to_put_in_the_policy(traces: Path) -> None:
-    result = rebalancer("backtest", env={"REBALANCER_TRACES": str(traces)})
+    result = rebalancer("backtest", env={"REBALANCER_TRACES": str(traces)}, cold=True)
     assert result.code == 0, result.err
     assert "combined (default)" in result.out
     assert "lastDay (simple)" in result.out

@@ -70,7 +70,7 @@ def test_a_setting_that_can_not_be_understood_is_named(
 
 def test_validate_tells_every_mistake_on_a_line_of_its_own(lab: Lab, tmp_path: Path) -> None:
     path = write_policy(tmp_path, policy_for(lab.prometheus_url, guard={}, limits={"perCycle": -1}))
-    result = rebalancer("policy", "validate", path, cwd=tmp_path)
+    result = rebalancer("policy", "validate", path, cwd=tmp_path, cold=True)
     assert result.code == 4
     assert [line.split(": ", 2)[2] for line in sorted(result.err.strip().splitlines())] == [
         "guard: unknown field, did you mean guards?",

@@ -51,7 +51,7 @@ class Pair:
     def trigger(self, server: DaemonProcess, *nodes: str, token_file: Path | None = None) -> Result:
         asked = [word for name in nodes for word in ("--node", name)]
         return rebalancer(
-            "trigger", *asked, "--server", server.url, "--token-file", token_file or self.folder / "token"
+            *("trigger", *asked, "--server", server.url, "--token-file", token_file or self.folder / "token"), cold=True
         )
 
 
@@ -63,7 +63,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         mount.put(yaml.safe_dump(alert_policy(lab.prometheus_url)))
         config = lab.write_kubeconfig(folder / "kubeconfig")
         database = f"sqlite:///{folder / 'shared.db'}"
-        with daemon(folder, mount.file, config, name="first", database=database) as first:
+        with daemon(folder, mount.file, config, name="first", database=database, cold=True) as first:
             until(first.leads, first.tell)
             with daemon(folder, mount.file, config, name="second", database=database) as second:
                 until(second.ready, second.tell)

@@ -121,7 +121,7 @@ def test_sigusr1_shows_what_every_thread_is_at_and_ends_nothing(lab: Lab, tmp_pa
 def test_livez_tells_when_the_worker_hangs_and_when_it_goes_on(lab: Lab, tmp_path: Path) -> None:
     config = lab.write_kubeconfig(tmp_path / "config")
     policy = alert_policy(lab.prometheus_url)
-    with daemon(tmp_path, policy, config, lease="five", command=("-c", IMPATIENT)) as running:
+    with daemon(tmp_path, policy, config, lease="five", program=IMPATIENT) as running:
         until(running.leads, running.tell)
         until(lambda: running.said("cycle"), running.tell)
         lab.faults.set(sides=("prometheus",), latency_seconds=4.0)
@@ -136,7 +136,7 @@ def test_livez_tells_when_the_worker_hangs_and_when_it_goes_on(lab: Lab, tmp_pat
 def test_a_thread_that_dies_takes_the_process_with_it(lab: Lab, tmp_path: Path) -> None:
     config = lab.write_kubeconfig(tmp_path / "config")
     policy = alert_policy(lab.prometheus_url)
-    with daemon(tmp_path, policy, config, lease="six", command=("-c", BROKEN_INBOX)) as running:
+    with daemon(tmp_path, policy, config, lease="six", program=BROKEN_INBOX) as running:
         assert running.ended() == 1
         [died] = running.said("thread died")
         assert (died["thread"], died["error"]) == ("cycles", "TypeError: a mistake of ours")

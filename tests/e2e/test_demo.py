@@ -28,7 +28,7 @@ def check_document(document: dict[str, Any]) -> None:
 
 
 def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> None:
-    result = rebalancer("demo", "-o", "json", cwd=tmp_path)
+    result = rebalancer("demo", "-o", "json", cwd=tmp_path, cold=True)
     assert result.code == 0, result.err
     document = result.document
     check_document(document)

@@ -332,5 +332,5 @@ def test_the_commands_of_the_documentation_work(lab: Lab, folder: Path, policy: 
     for line in shown:
         words = shlex.split(line.split(">")[0])[1:]
         given = [str(policy) if word == "docs/explain/policy.yaml" else word for word in words]
-        result = rebalancer(*given, cwd=folder)
+        result = rebalancer(*given, cwd=folder, cold=True)
         assert result.code == 0, (line, result.err)

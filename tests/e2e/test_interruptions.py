@@ -1,16 +1,14 @@
 """A process that dies between a decision and its outcome, an answer that never comes, an API server in trouble."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from rebalancer.lab import Lab
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.e2e.cli import Result, begin, policy_for, rebalancer, write_policy
 from tests.e2e.stages import MOVED, the_lab
 
 
@@ -21,6 +19,14 @@ def run_once(lab: Lab, folder: Path) -> Result:
     )
 
 
+def let_time_pass_for_the_lease(lab: Lab, seconds: float) -> None:
+    """As if it had been renewed so much earlier. The next one watches it for its whole duration all the same."""
+    with lab.cluster.lock:
+        lease = lab.cluster.store.get("leases", "kube-system", "rebalancer")
+        earlier = datetime.fromisoformat(lease["spec"]["renewTime"]) - timedelta(seconds=seconds)
+        lab.cluster.store.change("leases", lease, lambda new: new["spec"].update(renewTime=f"{earlier:%FT%T.%fZ}"))
+
+
 def status(folder: Path) -> dict[str, object]:
     return rebalancer("db", "status", "-o", "json", cwd=folder).document
 
@@ -29,32 +35,17 @@ def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_pat
     with the_lab(tmp_path) as lab:
         lab.faults.set(eviction_delay_seconds=20.0)  # carried out at once, answered late
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "rebalancer",
-                "run",
-                "--once",
-                "-f",
-                policy,
-                "--kubeconfig",
-                tmp_path / "kubeconfig",
-            ],
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = begin("run", "--once", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig", cwd=tmp_path)
         until = time.monotonic() + 30
         while not lab.log.entries("terminating") and time.monotonic() < until:
             time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
         assert len(lab.log.entries("terminating")) == 1
         assert status(tmp_path)["unsettled"] == 1
 
         lab.faults.clear()
-        time.sleep(16)  # the dead process's Lease runs out in real time
+        let_time_pass_for_the_lease(lab, 16.0)
         again = run_once(lab, tmp_path)
         assert again.code == 0, again.err
         assert status(tmp_path)["unsettled"] == 0
@@ -69,32 +60,21 @@ def test_a_run_that_is_stopped_while_it_waits_tells_what_it_did_and_gives_the_le
 ) -> None:
     with the_lab(tmp_path) as lab:
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "rebalancer",
-                "run",
-                "--once",
-                "-f",
-                policy,
-                "--kubeconfig",
-                tmp_path / "kubeconfig",
-            ],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+            process = begin(
+                *("run", "--once", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig"),
+                cwd=tmp_path,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
         until = time.monotonic() + 30
         while len(lab.log.evictions()) < len(MOVED) and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(1)
         process.send_signal(sign)
-        out, err = process.communicate(timeout=20)
-        assert process.returncode == code
-        assert "shop/web" in out
-        assert len(err.strip().splitlines()) == 1
+        assert process.wait(20) == code
+        assert "shop/web" in (tmp_path / "out").read_text()
+        assert len((tmp_path / "err").read_text().strip().splitlines()) == 1
         with lab.cluster.lock:
             lease = lab.cluster.store.get("leases", "kube-system", "rebalancer")
         assert not lease["spec"].get("holderIdentity")

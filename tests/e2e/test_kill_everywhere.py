@@ -15,16 +15,16 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.log import Entry
 from rebalancer.store import upgrade
 from tests.e2e.cli import policy_for, write_policy
-from tests.e2e.killed_run import STEPS, Job, SharedClock, begin
+from tests.e2e.killed_run import STEPS, Job, SharedClock, begin, end
 
-SPEED = 90.0
+SPEED = 60.0
 WORKERS = 6
 """Stages at once: they mostly wait."""
 RATE_WINDOW = 60.0
 GRACE = 60.0
 """So long a call may be on its way: see store/settle.py."""
 LIMIT_WINDOW = 3600.0
-"""40 real seconds: a slow run must not outlive it."""
+"""60 real seconds: a slow run must not outlive it."""
 CLUSTER_AT_MOST, NODE_AT_MOST, SERVICE_IN_FLIGHT = 3, 2, 1
 CALL_SECONDS = 3.0
 """Real time from a reservation to the log's entry: the log's times may be closer together than the ledger's by it."""
@@ -72,11 +72,7 @@ class Stage:
                 kill_at=kill_at,
             )
         )
-        process.join(RUN_SECONDS)
-        code = process.exitcode
-        process.kill()
-        process.join()
-        process.close()
+        code = end(process, RUN_SECONDS)
         self._let_the_lease_run_out()
         return code, trace.read_text().splitlines()
 

@@ -111,7 +111,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         assert "pool all" in table.out
 
         # a pause of something else doesn't end with it; another pool's pause stops nothing here
-        assert "was not paused" in rebalancer("resume", "cluster", "-f", policy, cwd=tmp_path).err
+        assert "was not paused" in rebalancer("resume", "cluster", "-f", policy, cwd=tmp_path, cold=True).err
         assert rebalancer("pause", "pool/other", "-f", policy, "--reason", "x", cwd=tmp_path).code == 0
         assert "1 pause(s) ended" in rebalancer("resume", "pool/all", "-f", policy, cwd=tmp_path).err
         went = run(policy, kubeconfig, tmp_path)
@@ -128,7 +128,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
             assert lines()["service", name, "1 in 1h"]["nextAt"] == pytest.approx(
                 datetime.now(UTC).timestamp() + 3600, abs=60
             )
-        shown = rebalancer("limits", "-f", policy, "--kubeconfig", kubeconfig, cwd=tmp_path)
+        shown = rebalancer("limits", "-f", policy, "--kubeconfig", kubeconfig, cwd=tmp_path, cold=True)
         assert "pool all" in shown.out
         assert "2 in 2h" in shown.out
         (pulls,) = (line for line in shown.out.splitlines() if "being pulled" in line)
@@ -143,7 +143,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
 def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
     with the_lab(tmp_path) as lab:
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-        assert "Nothing is paused" in rebalancer("status", "-f", policy, cwd=tmp_path).out
+        assert "Nothing is paused" in rebalancer("status", "-f", policy, cwd=tmp_path, cold=True).out
         went = run(policy, tmp_path / "kubeconfig", tmp_path).document["evictions"]
         document = rebalancer("status", "-f", policy, "-o", "json", cwd=tmp_path).document
         assert document["pauses"] == document["gaveUp"] == []
@@ -164,7 +164,8 @@ def test_a_scope_that_is_none_is_refused(scope: str, tmp_path: Path) -> None:
 
 def test_a_service_is_paused_by_namespace_and_name(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
     policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-    assert rebalancer("pause", "service/shop/web", "-f", policy, "--reason", "x", cwd=tmp_path).code == 0
+    paused = rebalancer("pause", "service/shop/web", "-f", policy, "--reason", "x", cwd=tmp_path, cold=True)
+    assert paused.code == 0
     result = plan(policy, kubeconfig, tmp_path)
     assert codes(result)["shop/web"] == "Paused"
     assert {each["service"] for each in result.document["evictions"]} == {"shop/api"}
@@ -193,7 +194,7 @@ def test_windows_say_whether_they_are_open_and_when_next(tmp_path: Path) -> None
     assert (here["scope"], here["key"], here["open"]) == ("cluster", "test", False)
     assert here["until"] == here["nextOpen"] == opens.timestamp()
     assert here["because"]
-    table = rebalancer("windows", "-f", path, cwd=tmp_path)
+    table = rebalancer("windows", "-f", path, cwd=tmp_path, cold=True)
     assert "closed until" in table.out
     assert f"{opens:%Y-%m-%d %H:%M} UTC" in table.out
 

@@ -78,14 +78,14 @@ def test_plan_and_run_agree_and_everything_is_recorded(setting: tuple[Stage, str
 def test_a_dry_run_is_recorded_as_dry_and_evicts_nothing(tmp_path: Path) -> None:
     with lab_stage(tmp_path) as stage:
         policy = write_policy(tmp_path, stage.policy)
-        result = rebalancer(
-            "run", "--once", "--dry-run", "-f", policy, "--kubeconfig", stage.kubeconfig, "-o", "json", cwd=tmp_path
-        )
+        common = ("-f", policy, "--kubeconfig", stage.kubeconfig, "-o", "json")
+        result = rebalancer("run", "--once", "--dry-run", *common, cwd=tmp_path, cold=True)
+        assert rebalancer("plan", *common, cwd=tmp_path, cold=True).code == 0
         assert result.code == 0, result.err
         assert result.document["cycle"]["dryRun"] is True
         assert sorted(each["service"] for each in result.document["evictions"]) == MOVED
         assert stage.evicted() == set()
-    status = rebalancer("db", "status", "-o", "json", cwd=tmp_path).document
+    status = rebalancer("db", "status", "-o", "json", cwd=tmp_path, cold=True).document
     assert status["rows"]["evictions"] == len(MOVED)
     assert status["unsettled"] == 0
 
@@ -93,7 +93,9 @@ def test_a_dry_run_is_recorded_as_dry_and_evicts_nothing(tmp_path: Path) -> None
 def test_doctor_finds_everything_in_order(tmp_path: Path) -> None:
     with lab_stage(tmp_path) as stage:
         policy = write_policy(tmp_path, stage.policy)
-        result = rebalancer("doctor", "-f", policy, "--kubeconfig", stage.kubeconfig, "-o", "json", cwd=tmp_path)
+        result = rebalancer(
+            "doctor", "-f", policy, "--kubeconfig", stage.kubeconfig, "-o", "json", cwd=tmp_path, cold=True
+        )
     assert all(check["ok"] for check in result.document["checks"]), result.out
     assert result.code == 0
     assert {check["name"] for check in result.document["checks"]} >= {
