@@ -2,7 +2,17 @@
 
 import sys
 
-from bench import daemon_bench, daemon_cache, forecast, history, landing, ledger_bench, list_bench, report
+from bench import (
+    daemon_bench,
+    daemon_cache,
+    forecast,
+    history,
+    landing,
+    ledger_bench,
+    list_bench,
+    report,
+    strategies,
+)
 
 BENCHES = {
     "list": list_bench.main,
@@ -13,6 +23,7 @@ BENCHES = {
     "forecast": forecast.main,
     "history": history.main,
     "report": report.main,
+    "strategies": strategies.main,
 }
 
 

@@ -26,26 +26,67 @@ NOTE = "<!-- Made by `make docs`. Don't edit. -->\n\n"
 
 
 def policy_page() -> str:
-    """Every section and field of the policy file."""
+    """Every section and field of the policy file, strategies first."""
     schema = policy_schema()
+    sections = schema["$defs"]
+    strategies = [_name_of(each) for each in schema["properties"]["strategies"]["items"]["oneOf"]]
+    told = {*strategies, *(_args_of(sections[name]) for name in strategies)}
     out = "# Policy file\n\nEditors can use the JSON Schema that `rebalancer policy schema` prints.\n"
-    sections = {"RebalancerPolicy": schema, **schema["$defs"]}
-    for name, section in sections.items():
-        if "properties" not in section:
-            continue
-        out += f"\n## {name}\n\n{_line(section.get('description', ''))}\n\n"
-        out += "| field | type | default | |\n|---|---|---|---|\n"
-        required = section.get("required", [])
-        for field, spec in section["properties"].items():
-            default = "required" if field in required else _default(spec)
-            out += f"| `{field}` | {_type(spec)} | {default} | {_line(spec.get('description', ''))} |\n"
+    out += _section("RebalancerPolicy", schema) + _strategies({name: sections[name] for name in strategies}, sections)
+    return out + "".join(_section(name, section) for name, section in sections.items() if name not in told)
+
+
+def _section(name: str, section: dict[str, Any]) -> str:
+    return f"\n## {name}\n\n{_line(section.get('description', ''))}\n\n{_table(section)}"
+
+
+def _table(section: dict[str, Any]) -> str:
+    out = "| field | type | default | |\n|---|---|---|---|\n"
+    required = section.get("required", [])
+    for field, spec in section["properties"].items():
+        default = "required" if field in required else _default(spec)
+        out += f"| `{field}` | {_type(spec)} | {default} | {_line(spec.get('description', ''))} |\n"
     return out
+
+
+def _strategies(strategies: dict[str, dict[str, Any]], sections: dict[str, Any]) -> str:
+    """What all have in common, once, and the arguments of each."""
+    names = ", ".join(f"[{name}](#{name.lower()})" for name in strategies)
+    of_all = next(iter(strategies.values()))["properties"]
+    shared = {
+        "name": {"type": "string", "description": "Which strategy."},
+        "args": {"type": "object", "description": "Its arguments, see below."},
+        **{field: spec for field, spec in of_all.items() if field not in ("name", "args")},
+    }
+    out = f"\n## Strategies\n\nOne entry of `strategies` switches one on: {names}.\n\n"
+    out += _table({"properties": shared, "required": ["name"]})
+    for name, section in strategies.items():
+        arguments = sections.get(_args_of(section), {})
+        out += f"\n### {name}\n\n{_line(section['description'])}\n"
+        if "args" in section.get("required", []):
+            out += "It needs `args`.\n"
+        if arguments:
+            out += f"\n{_table(arguments)}"
+        else:
+            fields = {field: section["properties"][field] for field in ("name", "args")}
+            out += f"\n{_table({'properties': fields, 'required': ['name']})}"
+    return out
+
+
+def _args_of(strategy: dict[str, Any]) -> str:
+    return _name_of(strategy["properties"]["args"])
+
+
+def _name_of(spec: dict[str, Any]) -> str:
+    return str(spec.get("$ref", "")).rsplit("/", 1)[-1]
 
 
 def _type(spec: dict[str, Any]) -> str:
     if "$ref" in spec:
         name = spec["$ref"].rsplit("/", 1)[1]
         return f"[{name}](#{name.lower()})"
+    if "oneOf" in spec:
+        return "[a strategy](#strategies)"
     if "anyOf" in spec:
         return " or ".join(_type(each) for each in spec["anyOf"] if each.get("type") != "null")
     if "const" in spec:

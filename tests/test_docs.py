@@ -41,7 +41,25 @@ def test_every_example_of_the_limits_page_is_a_valid_section(text: str) -> None:
 
 
 def test_every_link_of_the_pages_leads_somewhere() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    folders = {page.parent.name for page in pages}
+    assert folders >= {"docs", "adr", "operations", "reference"}
+    for page in pages:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for path in sorted((ROOT / "deploy").rglob("*"))
+        if path.suffix in (".yaml", ".txt", ".tpl")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())
+    }
+    operations = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "operations").glob("*.md")}
+    # whoever applies a manifest finds the way to these from there
+    wanted = {"install", "first-week", "upgrade", "uninstall", "rbac", "sizing", "many-clusters", "runbook"}
+    assert {page for _, page in named} >= {f"docs/operations/{name}.md" for name in wanted} <= operations
+    for path, page in named:
+        assert (ROOT / page).is_file(), (path, page)

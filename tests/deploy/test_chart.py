@@ -30,6 +30,7 @@ from tests.deploy.manifests import (
     rights,
     variant_file,
 )
+from tests.deploy.test_prometheus_rules import ALERTS
 from tests.deploy.tools import helm, run
 
 
@@ -251,6 +252,30 @@ def test_every_other_value_arrives() -> None:
     assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("fast", "20Gi")
 
 
+def test_the_dashboard_is_the_programs_default_until_it_is_set() -> None:
+    assert "REBALANCER_DASHBOARD" not in environment(container(chart("sqlite")))
+    assert environment(container(chart("everything")))["REBALANCER_DASHBOARD"] == "open"
+    assert environment(container(rendered("--set", "dashboard=off")))["REBALANCER_DASHBOARD"] == "off"
+    assert "/dashboard" in refused("--set", "dashboard=false")
+
+
+def alerts(variant: str) -> dict[str, Object]:
+    groups = find(chart(variant), "PrometheusRule")["spec"]["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def test_every_alert_links_its_section_of_the_runbook_where_that_can_be_read() -> None:
+    page = "https://code.example/rebalancer/blob/main/docs/operations/runbook.md"
+    links = {name: alert["annotations"].get("runbook_url") for name, alert in alerts("everything").items()}
+    assert links == {name: f"{page}#{name.lower()}" for name in ALERTS}
+    # the rest of the annotations is what it is without
+    for name, alert in alerts("monitoring").items():
+        assert "runbook_url" not in alert["annotations"]
+        if name != "NodeCPUHigh":
+            linked = {"runbook_url": links[name], **alert["annotations"]}
+            assert alerts("everything")[name] == {**alert, "annotations": linked}
+
+
 def test_the_alerts_thresholds_are_those_of_the_values() -> None:
     (alert,) = [
         rule
@@ -260,5 +285,5 @@ def test_the_alerts_thresholds_are_those_of_the_values() -> None:
     ]
     assert alert["expr"].endswith("> 85")
     assert alert["for"] == "10m"
-    marks = {name: value for name, value in alert["annotations"].items() if name != "summary"}
+    marks = {name: value for name, value in alert["annotations"].items() if name.startswith("rebalancer_")}
     assert marks == {"rebalancer_high": "85", "rebalancer_target": "72.5"}

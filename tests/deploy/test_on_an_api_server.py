@@ -199,9 +199,67 @@ def test_our_account_may_put_its_taint_change_it_and_take_it_off(patch: Try, clu
     assert patch({"spec": {"taints": [DEDICATED]}}) == ""
 
 
-def test_our_account_may_cordon_and_uncordon(patch: Try) -> None:
-    assert patch({"spec": {"unschedulable": True}}) == ""
-    assert patch({"spec": {"unschedulable": None}}) == ""
+def marked(value: str) -> dict[str, Any]:
+    return {"taints": [DEDICATED, {**STEER, "value": value}]}
+
+
+CORDONED = {"unschedulable": True}
+FREE = {"unschedulable": None}
+CLEARED = {"taints": [DEDICATED]}
+
+
+def set_up(cluster: Cluster, name: str, spec: dict[str, Any]) -> None:
+    """Somebody else makes node-1 so."""
+    cluster.server.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {**CLEARED, **FREE, **spec}})
+
+
+@pytest.mark.parametrize("value", ["draining", "maintenance"])
+def test_our_account_may_cordon_a_node_with_its_mark_and_lift_that_again(
+    value: str, patch: Try, cluster: Cluster
+) -> None:
+    set_up(cluster, "node-1", {})
+    assert patch({"spec": marked(value) | CORDONED}) == ""
+    assert patch({"spec": marked("maintenance")}) == ""
+    assert patch({"spec": CLEARED | FREE}) == ""
+    assert patch({"spec": marked(value) | CORDONED}) == ""
+    # to a soft taint
+    assert patch({"spec": marked("hot") | FREE}) == ""
+    # somebody uncordoned it by hand and left the mark
+    set_up(cluster, "node-1", marked(value))
+    assert patch({"spec": CORDONED}) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "said"),
+    [
+        ({}, CORDONED, "cordon a node only with"),
+        ({}, marked("hot") | CORDONED, "cordon a node only with"),
+        (marked("hot"), CORDONED, "cordon a node only with"),
+        (CORDONED, FREE, "uncordon only a node that it marked"),
+        (marked("hot") | CORDONED, CLEARED | FREE, "uncordon only a node that it marked"),
+        (marked("draining") | CORDONED, FREE, "and only with its mark"),
+        # else it would lift somebody else's cordon in two steps
+        (CORDONED, marked("draining"), "only when it cordons it"),
+        (marked("hot") | CORDONED, marked("maintenance"), "only when it cordons it"),
+        ({}, marked("maintenance"), "only when it cordons it"),
+    ],
+    ids=str,
+)
+def test_our_account_may_touch_no_cordon_but_its_own(
+    before: dict[str, Any], change: dict[str, Any], said: str, patch: Try, cluster: Cluster
+) -> None:
+    set_up(cluster, "node-1", before)
+    try:
+        assert said in patch({"spec": change})
+    finally:
+        set_up(cluster, "node-1", {})
+
+
+def test_a_node_that_people_cordoned_may_carry_the_soft_taint(patch: Try, cluster: Cluster) -> None:
+    set_up(cluster, "node-1", CORDONED)
+    assert patch({"spec": marked("hot")}) == ""
+    assert patch({"spec": CLEARED}) == ""
+    set_up(cluster, "node-1", {})
 
 
 @pytest.mark.parametrize(

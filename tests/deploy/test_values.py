@@ -4,11 +4,12 @@ import copy
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from rebalancer.daemon.settings import Settings
 from rebalancer.policy import load_policy
 from tests.deploy.manifests import CHART, ROOT, VARIANTS, variant_file
 from tests.deploy.schema import violations
@@ -49,9 +50,12 @@ def test_the_values_of_every_variant_fit_the_schema(variant: str) -> None:
         {"image": {"digest": "sha256:12"}},
         {"policy": {"cluster": "as-a-map"}},
         {"webhook": {"bearerToken": {"token": "in plain text"}}},
+        {"dashboard": False},
         {"service": {"port": 70000}},
         {"networkPolicy": {"prometheusPorts": []}},
         {"monitoring": {"prometheusRule": {"hotNodes": {"for": "5 minutes"}}}},
+        {"monitoring": {"prometheusRule": {"runbookUrl": "runbook.md"}}},
+        {"monitoring": {"prometheusRule": {"runbookUrl": "https://docs.example/"}}},
         {"terminationGracePeriodSeconds": 5},
         {"podAnnotations": {"number": 1}},
     ],
@@ -122,6 +126,12 @@ def test_every_value_is_used_by_a_template() -> None:
     unused = {path for path in leaves(VALUES) if path.rpartition(".")[2] not in words}
     given_as_a_whole = ("podSecurityContext.", "securityContext.", "resources.", "monitoring.dashboard.labels.")
     assert {path for path in unused if not path.startswith(given_as_a_whole)} == set()
+
+
+def test_the_dashboard_may_be_what_the_program_knows_and_is_its_default() -> None:
+    field = Settings.model_fields["dashboard"]
+    assert VALUES["dashboard"] == field.default
+    assert SCHEMA["properties"]["dashboard"]["enum"] == list(get_args(field.annotation))
 
 
 def test_the_charts_policy_is_the_balanced_one_with_the_alert_that_the_chart_fires() -> None:

@@ -45,6 +45,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ ternary "HTTPS" "HTTP" (ne .Values.webhook.tlsSecretName "") }}
 {{- end }}
 
+{{/* Of (list ROOT ALERT): the annotation that links the alert's section of the runbook; empty without a runbookUrl. */}}
+{{- define "rebalancer.runbook" -}}
+{{- with (first .).Values.monitoring.prometheusRule.runbookUrl -}}
+runbook_url: {{ printf "%s/docs/operations/runbook.md#%s" . (last $ | lower) | quote }}
+{{- end }}
+{{- end }}
+
 {{/* What the daemon and the migration both need to know. */}}
 {{- define "rebalancer.databaseEnv" -}}
 - name: REBALANCER_DATABASE
