@@ -20,7 +20,7 @@ from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import Bases, LimitBook, LimitView, clock_time, refusal_for
 from rebalancer.constraints.memory import Memory
 from rebalancer.constraints.windows import WindowBook, annotation_of
-from rebalancer.model.limits import Check, Denied, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.model.limits import Check, Denied, Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.plan import Move
@@ -40,6 +40,8 @@ class Standing:
     """In flight by `entries`, but the snapshot shows that they have landed."""
     pauses: tuple[Pause, ...] = ()
     gave_up: tuple[GaveUp, ...] = ()
+    descents: Mapping[str, Descent] = field(default_factory=dict)
+    """uid of a pod -> whose place it took."""
     elsewhere: Mapping[str, float] | None = None
     """Service identity -> when another cluster moved it last."""
     ready_elsewhere: Mapping[str, ReadyElsewhere] | None = None
@@ -88,6 +90,7 @@ class Door:
             cooldowns=policy.safety.cooldowns,
             view=self.view,
             gave_up=standing.gave_up,
+            descents=standing.descents,
             pauses=standing.pauses,
             young_pools=_young_pools(policy, snapshot, pool_of),
             now=now,

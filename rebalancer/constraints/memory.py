@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitView, clock_time, paused
-from rebalancer.model.limits import GaveUp, Pause, Scope
+from rebalancer.model.limits import Descent, GaveUp, Pause, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.safety import Cooldowns, GiveUp
@@ -27,6 +27,7 @@ class Memory:
         cooldowns: Cooldowns,
         view: LimitView,
         gave_up: Sequence[GaveUp],
+        descents: Mapping[str, Descent],
         pauses: Sequence[Pause],
         young_pools: Mapping[str, float],
         now: float,
@@ -37,6 +38,7 @@ class Memory:
         self._cooldowns = cooldowns
         self._view = view
         self._gave_up = {(each.node, each.service_identity): each for each in gave_up if each.until > now}
+        self._descents = descents
         self._pauses = {each.scope: each for each in pauses if each.until is None or each.until > now}
         self._young_pools = young_pools
         self._now = now
@@ -51,11 +53,41 @@ class Memory:
             times = f"{found.count} times" if found.count > 1 else "once"
             told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
             return Refusal.of(Reason.GAVE_UP, told, next_at=found.until)
+        if (refusal := self._again(move)) is not None:
+            return refusal
         joined = self._young_pools.get(move.pool)
         if joined is not None and self._now - joined < self._cooldowns.pool_after_scale_up:
             due = joined + self._cooldowns.pool_after_scale_up
             return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
         return self._cooldown(move)
+
+    def _again(self, move: Move) -> Refusal | None:
+        """Why what the strategy did to the pod's predecessors speaks against doing it again: it has come to the same
+        state, so the state comes back, be it by itself or by another strategy's doing. Each time longer."""
+        if not move.once:
+            return None
+        moves = self._moves_of_predecessors(move)
+        if not moves:
+            return None
+        times, due = len(moves), max(moves) + give_up_seconds(self._cooldowns.give_up, len(moves))
+        if due <= self._now:
+            return None
+        often = f"{times} times" if times > 1 else "once"
+        told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
+        return Refusal.of(Reason.MOVED_BEFORE, told, next_at=due)
+
+    def _moves_of_predecessors(self, move: Move) -> list[float]:
+        """When this strategy moved them."""
+        out: list[float] = []
+        waiting, seen = [move.uid], {move.uid}
+        while waiting:
+            found = self._descents.get(waiting.pop())
+            if found is None or found.uids <= seen:
+                continue
+            out += [found.moved[move.strategy]] if move.strategy in found.moved else []
+            waiting += found.uids - seen
+            seen |= found.uids
+        return out
 
     def _cooldown(self, move: Move) -> Refusal | None:
         cluster, cooldowns = self._cluster, self._cooldowns

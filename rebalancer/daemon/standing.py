@@ -39,6 +39,7 @@ def read_standing(
         landed=tuple(each.eviction for each in progress if each.landed),
         pauses=tuple(ledger.pauses()),
         gave_up=tuple(ledger.memories()),
+        descents=ledger.descents(now - policy.safety.cooldowns.give_up.longest),
         elsewhere=ledger.services_evicted_elsewhere(cross.separation) if cross.separation else None,
         ready_elsewhere=ready,
     )

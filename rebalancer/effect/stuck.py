@@ -117,6 +117,7 @@ OF_OTHER_GOALS: Final = frozenset(
         Reason.NOT_ITS_TURN,
         Reason.NOT_CORDONED,
         Reason.NODE_KEPT,
+        Reason.MOVED_BEFORE,
         Reason.NO_CONTENTION,
         Reason.NOBODY_NOISY,
     }

@@ -1,5 +1,6 @@
 """Limits as the ledger counts them: scopes, checks, and what stood in the way."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -142,6 +143,15 @@ class GaveUp:
     count: int
     """How many times."""
     reason: str
+
+
+class Descent(NamedTuple):
+    """Whose place a pod took: of several pods of a service that were on their way at once, nobody knows which."""
+
+    uids: frozenset[str]
+    """Of the pods that we evicted."""
+    moved: Mapping[str, float]
+    """Strategy that wanted one of them gone -> when, seconds since the epoch; of several the last."""
 
 
 class ReadyElsewhere(NamedTuple):

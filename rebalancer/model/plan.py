@@ -124,6 +124,11 @@ class Finding:
     in_order: bool = False
     """Of COOL: the candidates are taken in the order given, too."""
     landing: LandingRule = LandingRule()
+    makes_room: bool = False
+    """Room on the node is what is wanted: that a pod which waits would take it is no reason against a move."""
+    recurs: bool = False
+    """Of REMOVE: the reason comes back in the nature of things (age, a person's choice): that a predecessor was moved
+    for it doesn't speak against it."""
     broken: bool = False
     """The candidates don't do their work as it is: that they are not Ready, have finished, or are their service's last,
     doesn't keep them."""
@@ -167,6 +172,8 @@ class Move:
     """Images that the landing has to pull; of several likely landings, the most."""
     owner_uid: str = ""
     """Of the service's top owner."""
+    once: bool = False
+    """That its strategy moved a predecessor of the pod already speaks against it."""
 
 
 class Outcome(StrEnum):

@@ -7,6 +7,7 @@ from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
 from rebalancer.model.limits import (
     Check,
     Denied,
+    Descent,
     Entry,
     GaveUp,
     OpenEviction,
@@ -213,6 +214,10 @@ class Ledger(Protocol):
     def pauses(self) -> Sequence[Pause]: ...
 
     def memories(self) -> Sequence[GaveUp]: ...
+
+    def descents(self, since: float) -> Mapping[str, Descent]:
+        """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
+        ...
 
     def give_up(self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]) -> GaveUp: ...
 

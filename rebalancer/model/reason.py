@@ -59,6 +59,7 @@ class Reason(StrEnum):
     COOLDOWN_SERVICE_NODE = "CooldownServiceNode"
     COOLDOWN_POOL = "CooldownPool"
     GAVE_UP = "GaveUp"
+    MOVED_BEFORE = "MovedBefore"
     PAUSED = "Paused"
     BRAKED = "Braked"
     SERVICE_LATE = "ServiceLate"
@@ -174,6 +175,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.COOLDOWN_SERVICE_NODE: "its service was moved off this node a short while ago",
     Reason.COOLDOWN_POOL: "its pool is scaling: nodes came a short while ago",
     Reason.GAVE_UP: "moving it did not help before",
+    Reason.MOVED_BEFORE: "the same strategy moved its predecessor, and it has come to that again",
     Reason.PAUSED: "paused",
     Reason.BRAKED: "the brake is on: replacements are late, or evictions there do not help",
     Reason.SERVICE_LATE: "an earlier replacement of its service is still not Ready",

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
 
-from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, ReservationDetails, Scope
+from rebalancer.model.limits import Check, Denied, Descent, Entry, OpenEviction, ReservationDetails, Scope
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store import pruning
@@ -188,6 +188,27 @@ class SqlLedger(Notes):
             rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
         )
         return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
+
+    def descents(self, since: float) -> dict[str, Descent]:
+        """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
+        rows = EVICTIONS.c
+        query = (
+            select(rows.replacement_uid, rows.uid, rows.strategy, rows.service, rows.planned_at, rows.replaced_at)
+            .where(rows.cluster == self._cluster, rows.planned_at >= since, rows.replacement_uid.is_not(None))
+            .order_by(rows.service, rows.planned_at, rows.id)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        out: dict[str, Descent] = {}
+        service, over_at, uids, moved, came = "", 0.0, set[str](), dict[str, float](), list[str]()
+        for row in found:
+            if row.service != service or row.planned_at > over_at:
+                out |= dict.fromkeys(came, Descent(frozenset(uids), moved))
+                service, over_at, uids, moved, came = row.service, 0.0, set(), {}, []
+            over_at = max(over_at, row.replaced_at)
+            uids.add(row.uid)
+            moved[row.strategy] = row.planned_at
+            came.append(row.replacement_uid)
+        return out | dict.fromkeys(came, Descent(frozenset(uids), moved))
 
     def start_ups(self, service: str) -> list[float]:
         """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.

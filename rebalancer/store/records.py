@@ -7,7 +7,7 @@ Nothing is kept in memory, so several threads may use one `SqlRecords`.
 
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import nlargest
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import CycleReport, Eviction, Outcome, PodRefusal
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome, PodRefusal
 from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store import history
@@ -34,6 +34,8 @@ from rebalancer.store.sightings import pack_looks
 from rebalancer.store.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
 
 EXAMPLES_KEPT = 3
+OTHERS_KEPT = 500
+"""Of one cycle, so many findings that aren't hot nodes, and so many groups of refusals that aren't about one."""
 
 # No eviction call outlives it: a row planned earlier than this before a moment was answered before that moment.
 _LONGEST_CALL_SECONDS = 600.0
@@ -167,9 +169,10 @@ class SqlRecords:
                 "target": finding.target,
                 "reason": finding.reason,
             }
-            for finding, node in report.findings
+            for finding, node in kept_findings(report)
         ]
-        refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals)]
+        cooled = {node for finding, node in report.findings if finding.goal is Goal.COOL}
+        refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals, cooled)]
         looked = pack_looks(report.nodes)
         looks = [{"cycle": report.id, "nodes": looked}] if looked else []
         cycle = {
@@ -179,7 +182,7 @@ class SqlRecords:
             "notes": list(report.notes),
             "nodes": len(report.nodes),
             "hot_nodes": sum(line.hot for line in report.nodes),
-            "findings": len(findings),
+            "findings": len(report.findings),
             "evictions": len(report.evictions),
             "refusals": len(report.refusals),
         }
@@ -293,11 +296,32 @@ class SqlRecords:
         write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, **values))
 
 
-def group_refusals(refusals: Sequence[PodRefusal]) -> list[dict[str, Any]]:
-    """Per node and code: `node`, `code`, `count`, as `examples` those with most CPU; in the order of their first."""
+def kept_findings(report: CycleReport) -> list[tuple[Finding, str]]:
+    """Every node to be cooled; of the others, which may be thousands in each cycle, the most urgent."""
+    others = 0
+    kept = []
+    for finding, node in report.findings:
+        others += finding.goal is not Goal.COOL
+        if finding.goal is Goal.COOL or others <= OTHERS_KEPT:
+            kept.append((finding, node))
+    return kept
+
+
+def group_refusals(refusals: Sequence[PodRefusal], cooled: Collection[str]) -> list[dict[str, Any]]:
+    """Per node and code: `node`, `code`, `count`, as `examples` those with most CPU; in the order of their first.
+
+    Of nodes that weren't to be `cooled` pods' refusals may be thousands of groups in each cycle: past a limit they are
+    counted by code alone, with no node.
+    """
     groups: dict[tuple[str, str], list[PodRefusal]] = {}
+    others = 0
     for refusal in refusals:
-        groups.setdefault((refusal.node, refusal.code.value), []).append(refusal)
+        key = (refusal.node, refusal.code.value)
+        if key not in groups and refusal.name and refusal.node not in cooled:
+            if others >= OTHERS_KEPT:
+                key = ("", refusal.code.value)
+            others += key not in groups and bool(key[0])
+        groups.setdefault(key, []).append(refusal)
     return [
         {
             "node": node,

@@ -1,13 +1,14 @@
 """The door: limits at every scope, memory, pauses and the brake, as a plan sees them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rebalancer.constraints.door import Door, Standing
 from rebalancer.constraints.windows import CHANGE_WINDOW
-from rebalancer.model.limits import Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.model.limits import Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
 from rebalancer.model.plan import Landing, Move
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
@@ -189,6 +190,42 @@ def test_a_pool_is_left_alone_while_nodes_join_it() -> None:
     assert refusal.code is Reason.COOLDOWN_POOL
 
 
+def descent(*uids: str, **moved: float) -> Descent:
+    """`moved`: strategy -> how many seconds ago."""
+    return Descent(frozenset(uids), {strategy: NOW - ago for strategy, ago in moved.items()})
+
+
+@pytest.mark.parametrize(
+    ("descents", "wait"),
+    [
+        ({}, None),
+        ({"uid-web-0": descent("a", Other=60)}, None),
+        ({"uid-web-1": descent("a", Mine=60)}, None),
+        ({"uid-web-0": descent("a", Mine=60)}, 3600 - 60),
+        ({"uid-web-0": descent("a", Mine=3600)}, None),
+        # another strategy moved it in between: whose doing it is doesn't matter
+        ({"uid-web-0": descent("a", Other=60), "a": descent("b", Mine=300)}, 3600 - 300),
+        # each time longer
+        ({"uid-web-0": descent("a", Mine=3700), "a": descent("b", Mine=9000)}, 2 * 3600 - 3700),
+        # several that were on their way at once: any of them may have been the predecessor
+        ({"uid-web-0": descent("a", "b", Other=60), "b": descent("c", Mine=100)}, 3600 - 100),
+        # two of one group, and a circle that no truth would have
+        ({"uid-web-0": descent("a", "uid-web-0", Mine=60), "a": descent("a", "uid-web-0", Mine=60)}, 3600 - 60),
+    ],
+)
+def test_a_strategy_does_not_do_the_same_to_a_pods_successor_for_a_while(
+    descents: dict[str, Descent], wait: float | None
+) -> None:
+    move = replace(a_move(), strategy="Mine", once=True)
+    refusal = door(descents=descents).refuses(move)
+    if wait is None:
+        assert refusal is None
+    else:
+        assert refusal is not None
+        assert (refusal.code, refusal.next_at) == (Reason.MOVED_BEFORE, NOW + wait)
+    assert door(descents=descents).refuses(replace(move, once=False)) is None
+
+
 def test_give_up_memory_holds_until_its_time() -> None:
     memory = GaveUp(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
     refusal = door(gave_up=(memory,)).refuses(a_move())
@@ -256,6 +293,8 @@ def test_a_pod_that_is_not_ready_takes_nothing_from_the_share_of_ready_replicas(
     assert "9 of 13 would stay ready" in refusal.message
     at.refund(a_move(NOT_READY))
     assert at.reserve(a_move(NOT_READY)) is None
+    too_few = door(safety={"crossCluster": {"minReadyShare": 90}}, more=more, ready_elsewhere=enough)
+    assert too_few.reserve(a_move(NOT_READY)) is None
 
 
 def test_only_the_windows_are_left_out_where_it_is_asked_what_protects_a_pod() -> None:

@@ -199,6 +199,31 @@ def evict(cluster: Cluster, pod: str, outcome: Outcome = Outcome.EVICTED, **fiel
     return int(record)
 
 
+def test_whose_place_a_pod_took_is_told_of_those_that_were_on_their_way_together(
+    blue: Cluster, clock: SteppingClock
+) -> None:
+    alone, unseen = evict(blue, "alone"), evict(blue, "unseen", service="api")
+    clock.sleep(10)
+    blue.ledger.landed(alone, at=clock.now(), pod="web-7", uid="w7", node="n2")
+    blue.ledger.landed(unseen, at=clock.now())
+    clock.sleep(10)
+    pair = [evict(blue, "one"), evict(blue, "two")]
+    clock.sleep(10)
+    for record, uid in zip(pair, ("w8", "w9"), strict=True):
+        blue.ledger.landed(record, at=clock.now(), pod=uid, uid=uid, node="n2")
+    evict(blue, "in-flight")
+
+    found = blue.ledger.descents(NOW)
+    assert found.keys() == {"w7", "w8", "w9"}
+    assert len(found["w7"].uids) == 1
+    assert len(found["w8"].uids) == 2
+    assert found["w8"] == found["w9"]
+    assert found["w7"].uids.isdisjoint(found["w8"].uids)
+    assert list(found["w7"].moved.values()) == [NOW]
+    assert list(found["w8"].moved.values()) == [NOW + 20]
+    assert blue.ledger.descents(NOW + 1).keys() == {"w8", "w9"}
+
+
 def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: SteppingClock) -> None:
     landed, back, gone = (evict(blue, pod) for pod in ("landed", "came-back", "not-replaced"))
     blue.ledger.landed(landed, at=NOW + 30, pod="web-9", uid="u", node="n2")

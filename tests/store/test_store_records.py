@@ -10,10 +10,11 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import Outcome
+from rebalancer.model.plan import Goal, Outcome
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
 from rebalancer.store.engine import open_engine, read
+from rebalancer.store.records import OTHERS_KEPT
 from tests.store.builders import (
     CLUSTER,
     NOW,
@@ -132,6 +133,31 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         ("n2", "TooYoung", 1),
     ]
     assert records.cycles(10) == [back["cycle"] | {"outcomes": {"evicted": 1, "refused": 1}}]
+
+
+def test_of_what_is_no_hot_node_only_the_most_urgent_is_kept_and_the_rest_is_counted(records):
+    many = OTHERS_KEPT + 7
+    report = build_report(
+        findings=[(build_finding(goal=Goal.REMOVE), f"n{number}") for number in range(many)]
+        + [(build_finding(), "hot")],
+        refusals=[
+            *(build_refusal(node=f"n{number}", pod="web-1") for number in range(many)),
+            *(build_refusal(node=f"n{number}", pod="", code=Reason.NODE_NOT_READY) for number in range(many)),
+            build_refusal(node="hot", pod="web-2"),
+        ],
+    )
+    records.begin(report)
+    records.finish(report)
+    back = records.cycle_report(report.id)
+    assert back["cycle"]["findings"] == many + 1
+    assert back["cycle"]["refusals"] == 2 * many + 1
+    assert len(back["findings"]) == OTHERS_KEPT + 1
+    assert back["findings"][-1]["node"] == "hot"
+    counts = {each["node"]: each["count"] for each in back["refusals"]}
+    assert sum(each["count"] for each in back["refusals"]) == 2 * many + 1
+    assert counts["hot"] == 1
+    # nodes that were not judged are told one by one: discovery goes by them
+    assert sum(bool(each["node"]) for each in back["refusals"]) >= many + 1
 
 
 def test_a_cycle_that_was_never_finished_shows_as_running(records):
