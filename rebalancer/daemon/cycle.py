@@ -105,7 +105,7 @@ def relieve(
 ) -> Planner:
     """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
     thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
-    planner = plan(world, seen, found, policy, steered=held.steered, cordoned=held.cordoned, out_of_time=thinking)
+    planner = plan(world, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
     server_errors = 0
     while (move := planner.next_move()) is not None:
         if world.stopping():

@@ -153,6 +153,7 @@ def _prometheus(doctor: Doctor) -> Iterator[Check]:
         yield Check(
             name=metric.name,
             ok=ok,
+            warning=ok and bool(metric.error),
             detail=detail if metric.needed or metric.series else f"{detail} (only helps)",
             fix="" if ok else metric.fix,
             exit_code=0 if ok else 4,

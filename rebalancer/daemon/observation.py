@@ -20,6 +20,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.policy.strategies import HighNodeUtilization, PluginStrategy, ServiceSpread
 from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.high_node_utilization import STUCK_SECONDS
 from rebalancer.strategies.loads import base_loads
 from rebalancer.strategies.plugins import strategy_for
 
@@ -96,8 +97,8 @@ def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observat
 
 
 def _holds(policy: RebalancerPolicy) -> list[float]:
-    """For how long strategies hold emptied nodes, counted from the last pod that left."""
-    return [each.args.hold for each in policy.strategies if isinstance(each, HighNodeUtilization)]
+    """For how long strategies hold emptied nodes, or wait until more can leave, counted from the last pod that left."""
+    return [max(each.args.hold, STUCK_SECONDS) for each in policy.strategies if isinstance(each, HighNodeUtilization)]
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:

@@ -1,6 +1,7 @@
 """From findings to a planner that knows where everything lands: which nodes to steer away from or to cordon, and for
 how long to think."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -162,7 +163,7 @@ def rehearse(
     policy: RebalancerPolicy,
     kept: Mapping[str, str],
     want: Asked,
-    out_of_time: Callable[[], bool],
+    limit: "TimeLimit",
     *,
     steers: bool,
 ) -> _Wanted:
@@ -182,13 +183,12 @@ def rehearse(
         ],
         hot=_any_of(seen, [loads.hot for loads in _loads(seen, found)]),
         due=_any_of(seen, [loads.over & ~loads.hot for loads in _loads(seen, found)]),
+        free=mask(seen, (seen.snapshot.nodes.names[node] for each in found for node in each.given_up if steers)),
     )
     for name in sorted(kept):
         budget.take([index[name]])
     cooled = {(each.strategy, each.node) for all_ in found for each in all_.findings if each.goal is Goal.COOL}
-    planner = plan(
-        world, seen, found, policy, steered=budget.mask, cordoned=cordoned, steering=budget, out_of_time=out_of_time
-    )
+    planner = plan(world, seen, found, policy, steered=budget.mask, cordoned=cordoned, steering=budget, limit=limit)
     moved, sources = False, []
     while (move := planner.next_move()) is not None:
         if (refusal := planner.door.reserve(move)) is not None:
@@ -225,9 +225,10 @@ def plan(
     steered: Bools | None = None,
     cordoned: Bools | None = None,
     steering: SteeringBudget | None = None,
-    out_of_time: Callable[[], bool] = lambda: False,
+    limit: "TimeLimit | None" = None,
 ) -> Planner:
     """A planner over everything that was found, behind the one door."""
+    limit = limit or TimeLimit(math.inf)
     door = Door(
         policy=policy,
         snapshot=seen.snapshot,
@@ -249,7 +250,8 @@ def plan(
         steered=steered,
         cordoned=cordoned,
         steering=steering,
-        out_of_time=out_of_time,
+        out_of_time=limit,
+        share_of_time=limit.share,
         young_seconds=policy.safety.cooldowns.new_node,
         closed=mask(seen, world.steerer.uncertain),
     )
@@ -262,7 +264,15 @@ class TimeLimit:
         self._end = time.monotonic() + seconds
 
     def __call__(self) -> bool:
-        return time.monotonic() > self._end
+        return self._left() < 0
+
+    def share(self, parts: int) -> Callable[[], bool]:
+        """Says whether one of so many equal parts of what is left now was spent."""
+        others = self._left() * (1 - 1 / parts)
+        return lambda: self._left() < others
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

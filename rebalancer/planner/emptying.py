@@ -39,6 +39,7 @@ class Emptying:
         self,
         *,
         snapshot: ClusterSnapshot,
+        moved: Bools,
         door: Door,
         budgets: BudgetRoom,
         landings: Landings,
@@ -46,7 +47,8 @@ class Emptying:
         rehearsal: bool,
         out_of_time: Callable[[], bool],
     ) -> None:
-        """`cordoned` (nodes,): as in `Planner`."""
+        """`moved` (pods,): the planner keeps it up to date. `cordoned` (nodes,): as in `Planner`."""
+        self._moved = moved
         self._snapshot, self._door, self._budgets, self._landings = snapshot, door, budgets, landings
         self._ours = ours_cordoned(snapshot)
         self._cordoned: Bools = self._ours.copy() if cordoned is None else cordoned.copy()
@@ -60,23 +62,28 @@ class Emptying:
         """Whether it is finished before others are begun."""
         return bool(self._cordoned[node])
 
-    def leave(self, job: Job) -> None:
+    def leave(self, node: int) -> None:
         """Nothing is planned for it any more: what is cordoned stays so until the next cycle looks."""
-        self.worked_on[job.finding.node] |= self._cordoned[job.finding.node]
+        self.worked_on[node] |= self._cordoned[node]
 
-    def begin(
-        self, job: Job, *, among: int, at_most: int | None, may_go_now: Callable[[Pod], Refusal | None]
-    ) -> Refusal | None:
-        """Why the node is not emptied, or None: then `job.left` are the pods that may go, in the order on trial.
-
-        `among`, `at_most`: of which findings it is, and how many of these are worked on at a time.
-        """
-        node, pods = job.finding.node, self._to_go(job)
+    def waits(self, node: int, *, among: int, at_most: int | None) -> Refusal | None:
+        """Why its turn hasn't come, whatever is on it. `among`, `at_most`: of which findings it is, and how many of
+        these are worked on at a time."""
         begun = bool(self._cordoned[node])
         if not (begun or self._rehearsal):
             return Refusal.of(Reason.NOT_CORDONED)
         if at_most is not None and self._begun[among] >= at_most:
             return Refusal.of(Reason.NOT_ITS_TURN, f"{at_most} at a time")
+        if not begun and self._landings.receives[node]:
+            # both would be cordoned, and the earlier ones may fit nowhere else
+            return Refusal.of(Reason.NOT_ITS_TURN, "pods of this plan may land here")
+        return None
+
+    def begin(self, job: Job, *, among: int, may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
+        """Why the node is not emptied, or None: then `job.left` are the pods that may go, in the order on trial.
+        `among` as in `waits`, which let it pass."""
+        node = job.finding.node
+        begun, pods = bool(self._cordoned[node]), self._to_go(job)
         if not pods and not begun:
             return None
         refusal = self._protected(job, pods)
@@ -105,8 +112,9 @@ class Emptying:
 
     def _to_go(self, job: Job) -> list[Pod]:
         """Everything that has to leave the node, protected or not."""
-        active = self._snapshot.active
-        pods = [self._snapshot.pod(index) for index in job.finding.candidates.tolist() if active[index]]
+        candidates = job.finding.candidates
+        here = candidates[self._snapshot.active[candidates] & ~self._moved[candidates]]
+        pods = [self._snapshot.pod(index) for index in here.tolist()]
         staying = [pod for pod in pods if (why := self._stays(job, pod)) is None or why.code is not Reason.TERMINATING]
         return largest_first(staying, self._snapshot)
 

@@ -136,7 +136,9 @@ def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
         code, message = (refusal.code, refusal.message) if refusal is not None else (None, "")
         if index not in landings and refusal is None:
             stays = scene.door.stays(pod, pool=scene.pools[node])
-            code, message = (stays.code, stays.message) if stays is not None else (hot.code, hot.detail)
+            # of a node that was found: the others of its pods
+            why = (None, "no strategy asks for it") if hot.ok else (hot.code, hot.detail)
+            code, message = (stays.code, stays.message) if stays is not None else why
         cpu = float(scene.usage.pod_cpu_millicores[index])
         lines.append(
             PodLine(

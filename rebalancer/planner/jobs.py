@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from rebalancer.constraints.door import Door
-from rebalancer.model.plan import Finding, Goal
+from rebalancer.model.plan import Finding, Goal, Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.planner.order import order_key, reliefs
@@ -34,9 +34,9 @@ class Job:
         return self.room if self.finding.goal is Goal.COOL else None
 
 
-def counted(finding: Finding) -> set[int]:
+def counted(finding: Finding) -> Ints:
     """The pods that `wanted` counts."""
-    return set((finding.candidates if finding.among is None else finding.among).tolist())
+    return finding.candidates if finding.among is None else finding.among
 
 
 def useless(job: Job) -> dict[int, Refusal]:

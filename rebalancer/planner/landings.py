@@ -52,6 +52,8 @@ class Landings:
         if base is not None:
             self._all.append(TargetRoom(base, model.closed))
         self.even = EvenGroups(found)
+        self.receives: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        """(nodes,) where replacements of this plan may land."""
         self._snapshot = snapshot
         self._steering = steering
 
@@ -67,7 +69,8 @@ class Landings:
                 break
             unfit = self._unfit(pod, finding, room, likely)
             if unfit is None:
-                return self.model.pending_takes(pod) or self.model.landings(pod)
+                taken_by = None if finding.makes_room else self.model.pending_takes(pod)
+                return taken_by or self.model.landings(pod)
             nodes, refusal = unfit
             if self._steering is None or not nodes or (more := self._steering.take(nodes)) is None:
                 break
@@ -151,6 +154,7 @@ class Landings:
     def count(self, pod: Pod, landing: Distribution) -> None:
         """Count one eviction and its replacement: later landings see both."""
         self.model.commit(pod, landing)
+        self.receives[landing.nodes] = True
         kind = self.kind(pod)
         for room in self._all:
             relief = np.nan_to_num(room.loads.relieved[pod.index])
@@ -169,7 +173,11 @@ class Landings:
             stack.enter_context(self.even.tentatively())
             for room in self._all:
                 stack.enter_context(room.tentatively())
-            yield
+            before = self.receives.copy()
+            try:
+                yield
+            finally:
+                self.receives = before
 
     @property
     def steered(self) -> frozenset[int]:

@@ -42,6 +42,10 @@ def _never() -> bool:
     return False
 
 
+def _no_share(parts: int) -> Callable[[], bool]:
+    return _never
+
+
 class Planner:
     """See the module. Not thread-safe; used for one cycle."""
 
@@ -59,19 +63,22 @@ class Planner:
         cordoned: Bools | None = None,
         steering: SteeringBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
+        share_of_time: Callable[[int], Callable[[], bool]] = _no_share,
         closed: Bools | None = None,
         young_seconds: float = YOUNG_SECONDS,
     ) -> None:
         """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools` (nodes,)
         names of the nodes' pools, empty for none. `base` is what every landing is held to, whichever strategy wants
         the move. `steered` and `cordoned` (nodes,) carry our taint, and our cordon, while the plan runs; None = as the
-        snapshot shows. Once `out_of_time` says so, nothing more is planned. `closed` (nodes,) may not be landed on
-        besides those that the model closes; nor may nodes that are younger than `young_seconds`."""
+        snapshot shows. Once `out_of_time` says so, nothing more is planned. `share_of_time` makes what says that one of
+        so many equal parts of the time that is left was spent: then the other strategies come first. `closed` (nodes,)
+        may not be landed on besides those that the model closes; nor may nodes that are younger than
+        `young_seconds`."""
         self._snapshot = snapshot
         self.door = door
         self._cpu = cpu_millicores
         self._pools = pools
-        self._out_of_time = out_of_time
+        self._out_of_time, self._share_of_time = out_of_time, share_of_time
         model = LandingModel(
             snapshot,
             config=config,
@@ -84,8 +91,10 @@ class Planner:
             model.closed |= closed
         self._landings = Landings(snapshot=snapshot, model=model, found=found, base=base, steering=steering)
         self._budgets = BudgetRoom(snapshot)
+        self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)
         self._emptying = Emptying(
             snapshot=snapshot,
+            moved=self._moved,
             door=door,
             budgets=self._budgets,
             landings=self._landings,
@@ -94,9 +103,8 @@ class Planner:
             out_of_time=out_of_time,
         )
         self._refused: dict[int, Refusal] = {}
-        self._moved: set[int] = set()
         self._landings_of: dict[int, Distribution] = {}
-        self._stopped = False
+        self._stopped: Refusal | None = None
         self._jobs = self._each_job(found)
         self._job: Job | None = next(self._jobs, None)
 
@@ -117,12 +125,12 @@ class Planner:
     def accept(self, move: Move) -> None:
         """Count a move that happened, may have happened, or would in a real run."""
         pod = self._snapshot.pod(move.pod)
-        self._moved.add(move.pod)
+        self._moved[move.pod] = True
         self._budgets.take(pod)
         if move.landings:  # a pod that has finished holds nothing, and nothing comes in its place
             self._landings.count(pod, self._landings_of[move.pod])
         if self._job is not None:
-            self._job.taken += move.pod in counted(self._job.finding)
+            self._job.taken += bool((counted(self._job.finding) == move.pod).any())
             self._job.to_go.pop(move.pod, None)
         self._drop(move.pod)
 
@@ -135,12 +143,11 @@ class Planner:
 
     def stop(self, refusal: Refusal) -> None:
         """End the plan here: whatever was not decided yet is refused with this reason."""
-        self._stopped = True
-        job: Job | None = self._job
-        while job is not None:
-            self._refused.update((pod.index, refusal) for pod in job.left)
-            job = next(self._jobs, None)
-        self._job = None
+        self._stopped = refusal
+        if self._job is not None:
+            self._refused.update((pod.index, refusal) for pod in self._job.left)
+            self._job = next(self._jobs, None)
+        assert self._job is None
 
     def _drop(self, pod: int) -> None:
         if self._job is not None:
@@ -153,7 +160,7 @@ class Planner:
         out = []
         pods, snapshot = self._snapshot.pods, self._snapshot
         for index, refusal in self._refused.items():
-            if index in self._moved:
+            if self._moved[index]:
                 continue
             out.append(
                 PodRefusal(
@@ -183,13 +190,37 @@ class Planner:
     # ---- one finding
 
     def _each_job(self, found: Sequence[Findings]) -> Iterator[Job]:
-        for at, (findings, room) in enumerate(zip(found, self._landings.rooms, strict=True)):
+        late: list[tuple[int, Finding]] = []
+        for at, findings in enumerate(found):
+            turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
             for finding in sorted(findings.findings, key=self._order):
-                job = Job(finding=finding, room=room, taken=len(self._moved & counted(finding)))
-                self._sort_out(job)
-                if finding.goal is Goal.EMPTY:
-                    self._empty(job, among=at, at_most=findings.empty_at_most)
-                yield job
+                # thousands that come to nothing in one strategy must not keep all others from ever being asked
+                if self._stopped is None and turn_is_over():
+                    late.append((at, finding))
+                else:
+                    yield from self._work_on(finding, at, findings.empty_at_most)
+        for at, finding in late:
+            yield from self._work_on(finding, at, found[at].empty_at_most)
+
+    def _work_on(self, finding: Finding, at: int, at_most: int | None) -> Iterator[Job]:
+        """`at`, `at_most`: of which findings it is, and how many of these are emptied at a time. Guards aren't asked of
+        what isn't looked at: for 150,000 candidates that alone would take longer than a plan may."""
+        empties = finding.goal is Goal.EMPTY
+        if (refusal := self._stopped) is not None:
+            if empties:
+                self._emptying.leave(finding.node)
+        elif empties:
+            refusal = self._emptying.waits(finding.node, among=at, at_most=at_most)
+        if refusal is not None:
+            for index in finding.candidates.tolist():
+                self._refused.setdefault(index, refusal)
+            return
+        taken = int(np.count_nonzero(self._moved[counted(finding)]))
+        job = Job(finding=finding, room=self._landings.rooms[at], taken=taken)
+        self._sort_out(job)
+        if empties:
+            self._empty(job, among=at)
+        yield job
 
     def _order(self, finding: Finding) -> bool:
         """As they are given, but a node that is half empty before one that is not begun."""
@@ -199,7 +230,7 @@ class Planner:
         """Find the candidates that no guard protects and whose move would help."""
         finding, in_vain = job.finding, useless(job)
         for index in finding.candidates.tolist():
-            if index in self._moved:
+            if self._moved[index]:
                 continue
             pod = self._snapshot.pod(index)
             refusal = self.door.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
@@ -208,17 +239,14 @@ class Planner:
             else:
                 self._refused[index] = refusal
 
-    def _empty(self, job: Job, *, among: int, at_most: int | None) -> None:
+    def _empty(self, job: Job, *, among: int) -> None:
         """All of it, or none."""
-        if self._stopped:
-            self._emptying.leave(job)
-            return
         refusal = self._emptying.begin(
-            job, among=among, at_most=at_most, may_go_now=lambda pod: self._refused_at_door(pod, self._move(job, pod))
+            job, among=among, may_go_now=lambda pod: self._refused_at_door(pod, self._move(job, pod))
         )
         if refusal is not None:
             if refusal.code is Reason.OUT_OF_TIME:
-                self._emptying.leave(job)
+                self._emptying.leave(job.finding.node)
             self._refused.update((pod.index, refusal) for pod in job.left)
             job.left = []
 
@@ -301,6 +329,7 @@ class Planner:
             level=traits.level,
             reason=_reason(job, pod),
             owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
+            once=finding.goal is Goal.REMOVE and not finding.recurs,
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.steering import HOT, NO_ROOM, PREDICTED_HOT
+from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 
 Bools = NDArray[np.bool_]
 
@@ -28,6 +28,8 @@ class SteeringBudget:
     """(nodes,)"""
     due: Bools | None = None
     """(nodes,) relieved ahead of their peak; None = none is."""
+    free: Bools | None = None
+    """(nodes,) that people gave up to be emptied: they don't count against `left`; None = none is."""
     chosen: dict[int, str] = field(default_factory=dict)
     """Node -> the taint's value."""
 
@@ -37,14 +39,21 @@ class SteeringBudget:
         if not new:
             return None  # they are avoided already, and yet they are likely: more of the same doesn't help
         wanted = np.bincount(self.pool_of[new] + 1, minlength=len(self.left) + 1)
+        for node in filter(self._is_free, new):
+            wanted[self.pool_of[node] + 1] -= self.pool_of[node] >= 0
         if wanted[0] or any(count > left for count, left in zip(wanted[1:], self.left, strict=True)):
             return None
         for node in new:
-            self.left[int(self.pool_of[node])] -= 1
+            self.left[int(self.pool_of[node])] -= not self._is_free(node)
             self.chosen[node] = self._why(node)
         return new
 
+    def _is_free(self, node: int) -> bool:
+        return self.free is not None and bool(self.free[node])
+
     def _why(self, node: int) -> str:
+        if self._is_free(node):
+            return CHOSEN
         if self.hot[node]:
             return HOT
         return PREDICTED_HOT if self.due is not None and self.due[node] else NO_ROOM
@@ -52,7 +61,7 @@ class SteeringBudget:
     def give_back(self, nodes: Sequence[int]) -> None:
         """Don't steer away from these after all."""
         for node in nodes:
-            self.left[int(self.pool_of[node])] += 1
+            self.left[int(self.pool_of[node])] += not self._is_free(node)
             del self.chosen[node]
 
     @property

@@ -13,6 +13,7 @@ from rebalancer.daemon.settings import Settings
 from rebalancer.daemon.steer import our_cordons
 from rebalancer.daemon.wiring import acting_world
 from rebalancer.daemon.world import NoProgress, World
+from rebalancer.kube.times import rfc3339
 from rebalancer.lab import Lab
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import CycleReport, Finding, Goal
@@ -206,8 +207,15 @@ def test_an_emptied_node_that_nobody_removes_is_let_go_after_its_time(runs: Runs
 
 def leave_behind(runs: Runs, node: str, value: str) -> None:
     """What a process that was killed has left: a node cordoned with our mark."""
-    runs.lab.cluster.taint(node, STEERING_TAINT, value=value, effect="PreferNoSchedule")
-    runs.lab.cluster.cordon(node)
+    cluster = runs.lab.cluster
+
+    def dated(made: dict[str, Any]) -> None:
+        made["spec"]["taints"][-1]["timeAdded"] = rfc3339(runs.lab.clock.now())
+
+    cluster.taint(node, STEERING_TAINT, value=value, effect="PreferNoSchedule")
+    with cluster.lock:
+        cluster.store.change("nodes", cluster.store.get("nodes", "", node), dated)
+    cluster.cordon(node)
 
 
 def test_after_a_kill_the_next_process_carries_on_with_a_drain(runs: Runs) -> None:

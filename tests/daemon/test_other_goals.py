@@ -14,7 +14,8 @@ from rebalancer.cli.tables import print_cycle
 from rebalancer.daemon.assessing import expected
 from rebalancer.daemon.told import announce, count
 from rebalancer.lab import Breaks
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Trigger
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, PodRefusal, Trigger
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Owner
 from rebalancer.model.steering import DRAINING, MAINTENANCE
 from rebalancer.strategies import Findings
@@ -42,9 +43,9 @@ def a_report(
     return report
 
 
-def shown(report: CycleReport) -> str:
+def shown(report: CycleReport, *, all_nodes: bool = False) -> str:
     page = io.StringIO()
-    print_cycle(Console(file=page, width=200), report)
+    print_cycle(Console(file=page, width=200), report, all_nodes=all_nodes)
     return page.getvalue()
 
 
@@ -98,6 +99,72 @@ def test_findings_that_are_not_of_heat_have_a_table_of_their_own() -> None:
     assert page.index("Hot nodes") < page.index("Findings") < page.index("RemoveDuplicates")
     assert "Hot nodes" not in shown(a_report([(removes(), "n2")]))
     assert "No node is hot" in shown(a_report())
+
+
+def test_a_node_that_is_brought_down_though_nothing_is_hot_is_not_called_hot() -> None:
+    released = build_finding(strategy="HighNodeUtilization", reason="full by requests and idle in fact")
+    page = shown(a_report([(released, "n1")]))
+    assert "Hot nodes" not in page
+    assert page.index("Findings") < page.index("HighNodeUtilization") < page.index("full by requests")
+
+
+def test_of_many_findings_the_first_are_shown_and_all_on_demand() -> None:
+    many = a_report([(removes(), f"n{number:03}") for number in range(31)])
+    page = shown(many)
+    assert "Findings (30 of 31, the others with --all-nodes)" in " ".join(page.split())
+    assert ("n029" in page, "n030" in page) == (True, False)
+    every = shown(many, all_nodes=True)
+    assert ("n030" in every, "30 of 31" in every) == (True, False)
+    few = a_report([(removes(), f"n{number:03}") for number in range(30)])
+    assert "--all-nodes" not in shown(few)
+
+
+def test_findings_that_read_the_same_are_one_line() -> None:
+    page = shown(a_report([(removes(), "n1"), (removes(), "n2"), (removes(), "n1")]))
+    rows = [line.split() for line in page.splitlines() if "RemoveDuplicates" in line]
+    assert rows == [
+        ["n1", "RemoveDuplicates", "2", "of", "web", "(2", "findings)"],
+        ["n2", "RemoveDuplicates", "2", "of", "web"],
+    ]
+
+
+def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
+    turn, kept = Reason.NOT_ITS_TURN, Reason.NODE_KEPT
+
+    def refused(node: str, name: str, code: Reason) -> PodRefusal:
+        namespace = "shop" if name else ""
+        return PodRefusal(node=node, namespace=namespace, name=name, code=code, message=f"since {code}")
+
+    refusals = [refused(f"n{number:02}", f"web-{number}-{pod}", turn) for number in range(11) for pod in "ab"]
+    refusals += [refused(f"k{number:02}", "", kept) for number in range(11)]
+    refusals += [refused("n05", "api-0", Reason.BARE_POD), refused("n06", "", Reason.NODE_NOT_READY)]
+    report = a_report()
+    report.refusals += refusals
+    page = shown(report)
+    lines = [line.split() for line in page.splitlines()]
+    assert "Left alone (each node with --all-nodes)" in " ".join(page.split())
+    assert ["n05", "BarePod", "1", "shop/api-0", "since", "BarePod"] in lines
+    assert ["n06", "NodeNotReady", "1", "(the", "node)", "since", "NodeNotReady"] in lines
+    together = ["11", "nodes", "NotItsTurn", "22", "shop/web-0-a,", "shop/web-0-b,", "...", "since", "NotItsTurn"]
+    assert together in lines
+    assert ["11", "nodes", "NodeKept", "11", "k00,", "k01,", "...", "since", "NodeKept"] in lines
+    assert len([line for line in lines if "NotItsTurn" in line]) == 1
+    every = shown(report, all_nodes=True)
+    assert len([line for line in every.splitlines() if "NotItsTurn" in line]) == 11
+    assert "11 nodes" not in every
+    assert "--all-nodes" not in every
+
+
+def test_of_many_cordons_and_taints_the_first_are_named_and_all_on_demand() -> None:
+    names = [f"n{number:02}" for number in range(12)]
+    report = a_report(cordons=dict.fromkeys(names, MAINTENANCE), steered=dict.fromkeys(names[:11], "chosen"))
+    page = " ".join(shown(report).split())
+    assert "n09 (maintenance, new) and 2 more (--all-nodes)" in page
+    assert "n09 (chosen) and 1 more (--all-nodes)" in page
+    assert "n11 (maintenance, new)" not in page
+    every = " ".join(shown(report, all_nodes=True).split())
+    assert "n11 (maintenance, new)" in every
+    assert "--all-nodes" not in every
 
 
 def test_cordons_are_shown_before_and_after() -> None:

@@ -8,6 +8,7 @@ from rebalancer.model.objects import LabelSelector, Taint
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, STEERING_TAINT
+from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
 from rebalancer.placement.landing import Distribution, LandingModel
 from rebalancer.placement.seen import UNSCHEDULABLE, ours_cordoned
@@ -100,6 +101,26 @@ def test_a_cordon_while_the_plan_is_made_counts_from_then_on() -> None:
     assert feasible.tolist() == [False, True, False]
 
 
+def test_a_cordon_counts_for_every_sort_of_pod() -> None:
+    for kind in ("StatefulSet", "ReplicaSet", "Job"):
+        made = world(a_node("a"), a_node("b"), owner_kind=kind)
+        model = LandingModel(made)
+        model.cordon(2)
+        assert landings(model, made) <= {"a", "src"}
+
+
+def test_pods_that_differ_only_in_tolerating_a_cordon_are_not_taken_for_each_other() -> None:
+    full = a_node("src", cpu=1_000.0)
+    pods = [a_pod("web-0", "src", owner="web"), a_pod("op-0", "src", owner="op", shape=TOLERATES)]
+    made = cluster([full, a_node("a")], pods)
+    model = LandingModel(made)
+    model.cordon(1)
+    masks = [model.feasible(made.pod(index)) for index in (0, 1, 0)]
+    assert [mask.tolist() for mask in masks if not isinstance(mask, Refusal)] == [
+        [False, False], [False, True], [False, False],
+    ]  # fmt: skip
+
+
 def test_a_pending_pod_is_not_placed_on_a_node_that_is_to_be_cordoned() -> None:
     made = cluster(
         [a_node("src", cpu=1_000.0), a_node("a", cpu=1_000.0), a_node("b", cpu=1_000.0)],
@@ -168,3 +189,18 @@ def test_what_was_counted_meanwhile_is_counted_anew() -> None:
         board.put(kind, np.array([1]), np.ones(1))
         assert board.tally(group).held.tolist() == [2, 2]
     assert board.tally(group).held.tolist() == [2, 1]
+
+
+def test_a_tally_that_is_dropped_and_made_again_meanwhile_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_module, "MOST_TALLIES", 1)
+    board = Board(cluster([a_node("a"), a_node("b")], replicas("web", {"a": 2, "b": 1})))
+    kind, everywhere = board.kind_of(0), LabelSelector()
+    web = board.selected((LabelSelector(match_labels={"app": "web"}),), (None,))
+    others = board.selected((everywhere,), (None,))
+    board.tally(web)
+    with board.tentatively():
+        board.take_out(kind, 0)
+        board.tally(others)
+        assert board.tally(web).held.tolist() == [1, 1]
+    assert board.tally(web).held.tolist() == [2, 1]
+    assert board.tally(others).held.tolist() == [2, 1]

@@ -68,36 +68,36 @@ class Scene:
             **fields,
         )
 
-    def plan(
+    def planner(
         self,
         *findings: Finding,
         loads: Loads | None = None,
         empty_at_most: int | None = None,
         base: bool = True,
-        steering: int | None = None,
         found: Sequence[Findings] | None = None,
         **options: Any,
-    ) -> "Plan":
-        """Carry out everything. `steering`: a rehearsal that may steer away from so many nodes; `found` instead of
-        `findings`."""
+    ) -> Planner:
+        """Before its first move. `found` instead of `findings`."""
         asked = [Findings(findings=findings, loads=loads, empty_at_most=empty_at_most)]
-        size = len(self.snapshot.nodes)
-        budget = None
-        if steering is not None:
-            none = np.zeros(size, dtype=np.bool_)
-            budget = SteeringBudget(pool_of=np.zeros(size, dtype=np.int32), left=[steering], hot=none)
-            options = {"steered": none, **options}
-        planner = Planner(
+        return Planner(
             snapshot=self.snapshot,
             found=asked if found is None else found,
             door=a_door(self.snapshot, self.policy),
             cpu_millicores=self.usage.pod_cpu_millicores,
             pools=pool_names(self.snapshot, self.policy),
             base=self.base if base else None,
-            steering=budget,
             **options,
         )
-        return Plan(planner, self.snapshot, budget)
+
+    def plan(self, *findings: Finding, steering: int | None = None, **options: Any) -> "Plan":
+        """Carry out everything. `steering`: a rehearsal that may steer away from so many nodes."""
+        budget = None
+        if steering is not None:
+            size = len(self.snapshot.nodes)
+            none = np.zeros(size, dtype=np.bool_)
+            budget = SteeringBudget(pool_of=np.zeros(size, dtype=np.int32), left=[steering], hot=none)
+            options = {"steered": none, **options}
+        return Plan(self.planner(*findings, steering=budget, **options), self.snapshot, budget)
 
     def rehearsed(self, *findings: Finding, steering: int = 2, **options: Any) -> tuple["Plan", "Plan"]:
         """The rehearsal, and the plan with the taints and cordons that it asks for; cordons that are there stay."""

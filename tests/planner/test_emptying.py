@@ -7,6 +7,7 @@ import pytest
 
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Finding, Goal
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED
 from rebalancer.model.steering import DRAINING, STEERING_TAINT
 from tests.builders import APod, a_budget, a_node, replicas, some_limits
@@ -90,6 +91,27 @@ def test_what_was_tried_in_vain_leaves_no_trace() -> None:
             assert mine.budget.chosen == other.budget.chosen
 
 
+def test_what_was_steered_away_from_in_vain_is_not() -> None:
+    pods = [single("p", "old", used=500.0), single("bad", "old", used=9_000.0, cpu=100.0), heavy("cold", 4_000)]
+    one = scene([a_node("old"), a_node("full", used=10_400.0), cold()], pods)
+    fine = one.plan(one.finding("old", "p", goal=Goal.EMPTY), steering=1)
+    assert fine.landings == {"p": {"cold"}}
+    assert fine.budget is not None
+    assert [one.nodes[node].name for node in fine.budget.chosen] == ["full"]
+    vain = one.plan(*emptied(one), steering=1)
+    assert vain.budget is not None
+    assert (vain.moves, vain.budget.chosen, vain.budget.left) == ([], {}, [1])
+
+
+def test_what_was_tried_in_vain_evens_out_nothing() -> None:
+    pods = [*replicas("web", {"old": 3}, used=500.0), single("bad", "old", used=9_000.0, cpu=100.0)]
+    one = scene([a_node("old"), cold()], pods)
+    even = {"even": one.even({"old": 0, "cold": 1}, [3, 0])}
+    vain = one.finding("old", "web-0", "bad", goal=Goal.EMPTY, rule=even)
+    plan = one.plan(vain, one.finding("old", "web-0", rule=even), steering=0)
+    assert plan.pods == ["web-0"]
+
+
 def test_a_node_that_is_not_cordoned_keeps_its_pods() -> None:
     one = scene([a_node("old"), cold()], pods_on("old"))
     plan = one.plan(*emptied(one))
@@ -116,6 +138,23 @@ def test_a_node_that_is_begun_is_finished_before_another_one_is_begun() -> None:
     assert set(plan.codes.values()) == {"NotItsTurn", "NotCordoned"} - {"NotItsTurn"}
 
 
+def test_a_node_that_takes_pods_in_this_plan_is_not_emptied_in_it() -> None:
+    """Where all nodes are low: `b` takes some of what leaves `a`, and would give it all to `c`. Both at once is more
+    than `c` can take: `a` would be cordoned for nothing."""
+    nodes = [a_node("a"), a_node("b"), cold("c", used=10_400.0 - 2_000.0)]
+    pods = [*pods_on("a", 2), *pods_on("b", 3), heavy("c")]
+    one = scene(nodes, pods)
+    findings = [
+        one.finding("a", *(f"a-{at}" for at in range(2)), goal=Goal.EMPTY, rule={"only": one.mask("b", "c")}),
+        one.finding("b", *(f"b-{at}" for at in range(3)), goal=Goal.EMPTY, rule={"only": one.mask("c")}),
+    ]
+    rehearsal, plan = one.rehearsed(*findings)
+    assert rehearsal.cordoned == ["a"]
+    assert plan.pods == ["a-0", "a-1"]
+    assert {rehearsal.codes[f"b-{at}"] for at in range(3)} == {"NotItsTurn"}
+    assert "b" in set().union(*rehearsal.landings.values())
+
+
 # ---- over several cycles
 
 
@@ -132,6 +171,17 @@ def test_a_budget_that_has_room_for_each_alone_spreads_it_over_cycles() -> None:
         pods = replicas("web", {"old": 2, "cold": 1}, used=500.0)
         one = scene([a_node("old"), cold()], pods, budgets=[a_budget("pdb", "web", allowed)])
         assert both(one).pods == moved
+
+
+def test_that_this_plan_has_used_up_a_budget_is_no_reason_not_to_begin() -> None:
+    web = [single(f"web-{at}", node, used=500.0, labels={"app": "web"}) for at, node in enumerate(("other", "old"))]
+    pods = [*web, *pods_on("old", 1), heavy("other")]
+    one = scene([a_node("old"), a_node("other"), cold()], pods, budgets=[a_budget("pdb", "web", 1)])
+    first = one.finding("other", "web-0")
+    rehearsal = one.plan(first, one.finding("old", "web-1", "old-0", goal=Goal.EMPTY), steering=0)
+    assert rehearsal.pods == ["web-0", "old-0"]
+    assert rehearsal.cordoned == ["old"]
+    assert rehearsal.codes == {"web-1": "BudgetExhausted"}
 
 
 def test_a_node_of_which_nothing_may_go_now_is_not_cordoned_to_wait() -> None:
@@ -167,6 +217,23 @@ def test_when_there_is_no_time_to_look_what_is_cordoned_stays_so() -> None:
     plan = one.plan(*emptied(one), cordoned=one.mask("old"), out_of_time=lambda: True)
     assert plan.cordoned == ["old"]
     assert set(plan.codes.values()) == {"OutOfTime"}
+
+
+def test_a_pod_that_has_been_moved_for_another_reason_needs_no_room_twice() -> None:
+    one = scene([a_node("old"), cold(used=10_400.0 - 1_500.0)], pods_on("old"))
+    plan = one.plan(one.finding("old", "old-0"), *emptied(one), steering=0)
+    assert plan.pods == ["old-0", "old-1", "old-2"]
+    assert plan.cordoned == ["old"]
+
+
+def test_when_the_plan_is_stopped_what_it_did_not_look_at_stays_cordoned() -> None:
+    pods = [*pods_on("a", 1), *pods_on("b", 1, used=9_000.0)]  # b can't be emptied; nobody has looked
+    one = scene([a_node("a", **CORDONED), a_node("b", **CORDONED), cold()], pods)
+    planner = one.planner(*emptied(one, "a", "b"), cordoned=one.mask("a", "b"))
+    planner.stop(Refusal.of(Reason.STOPPING))
+    assert planner.cordoned.tolist() == [True, True, False]
+    assert {each.code for each in planner.refusals()} == {Reason.STOPPING}
+    assert planner.next_move() is None
 
 
 def test_pods_that_go_by_themselves_keep_no_node() -> None:

@@ -67,6 +67,13 @@ def test_a_sure_move_counts_on_both_sides_and_what_was_given_never_changes() -> 
     assert group.count.tolist() == [4, 0, 1]
 
 
+def test_what_a_domain_has_lost_makes_it_a_landing_for_others() -> None:
+    even, group, _ = groups([3, 0, 4], [0, 1, 2])
+    assert np.flatnonzero(even.better(group, 2, KIND)).tolist() == [1]
+    even.count(0, 0, KIND, landing({1: 1.0}))
+    assert np.flatnonzero(even.better(group, 2, KIND)).tolist() == [0, 1]
+
+
 def test_a_landing_that_is_not_sure_counts_wherever_it_may_be() -> None:
     even, group, _ = groups([3, 0, 0], [0, 1, 2])
     even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}))

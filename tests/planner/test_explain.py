@@ -272,6 +272,17 @@ def test_a_new_pod_that_may_come_back_is_no_obstacle_where_that_is_all_that_is_w
     )
 
 
+def test_a_pod_that_nobody_asks_for_is_not_told_why_others_of_its_node_should_go() -> None:
+    release = {"mode": "Release", "full": 60, "idle": 50, "releaseTo": 40, "unchangedFor": "0s"}
+    nodes = [a_node("n1", used=4_000.0), a_node("n2", used=0.0)]
+    pods = [*replicas("idle", {"n1": 5}, cpu=2000.0, used=10.0), *replicas("busy", {"n1": 2}, cpu=100.0, used=1500.0)]
+    scene = scene_of(nodes, pods, policy={"strategies": [{"name": "HighNodeUtilization", "args": release}]})
+    (finding,) = scene.found[0].findings
+    lines = {each.name: each for each in of_node(scene, "n1").pods}
+    assert lines["busy-0"].message == "no strategy asks for it"
+    assert "idle in fact" in finding.reason
+
+
 def test_a_finished_pod_lands_nowhere_and_may_go() -> None:
     pods = [*replicas("web", {"n1": 2}), a_pod("dead", "n1", owner="web", phase=FAILED, ready=False)]
     scene = scene_of([a_node("n1")], pods, policy={"strategies": [{"name": "RemoveFailedPods"}]})

@@ -155,6 +155,18 @@ def test_cooling_in_the_order_given_takes_the_first_that_helps_and_stops_at_the_
     assert best.pods == ["p3000"]
 
 
+def test_in_the_order_given_a_landing_under_low_is_no_better_than_a_warmer_one() -> None:
+    pods = [
+        heavy("hot"),
+        single("a", "hot", used=1_000.0, shape={"nodeSelector": {"kubernetes.io/hostname": "lukewarm"}}),
+        single("b", "hot", used=1_000.0, shape={"nodeSelector": {"kubernetes.io/hostname": "cold"}}),
+    ]
+    one = scene([a_node("hot", used=12_100.0), cold(), cold("lukewarm", used=9_000.0)], pods)
+    for fields, first in (({"in_order": True}, "a"), ({}, "b")):
+        finding = one.finding("hot", "a", "b", goal=Goal.COOL, **fields)
+        assert one.plan(finding, loads=one.base).pods[0] == first
+
+
 # ---- which landings repair it
 
 

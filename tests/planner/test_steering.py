@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.steering import HOT, NO_ROOM
+from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM
 from rebalancer.planner.steering import SteeringBudget
 from tests.builders import ANode, APod
 from tests.planner.plans import cold, heavy, hot, single
@@ -151,6 +151,19 @@ def a_budget(*left: int, pools: tuple[int, ...], hot: tuple[int, ...] = ()) -> S
     return SteeringBudget(
         pool_of=np.array(pools, dtype=np.int32), left=list(left), hot=np.isin(np.arange(len(pools)), hot)
     )
+
+
+def test_nodes_that_people_gave_up_do_not_count_against_the_share() -> None:
+    budget = a_budget(1, pools=(0, 0, 0, 0))
+    budget.free = np.array([True, True, False, False])
+    assert budget.take([0, 1, 2])
+    assert budget.left == [0]
+    assert not budget.take([3])
+    assert budget.chosen == {0: CHOSEN, 1: CHOSEN, 2: NO_ROOM}
+    budget.give_back([0, 2])
+    assert budget.left == [1]
+    assert budget.take([3])
+    assert budget.take([0])
 
 
 def test_each_pool_has_its_own_share() -> None:
