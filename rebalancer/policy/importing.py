@@ -49,7 +49,8 @@ def import_policy(
     document = Document.read(data, source=source, kind=KIND)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.value.get(key) != wanted:
-            raise document.mistake((key,), f"expected {wanted}, got {document.value.get(key)!r}")
+            inside = "; the policy is in its data: give that" if document.value.get("kind") == "ConfigMap" else ""
+            raise document.mistake((key,), f"expected {wanted}, got {document.value.get(key)!r}{inside}")
     plain = _without_nulls(document.value)
     document.checked(DeschedulerPolicy, plain)
     notes = Notes(document)

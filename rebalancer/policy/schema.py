@@ -375,6 +375,10 @@ class RebalancerPolicy(Section):
                     raise FieldError(
                         ("strategies", index, "pools"), f"expected names of {', '.join(by_name)}, got {name!r}"
                     )
+                if strategy.name == "Interference" and self.usage.source == "MetricsServer":
+                    raise FieldError(
+                        ("strategies", index, "name"), "expected usage.source Prometheus with Interference"
+                    )
                 needs = strategy.needs
                 if needs is not None and getattr(by_name[name], needs) is None:
                     shown, source = (

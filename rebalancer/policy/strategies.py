@@ -215,7 +215,7 @@ class ServiceSpreadArgs(PodArgs):
 class StrategyBase(Section):
     """What is the same for all strategies."""
 
-    pools: Annotated[tuple[str, ...], AsTuple] | None = None
+    pools: Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
     """Names of the pools it looks at; all when absent."""
     every: Annotated[Duration, at_least(10)] = 120.0
     """How often the daemon looks at each of its pools, give or take a tenth."""

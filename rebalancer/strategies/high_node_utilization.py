@@ -22,6 +22,7 @@ from rebalancer.model.snapshot import RUNNING
 from rebalancer.model.steering import DRAINING
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.strategies import HighNodeUtilizationArgs
+from rebalancer.policy.types import format_duration
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
 from rebalancer.strategies.loads import RESOURCES, base_loads, requested
 from rebalancer.strategies.selection import by_name, nodes_looked_at
@@ -35,6 +36,10 @@ NAME = "HighNodeUtilization"
 
 KEEPING_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
 """On a node, with any value but a plain false: it stays. Sources: cluster-autoscaler's FAQ, karpenter v1."""
+
+STUCK_SECONDS = 3600.0
+"""A node that is being emptied, and that nothing could leave for so long, is let go: what it waits for may never come.
+Longer where emptied nodes are held for longer."""
 
 
 def find(view: StrategyView) -> Findings:
@@ -86,7 +91,12 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_looked_at(view)
     # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
     begun = _begun(view) if whole else {}
+    patience = max(args.hold, STUCK_SECONDS)
+    stuck = {node for node, since in begun.items() if left[node] and view.now - since >= patience}
+    begun = {node: since for node, since in begun.items() if node not in stuck}
     emptied, kept = _to_empty(view, shares, begun, whole=whole)
+    emptied[list(stuck)] = False
+    kept |= dict.fromkeys(stuck, f"nothing could leave it for {format_duration(patience)}, so it is let go")
     rank = _ranks(nodes.names, shares.fullness)
     found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~leaving(nodes)).tolist()
     found.sort(key=lambda node: (node not in begun, rank[node]))
@@ -283,6 +293,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
                 target=args.release_to / 100,
                 candidates=ranked[np.lexsort((pods.started[ranked], -gap[ranked]))].astype(np.int32),
                 in_order=True,
+                makes_room=True,
             )
         )
     unknown = np.flatnonzero(full & np.isnan(used)).tolist()

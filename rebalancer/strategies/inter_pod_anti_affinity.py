@@ -56,6 +56,12 @@ class _Conflict:
             return len(self.holders) + len(self.selected) + len(self.both) - 1
         return len(self.both) + len(self.selected if pod in self.holders else self.holders)
 
+    def against_part(self, part: set[int]) -> tuple[set[int], ...]:
+        """The parts with which one more in `part`, which is one of them, would be in conflict."""
+        if part is self.both:
+            return self.parts
+        return self.both, self.selected if part is self.holders else self.holders
+
     def partners(self, pod: int) -> set[int]:
         """The others that a pod is in conflict with."""
         if pod in self.both:
@@ -169,33 +175,60 @@ def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int
     """Pods that solve all conflicts by going, as far as those in `rank` can: each time one with most of the conflicts
     that are left, of equal ones the first by rank. They are taken out of `conflicts`."""
     of_pod = _by_pod(conflicts)
-    heap = [(-sum(each.against(pod) for each in of_pod[pod]), rank[pod], pod) for pod in of_pod if pod in rank]
+    # pods with the same part in the same conflicts are in conflict with equally many, so only the first is compared
+    roles: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, each in enumerate(conflicts):
+        for role, part in enumerate(each.parts):
+            for pod in part & rank.keys():
+                roles[pod].append((number, role))
+    alike: dict[tuple[tuple[int, int], ...], list[int]] = defaultdict(list)
+    for pod in sorted(roles, key=rank.__getitem__, reverse=True):
+        alike[tuple(roles[pod])].append(pod)
+
+    def entry(pods: list[int]) -> tuple[int, int, list[int]]:
+        return -sum(each.against(pods[-1]) for each in of_pod[pods[-1]]), rank[pods[-1]], pods
+
+    heap = [entry(pods) for pods in alike.values()]
     heapq.heapify(heap)
     out = []
     while heap:
-        told, place, pod = heapq.heappop(heap)
-        left = sum(each.against(pod) for each in of_pod[pod])
-        if left and left < -told:
-            heapq.heappush(heap, (-left, place, pod))
-        elif left:
+        told, _, pods = heapq.heappop(heap)
+        now = entry(pods)
+        if now[0] != told:
+            heapq.heappush(heap, now)
+        elif told:
+            pod = pods.pop()
             out.append(pod)
             _take_out(pod, of_pod[pod])
+            if pods:
+                heapq.heappush(heap, (told, rank[pods[-1]], pods))
     return out
 
 
 def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
     """Those without whom a conflict would stay: the first may have become superfluous by those that came after."""
-    of_pod, going = _by_pod(conflicts), set(chosen)
+    going = set(chosen)
+    staying = [_Conflict(each.where, *(part - going for part in each.parts)) for each in conflicts]
+    of_pod: dict[int, list[set[int]]] = defaultdict(list)
+    for each, rest in zip(conflicts, staying, strict=True):
+        for part, others in zip(each.parts, rest.parts, strict=True):
+            for pod in part & going:
+                of_pod[pod].append(others)
+    against = {id(part): rest.against_part(part) for rest in staying for part in rest.parts}
+    needed = []
     for pod in chosen:
-        if all(each.partners(pod) <= going for each in of_pod[pod]):
-            going.discard(pod)
-    return [pod for pod in chosen if pod in going]
+        if any(any(against[id(part)]) for part in of_pod[pod]):
+            needed.append(pod)
+        else:
+            for part in of_pod[pod]:
+                part.add(pod)
+    return needed
 
 
 def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> _Task:
     """One pod goes, or else those that it is in conflict with."""
     partners: set[int] = set().union(*(each.partners(pod) for each in conflicts))
-    substitutes = sorted(partners & rank.keys(), key=rank.__getitem__)[:SUBSTITUTES_AT_MOST]
+    substitutes = heapq.nsmallest(SUBSTITUTES_AT_MOST, partners & rank.keys(), key=rank.__getitem__)
     many = f"{len(partners)} pods" if len(partners) > 1 else str(snapshot.pod(next(iter(partners))))
     where = min(each.where for each in conflicts)
     return _Task(
@@ -212,7 +245,7 @@ def _findings(view: StrategyView, task: _Task) -> Iterator[Finding]:
     """One for each node; on a node where all can stand in for each other, the substitutes are among its candidates."""
     node_of = view.snapshot.pods.node
     rounds = [task.chosen, task.substitutes]
-    everyone = [*task.chosen, *task.substitutes]
+    everyone, among = [*task.chosen, *task.substitutes], np.array(task.among, dtype=np.int32)
     if len({int(node_of[pod]) for pod in everyone}) == 1 and set(everyone) <= set(task.among):
         rounds = [everyone]
     for pods in rounds:
@@ -221,4 +254,4 @@ def _findings(view: StrategyView, task: _Task) -> Iterator[Finding]:
             on_node.setdefault(int(node_of[pod]), []).append(pod)
         for those in on_node.values():
             finding = some_pods(view, np.array(those), task.reason, wanted=task.wanted)
-            yield replace(finding, among=np.array(task.among, dtype=np.int32))
+            yield replace(finding, among=among)

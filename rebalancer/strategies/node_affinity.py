@@ -11,7 +11,7 @@ from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.placement.filters import StaticFilter
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.policy.strategies import NodeAffinityArgs
-from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingNodeAffinity"
@@ -40,13 +40,14 @@ def find(view: StrategyView) -> Findings:
             takes = allowed & rules.tolerated(shape.tolerations) & ~nodes.unschedulable & nodes.ready
             best = float(np.max(points[takes], initial=-np.inf))
             worse = pods[~wrong & (points[snapshot.pods.node[pods]] < best)]
+            rules_for: dict[float, LandingRule] = {}
             for group in groups(snapshot.pods.node, members=cheapest_first(snapshot, worse)):
                 here = float(points[snapshot.pods.node[group[0]]])
                 reason = f"{here:g} points by its preferred node affinity, other nodes have up to {best:g}"
-                rule = LandingRule(only=takes & (points > here))
+                rule = rules_for.get(here) or rules_for.setdefault(here, LandingRule(only=takes & (points > here)))
                 preferred.append(some_pods(view, group, reason, landing=rule))
     for found in (required, preferred):
-        found.sort(key=lambda each: (nodes.names[each.node], snapshot.pods.names[each.candidates[0]]))
+        found.sort(key=lambda each: by_node(snapshot, each))
     return Findings(findings=(*required, *preferred))
 
 

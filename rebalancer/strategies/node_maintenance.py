@@ -61,6 +61,7 @@ def find(view: StrategyView) -> Findings:
                     reason=f"chosen for maintenance{', ' if title else ''}{title}: pods to leave it: {len(pods)}",
                     candidates=cheapest_first(snapshot, pods),
                     goal=Goal.REMOVE,
+                    recurs=True,
                     landing=landing,
                 )
             )
@@ -69,6 +70,7 @@ def find(view: StrategyView) -> Findings:
     return Findings(
         findings=tuple(findings),
         cordons=_cordons(view, chosen, at_work, empty=left == 0, reached=reached),
+        given_up=frozenset(np.flatnonzero(chosen).tolist()),
         progress={
             "empty": empty,
             "working": len(at_work),

@@ -1,8 +1,8 @@
 """RemovePodsViolatingNodeTaints: pods on a node with a taint that they don't tolerate.
 
 NoSchedule taints count, PreferNoSchedule ones when asked for; NoExecute is the taint manager's. Kubernetes' own taints
-(`node.kubernetes.io/`: cordons, pressure) come and go with the node's state and ask for no eviction: they count only
-when `includedTaints` names them. Our own never do.
+(`node.kubernetes.io/`: cordons, pressure) come and go with the node's state, and an autoscaler that marks a node
+empties it itself: these count only when `includedTaints` names them. Our own never do.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,9 @@ from rebalancer.model.match import tolerates
 from rebalancer.model.objects import Taint, Toleration
 from rebalancer.model.plan import LandingRule
 from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.policy.strategies import NodeTaintsArgs
-from rebalancer.strategies.selection import cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingNodeTaints"
@@ -25,24 +26,28 @@ STATE_PREFIX = "node.kubernetes.io/"
 
 
 def find(view: StrategyView) -> Findings:
-    """One finding for each node and template, by the node's name."""
+    """One finding for each node and taint, by the node's name."""
     args = view.strategy.args
     assert isinstance(args, NodeTaintsArgs)
     snapshot = view.snapshot
     taints = [tuple(each for each in held if _counts(each, args)) for held in snapshot.nodes.taints]
     tainted = np.append(np.array([bool(each) for each in taints], dtype=np.bool_), False)
     members = np.flatnonzero(pods_looked_at(view, args) & snapshot.active & tainted[snapshot.pods.node])
-    found = []
-    for pods in groups(snapshot.pods.node, snapshot.pods.shape, members=cheapest_first(snapshot, members)):
+    alike: dict[tuple[int, Taint, tuple[Toleration, ...] | None], list[Rows]] = {}
+    for pods in groups(snapshot.pods.node, snapshot.pods.shape, members=members):
         node, shape = int(snapshot.pods.node[pods[0]]), snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
         wrong = [each for each in taints[node] if not tolerates(shape.tolerations, each)]
         if wrong:
-            only = None
-            if all(each.effect == SOFT for each in wrong):  # the scheduler may put it on such a node again
-                only = _free_of(taints, shape.tolerations)
-            reason = f"the node has a taint that {len(pods)} of its pods don't tolerate: {_shown(wrong[0])}"
-            found.append(some_pods(view, pods, reason, landing=LandingRule(only=only)))
-    found.sort(key=lambda each: (snapshot.nodes.names[each.node], snapshot.pods.names[each.candidates[0]]))
+            soft = all(each.effect == SOFT for each in wrong)  # the scheduler may put it on such a node again
+            alike.setdefault((node, wrong[0], shape.tolerations if soft else None), []).append(pods)
+    found = []
+    for (_, taint, tolerations), parts in alike.items():
+        pods = cheapest_first(snapshot, np.concatenate(parts))
+        only = None if tolerations is None else _free_of(taints, tolerations)
+        what = "a pod doesn't" if len(pods) == 1 else f"{len(pods)} pods don't"
+        reason = f"the node has a taint that {what} tolerate: {_shown(taint)}"
+        found.append(some_pods(view, pods, reason, landing=LandingRule(only=only)))
+    found.sort(key=lambda each: by_node(snapshot, each))
     return Findings(findings=tuple(found))
 
 
@@ -54,7 +59,7 @@ def _counts(taint: Taint, args: NodeTaintsArgs) -> bool:
         return False
     if args.included_taints:
         return any(name in args.included_taints for name in names)
-    return not taint.key.startswith(STATE_PREFIX)
+    return not (taint.key.startswith(STATE_PREFIX) or taint.key in LEAVING_TAINTS)
 
 
 def _free_of(taints: Sequence[tuple[Taint, ...]], tolerations: Sequence[Toleration]) -> NDArray[np.bool_]:

@@ -38,13 +38,16 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
         _expect(_whole(node) and 0 <= node < nodes, "skipped", f"indices of nodes, 0 to {nodes - 1}", node)
         _expect(isinstance(refusal, Refusal), f"skipped[{node}]", "a Refusal", refusal)
     of_pools = nodes_looked_at(replace(view, only=None))
+    emptied = {finding.node for finding in findings if finding.goal is Goal.EMPTY}
     for node, why in found.cordons.items():
         _expect(_whole(node) and 0 <= node < nodes and of_pools[node], "cordons", "indices of its pools' nodes", node)
         _expect(why == DRAINING, f"cordons[{node}]", repr(DRAINING), why)
+        begun = view.cordons.get(node, ("", 0.0))[0] == DRAINING or node in emptied
+        _expect(begun, f"cordons[{node}]", "a node that we drain already, or of a finding with the goal EMPTY", why)
     most = found.empty_at_most
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
-    return replace(found, findings=findings, notes=notes, progress={})
+    return replace(found, findings=findings, notes=notes, progress={}, given_up=frozenset())
 
 
 def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
@@ -61,7 +64,9 @@ def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
     _expect(isinstance(given.reason, str) and bool(given.reason.strip()), f"{at}.reason", "a sentence", given.reason)
     _expect(isinstance(given.goal, Goal), f"{at}.goal", "a Goal", given.goal)
     _expect(given.broken is False, f"{at}.broken", "False: only our own strategies lift guards", given.broken)
+    _expect(given.recurs is False, f"{at}.recurs", "False: that is for our own strategies to say", given.recurs)
     _expect(isinstance(given.in_order, bool), f"{at}.in_order", "True or False", given.in_order)
+    _expect(isinstance(given.makes_room, bool), f"{at}.makes_room", "True or False", given.makes_room)
     wanted = given.wanted
     _expect(wanted is None or (_whole(wanted) and wanted >= 0), f"{at}.wanted", "None or a count", wanted)
     marks = (given.cpu_share, given.high, given.target)

@@ -33,7 +33,9 @@ def find(view: StrategyView) -> Findings:
         count, longest = len(oldest), format_duration(args.max_pod_life_time)
         what = "1 pod is" if count == 1 else f"{count} pods are"
         reason = f"{what} older than {longest}, the oldest {format_duration(age[oldest[0]])}"
-        finding = some_pods(view, oldest, reason, landing=LandingRule(elsewhere=False), broken=bool(broken[oldest[0]]))
+        # who is old enough is to go, whatever became of its predecessors
+        rule, ill = LandingRule(elsewhere=False), bool(broken[oldest[0]])
+        finding = some_pods(view, oldest, reason, recurs=True, landing=rule, broken=ill)
         found.append((-float(age[oldest[0]]), snapshot.nodes.names[finding.node], finding))
     found.sort(key=lambda each: each[:2])
     return Findings(findings=tuple(finding for _, _, finding in found))

@@ -17,6 +17,9 @@ Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 
+ANYWHERE = LandingRule()
+
+
 def nodes_looked_at(view: StrategyView) -> Bools:
     """(nodes,) nodes of the strategy's pools, of those that it is asked to look at."""
     mask: Bools = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
@@ -81,6 +84,7 @@ def some_pods(
     reason: str,
     *,
     wanted: int | None = None,
+    recurs: bool = False,
     landing: LandingRule | None = None,
     broken: bool = False,
 ) -> Finding:
@@ -94,15 +98,19 @@ def some_pods(
         candidates=pods.astype(np.int32),
         goal=Goal.REMOVE,
         wanted=wanted,
-        landing=landing or LandingRule(),
+        recurs=recurs,
+        landing=landing or ANYWHERE,
         broken=broken,
     )
 
 
 def by_name(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
     """The pods by namespace and name: an order that doesn't depend on how they were listed."""
-    names, spaces, space = snapshot.pods.names, snapshot.namespaces, snapshot.pods.namespace
-    return np.array(sorted(pods.tolist(), key=lambda pod: (spaces[space[pod]], names[pod])), dtype=np.int64)
+    named = np.array(sorted(pods.tolist(), key=snapshot.pods.names.__getitem__), dtype=np.int64)
+    # then stably by namespace: comparing pairs would take three times as long
+    rank = np.argsort(np.argsort(np.array(snapshot.namespaces)))
+    ranked: Rows = named[np.argsort(rank[snapshot.pods.namespace[named]], kind="stable")] if len(named) else named
+    return ranked
 
 
 def cheapest_first(snapshot: ClusterSnapshot, pods: Rows) -> Rows:

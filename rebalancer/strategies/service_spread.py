@@ -6,7 +6,7 @@ several of its services and more of its pods than its fair share gives some away
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import leaving
 from rebalancer.policy.strategies import ServiceSpreadArgs
-from rebalancer.strategies.selection import cheapest_first, chosen_pods, groups, nodes_looked_at, some_pods
+from rebalancer.strategies.selection import by_node, cheapest_first, chosen_pods, groups, nodes_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 Floats = NDArray[np.float64]
@@ -53,8 +53,7 @@ def find(view: StrategyView) -> Findings:
         for pool, _ in view.chosen_pools:
             here = members[view.pool_of[snapshot.pods.node[members]] == pool]
             found += _crowded(view, here, pool, why)
-    names = snapshot.nodes.names
-    found.sort(key=lambda each: (-each[0], names[each[1].node], snapshot.pods.names[each[1].candidates[0]]))
+    found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
     return Findings(findings=tuple(finding for _, finding in found))
 
 
@@ -121,7 +120,7 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
     of_node = snapshot.pods.node[pods]
     crowded = pods[((count > fair) & nodes_looked_at(view))[of_node]]
     for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, crowded)):
-        services = np.unique(snapshot.top_owner[snapshot.pods.owner[on_it]])
+        services = set(snapshot.top_owner[snapshot.pods.owner[on_it]].tolist())
         if len(services) < 2:
             continue  # copies of one service are RemoveDuplicates'
         over = len(on_it) - fair
@@ -131,8 +130,8 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
         yield over, some_pods(view, on_it, f"{reason} would be even", wanted=over, landing=rule)
 
 
-def _named(snapshot: ClusterSnapshot, services: Ints) -> str:
+def _named(snapshot: ClusterSnapshot, services: Iterable[int]) -> str:
     """The first few by name; `services` are top owners."""
     owners = snapshot.owners
-    names = sorted(f"{owners[top].namespace}/{owners[top].name}" for top in services.tolist())
+    names = sorted(f"{owners[top].namespace}/{owners[top].name}" for top in services)
     return ", ".join(names[:NAMED_AT_MOST]) + (", …" if len(names) > NAMED_AT_MOST else "")

@@ -31,7 +31,7 @@ def find(view: StrategyView) -> Findings:
                 pod,
                 f"its containers restarted {restarts[pod]} times, {args.pod_restart_threshold} are too many",
                 landing=LandingRule(elsewhere=False),
-                broken=True,
+                broken=not snapshot.pods.ready[pod],  # one that is Ready again does its work, as long as it lasts
             )
             for pod in pods.tolist()
         )

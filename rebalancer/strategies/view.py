@@ -62,6 +62,9 @@ class Findings:
     cordons: Mapping[int, str] = field(default_factory=dict)
     """Nodes that are to take nothing new, and why (`steering.CORDONS`). A cordon of ours that no strategy asks for any
     more is lifted, so they are told in every cycle, also when the strategy was not asked to look (`only`)."""
+    given_up: frozenset[int] = frozenset()
+    """Nodes that people chose to be emptied, now or later: steering away from them costs nothing of
+    `steering.maxNodes`."""
     empty_at_most: int | None = None
     """So many findings with the goal EMPTY are worked on at a time; None = all."""
     progress: Mapping[str, int] = field(default_factory=dict)

@@ -128,6 +128,7 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
         ("apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'descheduler/v1alpha1'"),
         ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "d.yaml:2: kind: expected DeschedulerPolicy, got 'Other'"),
         ("kind: DeschedulerPolicy\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got None"),
+        ("apiVersion: v1\nkind: ConfigMap\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'v1'; the policy is in its data: give that"),
         ("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n", "d.yaml:1: profiles: required field is missing"),
         ("- a\n", "d.yaml:1: expected a mapping with apiVersion and kind, got a list"),
         ("", "d.yaml:1: the file is empty: expected a DeschedulerPolicy"),

@@ -22,7 +22,7 @@ cluster: c
 pools:
   - {name: general, selector: {}, thresholds: {high: 75, target: 65, low: 55}}
   - {name: other, selector: {}, thresholds: {high: 75, target: 65, low: 55}}
-usage: {source: MetricsServer}
+usage: {prometheus: {url: "http://p:9090"}}
 strategies:
 """
 FIRST = len(HEAD.splitlines()) + 1
@@ -48,6 +48,13 @@ def test_every_strategy_is_read_by_its_name_alone_unless_it_needs_to_be_told_mor
     (strategy,) = load_policy(text.encode(), source="p.yaml").strategies
     assert type(strategy).__name__ == strategy.name == name
     assert (strategy.pools, strategy.every) == (None, 120.0)
+
+
+def test_who_waits_for_cpu_is_not_known_from_metrics_server() -> None:
+    head = HEAD.replace('{prometheus: {url: "http://p:9090"}}', "{source: MetricsServer}")
+    load_policy((head + "- name: PodLifeTime\n").encode(), source="p.yaml")
+    with pytest.raises(ConfigError, match=r"p.yaml:9: strategies\[0\].name: expected usage.source Prometheus"):
+        load_policy((head + "- name: Interference\n").encode(), source="p.yaml")
 
 
 def test_every_class_carries_its_own_name() -> None:
@@ -94,6 +101,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: HighNodeUtilization\n  args: {mode: Foo}\n", 1, "strategies[0].args.mode", "expected 'Drain' or 'Release', got 'Foo'"),
     ("- name: ServiceSpread\n  args: {alike: 0}\n", 1, "strategies[0].args.alike", "expected more than 0"),
     ("- name: RemovePodsViolatingNodeAffinity\n  args: {nodeAffinityType: []}\n", 1, "strategies[0].args.nodeAffinityType", "expected at least 1 entry"),
+    ("- name: PodLifeTime\n  pools: []\n", 1, "strategies[0].pools", "expected at least 1 entry"),
     ("- name: RemovePodsViolatingNodeAffinity\n  args: {nodeAffinityType: [required]}\n", 1, "strategies[0].args.nodeAffinityType[0]", "expected 'requiredDuringSchedulingIgnoredDuringExecution' or "),
     ("- name: x.io/Foo\n  argss: {}\n", 1, "strategies[0].argss", "unknown field, did you mean args?"),
     ("- name: x.io/Foo\n  args:\n    a: {b: [2020-01-01]}\n", 2, "strategies[0].args.a.b[0]", "expected what JSON can carry, got date (quotes would make it text)"),

@@ -135,7 +135,7 @@ class Plan:
         rehearsal = planner_for(
             made, measured, policy, base=base, steered=budget.mask, cordoned=theirs, steering=budget
         )
-        carry_out(rehearsal, made)
+        self.rehearsed = carry_out(rehearsal, made)
         cordoned = rehearsal.cordoned
         planner = planner_for(
             made, measured, policy, base=base, steered=budget.mask | cordoned, cordoned=theirs | cordoned

@@ -280,6 +280,29 @@ def test_an_empty_node_is_held_for_a_while_and_then_let_go(ago: float, left_ago:
     assert (found.nodes, found.findings.empty_at_most) == ([], 1)
 
 
+@pytest.mark.parametrize(
+    ("hold", "ago", "left_ago", "goes_on"),
+    [
+        ("0s", 3_599.0, None, True),
+        ("0s", 3_600.0, None, False),
+        ("0s", 90_000.0, 3_599.0, True),
+        ("0s", 90_000.0, 3_600.0, False),
+        ("2h", 7_199.0, None, True),
+        ("2h", 7_200.0, None, False),
+    ],
+)
+def test_a_node_that_nothing_can_leave_is_not_cordoned_for_ever(
+    hold: str, ago: float, left_ago: float | None, goes_on: bool
+) -> None:
+    nodes = [a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
+    recent = [] if left_ago is None else [RecentMove(node="x", cpu_millicores=1.0, at=NOW - left_ago, service="s/w")]
+    found = drain(nodes, pods_on(x=1, m=1), args={"hold": hold}, recent=recent, **begun(ago))
+    assert (found.nodes, found.cordons) == ((["x"], {"x": DRAINING}) if goes_on else ([], {}))
+    if not goes_on:
+        waited = "1h" if hold == "0s" else hold
+        assert f"nothing could leave it for {waited}, so it is let go" in found.skipped["x"]
+
+
 def test_a_node_that_may_no_longer_be_emptied_is_let_go() -> None:
     nodes = [a_node("x", used=1e3, unschedulable=True, annotations={SCALE_DOWN: "true"}), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(x=1, m=1), **begun())

@@ -102,3 +102,15 @@ def test_after_the_plan_every_required_rule_holds_or_a_refusal_says_why() -> Non
     assert {landing for _, _, landing in outcome.moves} == {"in-a"}
     assert sorted(outcome.pods) == ["web-0", "web-1", "web-2"]
     assert outcome.refusals == {"lost-0": "NoLanding", "lost-1": "NoLanding"}
+
+
+def test_pods_of_one_name_in_several_namespaces_are_found_by_namespace() -> None:
+    """Their templates are numbered in the order in which they were listed."""
+    for cpu in (100.0, 900.0):
+        pods = [
+            a_pod("db-0", "in-b", namespace=space, owner="db", cpu=asked, shape=required("a"))
+            for space, asked in (("a", cpu), ("b", 500.0))
+        ]
+        found, made = found_by(NAME, zones("a", "b"), pods)
+        first = [made.namespaces[made.pods.namespace[each.candidates[0]]] for each in found.findings]
+        assert first == ["a", "b"]

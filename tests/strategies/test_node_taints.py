@@ -25,7 +25,7 @@ def find(taint: Taint, shape: dict[str, Any] | None = None, **args: Any) -> Find
 def test_a_pod_that_does_not_tolerate_a_taint_is_found_with_the_taint_named() -> None:
     (finding,) = find(GPU).findings
     assert (finding.node, finding.candidates.tolist(), finding.goal) == (0, [0], Goal.REMOVE)
-    assert finding.reason == "the node has a taint that 1 of its pods don't tolerate: gpu=yes:NoSchedule"
+    assert finding.reason == "the node has a taint that a pod doesn't tolerate: gpu=yes:NoSchedule"
     assert (finding.strategy, finding.pool, finding.broken) == (NAME, "general", False)
 
 
@@ -77,6 +77,7 @@ def test_a_hard_taint_needs_no_such_rule_for_the_scheduler_keeps_it() -> None:
         Taint(key=STEERING_TAINT, value="hot", effect="PreferNoSchedule"),
         Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
         Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule"),
+        Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),
         Taint(key="gpu", effect="NoExecute"),
     ],
 )
@@ -105,6 +106,20 @@ def test_taints_are_chosen_by_key_or_by_key_and_value(args: dict[str, Any], coun
     assert len(find(GPU, **args).findings) == count
 
 
+def test_pods_of_several_templates_are_one_finding_unless_a_soft_taint_lets_them_land_elsewhere() -> None:
+    tolerant = {"tolerations": [{"key": "spot", "operator": "Exists"}]}
+    other = {"tolerations": [{"key": "other", "operator": "Exists"}]}
+    pods = [
+        a_pod("a", "n", owner="web"),
+        a_pod("b", "n", owner="api", shape=other),
+        a_pod("c", "n", owner="job", shape=tolerant),
+    ]
+    for taint, count in ((GPU, 1), (SPOT, 2)):
+        found, made = found_by(NAME, [a_node("n", taints=(taint,))], pods, {"includePreferNoSchedule": True})
+        assert len(found.findings) == count
+        assert sorted(pods_found(found, made)) == (["a", "b", "c"] if taint is GPU else ["a", "b"])
+
+
 def test_pods_are_chosen_by_namespace_and_label_and_the_cheapest_comes_first() -> None:
     nodes = [a_node("n", taints=(GPU,))]
     pods = [
@@ -127,3 +142,13 @@ def test_after_the_plan_nobody_stands_where_it_is_not_tolerated_or_a_refusal_say
     assert sorted(outcome.pods) == ["web-0", "web-1", "web-2"]
     assert {landing for _, _, landing in outcome.moves} == {"free"}
     assert outcome.refusals == {"bare": "BarePod"}
+
+
+def test_pods_of_one_name_in_several_namespaces_are_found_by_namespace() -> None:
+    """Their templates are numbered in the order in which they were listed."""
+    for cpu in (100.0, 900.0):
+        asked = {"a": cpu, "b": 500.0}
+        pods = [a_pod("db-0", "tainted", namespace=space, owner="db", cpu=each) for space, each in asked.items()]
+        found, made = found_by(NAME, [a_node("tainted", taints=(GPU,)), a_node("free")], pods)
+        (finding,) = found.findings
+        assert [made.namespaces[made.pods.namespace[pod]] for pod in finding.candidates.tolist()] == ["a", "b"]

@@ -317,6 +317,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"reason": " "}, "findings[0].reason: expected a sentence, got ' '"),
     ({"goal": "remove"}, "findings[0].goal: expected a Goal, got 'remove'"),
     ({"broken": True}, "findings[0].broken: expected False: only our own strategies lift guards, got True"),
+    ({"recurs": True}, "findings[0].recurs: expected False"),
+    ({"makes_room": 1}, "findings[0].makes_room: expected True or False, got 1"),
     ({"in_order": 1}, "findings[0].in_order: expected True or False, got 1"),
     ({"wanted": -1}, "findings[0].wanted: expected None or a count, got -1"),
     ({"wanted": 1.5}, "findings[0].wanted: expected None or a count, got 1.5"),
@@ -347,6 +349,7 @@ WRONG: list[tuple[Any, str]] = [
     (Findings(findings=(), skipped={0: "no"}), "skipped[0]: expected a Refusal, got 'no'"),  # type: ignore[dict-item]
     (Findings(findings=(), cordons={2: "draining"}), "cordons: expected indices of its pools' nodes, got 2"),
     (Findings(findings=(), cordons={0: "maintenance"}), "cordons[0]: expected 'draining', got 'maintenance'"),
+    (Findings(findings=(), cordons={0: "draining"}), "cordons[0]: expected a node that we drain already, or of a finding with the goal EMPTY"),
     (Findings(findings=(), empty_at_most=0), "empty_at_most: expected None or a number of 1 or more, got 0"),
     (Findings(findings=(), skipped=None), "its answer can't be read: AttributeError"),  # type: ignore[arg-type]
 ]  # fmt: skip
@@ -378,7 +381,8 @@ def test_a_node_that_it_was_not_asked_to_look_at_is_none_of_its_business(install
 
 
 def test_its_cordons_hold_also_when_it_is_not_asked_to_look(install: Install) -> None:
-    found = answered(install, Findings(findings=(), cordons={0: "draining"}), only=frozenset({1}))
+    begun = {0: ("draining", NOW)}
+    found = answered(install, Findings(findings=(), cordons={0: "draining"}), only=frozenset({1}), cordons=begun)
     assert found.cordons == {0: "draining"}
 
 

@@ -35,7 +35,6 @@ def test_the_pod_that_restarts_most_comes_first_and_its_reason_has_the_numbers()
     made, snapshot = found_by(RESTARTS, [a_node("n")], pods, {"podRestartThreshold": 5})
     assert pods_found(made, snapshot) == ["most", "few"]
     assert made.findings[0].reason == "its containers restarted 70 times, 5 are too many"
-    assert made.findings[0].broken
     assert not made.findings[0].landing.elsewhere
 
 
@@ -56,6 +55,15 @@ def test_a_crash_looping_pod_goes_although_its_service_is_not_healthy() -> None:
     pods = [pod("loops", restarts=200, ready=False, status=LOOP, used=10.0), *replicas("web", {"other": 1}, used=10.0)]
     outcome = plan_all(nodes, pods, strategy_policy(RESTARTS))
     assert outcome.pods == ["loops"]
+
+
+def test_a_pod_that_is_ready_again_is_protected_as_any_other() -> None:
+    only = [pod("only", restarts=200, used=10.0)]
+    outcome = plan_all([a_node("n"), a_node("other")], only, strategy_policy(RESTARTS))
+    assert (outcome.pods, outcome.refusals) == ([], {"only": "MinReplicas"})
+    last_ready = [*only, *replicas("web", {"other": 2}, used=10.0, ready=False)]
+    outcome = plan_all([a_node("n"), a_node("other")], last_ready, strategy_policy(RESTARTS))
+    assert (outcome.pods, outcome.refusals) == ([], {"only": "OwnerNotHealthy"})
 
 
 def test_what_keeps_a_pod_besides_still_keeps_it() -> None:
