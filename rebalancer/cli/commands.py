@@ -27,7 +27,7 @@ COMMANDS = {
     "lab": ("lab:lab", "Serve a practice cluster on loopback until interrupted."),
     "explain": ("explain:app", "Why a pod or a node is as it is, with the scheduler's own numbers."),
     "advise": ("advise:app", "What would make evictions unnecessary."),
-    "policy": ("policy:app", "Check policy files."),
+    "policy": ("policy:app", "Check policy files, make one."),
     "db": ("database:app", "The database of cycles, evictions and their outcomes."),
 }
 """name -> (module:function, or module:app of a group; how its own help begins)"""

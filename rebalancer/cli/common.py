@@ -55,7 +55,10 @@ DatabaseOption = Annotated[
     ),
 ]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show pods of this namespace only.")]
-AllNodesOption = Annotated[bool, typer.Option("--all-nodes", "-A", help="Show every node, not only those that change.")]
+AllNodesOption = Annotated[
+    bool,
+    typer.Option("--all-nodes", "-A", help="Show each node and finding, not only what changes and the first of many."),
+]
 
 
 def settings_for(

@@ -231,13 +231,18 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
     table = plain_table(
         "Is it hot?", "STRATEGY", "RESOURCE", "MEASURED", "LOAD", "LOW", "TARGET", "HIGH", "", "BECAUSE"
     )
+    others = plain_table("What else was found there", "STRATEGY", "BECAUSE")
     for judged in found.judgements:
         because = judged.reason or (_said(judged.skipped) if judged.skipped is not None else "")
         for mark in judged.marks:
             hot = Text("hot", style="bold red") if mark.hot else Text("not hot")
             shares = (mark.measured, mark.load, mark.low, mark.target, mark.high)
             table.add_row(judged.strategy, mark.resource, *map(_share, shares), hot, because)
-    console.print(table)
+        if because and not judged.marks:
+            others.add_row(judged.strategy, because)
+    for each in (table, others):
+        if each.row_count:
+            console.print(each)
     _print_pods(console, found, wide=wide, all_pods=all_pods)
     _print_attractions(console, found)
     _print_unknown(console, found.unknown)

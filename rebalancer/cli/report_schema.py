@@ -225,7 +225,7 @@ class ReportDocument(_Part):
     account: Account | None
     accuracy: list[Accuracy]
     comparison: Comparison | None
-    """null: nothing was evicted in this time."""
+    """null: no hot node was relieved in this time."""
     notes: list[str]
     """What makes the figures doubtful."""
 

@@ -48,7 +48,9 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
         _print_account(console, report.account)
     _print_accuracy(console, report)
     console.print()
-    compared = "nothing was evicted, so nothing is compared" if report.comparison is None else report.comparison.verdict
+    compared = (
+        "no hot node was relieved, so nothing is compared" if report.comparison is None else report.comparison.verdict
+    )
     console.print(Text.assemble(("Against the time before:", "bold"), f" {compared}"))
     for note in report.notes:
         console.print(Text.assemble(("Note:", "yellow"), f" {note}"))
