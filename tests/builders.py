@@ -32,6 +32,9 @@ NOW = 1_800_000_000.0
 GIB = 2.0**30
 
 
+QUIET = PodStatus()
+
+
 @dataclass(kw_only=True)
 class ANode:
     name: str
@@ -78,7 +81,7 @@ class APod:
     """Name of the node that it was nominated to."""
     restarts: int = 0
     init_restarts: int = 0
-    status: PodStatus = PodStatus()
+    status: PodStatus = QUIET
 
 
 def a_node(name: str, **fields: Any) -> ANode:
