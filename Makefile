@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 ONLY   ?=
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
+WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
 .PHONY: help demo test lint bench docs lock
 .DEFAULT_GOAL := help

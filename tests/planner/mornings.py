@@ -122,4 +122,7 @@ def general(**fields: Any) -> dict[str, Any]:
     }
 
 
-BY_REQUESTS = general(requestThresholds={"high": {"cpu": 80}, "target": {"cpu": 70}, "low": {"cpu": 50}})
+REQUESTS = {"high": {"cpu": 80}, "target": {"cpu": 70}, "low": {"cpu": 50}}
+OTHER = general(name="other", selector={"matchLabels": {"pool": "other"}}, requestThresholds=REQUESTS)
+"""A pool without nodes."""
+BY_REQUESTS = general(requestThresholds=REQUESTS)

@@ -18,6 +18,7 @@ from tests.planner.mornings import (
     MORNING,
     NIGHT,
     NODES,
+    OTHER,
     WEB,
     general,
     in_words,
@@ -339,7 +340,7 @@ def test_marks_around_the_mean_lie_around_the_mean_of_the_expected_peaks() -> No
     "fields",
     [
         {"pools": [general(selector={"matchLabels": {"pool": "other"}})]},
-        {"strategies": [{"name": "LowNodeUtilization", "pools": []}]},
+        {"strategies": [{"name": "LowNodeUtilization", "pools": ["other"]}], "pools": [general(), OTHER]},
         {"pools": [BY_REQUESTS], "strategies": [{"name": "LowNodeUtilization", "args": {"source": "Requests"}}]},
         {"curves": {"n1": [("2027-01-15 10:00", 12_000.0)]}},
         {"curves": {"n1": [("2027-01-14 21:00", 13_000.0)]}},
@@ -353,11 +354,11 @@ def test_a_node_that_nobody_asks_for_is_not_upcoming(fields: dict[str, Any]) -> 
 
 def test_one_strategy_that_looks_at_the_pool_is_enough() -> None:
     strategies = [
-        {"name": "LowNodeUtilization", "pools": []},
+        {"name": "LowNodeUtilization", "pools": ["other"]},
         {"name": "LowNodeUtilization", "args": {"source": "Requests"}},
         {"name": "LowNodeUtilization", "pools": ["general"]},
     ]
-    assert the_one(WEB, ENOUGH, strategies=strategies, pools=[BY_REQUESTS])[0] == "Fri 09:18:00"
+    assert the_one(WEB, ENOUGH, strategies=strategies, pools=[BY_REQUESTS, OTHER])[0] == "Fri 09:18:00"
 
 
 def test_a_node_of_which_nothing_is_known_is_not_upcoming() -> None:
