@@ -49,7 +49,7 @@ ARGS: Mapping[str, Mapping[str, Any]] = {
         ]
     },
     "RemovePodsViolatingNodeTaints": {"includePreferNoSchedule": True},
-    "RemovePodsViolatingTopologySpreadConstraint": {"constraints": ["DoNotSchedule", "ScheduleAnyway"]},
+    "RemovePodsViolatingTopologySpreadConstraint": {},
     "RemovePodsHavingTooManyRestarts": {},
     "PodLifeTime": {"maxPodLifeTime": "7d"},
     "RemoveFailedPods": {},
@@ -59,6 +59,10 @@ ARGS: Mapping[str, Mapping[str, Any]] = {
 }
 MODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, args) for name, args in ARGS.items()},
+    "RemovePodsViolatingTopologySpreadConstraint, soft ones too,": (
+        "RemovePodsViolatingTopologySpreadConstraint",
+        {"constraints": ["DoNotSchedule", "ScheduleAnyway"]},
+    ),
     "HighNodeUtilization, mode Release": (
         "HighNodeUtilization",
         {"mode": "Release", "full": 40, "releaseTo": 30, "idle": 50, "unchangedFor": "1d"},

@@ -27,9 +27,9 @@ def find(view: StrategyView) -> Findings:
     # who names states asks for pods that don't run well
     broken = ~pods.ready if args.states else np.zeros(len(pods), dtype=np.bool_)
     found = []
-    for on_node in groups(pods.node, broken.astype(np.int32), members=np.flatnonzero(mask)):
-        ranked = by_name(snapshot, on_node)
-        oldest = ranked[np.argsort(-age[ranked], kind="stable")]
+    ranked = by_name(snapshot, np.flatnonzero(mask))
+    ranked = ranked[np.argsort(-age[ranked], kind="stable")]
+    for oldest in groups(pods.node, broken.astype(np.int32), members=ranked):
         count, longest = len(oldest), format_duration(args.max_pod_life_time)
         what = "1 pod is" if count == 1 else f"{count} pods are"
         reason = f"{what} older than {longest}, the oldest {format_duration(age[oldest[0]])}"
