@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.list_bench import NODES_IN_CLUSTER, PODS_IN_CLUSTER, SEED, WallClock, client_for
 from bench.list_pages import synthetic_cluster
 from bench.watch_server import GO
-from rebalancer.kube.cache import WatchedCluster
+from rebalancer.kube.watch.cache import WatchedCluster
 
 EVENTS, SNAPSHOTS = 20_000, 5
 EVENTS_AIM, SNAPSHOT_AIM_SECONDS, RESIDENT_AIM_MIB = 5_000.0, 1.0, 600.0

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.admission import Door, Standing
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner

@@ -22,7 +22,7 @@ from bench.list_bench import _peak_mib
 from rebalancer.forecast import forecast
 from rebalancer.model.history import SLOTS, DayBlock, History
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.forecast import Forecast
+from rebalancer.policy.schema.forecast import Forecast
 
 NODES, FIRST_DAY, DAYS = 5_000, 20_000, 9
 SECONDS_AIM, PEAK_AIM_MIB = 5.0, 1536.0

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.landing import a_cluster
-from rebalancer.daemon.history import DAYS, HistoryKeeper
-from rebalancer.daemon.world import NoProgress, SystemClock
+from rebalancer.forecasting.history import DAYS, HistoryKeeper
+from rebalancer.cycle.context import NoProgress, SystemClock
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
-from rebalancer.policy.schema import UsageSource
+from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.real.prometheus_days import LongSeries, fill_days, hourly_rate

@@ -22,8 +22,8 @@ import pytest
 from sqlalchemy import Engine
 
 from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, NOW, fill
-from rebalancer.daemon.reporting import Source, gather
-from rebalancer.daemon.world import SystemClock
+from rebalancer.evaluation.reporting import Source, gather
+from rebalancer.cycle.context import SystemClock
 from rebalancer.effect.document import to_json
 from rebalancer.effect.rates import DIMENSIONS
 from rebalancer.model.effect import EffectRecords

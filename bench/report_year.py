@@ -21,8 +21,8 @@ from rebalancer.model.effect import (
 )
 from rebalancer.model.reason import Reason
 from rebalancer.store import SqlEffect
-from rebalancer.store.engine import write
-from rebalancer.store.tables import CYCLES, EVICTIONS, FORECASTS
+from rebalancer.store.db.engine import write
+from rebalancer.store.db.tables import CYCLES, EVICTIONS, FORECASTS
 
 POOLS = 10
 PER_EPISODE = 3

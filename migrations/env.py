@@ -1,13 +1,13 @@
 """What Alembic runs for each command. It works on the connection and in the transaction that it is given.
 
-To add a migration: change `rebalancer/store/tables.py`, copy the newest file in `versions/` to the next number, set
+To add a migration: change `rebalancer/store/db/tables.py`, copy the newest file in `versions/` to the next number, set
 `revision` and `down_revision`, and write the change with `op.batch_alter_table(...)` (SQLite can't alter most things in
 place). `tests/store/test_store_migrations.py` says what still differs between the tables and the migrations.
 """
 
 from alembic import context
 
-from rebalancer.store.tables import METADATA
+from rebalancer.store.db.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.admission import Door, Standing
 from rebalancer.model.objects import LabelSelector, PodShape, Taint
 from rebalancer.model.snapshot import (
     RUNNING,

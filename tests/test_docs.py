@@ -34,7 +34,7 @@ def test_every_example_of_the_limits_page_is_a_valid_section(text: str) -> None:
     if "metadata" not in section:
         a_policy(**section)
         return
-    from rebalancer.policy.windows import parse_change_window
+    from rebalancer.policy.schema.windows import parse_change_window
 
     (annotation,) = section["metadata"]["annotations"].values()
     assert len(parse_change_window(annotation)) == 2

@@ -13,7 +13,7 @@ from rich.console import Console
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rebalancer.daemon.settings import Settings
+    from rebalancer.bootstrap.settings import Settings
     from rebalancer.policy import RebalancerPolicy
 
 UNSAFE_EXIT = 3
@@ -67,7 +67,7 @@ def settings_for(
     """Flags over environment variables. Raises ConfigError for one that can't be understood."""
     from pydantic import ValidationError
 
-    from rebalancer.daemon.settings import Settings
+    from rebalancer.bootstrap.settings import Settings
 
     given: dict[str, Any] = {"database": database, "kubeconfig": kubeconfig, "context": context}
     try:

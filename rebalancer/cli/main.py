@@ -12,7 +12,7 @@ from types import FrameType
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli.commands import CommandGroup
+from rebalancer.cli.registry import CommandGroup
 from rebalancer.cli.common import Stopped, say
 from rebalancer.model.errors import RebalancerError
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rebalancer.forecast.backtest import LEAST_DAYS
+from rebalancer.forecast.backtest.backtest import LEAST_DAYS
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import SLOTS, STEP_SECONDS, Grid
 

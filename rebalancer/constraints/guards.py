@@ -12,8 +12,8 @@ from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.policy.schema import Guards
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.policy import Guards
+from rebalancer.policy.schema.types import format_duration
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Priority of system-cluster-critical; source: k8s.io/kubernetes/pkg/apis/scheduling/types.go."""

@@ -22,7 +22,7 @@ import numpy as np
 from rebalancer.model.limits import OpenEviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.safety import Brake
+from rebalancer.policy.schema.safety import Brake
 
 CLOCK_SLACK_SECONDS = 5.0
 """The API server's clock and the ledger's may differ by so much; API times are whole seconds besides."""

@@ -3,7 +3,7 @@
 from rebalancer.constraints.lists import glob_matches, service_name
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
-from rebalancer.policy.levels import ServiceLevels
+from rebalancer.policy.schema.levels import ServiceLevels
 
 NO_LEVEL = ""
 """Where the policy has no levels."""

@@ -14,8 +14,8 @@ from math import isfinite
 from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Pause, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.limits import Limits, ScopeLimits, format_bytes, resolve
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.limits import Limits, ScopeLimits, format_bytes, resolve
+from rebalancer.policy.schema.types import format_duration
 
 REASON_OF: Mapping[str, Reason] = {
     "global": Reason.LIMIT_GLOBAL,

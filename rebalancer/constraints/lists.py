@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from rebalancer.model.match import selector_matches
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
-from rebalancer.policy.lists import EVERYTHING, ListRule, Lists
+from rebalancer.policy.schema.lists import EVERYTHING, ListRule, Lists
 
 
 def refuses(pod: Pod, *, cluster: str, pool: str | None, lists: Lists) -> Refusal | None:

@@ -15,8 +15,8 @@ from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schedule import DAY_SECONDS
-from rebalancer.policy.windows import (
+from rebalancer.policy.schema.schedule import DAY_SECONDS
+from rebalancer.policy.schema.windows import (
     SEARCH_DAYS,
     Spans,
     Window,

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.daemon import told
-from rebalancer.daemon.leadership import Leadership
-from rebalancer.daemon.periodic import Timer
+from rebalancer.daemon import telemetry as told
+from rebalancer.kube.leader.leadership import Leadership
+from rebalancer.daemon.timer import Timer
 from rebalancer.daemon.reload import PolicyFile
-from rebalancer.daemon.settings import Settings
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.daemon.supervisor import Supervisor
-from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
-from rebalancer.daemon.views import LiveViews, Sources
-from rebalancer.daemon.wiring import Parts, daemon_parts
+from rebalancer.cycle.request import Request, Scope, TriggerQueue
+from rebalancer.dashboard.views import LiveViews, Sources
+from rebalancer.bootstrap import Parts, daemon_parts
 from rebalancer.daemon.worker import Current, Heartbeat, Worker
-from rebalancer.daemon.world import SystemClock
+from rebalancer.cycle.context import SystemClock
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Clock

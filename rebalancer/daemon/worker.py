@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.daemon.aftermath import Aftermath
-from rebalancer.daemon.cycle import begin_report, carry_out
-from rebalancer.daemon.episodes import Readable, Unreadable, conclude, read_episode, set_aside
-from rebalancer.daemon.lookout import Lookout
-from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
-from rebalancer.daemon.world import World
+from rebalancer.evaluation.loop import Aftermath
+from rebalancer.cycle.run import begin_report, carry_out
+from rebalancer.daemon.alert_requests import Readable, Unreadable, conclude, read_episode, set_aside
+from rebalancer.forecasting.loop import Lookout
+from rebalancer.cycle.request import Request, Scope, TriggerQueue
+from rebalancer.cycle.context import World
 from rebalancer.model.alerts import Episode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.effect.words import CAME_OF_IT, cores, percent
+from rebalancer.effect.messages import CAME_OF_IT, cores, percent
 from rebalancer.model.effect import Account, Assessment, Outcome
 
 ROUNDING: Final = 1e-9

@@ -13,9 +13,9 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.cluster import DAY_HOURS, HOUR_SECONDS, load_change, mean_of
-from rebalancer.effect.words import NOTHING, counted, percent
+from rebalancer.effect.messages import NOTHING, counted, percent
 from rebalancer.model.effect import PoolHour
-from rebalancer.policy.forecast import Event
+from rebalancer.policy.schema.forecast import Event
 
 ENOUGH_DAYS: Final = 5
 """With fewer matched days nothing is said."""

@@ -12,12 +12,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from rebalancer.effect.stuck import by_count, why_stuck
-from rebalancer.effect.words import MISSED, counted, percent
+from rebalancer.effect.blocked import by_count, why_stuck
+from rebalancer.effect.messages import MISSED, counted, percent
 from rebalancer.model.effect import Assessment, HotEpisode, Miss, Outcome, Sighting, Step
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import Reason
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.types import format_duration
 
 LOOKAHEAD_SECONDS: Final = 86_400.0
 """The farthest that a forecast looks ahead."""

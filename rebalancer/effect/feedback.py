@@ -11,9 +11,9 @@ from statistics import median
 from typing import Final
 
 from rebalancer.effect.account import planned_relief
-from rebalancer.effect.words import percent
+from rebalancer.effect.messages import percent
 from rebalancer.model.effect import Assessment, Moved, Outcome, Step
-from rebalancer.policy.safety import EffectBrake
+from rebalancer.policy.schema.safety import EffectBrake
 
 TWICE_WITHIN_SECONDS: Final = 86_400.0
 BRAKE_SECONDS: Final = 3600.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.forecast.members import SHORT_LIVED_KINDS, Ints
+from rebalancer.forecast.membership import SHORT_LIVED_KINDS, Ints
 from rebalancer.model.snapshot import ClusterSnapshot
 
 NOT_EXPECTED = (*SHORT_LIVED_KINDS, "DaemonSet")

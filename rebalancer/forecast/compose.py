@@ -11,9 +11,9 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.curves import ServiceCurves, sampled
-from rebalancer.forecast.gaps import Gap, fill_gaps
-from rebalancer.forecast.members import Ints, Members
+from rebalancer.forecast.load_profiles import ServiceCurves, sampled
+from rebalancer.forecast.imputation import Gap, fill_gaps
+from rebalancer.forecast.membership import Ints, Members
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import SLOTS, DayBlock, Grid
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.policy.forecast import Event
+from rebalancer.policy.schema.forecast import Event
 
 Floats = NDArray[np.float64]
 

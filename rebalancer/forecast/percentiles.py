@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.history import DAY_SECONDS, Grid
-from rebalancer.policy.forecast import DayWeights
+from rebalancer.policy.schema.forecast import DayWeights
 
 Floats = NDArray[np.float64]
 P95 = 0.95

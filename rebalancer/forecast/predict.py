@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
-from rebalancer.forecast.margin import YARDSTICKS, Margin, Outcome, learn, outcome_of
-from rebalancer.forecast.members import Ints, Members, leaving, members_of
+from rebalancer.forecast.prediction_interval import YARDSTICKS, Margin, Outcome, learn, outcome_of
+from rebalancer.forecast.membership import Ints, Members, leaving, members_of
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve, weighted_mean
 from rebalancer.forecast.predictors import Past, Predictor, predictors
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.forecast import Forecast
+from rebalancer.policy.schema.forecast import Forecast
 
 Floats = NDArray[np.float64]
 LEAST_DAYS_BEFORE = 3

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.history import SLOTS, STEP_SECONDS
-from rebalancer.policy.forecast import HISTORY_DAYS
+from rebalancer.policy.schema.forecast import HISTORY_DAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

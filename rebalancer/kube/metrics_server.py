@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.client import ApiClient, Resource, StatusError
-from rebalancer.kube.lists import Gathered, read_list
-from rebalancer.kube.records import NodeMetrics, PodMetrics
-from rebalancer.kube.times import epoch_seconds
+from rebalancer.kube.client.client import ApiClient, Resource, StatusError
+from rebalancer.kube.snapshot.lists import Gathered, read_list
+from rebalancer.kube.snapshot.records import NodeMetrics, PodMetrics
+from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.quantity import cpu_millicores
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema import UsageSource
+from rebalancer.policy.schema.policy import UsageSource
 
 Floats = NDArray[np.float64]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.kube.client import ApiClient, Resource
-from rebalancer.kube.events import EVENTS
-from rebalancer.kube.lease import LEASES
-from rebalancer.kube.records import Lease
-from rebalancer.kube.snapshot import NODES, READ_RESOURCES
-from rebalancer.kube.times import epoch_seconds
+from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.actions.events import EVENTS
+from rebalancer.kube.leader.lease import LEASES
+from rebalancer.kube.snapshot.records import Lease
+from rebalancer.kube.snapshot.snapshot import NODES, READ_RESOURCES
+from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
 
 ACCESS_REVIEWS = Resource(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")

@@ -16,16 +16,16 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.door import Door
+from rebalancer.constraints.admission import Door
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.planner.jobs import MIN_RELIEF
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.limits import resolve
-from rebalancer.policy.schedule import DAY_SECONDS, Instants
-from rebalancer.policy.windows import SEARCH_DAYS, Window, show_time
+from rebalancer.policy.schema.limits import resolve
+from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
+from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
 from rebalancer.strategies.loads import cpu_marks
 from rebalancer.strategies.low_node_utilization import NAME
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.constraints.door import Door
+from rebalancer.constraints.admission import Door
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.seen import ours_cordoned

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from rebalancer.constraints.door import Door
+from rebalancer.constraints.admission import Door
 from rebalancer.model.plan import Finding, Goal, Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.constraints.door import Door
+from rebalancer.constraints.admission import Door
 from rebalancer.model.plan import Finding, Goal, Loads, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig

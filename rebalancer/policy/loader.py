@@ -11,9 +11,9 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema import RebalancerPolicy
-from rebalancer.policy.strategies import PluginStrategy
-from rebalancer.policy.types import FieldError
+from rebalancer.policy.schema.policy import RebalancerPolicy
+from rebalancer.policy.schema.strategies import PluginStrategy
+from rebalancer.policy.schema.types import FieldError
 
 Model = TypeVar("Model", bound=BaseModel)
 

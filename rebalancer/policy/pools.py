@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.match import selector_matches
-from rebalancer.policy.schema import Pool
+from rebalancer.policy.schema.policy import Pool
 
 
 def assign_pools(

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.policy.schema import Prometheus
+from rebalancer.policy.schema.policy import Prometheus
 from rebalancer.prometheus import credentials, decode
 from rebalancer.prometheus.queries import Query
 

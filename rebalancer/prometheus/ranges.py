@@ -19,12 +19,12 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.schema import UsageSource
+from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.days import DayOfSeries
 from rebalancer.prometheus.nodes import NodeMap
-from rebalancer.prometheus.pieces import Matchers, Piece, Question, pieces, questions
+from rebalancer.prometheus.chunks import Matchers, Piece, Question, pieces, questions
 from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
 
 AT_ONCE = 2

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Integer, and_, case, cast, extract, func, select
 
 from rebalancer.model.forecasts import ForecastKind, ForecastSums
-from rebalancer.store.tables import FORECASTS
+from rebalancer.store.db.tables import FORECASTS
 
 TOLERANCE: Final = 1e-6
 """That of the accuracy: history is kept in single precision."""

@@ -21,8 +21,8 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING
 from rebalancer.model.steering import DRAINING
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
-from rebalancer.policy.strategies import HighNodeUtilizationArgs
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
+from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
 from rebalancer.strategies.loads import RESOURCES, base_loads, requested
 from rebalancer.strategies.selection import by_name, nodes_looked_at

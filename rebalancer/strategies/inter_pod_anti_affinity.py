@@ -16,7 +16,7 @@ from rebalancer.model.plan import Finding
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.affinity import Terms
 from rebalancer.placement.board import Board
-from rebalancer.policy.strategies import AntiAffinityArgs
+from rebalancer.policy.schema.strategies import AntiAffinityArgs
 from rebalancer.strategies.selection import Rows, cheapest_first, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 

@@ -19,7 +19,7 @@ from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention
-from rebalancer.policy.strategies import InterferenceArgs
+from rebalancer.policy.schema.strategies import InterferenceArgs
 from rebalancer.strategies.loads import effective_cpu
 from rebalancer.strategies.selection import by_name, chosen_pods, nodes_looked_at, some_pods
 from rebalancer.strategies.settling import settling

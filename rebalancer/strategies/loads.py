@@ -16,7 +16,7 @@ from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
-from rebalancer.policy.schema import Pool, Thresholds
+from rebalancer.policy.schema.policy import Pool, Thresholds
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, gone, requested
 from rebalancer.strategies.view import Findings, StrategyView
 

@@ -10,7 +10,7 @@ from rebalancer.model.objects import NodeAffinity, PodShape
 from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.placement.filters import StaticFilter
 from rebalancer.placement.nodes import NodeTable
-from rebalancer.policy.strategies import NodeAffinityArgs
+from rebalancer.policy.schema.strategies import NodeAffinityArgs
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rebalancer.model.match import selector_matches
 from rebalancer.model.plan import Finding, Goal, LandingRule
 from rebalancer.model.steering import MAINTENANCE
-from rebalancer.policy.strategies import MaintenanceArgs
+from rebalancer.policy.schema.strategies import MaintenanceArgs
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
 from rebalancer.strategies.selection import nodes_looked_at
 from rebalancer.strategies.view import Findings, StrategyView

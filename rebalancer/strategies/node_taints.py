@@ -15,7 +15,7 @@ from rebalancer.model.objects import Taint, Toleration
 from rebalancer.model.plan import LandingRule
 from rebalancer.model.steering import STEERING_TAINT
 from rebalancer.placement.filters import LEAVING_TAINTS
-from rebalancer.policy.strategies import NodeTaintsArgs
+from rebalancer.policy.schema.strategies import NodeTaintsArgs
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 

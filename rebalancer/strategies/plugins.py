@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.strategies import PluginStrategy, Strategy
+from rebalancer.policy.schema.strategies import PluginStrategy, Strategy
 from rebalancer.strategies import STRATEGIES, Find
 from rebalancer.strategies.plugin_findings import check_findings
 from rebalancer.strategies.view import Findings, StrategyView

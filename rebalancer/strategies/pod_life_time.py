@@ -3,8 +3,8 @@
 import numpy as np
 
 from rebalancer.model.plan import LandingRule
-from rebalancer.policy.strategies import LifeTimeArgs
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.strategies import LifeTimeArgs
+from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.selection import by_name, groups, pods_looked_at, some_pods
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView

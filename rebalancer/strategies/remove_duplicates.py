@@ -14,7 +14,7 @@ import numpy as np
 from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.placement.arrays import Bools
-from rebalancer.policy.strategies import DuplicatesArgs
+from rebalancer.policy.schema.strategies import DuplicatesArgs
 from rebalancer.strategies.places import Places
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.model.match import selector_matches
 from rebalancer.model.plan import Finding, Goal, LandingRule
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.strategies import PodArgs
+from rebalancer.policy.schema.strategies import PodArgs
 from rebalancer.strategies.view import StrategyView
 
 Bools = NDArray[np.bool_]

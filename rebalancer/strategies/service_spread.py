@@ -16,7 +16,7 @@ from rebalancer.model.peaks import ServiceDays
 from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import leaving
-from rebalancer.policy.strategies import ServiceSpreadArgs
+from rebalancer.policy.schema.strategies import ServiceSpreadArgs
 from rebalancer.strategies.selection import by_node, cheapest_first, chosen_pods, groups, nodes_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 

@@ -1,7 +1,7 @@
 """Nodes whose figures still show a pod that has left."""
 
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.types import format_duration
+from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import gone
 from rebalancer.strategies.view import StrategyView
 

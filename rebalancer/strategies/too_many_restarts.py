@@ -3,7 +3,7 @@
 import numpy as np
 
 from rebalancer.model.plan import LandingRule
-from rebalancer.policy.strategies import RestartsArgs
+from rebalancer.policy.schema.strategies import RestartsArgs
 from rebalancer.strategies.selection import by_name, one_pod, pods_looked_at
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView

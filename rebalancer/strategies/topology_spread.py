@@ -18,7 +18,7 @@ from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.arrays import Bools, Floats
 from rebalancer.placement.board import Board
 from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
-from rebalancer.policy.strategies import TopologySpreadArgs
+from rebalancer.policy.schema.strategies import TopologySpreadArgs
 from rebalancer.strategies.places import Places
 from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_looked_at, some_pods
 from rebalancer.strategies.view import Findings, StrategyView

@@ -12,8 +12,8 @@ from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
-from rebalancer.policy.schema import Pool, UsageSource
-from rebalancer.policy.strategies import Strategy
+from rebalancer.policy.schema.policy import Pool, UsageSource
+from rebalancer.policy.schema.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rebalancer.model.alerts import Alert
-from rebalancer.policy.alerts import Alerts
+from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000
 MAX_LABELS = 64

@@ -11,7 +11,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from rebalancer.effect.words import cores, percent
+from rebalancer.effect.messages import cores, percent
 from rebalancer.model.effect import Account
 from rebalancer.web.views import Curve, NodeLine
 

@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rebalancer.effect import words
-from rebalancer.policy.limits import format_bytes
+from rebalancer.effect import messages as words
+from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.web import charts
 
 MEDIA_TYPES = {

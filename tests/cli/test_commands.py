@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from rebalancer.cli.commands import COMMANDS
+from rebalancer.cli.registry import COMMANDS
 from rebalancer.cli.main import app
 from tests.e2e.cli import rebalancer
 

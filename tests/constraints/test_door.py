@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.admission import Door, Standing
 from rebalancer.constraints.windows import CHANGE_WINDOW
 from rebalancer.model.limits import Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
 from rebalancer.model.plan import Landing, Move

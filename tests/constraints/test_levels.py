@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from rebalancer.constraints.levels import NO_LEVEL, cost_of, level_of
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
-from rebalancer.policy.levels import LEVEL_KEY, ServiceLevels
-from rebalancer.policy.types import FieldError
+from rebalancer.policy.schema.levels import LEVEL_KEY, ServiceLevels
+from rebalancer.policy.schema.types import FieldError
 from tests.builders import a_node, a_pod, cluster
 
 LEVELS: Mapping[str, Any] = {

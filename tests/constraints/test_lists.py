@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rebalancer.constraints.lists import refuses
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Pod
-from rebalancer.policy.lists import ListRule, Lists
+from rebalancer.policy.schema.lists import ListRule, Lists
 from tests.builders import a_node, a_pod, cluster
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.door import Door
+from rebalancer.constraints.admission import Door
 from rebalancer.constraints.limits import describe_check, refusal_for
 from rebalancer.model.limits import Check, Denied, Entry, Pause, Scope
 from rebalancer.model.reason import Reason
-from rebalancer.policy.limits import LandingLimits, format_bytes
+from rebalancer.policy.schema.limits import LandingLimits, format_bytes
 from tests.builders import GIB, NOW, some_limits
 from tests.constraints.test_door import a_move, door, open_eviction
 

@@ -14,7 +14,7 @@ from rebalancer.constraints.windows import (
 )
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Reason
-from rebalancer.policy.windows import Window, WindowState, parse_change_window
+from rebalancer.policy.schema.windows import Window, WindowState, parse_change_window
 from tests.builders import a_node, a_pod, cluster, pods_in
 
 NIGHT = parse_change_window("allow 0 22 * * 1-5 8h Europe/Berlin")

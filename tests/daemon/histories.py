@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.daemon.history import HistoryKeeper
+from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, History, date_of
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.prometheus import PrometheusHistory

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.daemon.hot_nodes import LAG_SECONDS, Reading, read_standard
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, Reading, read_standard
 from rebalancer.model.effect import (
     DayRow,
     EffectRecords,
@@ -17,7 +17,7 @@ from rebalancer.model.effect import (
 from rebalancer.model.errors import ConnectError, RebalancerError
 from rebalancer.model.limits import Pause
 from rebalancer.model.snapshot import ClusterSnapshot, Nodes
-from rebalancer.model.standard import StandardSamples
+from rebalancer.model.slo import StandardSamples
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.store import SqlRecords

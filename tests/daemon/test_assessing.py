@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.constraints.door import Standing
-from rebalancer.daemon.assessing import Assessed, assess_due, expected, learn, remember
-from rebalancer.daemon.observation import Observation
+from rebalancer.constraints.admission import Standing
+from rebalancer.evaluation.assessments import Assessed, assess_due, expected, learn, remember
+from rebalancer.cycle.observation import Observation
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Trigger

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.assessing import Assessed, assess_due, expected
-from rebalancer.daemon.observation import find, observe
+from rebalancer.evaluation.assessments import Assessed, assess_due, expected
+from rebalancer.cycle.observation import find, observe
 from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
 from rebalancer.model.plan import Outcome as Became

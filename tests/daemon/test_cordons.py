@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.cordons import asked, cordoned_by_others, lasting
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.steer import our_cordons
-from rebalancer.daemon.wiring import acting_world
-from rebalancer.daemon.world import NoProgress, World
-from rebalancer.kube.times import rfc3339
+from rebalancer.cycle.cordons import asked, cordoned_by_others, lasting
+from rebalancer.cycle.run import run_cycle
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.steering import our_cordons
+from rebalancer.bootstrap import acting_world
+from rebalancer.cycle.context import NoProgress, World
+from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.lab import Lab
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import CycleReport, Finding, Goal

@@ -8,9 +8,10 @@ import yaml
 from typer.testing import CliRunner
 
 from rebalancer.cli.main import app
-from rebalancer.daemon.doctor import Check, diagnose
-from rebalancer.daemon.settings import Settings
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.bootstrap.doctor import Check, diagnose
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.policy import load_policy
 from tests.e2e.cli import policy_for, write_policy
 

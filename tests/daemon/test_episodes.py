@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.episodes import Readable, Unreadable, conclude, read_episode, set_aside
+from rebalancer.daemon.alert_requests import Readable, Unreadable, conclude, read_episode, set_aside
 from rebalancer.model.alerts import Alert, Episode, EpisodeState, NodeMarks, Received
 from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal

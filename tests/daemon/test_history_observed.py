@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rebalancer.daemon.history import HistoryKeeper
+from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, date_of
 from rebalancer.model.usage import Usage
 from rebalancer.store.blocks import BlockStore

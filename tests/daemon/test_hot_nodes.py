@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rebalancer.daemon.hot_nodes import read_standard
+from rebalancer.evaluation.hot_nodes import read_standard
 from rebalancer.model.effect import (
     Miss,
 )

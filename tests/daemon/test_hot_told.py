@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.daemon.assessing import assess_due, expected
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.hot_nodes import LAG_SECONDS, read_standard
-from rebalancer.daemon.observation import find, observe
+from rebalancer.evaluation.assessments import assess_due, expected
+from rebalancer.cycle.run import run_cycle
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
+from rebalancer.cycle.observation import find, observe
 from rebalancer.model.effect import (
     Assessment,
     DayRow,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rebalancer.daemon import leadership as module
-from rebalancer.daemon.leadership import Leadership
+from rebalancer.kube.leader import leadership as module
+from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 
 

@@ -1,6 +1,6 @@
 """What cools down: for how long, and what is free first."""
 
-from rebalancer.daemon.limits_view import cooldowns
+from rebalancer.dashboard.limits import cooldowns
 from rebalancer.model.limits import Entry, Scope
 from tests.builders import NOW, a_policy
 

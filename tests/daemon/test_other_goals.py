@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rebalancer.cli.document import cycle_document
-from rebalancer.cli.tables import print_cycle
-from rebalancer.daemon.assessing import expected
-from rebalancer.daemon.told import announce, count
+from rebalancer.cli.output.document import cycle_document
+from rebalancer.cli.output.tables import print_cycle
+from rebalancer.evaluation.assessments import expected
+from rebalancer.daemon.telemetry import announce, count
 from rebalancer.lab import Breaks
 from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, PodRefusal, Trigger
 from rebalancer.model.reason import Reason

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.daemon.picture import Expected, Measured, Picture, picture
+from rebalancer.dashboard.nodes import Expected, Measured, Picture, picture
 from rebalancer.model.objects import Taint
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.reporting import gather, sources_of
+from rebalancer.evaluation.reporting import gather, sources_of
 from rebalancer.effect.report import Report
 from rebalancer.model.effect import Rate
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_engine, open_records, upgrade
-from rebalancer.store.details import keep_for
+from rebalancer.store.retention.details import keep_for
 from tests.builders import a_policy
 from tests.daemon.recorded import ACCOUNT, DAY, HOUR, SINCE, UNTIL, fill
 from tests.effect.makers import an_episode, an_hour

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rebalancer.daemon.steer import Steerer, our_taints
+from rebalancer.cycle.steering import Steerer, our_taints
 from rebalancer.model.objects import Taint
 from rebalancer.model.steering import STEERING_TAINT
 from tests.builders import a_node, cluster

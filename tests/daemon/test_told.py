@@ -1,6 +1,6 @@
 """What a cycle becomes in /metrics."""
 
-from rebalancer.daemon.told import count
+from rebalancer.daemon.telemetry import count
 from rebalancer.model.plan import CycleReport, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics

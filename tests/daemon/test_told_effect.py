@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.daemon.told import EffectTold
+from rebalancer.daemon.telemetry import EffectTold
 from rebalancer.model.effect import DayRow
 from rebalancer.web import Metrics
 from tests.effect.makers import DAY, a_row

@@ -4,7 +4,7 @@ import threading
 import time
 from itertools import pairwise
 
-from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
+from rebalancer.cycle.request import Request, Scope, TriggerQueue
 from rebalancer.model.alerts import NodeMarks
 from rebalancer.model.plan import Trigger
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.lookout import Lookout
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.triggers import Request, Scope
-from rebalancer.daemon.views import CYCLES_AT_ONCE, LiveViews, Sources
-from rebalancer.daemon.wiring import acting_world
+from rebalancer.cycle.run import run_cycle
+from rebalancer.forecasting.loop import Lookout
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
+from rebalancer.bootstrap import acting_world
 from rebalancer.daemon.worker import Current
-from rebalancer.daemon.world import NoProgress, World
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.cycle.context import NoProgress, World
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.model.alerts import Alert, NodeMarks
 from rebalancer.model.limits import Scope as LimitScope
 from rebalancer.model.plan import CycleReport, Trigger

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.triggers import Request, Scope, TriggerQueue
-from rebalancer.daemon.wiring import acting_world
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.request import Request, Scope, TriggerQueue
+from rebalancer.bootstrap import acting_world
 from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Current, Heartbeat, Worker, with_alerts
-from rebalancer.daemon.world import NoProgress
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.cycle.context import NoProgress
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger

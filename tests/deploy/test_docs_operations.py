@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.daemon.settings import Settings
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.model.reason import Reason
-from rebalancer.policy.json_schema import policy_schema
-from rebalancer.store.engine import open_engine
+from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.store.db.engine import open_engine
 from tests.builders import a_policy
 from tests.deploy.docs_pages import OPERATIONS, WRITTEN, anchors, blocks, commands, name, sections
 from tests.deploy.manifests import (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rebalancer.daemon.settings import Settings
+from rebalancer.bootstrap.settings import Settings
 from tests.deploy.manifests import DEPLOY, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -8,8 +8,8 @@ import pytest
 
 import rebalancer
 from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
-from rebalancer.daemon.settings import Settings
-from rebalancer.kube.lease import Timing
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.kube.leader.lease import Timing
 from rebalancer.kube.probe import needed_permissions
 from rebalancer.model.match import selector_matches
 from rebalancer.model.steering import STEERING_TAINT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.daemon import told
+from rebalancer.daemon import telemetry as told
 from rebalancer.model.plan import Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.prometheus.queries import default_freshness_query, default_node_query, default_pod_query

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.cli.advised import configuration
-from rebalancer.planner.advised_profiles import CROWD_PROFILE
-from rebalancer.policy.scheduler import load_scheduler_config
+from rebalancer.cli.output.advised import configuration
+from rebalancer.planner.advice.profiles import CROWD_PROFILE
+from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from tests.deploy.manifests import SECOND_SCHEDULER, Object, container, find, kustomized, parse, pod_spec, rights
 from tests.deploy.real import Cluster
 from tests.planner.test_advice import advice_for, crowd

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from rebalancer.daemon.settings import Settings
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.policy import load_policy
 from tests.deploy.manifests import CHART, ROOT, VARIANTS, variant_file
 from tests.deploy.schema import violations

@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.lab.log import Entry
 from tests.e2e.cli import Running, begin, policy_for, write_policy
 

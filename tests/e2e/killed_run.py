@@ -17,14 +17,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.wiring import acting_world
-from rebalancer.daemon.world import NoProgress
-from rebalancer.kube.client import ApiClient
-from rebalancer.kube.evict import KubeEvictor
+from rebalancer.cycle.run import run_cycle
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap import acting_world
+from rebalancer.cycle.context import NoProgress
+from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.policy import load_policy
-from rebalancer.store import SqlLedger, SqlRecords, ledger
+from rebalancer.store import SqlLedger, SqlRecords
+from rebalancer.store.ledger import ledger
 
 STEPS = {
     "begin: after",

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from rebalancer.kube.client import connect
-from rebalancer.kube.lease import LeaseLock
+from rebalancer.kube.client.client import connect
+from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.lab import Lab
 from rebalancer.store import open_records, upgrade
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.lab.scenario import load
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
+from rebalancer.lab.scenario.scenario import load
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig
-from rebalancer.policy.scheduler import load_scheduler_config, profile_fields
+from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.planner.test_advice import RICH
 from tests.real.profiles import PROFILES

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.lab.log import Entry
 from rebalancer.store import upgrade
 from tests.e2e.cli import policy_for, write_policy

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.cli.demo import demo_policy
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.wiring import acting_world
-from rebalancer.daemon.world import NoProgress
+from rebalancer.cli.commands.demo import demo_policy
+from rebalancer.cycle.run import run_cycle
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap import acting_world
+from rebalancer.cycle.context import NoProgress
 from rebalancer.lab import Lab, load, node, workload
 from rebalancer.lab.log import Entry
 from rebalancer.policy import RebalancerPolicy

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 NUMBER = struct.Struct("!i")
 MOST_BYTES = 65536
 """Of one request: arguments and environment."""
-IMPORTED_LATE = ("rebalancer.cli.main", "rebalancer.daemon.serve", "rebalancer.daemon.settings", "rebalancer.policy")
+IMPORTED_LATE = ("rebalancer.cli.main", "rebalancer.daemon.serve", "rebalancer.bootstrap.settings", "rebalancer.policy")
 """What commands import when they run."""
 
 
@@ -195,7 +195,7 @@ def _end(code: int) -> None:
 
 def main() -> None:
     """The server, and in the end each process that it forks."""
-    from rebalancer.cli.commands import COMMANDS
+    from rebalancer.cli.registry import COMMANDS
 
     for module, _ in COMMANDS.values():
         importlib.import_module(f"rebalancer.cli.{module.partition(':')[0]}")

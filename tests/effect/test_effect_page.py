@@ -5,12 +5,13 @@ from pathlib import Path
 
 import yaml
 
-from rebalancer.daemon.reporting import FORECASTS_SECONDS
+from rebalancer.evaluation.reporting import FORECASTS_SECONDS
 from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
 from rebalancer.model.effect import Miss, Outcome, Stuck
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.policy.effect import Effect
-from rebalancer.store import details, pruning
+from rebalancer.policy.schema.effect import Effect
+from rebalancer.store.retention import details
+from rebalancer.store.retention import pruning
 from rebalancer.web.metrics import described
 from tests.builders import a_policy
 

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.effect.feedback import BRAKE_SECONDS, TWICE_WITHIN_SECONDS, Lessons, lessons
 from rebalancer.model.effect import Account, Assessment, Moved, Outcome, PodBefore, Step
-from rebalancer.policy.safety import EffectBrake
+from rebalancer.policy.schema.safety import EffectBrake
 
 NOW = 1_790_000_000.0
 CAPACITY = 10_000.0

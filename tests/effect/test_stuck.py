@@ -7,7 +7,7 @@ import pytest
 
 import rebalancer
 from rebalancer.effect.discovery import MISS_OF
-from rebalancer.effect.stuck import LEAST_RELIEF, OF_OTHER_GOALS, STUCK_OF, why_stuck
+from rebalancer.effect.blocked import LEAST_RELIEF, OF_OTHER_GOALS, STUCK_OF, why_stuck
 from rebalancer.model.effect import Sighting, Stuck
 from rebalancer.model.reason import Reason
 from rebalancer.planner.jobs import MIN_RELIEF

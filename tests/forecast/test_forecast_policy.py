@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.predictors import predictors
-from rebalancer.policy.forecast import DayWeights, Forecast
+from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from tests.builders import a_policy
 
 EVENT = {"name": "sale", "from": "2026-11-27T08:00:00Z", "to": "2026-11-28T08:00:00Z", "uplift": 50}

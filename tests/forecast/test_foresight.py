@@ -10,7 +10,7 @@ from rebalancer.forecast import foresee
 from rebalancer.forecast.percentiles import P95, quantile
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.snapshot import PENDING
-from rebalancer.policy.forecast import Forecast
+from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod
 from tests.forecast.worlds import (
     AGED,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
-from rebalancer.forecast.backtest import Backtest
-from rebalancer.forecast.replay import MOST_NODES_FOR_SLOW, SLOW, replay
-from rebalancer.forecast.weights import as_policy
+from rebalancer.forecast.backtest.backtest import Backtest
+from rebalancer.forecast.backtest.own_days import MOST_NODES_FOR_SLOW, SLOW, replay
+from rebalancer.forecast.backtest.day_weights import as_policy
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import load_policy
-from rebalancer.policy.forecast import Forecast
+from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 from tests.e2e.cli import policy_for
 from tests.forecast.past_days import NODES, OWN, PODS_PER_NODE, TODAY, Level, day_of, kept, pods

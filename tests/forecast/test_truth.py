@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.forecast.truth import NOTHING_KNOWN, WAIT_SECONDS, Samples, judge
+from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, judge
 from rebalancer.model.forecasts import ForecastKind, KeptForecast, MovedAway, Truth, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 

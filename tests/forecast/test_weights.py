@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rebalancer.forecast.weights import Losses, Proposal, as_policy, choices, propose, written
-from rebalancer.policy.forecast import DayWeights, Forecast, PoolDays
+from rebalancer.forecast.backtest.day_weights import Losses, Proposal, as_policy, choices, propose, written
+from rebalancer.policy.schema.forecast import DayWeights, Forecast, PoolDays
 
 TRIED = (
     DayWeights(),

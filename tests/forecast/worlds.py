@@ -9,7 +9,7 @@ from rebalancer.forecast import Arrival, Forecasts, Foresight, NodeForecast, for
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.forecast import Forecast
+from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster
 
 DAYS = 8

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kubernetes.client import Configuration
 
-from rebalancer.kube.auth import Credentials
-from rebalancer.kube.client import ApiClient, Retries, Timeouts
+from rebalancer.kube.client.auth import Credentials
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
 

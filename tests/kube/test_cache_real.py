@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.cache import WatchedCluster
-from rebalancer.kube.client import ApiClient, connect
-from rebalancer.kube.events import KubeEvents
-from rebalancer.kube.records import Namespace
-from rebalancer.kube.snapshot import NAMESPACES, KubeCluster
-from rebalancer.kube.stores import Records
-from rebalancer.kube.watch import Reflector
+from rebalancer.kube.watch.cache import WatchedCluster
+from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.kube.actions.events import KubeEvents
+from rebalancer.kube.snapshot.records import Namespace
+from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
+from rebalancer.kube.watch.stores import Records
+from rebalancer.kube.watch.watch import Reflector
 from rebalancer.model.snapshot import Owner, PodStatus
 from tests.kube.fake_api import FakeClock
 from tests.kube.objects import Json

@@ -10,8 +10,8 @@ import pytest
 from kubernetes.client import Configuration
 from urllib3.exceptions import InsecureRequestWarning
 
-from rebalancer.kube.auth import Credentials
-from rebalancer.kube.client import AnswerLostError, NotSentError, connect
+from rebalancer.kube.client.auth import Credentials
+from rebalancer.kube.client.client import AnswerLostError, NotSentError, connect
 from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from tests.kube.fake_api import FakeApi, Reply, client_of, serving, status
@@ -144,7 +144,7 @@ def test_the_token_and_our_name_travel_in_every_request(tmp_path: Path) -> None:
 
 
 def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("rebalancer.kube.client.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
     token = tmp_path / "token"
     token.write_text("old\n")
 
@@ -164,7 +164,7 @@ def test_a_token_file_is_read_again_when_the_server_refuses(tmp_path: Path, monk
 def test_a_write_that_was_refused_with_401_is_sent_once_more_with_new_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("rebalancer.kube.client.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
     token = tmp_path / "token"
     token.write_text("old\n")
 

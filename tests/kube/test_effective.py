@@ -1,7 +1,7 @@
 import pytest
 
-from rebalancer.kube.effective import effective_requests
-from rebalancer.kube.records import Container, Resources
+from rebalancer.kube.snapshot.effective_requests import effective_requests
+from rebalancer.kube.snapshot.records import Container, Resources
 
 MIB = 2.0**20
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.client import connect
-from rebalancer.kube.evict import KubeEvictor
+from rebalancer.kube.client.client import connect
+from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.model.plan import Answer, Landing, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
@@ -220,7 +220,7 @@ def test_a_server_dry_run_needs_no_lease() -> None:
 def test_after_a_401_the_lease_is_asked_for_again_before_the_eviction_is_sent_again(
     still_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebalancer.kube.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
+    monkeypatch.setattr("rebalancer.kube.client.client.CREDENTIALS_MIN_AGE_SECONDS", 0.0)
     answers = iter([status(401), CREATED])
     held = iter([True, still_ours])
     with FakeApi(lambda asked: next(answers) if asked.method == "POST" else Reply(body=a_pod("web-1"))) as api:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client import ApiClient
-from rebalancer.kube.lease import LEDGER_ANNOTATION, LeaseLock, Timing, boot_seconds
-from rebalancer.kube.times import rfc3339_micro
+from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.leader.lease import LEDGER_ANNOTATION, LeaseLock, Timing, boot_seconds
+from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, serving, status
 

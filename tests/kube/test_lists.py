@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client import Resource
-from rebalancer.kube.lists import MAX_RESTARTS, Gathered, read_list
-from rebalancer.kube.records import Namespace
-from rebalancer.kube.snapshot import NAMESPACES
+from rebalancer.kube.client.client import Resource
+from rebalancer.kube.snapshot.lists import MAX_RESTARTS, Gathered, read_list
+from rebalancer.kube.snapshot.records import Namespace
+from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fake_api import Asked, Reply, client_of, serving, status
 

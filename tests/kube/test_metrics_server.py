@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from rebalancer.kube.metrics_server import MetricsServerUsage, duration_seconds, probe_metrics_server
-from rebalancer.kube.snapshot import KubeCluster
-from rebalancer.kube.times import rfc3339_micro
+from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema import Debounce, UsageSource
+from rebalancer.policy.schema.policy import Debounce, UsageSource
 from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Cluster, Json, a_node, a_pod
 

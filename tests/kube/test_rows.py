@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from rebalancer.kube.images import ImageNumbers
-from rebalancer.kube.records import ContainerImage, Pod
-from rebalancer.kube.rows import FIRST_TIDYING, PodRows
+from rebalancer.kube.snapshot.images import ImageNumbers
+from rebalancer.kube.snapshot.records import ContainerImage, Pod
+from rebalancer.kube.snapshot.rows import FIRST_TIDYING, PodRows
 from tests.kube.objects import a_pod, owned_by
 
 

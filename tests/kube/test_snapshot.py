@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.snapshot import FAILED, PENDING, RUNNING, ClusterSnapshot, Owner
 from tests.kube.fake_api import FakeApi, FakeClock, Reply, client_of

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from rebalancer.kube import watch
-from rebalancer.kube.records import Namespace
-from rebalancer.kube.snapshot import NAMESPACES
-from rebalancer.kube.stores import Records
-from rebalancer.kube.watch import Backoff, Reflector
+from rebalancer.kube.watch import watch
+from rebalancer.kube.snapshot.records import Namespace
+from rebalancer.kube.snapshot.snapshot import NAMESPACES
+from rebalancer.kube.watch.stores import Records
+from rebalancer.kube.watch.watch import Backoff, Reflector
 from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, status
 from tests.kube.objects import Json, meta
 from tests.kube.watching import WatchedServer, error_line, line, until
@@ -191,7 +191,7 @@ def test_an_event_that_can_never_be_read_is_stepped_over_by_a_list() -> None:
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebalancer.kube.stream.LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr("rebalancer.kube.client.stream.LONGEST_LINE_BYTES", 1000)
     server = spaces("a")
     server.scripts["namespaces"].append([b"x" * 600, b"y" * 600])
     with following(server) as follower:

@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.kube.client import ApiClient, Retries, Timeouts, connect
-from rebalancer.kube.evict import KubeEvictor
-from rebalancer.kube.lease import LeaseLock
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
+from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
 from rebalancer.kube.probe import lease_holder
-from rebalancer.kube.snapshot import KubeCluster
-from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.plan import Answer, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot, Service
-from rebalancer.policy.schema import Debounce, UsageSource
+from rebalancer.policy.schema.policy import Debounce, UsageSource
 from tests.builders import pods_in
 
 WEB_PODS = 600

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, Scenario, node, scenario, workload
+from rebalancer.lab import Lab, Scenario, node, workload
+from rebalancer.lab.scenario import scenario
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Breaks, Lab, Scenario, node, scenario, workload
-from rebalancer.lab.errors import ApiError
+from rebalancer.lab import Breaks, Lab, Scenario, node, workload
+from rebalancer.lab.scenario import scenario
+from rebalancer.lab.apiserver.errors import ApiError
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from rebalancer.lab import Lab, LabClock, NodeSpec, node, scenario, workload
-from rebalancer.lab.cluster import Cluster
-from rebalancer.lab.images import MOST_REPORTED, entry, reported
+from rebalancer.lab import Lab, LabClock, NodeSpec, node, workload
+from rebalancer.lab.scenario import scenario
+from rebalancer.lab.controlplane.cluster import Cluster
+from rebalancer.lab.controlplane.images import MOST_REPORTED, entry, reported
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.lab import Lab, LabClock, Scenario, node, scenario, workload
-from rebalancer.lab.cluster import Cluster
-from rebalancer.lab.sampling import Sampler, visiting_order
+from rebalancer.lab import Lab, LabClock, Scenario, node, workload
+from rebalancer.lab.scenario import scenario
+from rebalancer.lab.controlplane.cluster import Cluster
+from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
 from tests.lab.conftest import Client, three_nodes
 
 Start = Callable[..., Lab]

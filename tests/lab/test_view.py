@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.kube.snapshot import KubeCluster
-from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.lab.shapes import effective
-from rebalancer.lab.view import SchedulerView
+from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.scenario import scenario
+from rebalancer.lab.controlplane.pod_templates import effective
+from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.fake_api import client_of
 from tests.lab.conftest import three_nodes

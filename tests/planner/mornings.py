@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.constraints.door import Door, Standing
+from rebalancer.constraints.admission import Door, Standing
 from rebalancer.constraints.windows import CHANGE_WINDOW
 from rebalancer.model.history import SLOTS, STEP_SECONDS
 from rebalancer.model.peaks import Peaks

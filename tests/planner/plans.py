@@ -6,7 +6,7 @@ By default a node has 16,000 millicores: hot over 12,000, cooled to 10,400, a la
 from typing import Any
 
 from rebalancer.planner import Planner
-from rebalancer.policy.limits import Limits
+from rebalancer.policy.schema.limits import Limits
 from tests.builders import (
     ANode,
     APod,

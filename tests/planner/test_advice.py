@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.cli.advised import advised_yaml, configuration
+from rebalancer.cli.output.advised import advised_yaml, configuration
 from rebalancer.model.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, SpreadConstraint, Taint
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot, Owner
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
-from rebalancer.planner.advice import (
+from rebalancer.planner.advice.advice import (
     Advice,
     SchedulerAdvice,
     Topic,
     advise,
     find_heaps,
 )
-from rebalancer.planner.advised_profiles import CROWD_PROFILE, PACKING_PROFILE
-from rebalancer.policy.scheduler import load_scheduler_config, profile_fields
+from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
+from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, cluster, replicas
 from tests.planner.test_explain import heap_world
 from tests.real.profiles import PROFILES

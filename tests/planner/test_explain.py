@@ -13,9 +13,9 @@ from rebalancer.model.snapshot import FAILED, PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
-from rebalancer.planner.explain import PodExplanation, Scene, explain_pod, find_pod
-from rebalancer.planner.explain_node import NodeExplanation, explain_node
-from rebalancer.planner.heaping import Attraction, attraction_of, tail
+from rebalancer.planner.explain.pods import PodExplanation, Scene, explain_pod, find_pod
+from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
+from rebalancer.planner.explain.skew import Attraction, attraction_of, tail
 from rebalancer.policy.pools import assign_pools
 from tests.builders import (
     GIB,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.policy.importing import import_policy
+from rebalancer.policy.descheduler.importer import import_policy
 from tests.policy.theirs import NEEDED, fields, imported, of_strategy, refused, theirs, told
 
 # ---- the arguments of each strategy, with the contents of every published example

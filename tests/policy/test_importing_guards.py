@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.policy.importing_notes import Difference
+from rebalancer.policy.descheduler.notes import Difference
 from tests.policy.theirs import NEEDED, fields, imported, profile, theirs, told
 
 # ---- the evictor

@@ -9,9 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.descheduler import ARGS, DeschedulerPolicy, Profile
-from rebalancer.policy.importing import import_policy
-from rebalancer.policy.types import Section, parse_duration
+from rebalancer.policy.descheduler.document import ARGS, DeschedulerPolicy, Profile
+from rebalancer.policy.descheduler.importer import import_policy
+from rebalancer.policy.schema.types import Section, parse_duration
 from tests.policy.theirs import NEEDED, fields, imported, refused, theirs, told
 
 # ---- nothing in silence
@@ -95,7 +95,7 @@ def test_every_key_of_the_top_level_changes_the_result_or_is_listed(way: tuple[s
 
 
 def test_a_key_that_nobody_looks_at_would_be_listed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rebalancer.policy import importing_strategies
+    from rebalancer.policy.descheduler import strategies as importing_strategies
 
     monkeypatch.setitem(importing_strategies.SAME_ARGS, "RemoveDuplicates", ())
     _, differences = imported(theirs(("RemoveDuplicates", {"excludeOwnerKinds": ["Job"]})))

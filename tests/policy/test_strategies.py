@@ -12,8 +12,8 @@ import yaml
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import load_policy
-from rebalancer.policy.json_schema import policy_schema
-from rebalancer.policy.strategies import BUILT_IN, STRATEGY_NAMES, PluginStrategy
+from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.policy.schema.strategies import BUILT_IN, STRATEGY_NAMES, PluginStrategy
 
 HEAD = """\
 apiVersion: rebalancer.dev/v1alpha1

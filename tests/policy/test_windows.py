@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rebalancer.policy.schedule import spans
-from rebalancer.policy.types import FieldError
-from rebalancer.policy.windows import (
+from rebalancer.policy.schema.schedule import spans
+from rebalancer.policy.schema.types import FieldError
+from rebalancer.policy.schema.windows import (
     MOST_IN_ANNOTATION,
     Window,
     Windows,

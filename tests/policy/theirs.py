@@ -9,8 +9,8 @@ import yaml
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy, load_policy
-from rebalancer.policy.importing import import_policy
-from rebalancer.policy.importing_notes import Difference
+from rebalancer.policy.descheduler.importer import import_policy
+from rebalancer.policy.descheduler.notes import Difference
 
 DESCHEDULE = {
     "RemovePodsViolatingInterPodAntiAffinity", "RemovePodsViolatingNodeAffinity", "RemovePodsViolatingNodeTaints",

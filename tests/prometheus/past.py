@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.lab.promql import NotPlainError, Selector, parse
+from rebalancer.lab.prometheus.promql import NotPlainError, Selector, parse
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from tests.prometheus.builders import Asked, Reply
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.history import SLOTS
-from rebalancer.prometheus.pieces import Matchers, Piece, any_of, none_of, packed, pieces, questions
+from rebalancer.prometheus.chunks import Matchers, Piece, any_of, none_of, packed, pieces, questions
 from rebalancer.prometheus.queries import queries
 from tests.prometheus.builders import a_source
 

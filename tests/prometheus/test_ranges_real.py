@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.daemon.history import HistoryKeeper
+from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.prometheus import PrometheusHistory

@@ -11,8 +11,8 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.snapshot import Nodes
-from rebalancer.model.standard import StandardSamples
-from rebalancer.policy.effect import Standard
+from rebalancer.model.slo import StandardSamples
+from rebalancer.policy.schema.effect import Standard
 from rebalancer.prometheus import PrometheusStandard
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.queries import Query

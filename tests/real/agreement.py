@@ -12,7 +12,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.sampling import winners
 from rebalancer.placement.spread import Feasible
-from rebalancer.policy.scheduler import load_scheduler_config
+from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from tests.real.decisions import Recording, Step, replay
 
 CLAIM_IN_USE = (

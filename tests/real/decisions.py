@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.kube.snapshot import KubeCluster
+from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.fake_api import FakeClock, serving
 from tests.kube.objects import Cluster

@@ -30,7 +30,7 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.plan import Outcome as EvictionOutcome
 from rebalancer.model.reason import Reason
 from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
-from rebalancer.store.engine import read, write
+from rebalancer.store.db.engine import read, write
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 from tests.store.ledger_cluster import OTHER, Cluster
 from tests.store.ledger_reader import raw_connection

@@ -16,8 +16,8 @@ from rebalancer.model.forecasts import ForecastKind, ForecastRecords, KeptForeca
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
-from rebalancer.store.engine import read, write
-from rebalancer.store.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
 from tests.store.ledger_cluster import OTHER, Cluster
 from tests.store.ledger_reader import raw_connection

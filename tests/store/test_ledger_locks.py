@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Denied, Scope
 from rebalancer.store import open_engine, upgrade
-from rebalancer.store.engine import write
+from rebalancer.store.db.engine import write
 from tests.real.postgres_server import PostgresServer
 from tests.store.builders import GLOBAL, NOW, SteppingClock, rate
 from tests.store.ledger_cluster import OTHER, Cluster

@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from rebalancer.model.limits import Check, Denied, Scope
 from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
-from rebalancer.store.pruning import prune_in
+from rebalancer.store.retention.pruning import prune_in
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_details, build_eviction, build_report
 from tests.store.ledger_reader import (
     MICRO,

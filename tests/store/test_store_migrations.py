@@ -12,8 +12,8 @@ from sqlalchemy import text
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Outcome
 from rebalancer.store import check_schema, open_engine, open_records, status, upgrade
-from rebalancer.store.engine import read, write
-from rebalancer.store.tables import METADATA
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, build_eviction, build_line, build_report
 from tests.store.schemas import MIGRATIONS, REVISIONS, up_to
 

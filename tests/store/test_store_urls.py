@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.store import database_exists, open_engine
-from rebalancer.store.engine import as_model_error
+from rebalancer.store.db.engine import as_model_error
 
 REFUSED = 'connection to server at "127.0.0.1", port 1 failed: Connection refused'
 

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from rebalancer.store import open_engine, status, upgrade
-from rebalancer.store.engine import read, write
-from rebalancer.store.tables import METADATA
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import METADATA
 from tests.store.schemas import MIGRATIONS, REVISIONS, ROWS, as_read, change, fill, reflected, rows_of, up_to
 
 EACH = pytest.mark.parametrize("revision", REVISIONS)

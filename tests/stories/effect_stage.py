@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rebalancer.daemon.assessing import assess_due
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.hot_nodes import LAG_SECONDS, read_standard
-from rebalancer.daemon.observation import Observation, observe
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.triggers import Request, Scope
-from rebalancer.daemon.wiring import acting_world
-from rebalancer.daemon.world import NoProgress, World
+from rebalancer.evaluation.assessments import assess_due
+from rebalancer.cycle.run import run_cycle
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
+from rebalancer.cycle.observation import Observation, observe
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.bootstrap import acting_world
+from rebalancer.cycle.context import NoProgress, World
 from rebalancer.lab import CpuModel, Lab, NodeSpec, Scenario, workload
 from rebalancer.model import limits
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step

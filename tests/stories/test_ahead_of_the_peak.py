@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.cycle import run_cycle
-from rebalancer.daemon.lookout import Lookout
-from rebalancer.daemon.settings import Settings
-from rebalancer.daemon.triggers import Request
-from rebalancer.daemon.wiring import acting_world, history_keeper
-from rebalancer.daemon.world import NoProgress, World
+from rebalancer.cycle.run import run_cycle
+from rebalancer.forecasting.loop import Lookout
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.request import Request
+from rebalancer.bootstrap import acting_world, history_keeper
+from rebalancer.cycle.context import NoProgress, World
 from rebalancer.lab import Lab, Scenario
-from rebalancer.lab.truth import Episode
+from rebalancer.lab.load.truth import Episode
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.daemon.assess import assess
+from rebalancer.cycle.remeasure import assess
 from rebalancer.lab import Lab
 from tests.e2e.cli import Running, begin, policy_for, rebalancer, write_policy
 from tests.e2e.stages import HOT, the_lab

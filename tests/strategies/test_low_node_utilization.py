@@ -11,8 +11,8 @@ from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import RecentMove
 from rebalancer.policy.pools import assign_pools
-from rebalancer.policy.schema import Thresholds
-from rebalancer.policy.strategies import STRATEGY_NAMES
+from rebalancer.policy.schema.policy import Thresholds
+from rebalancer.policy.schema.strategies import STRATEGY_NAMES
 from rebalancer.strategies import STRATEGIES, Findings
 from rebalancer.strategies.loads import cpu_marks
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of

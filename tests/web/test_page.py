@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.daemon.settings import Settings
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.web import alerts, app, server
 from tests.builders import a_policy
 

@@ -1,0 +1,120 @@
+"""Settings and a policy to single adapters, and to a world of them."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from rebalancer import __version__
+from rebalancer.kube.leader.leadership import Leadership
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.steering import Steerer
+from rebalancer.cycle.context import World
+from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.leader.lease import LeaseLock
+from rebalancer.kube.metrics_server import MetricsServerUsage
+from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.kube.actions.taints import KubeNodeTaints
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.ports import Clock, Progress, Records, UsageReader
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.slo import StandardReader
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.kube_scheduler.config import load_scheduler_config
+from rebalancer.policy.schema.policy import Debounce
+from rebalancer.prometheus import PrometheusStandard, PrometheusUsage
+from rebalancer.store import SqlRecords, open_records
+
+TAINT_MARGIN_SECONDS = 5.0
+"""With less left of the lease no node is tainted: there must be time to take it off again."""
+
+CALL_MARGIN_SECONDS = 1.0
+"""Looked at once more between the pod's re-read and the eviction call."""
+
+USER_AGENT = f"rebalancer/{__version__}"
+
+
+def client_of(settings: Settings, stack: ExitStack) -> ApiClient:
+    client = connect(settings.kubeconfig, settings.context, USER_AGENT)
+    stack.callback(client.close)
+    return client
+
+
+def records_of(settings: Settings, policy: RebalancerPolicy, clock: Clock) -> SqlRecords:
+    return open_records(url=settings.database, cluster=policy.cluster, clock=clock)
+
+
+def make_world(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    client: ApiClient,
+    clock: Clock,
+    progress: Progress,
+    stack: ExitStack,
+    *,
+    records: Records,
+    lease: LeaseLock | Leadership | None,
+    steer: bool = True,
+) -> World:
+    evictor = KubeEvictor(client=client)
+    if lease is not None:
+        evictor = KubeEvictor(
+            client=client,
+            term=lambda: lease.term,
+            may_send=lambda: lease.holds(CALL_MARGIN_SECONDS),
+            deadline_seconds=lease.seconds_left,
+        )
+    scheduler = scheduler_of(policy)  # before anything is opened: its file may be wrong
+    return World(
+        cluster=KubeCluster(client=client, clock=clock, progress=progress),
+        usage=usage_of(policy, client, clock, progress, stack),
+        evictor=evictor,
+        records=records,
+        ledger=None,
+        lease=lease,
+        clock=clock,
+        progress=progress,
+        scheduler=scheduler,
+        steerer=Steerer(
+            taints=KubeNodeTaints(client=client, clock=clock),
+            only_clears=not steer,
+            may=lambda: lease is not None and lease.holds(TAINT_MARGIN_SECONDS),
+        ),
+        own_pod=settings.own_pod,
+    )
+
+
+def scheduler_of(policy: RebalancerPolicy) -> SchedulerConfig:
+    """How kube-scheduler is configured. Raises ConfigError."""
+    path = policy.scheduler.config_file
+    if path is None:
+        return SchedulerConfig()
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}: expected scheduler.configFile to be readable") from None
+    return load_scheduler_config(data, source=path)
+
+
+def without_debounce(policy: RebalancerPolicy) -> RebalancerPolicy:
+    """Its usage is read at once."""
+    debounce = Debounce.model_validate({"samples": 1, "over": "0s"})
+    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"debounce": debounce})})
+
+
+def usage_of(
+    policy: RebalancerPolicy, client: ApiClient, clock: Clock, progress: Progress, stack: ExitStack
+) -> UsageReader:
+    if policy.usage.source == "MetricsServer":
+        return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
+    asks_who_waits = any(strategy.name == "Interference" for strategy in policy.strategies)
+    reader = PrometheusUsage(policy.usage, progress, contention=asks_who_waits)
+    stack.callback(reader.close)
+    return reader
+
+
+def standard_of(policy: RebalancerPolicy, stack: ExitStack) -> StandardReader | None:
+    if policy.usage.source == "MetricsServer":
+        return None
+    reader = PrometheusStandard(policy.usage, policy.effect.standard)
+    stack.callback(reader.close)
+    return reader

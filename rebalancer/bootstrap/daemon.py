@@ -1,0 +1,154 @@
+"""What the daemon is made of: parts for its whole life, and those that each policy needs."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from rebalancer.evaluation.loop import Aftermath
+from rebalancer.kube.leader.leadership import Leadership
+from rebalancer.forecasting.loop import Lookout
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.adapters import (
+    client_of,
+    make_world,
+    records_of,
+    standard_of,
+    usage_of,
+    without_debounce,
+)
+from rebalancer.bootstrap.history import history_keeper
+from rebalancer.cycle.context import NoProgress, SystemClock, World
+from rebalancer.kube.watch.cache import WatchedCluster
+from rebalancer.kube.actions.events import KubeEvents
+from rebalancer.kube.leader.lease import LeaseLock, Sighting
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.ports import Clock, UsageReader
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, upgrade
+from rebalancer.store import database_exists as exists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the daemon keeps for its whole life, whatever the policy says."""
+
+    cluster: WatchedCluster
+    ledger: SqlLedger
+    inbox: SqlInbox
+    archive: SqlReading
+    effect: SqlEffect
+    forecasts: SqlForecasts
+    events: KubeEvents
+    make_lock: Callable[[], LeaseLock]
+    world: Callable[[RebalancerPolicy, Leadership, Clock, Callable[[], bool]], "Made"]
+    """A world for a policy, evicting under a leadership; long readings end when the last one says that we are to."""
+    database_problem: Callable[[], str]
+    """Why the database can't be used; empty when it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What one policy needs."""
+
+    world: World
+    lookout: Lookout | None
+    """None where the policy wants no forecasts."""
+    glance: UsageReader
+    """Reads CPU for people to look at."""
+    aftermath: Aftermath
+    close: Callable[[], None]
+
+
+@contextmanager
+def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None) -> Iterator[Parts]:
+    """Connections for the daemon. A new SQLite file gets its tables. Raises ConfigError, ConnectError."""
+    ledger_clock, clock = clock, clock or SystemClock()
+    with ExitStack() as stack:
+        client = client_of(settings, stack)
+        watching = client_of(settings, stack)  # long streams and short calls don't share connections
+        if settings.database.startswith("sqlite") and not exists(settings.database):
+            upgrade(settings.database)
+        records = stack.enter_context(records_of(settings, policy, clock))
+        ledger = records.ledger(clock=ledger_clock)
+        cluster = WatchedCluster(client=watching, clock=clock)
+        namespace, name = settings.lease_at
+        sighting = Sighting()
+
+        def make_lock() -> LeaseLock:
+            return LeaseLock(
+                client=client,
+                namespace=namespace,
+                name=name,
+                identity=f"{settings.pod_name or socket.gethostname()}_{os.getpid()}",
+                ledger_identity=records.ledger_identity(),
+                last_term=ledger.last_term(),
+                sighting=sighting,
+            )
+
+        def world(
+            policy: RebalancerPolicy, leadership: Leadership, clock: Clock, stop_asked: Callable[[], bool]
+        ) -> Made:
+            own = ExitStack()  # what this policy alone needs; closed when another has replaced it, or with the rest
+            stack.callback(own.close)
+            made = make_world(policy, settings, client, clock, NoProgress(), own, records=records, lease=leadership)
+            aftermath = Aftermath(
+                policy=policy,
+                cluster=cluster,
+                usage=usage_of(without_debounce(policy), client, clock, NoProgress(), own),
+                effect=records.effect(),
+                forecasts=records.forecasts(),
+                ledger=ledger,
+                standard=standard_of(policy, own),
+                clock=clock,
+                stopping=lambda: stop_asked() or not leadership.holds(),
+            )
+            made = replace(
+                made,
+                cluster=cluster,
+                ledger=ledger,
+                effect=records.effect(),
+                lessons=lambda: aftermath.lessons,
+            )
+            glance = usage_of(without_debounce(policy), client, clock, NoProgress(), own)
+            if policy.forecast.mode == "Off":
+                return Made(world=made, lookout=None, glance=glance, aftermath=aftermath, close=own.close)
+            lookout = Lookout(
+                policy=policy,
+                keeper=own.enter_context(
+                    history_keeper(
+                        policy,
+                        settings,
+                        progress=NoProgress(),
+                        clock=clock,
+                        stopping=lambda: stop_asked() or not leadership.holds(),
+                    )
+                ),
+                clock=clock,
+                ledger=ledger,
+                records=records.forecasts(),
+                own_pod=settings.own_pod,
+            )
+            made = replace(made, peaks=lookout.peaks, service_days=lookout.service_days, remember=lookout.remember)
+            return Made(world=made, lookout=lookout, glance=glance, aftermath=aftermath, close=own.close)
+
+        def database_problem() -> str:
+            try:
+                ledger.now()
+            except RebalancerError as error:
+                return str(error)
+            return ""
+
+        yield Parts(
+            cluster=cluster,
+            ledger=ledger,
+            inbox=records.inbox(clock=ledger_clock),
+            archive=records.reading(),
+            effect=records.effect(),
+            forecasts=records.forecasts(),
+            events=KubeEvents(client=client, clock=clock, instance=settings.pod_name or socket.gethostname()),
+            make_lock=make_lock,
+            world=world,
+            database_problem=database_problem,
+        )

@@ -1,0 +1,160 @@
+"""Each dependency probed on its own: what was found, or the exact cause and the fix."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.ledger_state import global_limits_text
+from rebalancer.bootstrap import Doctor
+from rebalancer.model.errors import RebalancerError
+from rebalancer.policy import RebalancerPolicy
+
+DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `rebalancer db upgrade`"
+SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` asks the same server"
+METRICS_SERVER_FIX = "usage.source is MetricsServer: `kubectl top nodes` asks the same; or take usage from Prometheus"
+LIMITS_FIX = "limits.global is shared by all clusters with this database: state the same in each policy, then run there"
+ALLOWED = {
+    "permissions": "everything that a run needs is allowed",
+    "watches": "everything that the daemon watches is allowed",
+    "events": "the daemon may write them",
+}
+WITHOUT = {
+    "watches": " (the daemon decides nothing without; `run --once` and `plan` only list)",
+    "events": " (what we do shows in no `kubectl describe`)",
+}
+"""What doesn't work where rights are missing."""
+PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the diagnosis."""
+
+    name: str
+    ok: bool
+    detail: str
+    warning: bool = False
+    """Nothing is broken, but somebody should look at it."""
+    fix: str = ""
+    exit_code: int = 0
+    """What a command would have ended with, when not ok."""
+
+
+def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
+    """Probe the database, the API server, our rights, the Lease and the source of usage, and compare what the clusters
+    state; one broken part never hides another."""
+    with closing(Doctor(policy=policy, settings=settings)) as doctor:
+        database = _attempt("database", lambda: _database(doctor), fix=DATABASE_FIX)
+        yield database
+        if database.ok:
+            yield _global_limits(doctor, policy)
+        server = _attempt(
+            "api server", lambda: f"{doctor.server}: Kubernetes {doctor.server_version()}", fix=SERVER_FIX
+        )
+        yield server
+        if server.ok:
+            yield from _permissions(doctor)
+            yield _attempt("lease", lambda: doctor.lease_holder() or "not there yet: the first run creates it")
+        if policy.usage.source == "Prometheus":
+            yield from _prometheus(doctor)
+        elif server.ok:
+            yield _attempt("metrics-server", doctor.metrics_server, fix=METRICS_SERVER_FIX)
+
+
+def _attempt(name: str, probe: Callable[[], str], fix: str = "") -> Check:
+    try:
+        return Check(name=name, ok=True, detail=probe())
+    except RebalancerError as error:
+        return Check(name=name, ok=False, detail=str(error), fix=fix, exit_code=error.exit_code)
+
+
+def _database(doctor: Doctor) -> str:
+    found = doctor.database()
+    if found is None:
+        return "not there yet: the first run creates it"
+    return f"{found.url_shown}: revision {found.revision}"
+
+
+def _global_limits(doctor: Doctor, policy: RebalancerPolicy) -> Check:
+    name = "global limits"
+    try:
+        stated = dict(doctor.global_limits())
+    except RebalancerError as error:
+        return Check(name=name, ok=False, detail=str(error), fix=DATABASE_FIX, exit_code=error.exit_code)
+    stated[policy.cluster] = global_limits_text(policy)  # what the file says now, whatever the last run did
+    differing = differences(stated)
+    if differing:
+        return Check(name=name, ok=True, warning=True, detail="; ".join(differing), fix=LIMITS_FIX)
+    others = sorted(set(stated) - {policy.cluster})
+    return Check(name=name, ok=True, detail=f"the same in {', '.join(others)}" if others else "no other cluster's yet")
+
+
+def differences(stated: Mapping[str, str]) -> list[str]:
+    """What clusters (name -> JSON object) say differently: `spacing: "30s" in blue and red, null in green`."""
+    documents = {cluster: _fields(text) for cluster, text in sorted(stated.items())}
+    out = []
+    for field in sorted({field for document in documents.values() for field in document}):
+        says: dict[str, list[str]] = {}
+        for cluster, document in documents.items():
+            says.setdefault(json.dumps(document.get(field), sort_keys=True), []).append(cluster)
+        if len(says) > 1:
+            told = ", ".join(f"{value} in {' and '.join(clusters)}" for value, clusters in says.items())
+            out.append(f"{field}: {told}")
+    return out
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The object in `text`; what another version wrote differently is one field of its own."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = text
+    return document if isinstance(document, dict) else {"(not understood)": document}
+
+
+def _permissions(doctor: Doctor) -> Iterator[Check]:
+    """The rights to one cycle, and those that only the daemon needs, each with the rules that would grant it."""
+    try:
+        missing = doctor.missing_permissions()
+    except RebalancerError as error:
+        yield Check(name="permissions", ok=False, detail=str(error), exit_code=error.exit_code)
+        return
+    watches = [each for each in missing if each.verb == "watch"]
+    events = [each for each in missing if each.resource == "events"]
+    of_a_run = [each for each in missing if each not in watches and each not in events]
+    for name, lacking in (("permissions", of_a_run), ("watches", watches), ("events", events)):
+        without = WITHOUT.get(name, "")
+        # what is only told to people is no reason to stop
+        told_only = name == "events"
+        yield Check(
+            name=name,
+            ok=told_only or not lacking,
+            warning=told_only and bool(lacking),
+            detail=f"not allowed: {', '.join(map(str, lacking))}{without}" if lacking else ALLOWED[name],
+            fix=f"add to our account's {doctor.granting(lacking)}" if lacking else "",
+            exit_code=5 if lacking and not told_only else 0,
+        )
+
+
+def _prometheus(doctor: Doctor) -> Iterator[Check]:
+    try:
+        found = doctor.prometheus()
+    except RebalancerError as error:
+        yield Check(name="prometheus", ok=False, detail=str(error), fix=PROMETHEUS_FIX, exit_code=error.exit_code)
+        return
+    yield Check(name="prometheus", ok=True, detail=f"{found.url}: version {found.version or 'not told'}")
+    for metric in found.metrics:
+        age = "" if metric.newest_age_seconds is None else f", newest sample {metric.newest_age_seconds:.0f} s old"
+        detail = metric.error or (f"{metric.series} series{age}" if metric.series else "no series")
+        ok = bool(metric.series) or not metric.needed
+        yield Check(
+            name=metric.name,
+            ok=ok,
+            warning=ok and bool(metric.error),
+            detail=detail if metric.needed or metric.series else f"{detail} (only helps)",
+            fix="" if ok else metric.fix,
+            exit_code=0 if ok else 4,
+        )

@@ -1,0 +1,42 @@
+"""Days of CPU, kept in a folder."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rebalancer.forecasting.history import DAYS, HistoryKeeper
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import SystemClock
+from rebalancer.model.ports import Clock, Progress
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.prometheus import PrometheusHistory
+from rebalancer.store import BlockStore
+
+
+@contextmanager
+def history_keeper(
+    policy: RebalancerPolicy,
+    settings: Settings,
+    *,
+    progress: Progress,
+    clock: Clock | None = None,
+    days: int = DAYS,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[HistoryKeeper]:
+    """What keeps the last days of CPU: those that forecasts need, or `days` if that is more. Raises ConfigError.
+
+    A long reading ends when `stopping` says so, and goes on the next time.
+    """
+    days = max(days, DAYS)
+    clock = clock or SystemClock()
+    folder = Path(settings.history_dir)
+    if policy.usage.source == "MetricsServer":
+        blocks = BlockStore(folder, cluster=policy.cluster, source="observed")
+        yield HistoryKeeper(source=None, blocks=blocks, clock=clock, days=days)
+        return
+    source = PrometheusHistory(policy.usage, clock=clock, progress=progress, stopping=stopping)
+    try:
+        blocks = BlockStore(folder, cluster=policy.cluster, source=source.identity)
+        yield HistoryKeeper(source=source, blocks=blocks, clock=clock, days=days, stopping=stopping)
+    finally:
+        source.close()

@@ -1,0 +1,144 @@
+"""`rebalancer explain`: why a pod is where it is and may or may not leave; why a node is hot and fills up again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rebalancer.cli.common import (
+    ContextOption,
+    DatabaseOption,
+    KubeconfigOption,
+    PolicyOption,
+    print_json,
+    read_policy,
+    settings_for,
+    stdout_console,
+)
+from rebalancer.cli.output.explanations import node_document, pod_document, print_node, print_pod
+from rebalancer.cli.output.progress import TerminalProgress
+from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.observation import find, observe
+from rebalancer.cycle.planning import plan
+from rebalancer.bootstrap import planning_world
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.ports import ClusterReader, PodState
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.placement.board import Board
+from rebalancer.placement.engine import Engine
+from rebalancer.placement.landing import LandingModel
+from rebalancer.planner.explain.pods import Scene, explain_pod, find_pod
+from rebalancer.planner.explain.nodes import explain_node
+from rebalancer.policy import RebalancerPolicy
+
+app = typer.Typer(help="Why a pod or a node is as it is, with the scheduler's own numbers.", no_args_is_help=True)
+
+
+class Output(StrEnum):
+    """`-o`"""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Show every node or pod, not only the first of many.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was read, for a second look at the very same: `ClusterReader` and `UsageReader`."""
+
+    reader: ClusterReader
+    cluster: ClusterSnapshot
+    usage: Usage
+
+    def snapshot(self) -> ClusterSnapshot:
+        return self.cluster
+
+    def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
+        return self.reader.pod_states(pods)
+
+    def read(self, snapshot: ClusterSnapshot) -> Usage:
+        return self.usage
+
+
+@contextmanager
+def looked_at(
+    policy: RebalancerPolicy, *, database: str | None, kubeconfig: str | None, context: str | None
+) -> Iterator[Scene]:
+    """The cluster as it is, and what `plan` makes of it. Writes nothing."""
+    settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
+    with TerminalProgress() as progress, planning_world(policy, settings, progress=progress) as world:
+        seen = observe(world, policy, writes=False)
+        found = find(seen, policy)
+        again = _Seen(world.cluster, seen.snapshot, seen.usage)
+        report = run_cycle(replace(world, cluster=again, usage=again), policy, dry_run=True)
+        yield Scene(
+            snapshot=seen.snapshot,
+            usage=seen.usage,
+            pools=[policy.pools[pool].name if pool >= 0 else "" for pool in seen.pool_of],
+            found=found,
+            door=plan(world, seen, found, policy).door,
+            report=report,
+            config=world.scheduler,
+            landing=LandingModel(seen.snapshot, config=world.scheduler),
+            engine=Engine(Board(seen.snapshot), world.scheduler),
+            now=seen.now,
+        )
+
+
+@app.command("pod")
+def pod(
+    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod.")],
+    policy: PolicyOption,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Its namespace.")] = None,
+    output: OutputOption = Output.TABLE,
+    all_nodes: AllOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """For every node: the filter that refuses the pod, or its scores; where it lands; whether a run would evict it."""
+    loaded = read_policy(policy)
+    space, _, short = name.rpartition("/")
+    if space and namespace is not None and space != namespace:
+        raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
+    space = space or namespace or "default"
+    with looked_at(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+        found = find_pod(scene.snapshot, space, short)
+        if found is None:
+            raise ConfigError(f"pod {space}/{short}: expected a pod of the cluster (see kubectl get pods -n {space})")
+        explained = explain_pod(scene, found)
+    if output is Output.JSON:
+        print_json(pod_document(explained))
+    else:
+        print_pod(stdout_console(), explained, wide=output is Output.WIDE, all_nodes=all_nodes)
+
+
+@app.command("node")
+def node(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node.")],
+    policy: PolicyOption,
+    output: OutputOption = Output.TABLE,
+    all_pods: AllOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Whether it is hot and why, who could leave it and why the others can't, and what keeps bringing pods to it."""
+    loaded = read_policy(policy)
+    with looked_at(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+        index = scene.snapshot.node_index.get(name)
+        if index is None:
+            raise ConfigError(f"node {name}: expected a node of the cluster (see kubectl get nodes)")
+        explained = explain_node(scene, index, strategies=[each.name for each in loaded.strategies])
+    if output is Output.JSON:
+        print_json(node_document(explained))
+    else:
+        print_node(stdout_console(), explained, wide=output is Output.WIDE, all_pods=all_pods)

@@ -1,0 +1,66 @@
+"""Advice for kube-scheduler as YAML with its reasons, and as a JSON document. Fields are only ever added."""
+
+import textwrap
+from typing import Any
+
+import yaml
+
+from rebalancer.cli.output.document import SCHEMA_VERSION
+from rebalancer.cli.output.explanations import attraction_document
+from rebalancer.planner.advice.advice import SchedulerAdvice
+from rebalancer.policy.kube_scheduler.config import API_VERSION, profile_fields
+
+COMMENT_WIDTH = 116
+
+
+def configuration(found: SchedulerAdvice) -> dict[str, Any]:
+    """The advised KubeSchedulerConfiguration."""
+    fields: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
+    if found.percentage_of_nodes_to_score:
+        fields["percentageOfNodesToScore"] = found.percentage_of_nodes_to_score
+    return {**fields, "profiles": [profile_fields(each.profile) for each in found.profiles]}
+
+
+def advice_document(found: SchedulerAdvice) -> dict[str, Any]:
+    """`advise scheduler -o json`"""
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "advice": [
+            {
+                "topic": str(each.topic),
+                "subject": each.subject,
+                "seen": each.seen,
+                "do": each.do,
+                "figures": dict(each.figures),
+            }
+            for each in found.advice
+        ],
+        "heaps": [{"node": each.pod.node_name, **attraction_document(each)} for each in found.heaps],
+        "configuration": configuration(found),
+    }
+
+
+def advised_yaml(found: SchedulerAdvice) -> str:
+    """The configuration, with a comment above each profile, and what else would help above it all."""
+    document = configuration(found)
+    profiles = document.pop("profiles")
+    told = {reason for each in found.profiles for reason in each.reasons}
+    out = _comment(
+        "Advice by rebalancer for kube-scheduler (--config). Only what differs from its defaults stands here;"
+    )
+    out += _comment("leaderElection, clientConnection and extenders of your own file have to be carried over.")
+    for each in found.advice:
+        text = f"{each.topic}: {each.subject}: {each.seen}." if each.seen not in " ".join(told) else ""
+        out += _comment(f"{text or f'{each.topic}: {each.subject}:'} -> {each.do}.")
+    out += yaml.safe_dump(document, sort_keys=False) + "profiles:\n"
+    for advised, fields in zip(found.profiles, profiles, strict=True):
+        for reason in advised.reasons:
+            out += _comment(reason)
+        out += yaml.safe_dump([fields], sort_keys=False, width=COMMENT_WIDTH)
+    return out
+
+
+def _comment(text: str) -> str:
+    """As comment lines; what a cluster's names hold can't end them."""
+    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return textwrap.fill(plain, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="#   ") + "\n"

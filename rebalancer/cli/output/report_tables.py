@@ -1,0 +1,218 @@
+"""A report as tables for people."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from rebalancer.cli.output.tables import plain_table
+from rebalancer.effect.cluster import PoolSummary
+from rebalancer.effect.rates import RateLine
+from rebalancer.effect.report import NodeRow, Report
+from rebalancer.effect.messages import NOTHING, cores, percent, shown
+from rebalancer.model.effect import Account
+from rebalancer.model.history import DAY_SECONDS
+
+ALL = "(all)"
+NONE = "(none)"
+MISSED = "(not found)"
+RIGHT = frozenset(
+    {
+        *("HOT", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES", "PREVENTED", "FALSE ALARM", "TOO LATE", "NODES"),
+        *("HOT AT ONCE", "CPU", "LAST WEEK", "SPREAD", "HIGHEST", "FREE", "FREE TO REQUEST", "EPISODES", "IN VAIN"),
+        *("BEFORE", "LEFT", "LANDED", "CAME BACK", "GREW", "UNEXPLAINED", "AFTER"),
+        *("FORECASTS", "ERROR", "COVERED", "HOT FOUND", "HOT RIGHT", "HOURS OFF"),
+    }
+)
+"""Columns of numbers."""
+
+
+def print_report(console: Console, report: Report, *, clusters: list[str]) -> None:
+    """All that there is; a line when there is nothing."""
+    time = f"{_instant(report.since)} to {_instant(report.until)} UTC"
+    of = f"{'cluster' if len(clusters) == 1 else 'clusters'} {', '.join(clusters)}"
+    if not (report.total or report.pools or report.services or report.hottest or report.accuracy):
+        console.print(f"Nothing is recorded of {of}, {time}.", highlight=False, markup=False)
+        return
+    console.print(Text.assemble(("Did it help?", "bold"), f" {of}, {time}"))
+    _print_rates(console, report)
+    _print_reasons(console, report)
+    _print_ahead(console, report)
+    _print_trend(console, report)
+    _print_pools(console, report.pools)
+    _print_nodes(console, "Hottest nodes", report.hottest)
+    _print_nodes(console, "Nodes with evictions in vain", report.useless)
+    _print_services(console, report)
+    if report.account is not None:
+        _print_account(console, report.account)
+    _print_accuracy(console, report)
+    console.print()
+    compared = (
+        "no hot node was relieved, so nothing is compared" if report.comparison is None else report.comparison.verdict
+    )
+    console.print(Text.assemble(("Against the time before:", "bold"), f" {compared}"))
+    for note in report.notes:
+        console.print(Text.assemble(("Note:", "yellow"), f" {note}"))
+
+
+def _print_rates(console: Console, report: Report) -> None:
+    if report.total is None:
+        return
+    columns = ("HOT", "DISCOVERY", "EVICTION", "EFFECTIVENESS", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES")
+    rows = [(*_names(line, report), *_rates(line)) for line in report.lines]
+    if len(rows) != 1:
+        rows.append((ALL, *("" for _ in report.by[1:]), *_rates(report.total)))
+    _table(console, "Rates (relief in cores)", (*map(str.upper, report.by), *columns), rows)
+
+
+def _names(line: RateLine, report: Report) -> list[str]:
+    missed = {"strategy": MISSED, "trigger": MISSED} if line.missed else {}
+    return [line.key[name] or missed.get(name, NONE) for name in report.by]
+
+
+def _rates(line: RateLine) -> list[str]:
+    counts = line.counts
+    return [
+        str(counts.hot),
+        shown(line.discovery),
+        shown(line.eviction),
+        shown(line.effectiveness),
+        str(counts.evictions),
+        cores(counts.relief_planned * 1000),
+        cores(counts.relief_measured * 1000),
+        f"{counts.hot_node_minutes:.0f}",
+    ]
+
+
+def _print_reasons(console: Console, report: Report) -> None:
+    rows = [(*each.key.partition("/")[::2], shown(each.rate), each.sentence, each.example) for each in report.reasons]
+    _table(console, "Why not", ("RATE", "REASON", "HOW MANY", "BECAUSE", "THE NEWEST"), rows)
+
+
+def _print_ahead(console: Console, report: Report) -> None:
+    counts = None if report.total is None else report.total.counts
+    if counts is None or not (counts.prevented or counts.false_alarms or counts.too_late):
+        return
+    row = [str(count) for count in (counts.prevented, counts.false_alarms, counts.too_late)]
+    _table(console, "Nodes relieved ahead of a peak", ("PREVENTED", "FALSE ALARM", "TOO LATE"), [row])
+
+
+def _print_trend(console: Console, report: Report) -> None:
+    if len(report.trend) < 2:
+        return
+    weekly = report.trend[0].days > 1
+    rows = [(_date(each.day), *_rates(each.line)) for each in report.trend]
+    columns = ("HOT", "DISCOVERY", "EVICTION", "EFFECTIVENESS", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES")
+    _table(console, "By week" if weekly else "By day", ("WEEK FROM" if weekly else "DAY", *columns), rows)
+
+
+def _print_pools(console: Console, pools: Iterable[PoolSummary]) -> None:
+    columns = (
+        *("POOL", "NODES", "HOT AT ONCE", "HOT MINUTES", "SPREAD", "HIGHEST", "CPU", "LAST WEEK", "FREE"),
+        *("FREE TO REQUEST", "NEW PODS ON WARM NODES"),
+    )
+    rows = [
+        (
+            ALL if each.pool is None else each.pool or NONE,
+            _number(each.nodes),
+            _number(each.hot_nodes),
+            f"{each.hot_node_minutes:.0f}",
+            percent(each.spread),
+            percent(each.highest_share),
+            percent(each.cpu_share),
+            NOTHING if each.cpu_change is None else f"{'+' if each.cpu_change > 0 else ''}{percent(each.cpu_change)}",
+            percent(each.free_by_usage),
+            percent(each.free_by_requests),
+            shown(each.warm_landings),
+        )
+        for each in pools
+    ]
+    _table(console, "The cluster by its hours; LAST WEEK: CPU against the same hours then", columns, rows)
+
+
+def _print_nodes(console: Console, title: str, nodes: Iterable[NodeRow]) -> None:
+    rows = [
+        (
+            each.node,
+            each.pool or NONE,
+            str(each.episodes),
+            f"{each.hot_minutes:.0f}",
+            str(each.evictions),
+            str(each.useless),
+        )
+        for each in nodes
+    ]
+    _table(console, title, ("NODE", "POOL", "EPISODES", "HOT MINUTES", "EVICTED", "IN VAIN"), rows)
+
+
+def _print_services(console: Console, report: Report) -> None:
+    rows = [
+        (
+            each.service,
+            str(each.evictions),
+            str(each.nodes),
+            ", ".join(f"{trigger} {count}" for trigger, count in each.triggers.items()),
+            shown(each.helped),
+        )
+        for each in report.services
+    ]
+    _table(console, "Most moved services", ("SERVICE", "EVICTED", "NODES", "TRIGGERS", "NODE COOLED"), rows)
+
+
+def _print_account(console: Console, account: Account) -> None:
+    parts = (
+        ("BEFORE", account.before_millicores),
+        ("EVICTED", -account.evicted),
+        ("LEFT", -account.left),
+        ("LANDED", account.landed),
+        ("CAME BACK", account.came_back),
+        ("GREW", account.grew),
+        ("UNEXPLAINED", account.unexplained),
+        ("AFTER", account.after_millicores),
+    )
+    title = "What the change of the relieved nodes was made of, in cores"
+    _table(console, title, tuple(name for name, _ in parts), [tuple(cores(value) for _, value in parts)])
+
+
+def _print_accuracy(console: Console, report: Report) -> None:
+    rows = [
+        (
+            ALL if each.pool is None else each.pool or NONE,
+            str(each.forecasts),
+            percent(each.mae),
+            percent(each.coverage),
+            percent(each.hot_recall),
+            percent(each.hot_precision),
+            _number(each.peak_hour_error),
+        )
+        for each in report.accuracy
+    ]
+    columns = ("POOL", "FORECASTS", "ERROR", "COVERED", "HOT FOUND", "HOT RIGHT", "HOURS OFF")
+    _table(console, "Forecasts of a day's P95; errors are shares of a node's capacity", columns, rows)
+
+
+def _table(console: Console, title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> None:
+    """Nothing for no rows."""
+    rows = list(rows)
+    if not rows:
+        return
+    table = plain_table(title, *columns)
+    for column, name in zip(table.columns, columns, strict=True):
+        column.justify = "right" if name in RIGHT else "left"
+    for row in rows:
+        table.add_row(*row)
+    console.print()
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}".removesuffix(".0")
+
+
+def _instant(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
+
+
+def _date(day: int) -> str:
+    return f"{datetime.fromtimestamp(day * DAY_SECONDS, UTC):%Y-%m-%d}"

@@ -1,0 +1,277 @@
+"""The one door: everything that may keep a pod where it is, for every strategy and trigger.
+
+First what is true of the pod itself (`stays`): guards, lists, its service level, other clusters, change windows. Then,
+for one move at a time, what happened lately and how much is left (`refuses`): pauses, the brake, give-up memory,
+cooldowns, and limits at every scope, with this plan's own moves counted in. The ledger in the database repeats the
+counting in its own transaction; nothing here is a promise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints import lists as list_rules
+from rebalancer.constraints.guards import GuardView, guarded
+from rebalancer.constraints.in_flight import LateEvictions
+from rebalancer.constraints.levels import cost_of, level_of
+from rebalancer.constraints.limits import Bases, LimitBook, LimitView, clock_time, refusal_for
+from rebalancer.constraints.backoff import Memory
+from rebalancer.constraints.windows import WindowBook, annotation_of
+from rebalancer.model.limits import Check, Denied, Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.model.match import selector_matches
+from rebalancer.model.objects import LabelSelector
+from rebalancer.model.plan import Move
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.policy import RebalancerPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the ledger says at the start of a cycle."""
+
+    entries: tuple[Entry, ...] = ()
+    open_evictions: tuple[OpenEviction, ...] = ()
+    """Still in flight, as the snapshot shows it."""
+    landed: tuple[OpenEviction, ...] = ()
+    """In flight by `entries`, but the snapshot shows that they have landed."""
+    pauses: tuple[Pause, ...] = ()
+    gave_up: tuple[GaveUp, ...] = ()
+    descents: Mapping[str, Descent] = field(default_factory=dict)
+    """uid of a pod -> whose place it took."""
+    elsewhere: Mapping[str, float] | None = None
+    """Service identity -> when another cluster moved it last."""
+    ready_elsewhere: Mapping[str, ReadyElsewhere] | None = None
+    useless: Mapping[str, str] = field(default_factory=dict)
+    """Pool -> why nothing is evicted from it for a while: evictions there don't help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What limits and costs go by."""
+
+    identity: str
+    """The service, the same in every cluster."""
+    level: str
+    cost: float
+
+
+class Door:
+    """See the module. One for each cycle; it counts what the plan has taken."""
+
+    def __init__(
+        self,
+        *,
+        policy: RebalancerPolicy,
+        snapshot: ClusterSnapshot,
+        pool_of: NDArray[np.int32],
+        standing: Standing,
+        now: float,
+        own_pod: tuple[str, str] | None = None,
+    ) -> None:
+        """`pool_of` (nodes,) index into the policy's pools, -1 for none; `now` is the cycle's start."""
+        self._policy = policy
+        self._snapshot = snapshot
+        self._standing = standing
+        self._now = now
+        self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
+        self.windows = WindowBook.of_policy(policy)
+        placed_by = policy.safety.cross_cluster.placed_by
+        self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
+        self.book = _book(policy, snapshot, pool_of)
+        self.view = LimitView(standing.entries, now=now, wait_at_most=policy.safety.wait_at_most)
+        for landed in standing.landed:
+            self.view.release(self.book.scopes_of(landed), pull_bytes=landed.pull_bytes)
+        self._memory = Memory(
+            cluster=policy.cluster,
+            cooldowns=policy.safety.cooldowns,
+            view=self.view,
+            gave_up=standing.gave_up,
+            descents=standing.descents,
+            pauses=standing.pauses,
+            young_pools=_young_pools(policy, snapshot, pool_of),
+            now=now,
+        )
+        late = [each for each in standing.open_evictions if each.late]
+        self._late = LateEvictions(late, policy.safety.brake)
+        self._taken = 0
+        self._gone: dict[str, int] = {}
+        self._counted_at: dict[str, float] = {}
+
+    # ---- the pod itself
+
+    def stays(self, pod: Pod, *, pool: str, broken: bool = False) -> Refusal | None:
+        """Why the pod stays where it is, whatever else is planned. `broken` as in `guarded`."""
+        level = self._level(pod, pool=pool, broken=broken)
+        if isinstance(level, Refusal):
+            return level
+        return self.windows.refuses(
+            pool=pool, level=level, annotation=annotation_of(pod), now=self._now, service=str(pod.service)
+        )
+
+    def protected(self, pod: Pod, *, pool: str) -> Refusal | None:
+        """The same without the windows: why the pod stays, also while they are open."""
+        level = self._level(pod, pool=pool)
+        return level if isinstance(level, Refusal) else None
+
+    def _level(self, pod: Pod, *, pool: str, broken: bool = False) -> str | Refusal:
+        """The pod's service level, or what but a window keeps it where it is."""
+        refusal = guarded(pod, self._guards, broken=broken) or list_rules.refuses(
+            pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
+        )
+        if refusal is not None:
+            return refusal
+        level = level_of(pod, self._policy.service_levels)
+        if isinstance(level, Refusal):
+            return level
+        cross = self._policy.safety.cross_cluster
+        if cross.mode == "Deny" and selector_matches(self._placed_by, pod.shape.labels):
+            return Refusal.of(Reason.CROSS_CLUSTER)
+        return level
+
+    def traits(self, pod: Pod) -> Traits:
+        """Of a pod that doesn't stay."""
+        level = level_of(pod, self._policy.service_levels)
+        name = "" if isinstance(level, Refusal) else level
+        return Traits(
+            identity=identity_of(pod, self._policy), level=name, cost=cost_of(name, self._policy.service_levels)
+        )
+
+    # ---- one move
+
+    def refuses(self, move: Move) -> Refusal | None:
+        """Why the move may not be made now."""
+        due = self.due(move)
+        return due if isinstance(due, Refusal) else None
+
+    def due(self, move: Move) -> float | Refusal:
+        """When the move may be made (seconds since the epoch; now, or soon where moves are spaced out), or why not."""
+        if self._taken >= self._policy.limits.per_cycle:
+            return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
+        refusal = (
+            self._memory.refuses(move, self.book.scopes(move))
+            or self._late.refuses(pool=move.pool, service=move.identity)
+            or self._useless(move)
+            or self._elsewhere(move)
+        )
+        if refusal is not None:
+            return refusal
+        due = self.view.due(self.checks(move))
+        return refusal_for(due) if isinstance(due, Denied) else due
+
+    def checks(self, move: Move) -> tuple[Check, ...]:
+        """What the ledger has to check for the move."""
+        checks = self.book.checks(move)
+        separation = self._policy.safety.cross_cluster.separation
+        if separation:
+            scope = Scope("service", move.identity)
+            checks += (Check(scope=scope, kind="separation", at_most=1, per_seconds=separation),)
+        return checks
+
+    def reserve(self, move: Move) -> Refusal | None:
+        """Count the move in this plan, or say why not."""
+        due = self.due(move)
+        if isinstance(due, Refusal):
+            return due
+        self._count(move, 1, at=due)
+        return None
+
+    def refund(self, move: Move) -> None:
+        """Uncount a move that certainly did not happen."""
+        self._count(move, -1, at=self._counted_at.pop(move.uid))
+
+    # ---- inside
+
+    def _count(self, move: Move, by: int, *, at: float) -> None:
+        self._taken += by
+        if self._snapshot.pods.ready[move.pod]:
+            self._gone[move.identity] = self._gone.get(move.identity, 0) + by
+        if by > 0:
+            self._counted_at[move.uid] = at
+            self.view.count(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
+        else:
+            self.view.uncount(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
+
+    def _useless(self, move: Move) -> Refusal | None:
+        why = self._standing.useless.get(move.pool)
+        return Refusal.of(Reason.BRAKED, why) if why is not None else None
+
+    def _elsewhere(self, move: Move) -> Refusal | None:
+        cross, standing = self._policy.safety.cross_cluster, self._standing
+        last = (standing.elsewhere or {}).get(move.identity)
+        if last is not None and self._now - last < cross.separation:
+            due = last + cross.separation
+            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{move.identity}, next at {clock_time(due)}", next_at=due)
+        others = (standing.ready_elsewhere or {}).get(move.identity)
+        if cross.min_ready_share is None or others is None:
+            return None
+        here_wanted, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
+        wanted = here_wanted + others.wanted
+        loses = int(self._snapshot.pods.ready[move.pod])
+        left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
+        if loses and wanted and left * 100 < cross.min_ready_share * wanted:
+            text = f"{move.identity}: {left} of {wanted} would stay ready, {cross.min_ready_share:g} % must"
+            return Refusal.of(Reason.READY_SHARE, text)
+        return None
+
+
+def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
+    """The pod's service, by the name that is the same in every cluster."""
+    label = policy.safety.service_identity.label
+    return (pod.shape.labels.get(label, "") if label is not None else "") or str(pod.service)
+
+
+def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitBook:
+    counts = np.bincount(pool_of[pool_of >= 0], minlength=len(policy.pools))
+    pool_nodes = {pool.name: int(count) for pool, count in zip(policy.pools, counts, strict=True)}
+
+    @cache
+    def wanted() -> tuple[dict[str, int], dict[str, int]]:
+        namespaces: dict[str, int] = {}
+        services: dict[str, int] = {}
+        for index, owner in enumerate(snapshot.owners):
+            if owner.parent < 0 and owner.kind != "DaemonSet":
+                count = snapshot.replicas(index)[0]
+                namespaces[owner.namespace] = namespaces.get(owner.namespace, 0) + count
+                services[str(snapshot.service_of(index))] = count
+        return namespaces, services
+
+    return LimitBook(
+        cluster=policy.cluster,
+        limits=policy.limits,
+        pool_limits={pool.name: pool.limits for pool in policy.pools if pool.limits is not None},
+        level_limits={level.name: level.limits for level in policy.service_levels.levels},
+        bases=Bases(
+            nodes=len(snapshot.nodes),
+            pool_nodes=pool_nodes,
+            namespace_wanted=lambda: wanted()[0],
+            level_wanted=cache(lambda: _level_replicas(policy, snapshot)),
+            identity_wanted=lambda: wanted()[1],
+            service_wanted=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod]))[0],
+        ),
+    )
+
+
+def _level_replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, int]:
+    """Level -> wanted replicas of its services; a service is judged by its first pod."""
+    out: dict[str, int] = {}
+    for index, owner in enumerate(snapshot.owners):
+        members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
+        if members and owner.kind != "DaemonSet":
+            level = level_of(snapshot.pod(members[0]), policy.service_levels)
+            if isinstance(level, str):
+                out[level] = out.get(level, 0) + snapshot.replicas(index)[0]
+    return out
+
+
+def _young_pools(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> dict[str, float]:
+    """Pool -> when its youngest node joined, seconds since the epoch."""
+    out = {}
+    for index, pool in enumerate(policy.pools):
+        created = snapshot.nodes.created[pool_of == index]
+        if len(created):
+            out[pool.name] = float(created.max())
+    return out

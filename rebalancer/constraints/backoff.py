@@ -1,0 +1,108 @@
+"""Cooldowns, give-up memory and pauses: what happened lately, and what people said."""
+
+from collections.abc import Mapping, Sequence
+
+from rebalancer.constraints.limits import LimitView, clock_time, paused
+from rebalancer.model.limits import Descent, GaveUp, Pause, Scope
+from rebalancer.model.plan import Move
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.policy.schema.safety import Cooldowns, GiveUp
+from rebalancer.policy.schema.types import format_duration
+
+
+def give_up_seconds(policy: GiveUp, count: int) -> float:
+    """How long a service stays after the `count`-th useless move (1 = the first)."""
+    # the exponent is bounded before the power is taken: 2.0 ** 5000 is no float
+    steps = min(count - 1, 64)
+    return min(policy.first * policy.factor**steps, policy.longest)
+
+
+class Memory:
+    """What is remembered, asked for one move at a time."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        cooldowns: Cooldowns,
+        view: LimitView,
+        gave_up: Sequence[GaveUp],
+        descents: Mapping[str, Descent],
+        pauses: Sequence[Pause],
+        young_pools: Mapping[str, float],
+        now: float,
+    ) -> None:
+        """`view` must hold the ledger's entries of the longest cooldown. `young_pools`: pool -> when its youngest node
+        joined. `now` is the cycle's start: later entries are this cycle's own."""
+        self._cluster = cluster
+        self._cooldowns = cooldowns
+        self._view = view
+        self._gave_up = {(each.node, each.service_identity): each for each in gave_up if each.until > now}
+        self._descents = descents
+        self._pauses = {each.scope: each for each in pauses if each.until is None or each.until > now}
+        self._young_pools = young_pools
+        self._now = now
+
+    def refuses(self, move: Move, scopes: Sequence[Scope]) -> Refusal | None:
+        """Why the past or a person forbids the move."""
+        for scope in scopes:
+            if (pause := self._pauses.get(scope)) is not None:
+                return paused(pause)
+        found = self._gave_up.get((move.node_name, move.identity))
+        if found is not None:
+            times = f"{found.count} times" if found.count > 1 else "once"
+            told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
+            return Refusal.of(Reason.GAVE_UP, told, next_at=found.until)
+        if (refusal := self._again(move)) is not None:
+            return refusal
+        joined = self._young_pools.get(move.pool)
+        if joined is not None and self._now - joined < self._cooldowns.pool_after_scale_up:
+            due = joined + self._cooldowns.pool_after_scale_up
+            return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
+        return self._cooldown(move)
+
+    def _again(self, move: Move) -> Refusal | None:
+        """Why what the strategy did to the pod's predecessors speaks against doing it again: it has come to the same
+        state, so the state comes back, be it by itself or by another strategy's doing. Each time longer."""
+        if not move.once:
+            return None
+        moves = self._moves_of_predecessors(move)
+        if not moves:
+            return None
+        times, due = len(moves), max(moves) + give_up_seconds(self._cooldowns.give_up, len(moves))
+        if due <= self._now:
+            return None
+        often = f"{times} times" if times > 1 else "once"
+        told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
+        return Refusal.of(Reason.MOVED_BEFORE, told, next_at=due)
+
+    def _moves_of_predecessors(self, move: Move) -> list[float]:
+        """When this strategy moved them."""
+        out: list[float] = []
+        waiting, seen = [move.uid], {move.uid}
+        while waiting:
+            found = self._descents.get(waiting.pop())
+            if found is None or found.uids <= seen:
+                continue
+            out += [found.moved[move.strategy]] if move.strategy in found.moved else []
+            waiting += found.uids - seen
+            seen |= found.uids
+        return out
+
+    def _cooldown(self, move: Move) -> Refusal | None:
+        cluster, cooldowns = self._cluster, self._cooldowns
+        for code, scope, seconds in (
+            (Reason.COOLDOWN_NODE, Scope("node", f"{cluster}/{move.node_name}"), cooldowns.node),
+            (Reason.COOLDOWN_SERVICE, Scope("service", move.identity), cooldowns.service),
+            (
+                Reason.COOLDOWN_SERVICE_NODE,
+                Scope("serviceNode", f"{cluster}/{move.node_name}/{move.identity}"),
+                cooldowns.service_node,
+            ),
+        ):
+            last = self._view.last(scope, before=self._now)
+            if last is not None and self._now - last < seconds:
+                ago = format_duration(max(self._now - last, 0.0))
+                due = last + seconds
+                return Refusal.of(code, f"{scope}: {ago} ago, next at {clock_time(due)}", next_at=due)
+        return None

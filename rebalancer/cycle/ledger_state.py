@@ -1,0 +1,105 @@
+"""What the ledger says at the start of a cycle, held against the cluster as it is now."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+from rebalancer.constraints.admission import Standing, identity_of
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
+from rebalancer.constraints.backoff import give_up_seconds
+from rebalancer.model.ports import Ledger
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy import RebalancerPolicy
+
+
+def read_standing(
+    ledger: Ledger | None, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, writes: bool
+) -> Standing:
+    """Everything that limits, cooldowns and brakes go by. Without a ledger nothing has happened yet.
+
+    With `writes`, evictions that have landed or are late are written down, other clusters are told of our replicas, and
+    what no limit can see any more is dropped now and then. A dry run decides on the same, and writes nothing.
+    """
+    if ledger is None:
+        return Standing()
+    now = ledger.now()
+    cross = policy.safety.cross_cluster
+    entries = tuple(ledger.entries(looks_back(policy)))
+    progress = _follow(ledger, snapshot, now)
+    if writes:
+        _write_down(ledger, policy, progress, now)
+        _tell_others(ledger, policy, snapshot)
+        ledger.prune_at_times(keep_details=policy.effect.keep_details)
+    ready = None
+    if cross.min_ready_share is not None:
+        ready = ledger.ready_elsewhere(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
+    return Standing(
+        entries=entries,
+        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if not each.landed),
+        landed=tuple(each.eviction for each in progress if each.landed),
+        pauses=tuple(ledger.pauses()),
+        gave_up=tuple(ledger.memories()),
+        descents=ledger.descents(now - policy.safety.cooldowns.give_up.longest),
+        elsewhere=ledger.services_evicted_elsewhere(cross.separation) if cross.separation else None,
+        ready_elsewhere=ready,
+    )
+
+
+def looks_back(policy: RebalancerPolicy) -> float:
+    """Seconds for which an eviction matters to any limit or cooldown."""
+    cooldowns, cross = policy.safety.cooldowns, policy.safety.cross_cluster
+    return max(policy.longest_window, cooldowns.node, cooldowns.service, cooldowns.service_node, cross.separation)
+
+
+def global_limits_text(policy: RebalancerPolicy) -> str:
+    """What the policy says of all clusters that share the database, as JSON: the same text for the same limits."""
+    return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
+
+
+def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[Progress]:
+    flying = ledger.open_evictions()
+    if not flying:
+        return []
+    # a pod that seems to be a little older than its predecessor's eviction may have replaced another one before
+    since = min(each.at for each in flying) - 2 * CLOCK_SLACK_SECONDS
+    return follow(snapshot, flying, now=now, replacements=ledger.replacement_uids(since))
+
+
+def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Progress], now: float) -> None:
+    for each in progress:
+        eviction, replacement = each.eviction, each.replacement
+        if each.landed and replacement is not None:
+            ledger.landed(eviction.record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
+        elif each.landed:
+            ledger.landed(eviction.record, at=now)
+        elif each.late and not eviction.late:
+            ledger.late(eviction.record)
+        if each.landed and each.came_back:
+            ledger.give_up(
+                service_identity=eviction.service_identity,
+                node=eviction.node,
+                reason="its replacement came back to the same node",
+                seconds=lambda count: give_up_seconds(policy.safety.cooldowns.give_up, count),
+            )
+
+
+def _tell_others(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
+    text = global_limits_text(policy)
+    ledger.state_global_limits(
+        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, looks_back_seconds=looks_back(policy)
+    )
+    if policy.safety.cross_cluster.min_ready_share is not None:
+        ledger.report_ready(_replicas(policy, snapshot))
+
+
+def _replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
+    """Service identity -> (ready, wanted) of every service with pods here; a service is named by its first pod."""
+    out: dict[str, tuple[int, int]] = {}
+    for index, owner in enumerate(snapshot.owners):
+        members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
+        if members and owner.kind != "DaemonSet":
+            wanted, ready = snapshot.replicas(index)
+            identity = identity_of(snapshot.pod(members[0]), policy)
+            before = out.get(identity, (0, 0))
+            out[identity] = (before[0] + ready, before[1] + wanted)
+    return out

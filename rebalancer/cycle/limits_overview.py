@@ -1,0 +1,88 @@
+"""What `limits` and `windows` show: every scope, held against the ledger and the clock."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.constraints.admission import Door
+from rebalancer.constraints.limits import describe_check
+from rebalancer.constraints.lists import service_name
+from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, describe
+from rebalancer.cycle.ledger_state import read_standing
+from rebalancer.cycle.context import World
+from rebalancer.model.limits import Denied, Scope
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.schema.windows import WindowState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLine:
+    """One limit of one scope."""
+
+    scope: Scope
+    what: str
+    in_bytes: bool
+    """What `used` and `left` are, else evictions."""
+    used: int
+    left: int
+    next_at: float | None
+    """Seconds since the epoch when one more fits; None where there is room, or only a landing helps."""
+
+
+def limit_lines(world: World, policy: RebalancerPolicy) -> list[LimitLine]:
+    """The limits of global, cluster, pools and levels, and of whatever else has been counted lately."""
+    snapshot = world.cluster.snapshot()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    standing = read_standing(world.ledger, policy, snapshot, writes=False)
+    now = world.ledger.now() if world.ledger is not None else world.clock.now()
+    door = Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=standing, now=now)
+    seen = {entry.scope for entry in standing.entries}
+    out = []
+    for check in door.book.every_check(seen):
+        due = door.view.due((check,))
+        used = door.view.used(check)
+        out.append(
+            LimitLine(
+                scope=check.scope,
+                what=describe_check(check),
+                in_bytes=check.kind == "bytes",
+                used=used,
+                left=0 if isinstance(due, Denied) else max(check.at_most - used, 0),
+                next_at=due.next_at if isinstance(due, Denied) else (due if due > now else None),
+            )
+        )
+    return out
+
+
+def window_lines(book: WindowBook, *, now: float) -> list[tuple[Scope, WindowState, str]]:
+    """(scope, state, words) of every scope that has windows, widest first."""
+    states = ((scope, book.state(scope, now=now)) for scope in book.windows)
+    return [(scope, state, describe(state, now=now)) for scope, state in states]
+
+
+def service_windows(
+    snapshot: ClusterSnapshot, book: WindowBook, *, namespace: str | None, now: float
+) -> list[tuple[Scope, WindowState, str]]:
+    """The same of every service that carries windows of its own, by name; `namespace` None = of all.
+
+    One in a rollout may stand there twice: with the windows of its old pods and of its new ones.
+    """
+    pods = snapshot.pods
+    carried = {
+        shape: text
+        for shape in range(len(snapshot.shapes))
+        if (text := snapshot.shapes[shape].annotations.get(CHANGE_WINDOW)) is not None
+    }
+    found = {
+        (pods.namespace[index], pods.owner[index], pods.shape[index]): index
+        for index in np.flatnonzero(np.isin(pods.shape, list(carried))).tolist()
+    }
+    named = set()
+    for index in found.values():
+        pod = snapshot.pod(index)
+        if namespace in (None, pod.namespace):
+            named.add((service_name(pod), carried[int(pods.shape[index])]))
+    states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
+    return [(Scope("service", name), state, describe(state, now=now)) for name, state in states]

@@ -1,0 +1,175 @@
+"""What a cycle decides on, whether it may be trusted, and what the strategies find in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.admission import Standing
+from rebalancer.cycle.ledger_state import read_standing
+from rebalancer.cycle.steering import our_cordons
+from rebalancer.cycle.request import Request
+from rebalancer.cycle.context import World
+from rebalancer.model.peaks import Peaks, ServiceDays
+from rebalancer.model.plan import Loads
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.schema.strategies import HighNodeUtilization, PluginStrategy, ServiceSpread
+from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.high_node_utilization import STUCK_SECONDS
+from rebalancer.strategies.loads import base_loads
+from rebalancer.strategies.plugins import strategy_for
+
+ANY = Request()
+"""All strategies, all nodes."""
+
+BY_DAYS = (ServiceSpread, PluginStrategy)
+"""Strategies that may ask how services' usual days go."""
+
+MEMORY_WINDOWS = 2.0
+"""How far back moves are remembered, in rate windows; longer where emptied nodes are held for longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a cycle decides on."""
+
+    snapshot: ClusterSnapshot
+    usage: Usage
+    pool_of: NDArray[np.int32]
+    """(nodes,) index into the policy's pools, -1 for none."""
+    recent: tuple[RecentMove, ...]
+    standing: Standing
+    peaks: Peaks | None = None
+    days: ServiceDays | None = None
+    """What services' usual days look like; None where nobody knows."""
+    base: Loads | None = None
+    """Real CPU of all nodes, with the marks of their pools: what every landing is held to."""
+    relief_factor: Mapping[str, float] = field(default_factory=dict)
+    """Pool -> how much of what was planned evictions there took away; 1 for a pool that isn't there."""
+    now: float
+
+
+def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observation:
+    """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
+    if writes and world.ledger is not None:
+        world.ledger.settle_unsettled(world.cluster)  # before anything is counted: what did not happen is given back
+    snapshot = world.cluster.snapshot()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    usage = world.usage.read(snapshot)
+    world.remember(snapshot, usage)
+    # the ledger's clock where there is one: what it holds against now was dated by it
+    now = world.ledger.now() if world.ledger is not None else world.clock.now()
+    memory = max([MEMORY_WINDOWS * usage.window_seconds, *_holds(policy)])
+    recent = tuple(world.records.recent_moves(now - memory))
+    standing = read_standing(world.ledger, policy, snapshot, writes=writes)
+    lessons = world.lessons()
+    if lessons is not None:
+        useless = {pool: each.reason for pool, each in lessons.braked.items() if each.until > now}
+        standing = replace(standing, useless=useless)
+    seen = Observation(
+        snapshot=snapshot,
+        usage=usage,
+        pool_of=pool_of,
+        recent=recent,
+        standing=standing,
+        peaks=world.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
+        days=world.service_days(snapshot, now)
+        if any(isinstance(each, BY_DAYS) for each in policy.strategies)
+        else None,
+        relief_factor=lessons.relief_factor if lessons is not None else {},
+        now=now,
+    )
+    loads = base_loads(
+        snapshot=snapshot,
+        usage=usage,
+        pools=policy.pools,
+        pool_of=pool_of,
+        recent=recent,
+        now=now,
+        peaks=seen.peaks,
+    )
+    return replace(seen, base=_as_it_turned_out(loads, seen, policy))
+
+
+def _holds(policy: RebalancerPolicy) -> list[float]:
+    """For how long strategies hold emptied nodes, or wait until more can leave, counted from the last pod that left."""
+    return [max(each.args.hold, STUCK_SECONDS) for each in policy.strategies if isinstance(each, HighNodeUtilization)]
+
+
+def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
+    """Why nothing may be decided on what was read."""
+    if seen.usage.warnings:
+        return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
+    known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
+    coverage, wanted = known.mean() if len(known) else 1.0, policy.usage.min_coverage / 100
+    if coverage < wanted:
+        counts = f"{np.count_nonzero(known)} of {len(known)} nodes in pools, at least {wanted:.0%} are needed"
+        return Refusal.of(Reason.COVERAGE_TOO_LOW, counts)
+    return None
+
+
+def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) -> list[Findings]:
+    """What each strategy of the policy finds on the nodes that it is asked to look at."""
+    index = seen.snapshot.node_index
+    cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
+    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(index, seen.pool_of, strict=True) if pool >= 0}
+    found = []
+    for strategy in policy.strategies:
+        # a strategy that isn't asked for finds nothing, but its targets hold for the others' landings
+        nodes = request.nodes_for(strategy.name, pool_of_node)
+        view = StrategyView(
+            snapshot=seen.snapshot,
+            usage=seen.usage,
+            pools=policy.pools,
+            pool_of=seen.pool_of,
+            strategy=strategy,
+            source=policy.usage,
+            recent=seen.recent,
+            now=seen.now,
+            only=None if nodes is None else frozenset(index[node] for node in nodes),
+            marks={
+                index[mark.node]: mark
+                for mark in request.marks.values()
+                if mark.strategy == strategy.name and mark.node in index
+            },
+            peaks=seen.peaks,
+            due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
+            cordons=cordons,
+            days=seen.days,
+        )
+        findings = strategy_for(strategy)(view)
+        if strategy.by_cpu and findings.loads is not None:
+            findings = replace(findings, loads=_as_it_turned_out(findings.loads, seen, policy))
+        found.append(findings)
+    return found
+
+
+def _as_it_turned_out(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
+    """With what leaving pods take away corrected by what they took away so far."""
+    if not seen.relief_factor:
+        return loads
+    of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in policy.pools), 1.0])
+    of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
+    return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
+
+
+def highs(
+    seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: Request = ANY
+) -> NDArray[np.float64]:
+    """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none looked at it."""
+    names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
+    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(names, seen.pool_of, strict=True) if pool >= 0}
+    lowest = np.full(len(names), np.nan)
+    for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
+        if not strategy.by_cpu or findings.loads is None:
+            continue
+        asked = request.nodes_for(strategy.name, pool_of_node)
+        looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
+        high = findings.loads.high[:, findings.loads.resources.index("cpu")] / room
+        lowest = np.fmin(lowest, np.where(looked, high, np.nan))
+    return lowest

@@ -1,0 +1,311 @@
+"""One cycle, one story: observe, find, plan, admit, evict, record; then assess.
+
+A dry run is the same story with `evict` left out, so what `plan` prints is what `run` would do.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.constraints.admission import Door
+from rebalancer.constraints.in_flight import usual_start_up
+from rebalancer.constraints.limits import refusal_for
+from rebalancer.evaluation.assessments import expected
+from rebalancer.cycle.observation import ANY, Observation, find, highs, observe, unsafe
+from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, Held, TimeLimit, plan, steer
+from rebalancer.cycle.request import Request
+from rebalancer.cycle.context import World
+from rebalancer.model.limits import Denied, ReservationDetails
+from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
+from rebalancer.model.ports import Ledger
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.planner import Planner
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.strategies import Findings
+
+LEASE_MARGIN_SECONDS = 5.0
+"""With less left of the lease no eviction is begun; the call itself is bounded by what is left then."""
+
+SERVER_ERRORS_AT_MOST = 3
+"""So many errors of the API server in one cycle are enough."""
+
+STOPS_THE_CYCLE = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
+"""Answers that the next call would get too."""
+
+
+def run_cycle(
+    world: World,
+    policy: RebalancerPolicy,
+    *,
+    request: Request = ANY,
+    dry_run: bool,
+    server_dry_run: bool = False,
+) -> CycleReport:
+    """Run one cycle and record it. Raises ConnectError, ConfigError or UnsafeDataError when it can't even observe.
+
+    Data that is readable but not safe to act on ends in `report.stopped`, with nothing planned.
+    """
+    report = begin_report(world, policy, trigger=request.trigger, dry_run=dry_run)
+    carry_out(world, policy, report, request=request, server_dry_run=server_dry_run)
+    return report
+
+
+def begin_report(
+    world: World, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
+) -> CycleReport:
+    """An empty report: whoever holds it sees what was done, even when the cycle ends in an error."""
+    return CycleReport(
+        id=uuid.uuid4().hex,
+        cluster=policy.cluster,
+        trigger=trigger,
+        dry_run=dry_run,
+        started_at=world.clock.now(),
+    )
+
+
+def carry_out(
+    world: World,
+    policy: RebalancerPolicy,
+    report: CycleReport,
+    *,
+    request: Request = ANY,
+    server_dry_run: bool = False,
+) -> None:
+    """The story itself."""
+    with timed(report, "observe"):
+        seen = observe(world, policy, writes=not report.dry_run)
+    world.records.begin(report)
+    report.stopped = unsafe(seen, policy)
+    with timed(report, "find"):
+        found = [] if report.stopped else find(seen, policy, request)
+    with timed(report, "steer"):
+        held = steer(world, seen, found, policy, report)
+    with timed(report, "relieve"):
+        planner = relieve(world, seen, found, policy, report, held, server_dry_run=server_dry_run)
+    expect(world, report, seen, found, policy)
+    describe(report, seen, found, planner, held, policy, highs(seen, found, policy, request))
+    report.finished_at = world.clock.now()
+    world.records.finish(report)
+
+
+def relieve(
+    world: World,
+    seen: Observation,
+    found: list[Findings],
+    policy: RebalancerPolicy,
+    report: CycleReport,
+    held: Held,
+    *,
+    server_dry_run: bool,
+) -> Planner:
+    """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
+    thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
+    planner = plan(world, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
+    server_errors = 0
+    while (move := planner.next_move()) is not None:
+        if world.stopping():
+            interrupt(report, planner, Refusal.of(Reason.STOPPING))
+            break
+        eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
+        with thinking.stopped():
+            refusal = admit(world, report, seen, planner.door, eviction, policy)
+        if refusal is not None:
+            planner.reject(move, refusal)
+            if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
+                interrupt(report, planner, refusal)
+            continue
+        report.evictions.append(eviction)
+        with thinking.stopped():
+            expect(world, report, seen, found, policy, node=move.node_name)
+            answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
+        if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
+            planner.accept(move)
+            continue
+        refusal = answer.refusal or Refusal.of(Reason.SERVER_ERROR)
+        planner.door.refund(move)
+        planner.reject(move, refusal)
+        server_errors += refusal.code is Reason.SERVER_ERROR
+        if refusal.code in STOPS_THE_CYCLE or server_errors >= SERVER_ERRORS_AT_MOST:
+            interrupt(report, planner, refusal)
+    return planner
+
+
+def expect(
+    world: World,
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    policy: RebalancerPolicy,
+    *,
+    node: str | None = None,
+) -> None:
+    """Write down what is to be looked at again, of one node or of all: before each call, so that nothing is missed."""
+    if world.effect is not None and not report.dry_run and report.evictions:
+        world.effect.expect(expected(report, seen, found, policy, now=world.clock.now(), node=node))
+
+
+@contextmanager
+def timed(report: CycleReport, stage: str) -> Iterator[None]:
+    """Note how long a stage took."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        report.stages[stage] = time.monotonic() - began
+
+
+def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
+    """End the plan before it is done."""
+    report.interrupted = refusal
+    report.notes.append(f"stopped before the plan was done: {refusal.message}")
+    planner.stop(refusal)
+
+
+def admit(
+    world: World, report: CycleReport, seen: Observation, door: Door, eviction: Eviction, policy: RebalancerPolicy
+) -> Refusal | None:
+    """Reserve the move: in this plan, and for a real run in the ledger, whose row is written before the call.
+
+    A move that has to be spaced out is waited for, as long as the policy allows.
+    """
+    move = eviction.move
+    due = door.due(move)
+    if isinstance(due, Refusal):
+        return due
+    door.reserve(move)
+    if report.dry_run:
+        eviction.not_before = due if due > seen.now else None
+        eviction.record = world.records.planned(report, eviction)
+        return None
+    assert world.ledger is not None
+    wait = due - world.clock.now()
+    if wait > 0:
+        world.clock.sleep(wait)
+    refusal = None
+    if world.stopping():
+        refusal = Refusal.of(Reason.STOPPING)
+    elif world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS):
+        refusal = Refusal.of(Reason.LEASE_LOST)
+    else:
+        answer = world.ledger.reserve(
+            report,
+            eviction,
+            scopes=door.book.scopes(move),
+            checks=door.checks(move),
+            term=world.lease.term,
+            details=reservation_details(seen.snapshot, move, policy, world.ledger),
+        )
+        if isinstance(answer, Denied):
+            refusal = refusal_for(answer)
+        else:
+            eviction.record = answer
+    if refusal is not None:
+        door.refund(move)
+    return refusal
+
+
+def reservation_details(
+    snapshot: ClusterSnapshot, move: Move, policy: RebalancerPolicy, ledger: Ledger
+) -> ReservationDetails:
+    """What tells later whether the replacement has landed, and when it is late.
+
+    Late is what takes longer than the pod may take to leave and its service's pods usually take to become Ready.
+    """
+    owner = int(snapshot.pods.owner[move.pod])
+    wanted, ready = snapshot.replicas(owner)
+    grace = snapshot.pod(move.pod).shape.grace_seconds
+    start_up = usual_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
+    return ReservationDetails(
+        service_identity=move.identity,
+        level=move.level,
+        ready_before=ready,
+        wanted_before=wanted,
+        deadline_at=ledger.now() + grace + start_up + policy.safety.in_flight.margin,
+        owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
+        landing_node=move.landing_name,
+        landing_pool=move.landing_pool,
+        pull_bytes=move.pull_bytes,
+        grace_seconds=grace,
+    )
+
+
+def evict(world: World, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
+    """Make the call and write its outcome. A dry run makes none; a server dry run probes."""
+    if dry_run and not server_dry_run:
+        return Answer(outcome=Outcome.PLANNED)
+    answer = world.evictor.evict(eviction.move, server_dry_run=dry_run)
+    eviction.outcome = answer.outcome
+    eviction.code = answer.refusal.code if answer.refusal else None
+    eviction.detail = answer.refusal.message if answer.refusal else ""
+    if dry_run:
+        if answer.outcome is Outcome.PLANNED:
+            eviction.detail = "the API server would accept it, probed alone"
+        world.records.outcome(eviction)
+    elif world.ledger is not None:
+        world.ledger.outcome(eviction)
+        if answer.outcome is Outcome.EVICTED and not eviction.move.landings and eviction.record is not None:
+            world.ledger.landed(eviction.record, at=world.ledger.now())  # it had finished: nothing comes in its place
+    return answer
+
+
+def _shares(move: Move, seen: Observation) -> tuple[tuple[str, float], ...]:
+    return tuple((seen.snapshot.nodes.names[each.node], each.share) for each in move.landings)
+
+
+def describe(
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    planner: Planner,
+    held: Held,
+    policy: RebalancerPolicy,
+    high: NDArray[np.float64],
+) -> None:
+    """Fill the report with what was seen, found and refused. `high` (nodes,) is what `highs` says."""
+    snapshot, names = seen.snapshot, seen.snapshot.nodes.names
+    room = snapshot.nodes.cpu_capacity_millicores
+    planned = seen.usage.node_cpu_millicores.copy()
+    for eviction in report.evictions:
+        if eviction.outcome in (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN):
+            cpu = np.nan_to_num(eviction.move.cpu_millicores)
+            planned[eviction.move.node] -= cpu
+            if eviction.move.landings:
+                planned[eviction.move.landings[0].node] += cpu
+    hot = np.zeros(len(names), dtype=bool)
+    for findings in found:
+        if findings.loads is not None:
+            hot |= findings.loads.hot
+        report.findings += [(finding, names[finding.node]) for finding in findings.findings]
+        report.notes += findings.notes
+        for state, count in findings.progress.items():
+            report.progress[state] = report.progress.get(state, 0) + count
+        report.refusals += [
+            PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
+            for node, refusal in sorted(findings.skipped.items())
+        ]
+    report.refusals += held.said(planner.refusals())
+    for check in planner.door.book.every_check(()):
+        if check.kind in ("rate", "inFlight"):
+            left = max(check.at_most - planner.door.view.used(check), 0)
+            report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
+    for index in sorted(range(len(names)), key=lambda node: names[node]):
+        pool = int(seen.pool_of[index])
+        report.nodes.append(
+            NodeLine(
+                name=names[index],
+                pool=policy.pools[pool].name if pool >= 0 else "",
+                cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
+                cpu_planned=_share(planned[index], room[index]),
+                hot=bool(hot[index]),
+                high=float(high[index]) if np.isfinite(high[index]) else None,
+            )
+        )
+
+
+def _share(millicores: float, room: float) -> float | None:
+    return float(millicores / room) if np.isfinite(millicores) and room > 0 else None

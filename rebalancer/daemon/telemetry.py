@@ -1,0 +1,168 @@
+"""What the daemon tells after each cycle: metrics, and Events where people look for them."""
+
+from collections.abc import Iterator, Sequence
+
+import structlog
+
+from rebalancer.forecasting.loop import Ahead
+from rebalancer.effect.rates import rates
+from rebalancer.model.effect import DayRow
+from rebalancer.model.forecasts import Verdict
+from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome
+from rebalancer.model.ports import EventSink
+from rebalancer.model.snapshot import Owner
+from rebalancer.model.steering import CORDONS
+from rebalancer.web.metrics import FOUND, Metrics
+
+LOG = structlog.get_logger("rebalancer")
+MOST_TOLD = 20
+_MAINTENANCE_STATES = ("empty", "working", "waiting")
+_RESULT_STOPPED, _RESULT_INTERRUPTED, _RESULT_DONE, _RESULT_FAILED = "stopped", "interrupted", "done", "failed"
+
+
+def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
+    """A cycle as figures. No name of a pod or node becomes a label."""
+    metrics.cycles.labels(trigger=str(report.trigger), result=_result(report)).inc()
+    metrics.cycle_duration.observe(seconds)
+    metrics.steered_nodes.set(len(report.steered))
+    for value in CORDONS:
+        metrics.cordoned_nodes.labels(reason=value).set(sum(each == value for each in report.cordons.values()))
+    for state in _MAINTENANCE_STATES:
+        metrics.maintenance_nodes.labels(state=state).set(report.progress.get(state, 0))
+    for stage, took in report.stages.items():
+        metrics.stage_duration.labels(stage=stage).observe(took)
+    for scope, left in report.limits_left.items():
+        metrics.limit_left.labels(scope=scope).set(left)
+    for finding, _ in report.findings:
+        metrics.findings.labels(pool=finding.pool, strategy=finding.strategy).inc()
+    for each in report.evictions:
+        code = str(each.code) if each.code else ""
+        metrics.evictions.labels(pool=each.move.pool, outcome=str(each.outcome), code=code).inc()
+    for refusal in report.refusals:
+        metrics.refusals.labels(code=str(refusal.code)).inc()
+
+
+def _result(report: CycleReport) -> str:
+    if report.finished_at is None:
+        return _RESULT_FAILED
+    return _RESULT_STOPPED if report.stopped else _RESULT_INTERRUPTED if report.interrupted else _RESULT_DONE
+
+
+def count_look(metrics: Metrics, seen: Ahead, seconds: float) -> None:
+    """A look ahead as figures and lines for the log."""
+    forecasts = seen.foresight.forecasts
+    metrics.forecast_duration.observe(seconds)
+    metrics.forecast_last.set(seen.at)
+    metrics.forecast_nodes.labels(state="known").set(sum(each.days_used > 0 for each in forecasts.nodes))
+    metrics.forecast_nodes.labels(state="hot").set(len(seen.coming))
+    metrics.forecast_nodes.labels(state="closed").set(sum(each.start_by is None for each in seen.coming))
+    LOG.info(
+        "looked ahead",
+        seconds=round(seconds, 3),
+        nodes=len(forecasts.nodes),
+        hot=len(seen.coming),
+        due=sorted(each.node_name for each in seen.due),
+        notes=[*forecasts.notes, *seen.notes],
+    )
+    for each in seen.coming[:MOST_TOLD]:
+        LOG.info("peak expected", node=each.node_name, pool=each.pool, why=each.why)
+
+
+class EffectTold:
+    """Shows what became of it. Only the leader has something to tell: what two replicas count would be counted twice.
+
+    What is counted are a day's counts as they grow, so nothing counts twice that is read or judged again.
+    """
+
+    DAYS = 7
+    """Of so many days, with today, the rows are to be given."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._before: dict[_Counted, int] | None = None
+
+    def tell(self, rows: Sequence[DayRow]) -> None:
+        """The days' rows as they are now. The first call after `forget` counts nothing, it only shows the rates."""
+        lines = [(line.key["pool"], line) for line in rates(rows, ("pool",))]
+        for gauge, shares in (
+            (self._metrics.discovery_rate, {pool: line.discovery.share for pool, line in lines}),
+            (self._metrics.eviction_rate, {pool: line.eviction.share for pool, line in lines}),
+            (self._metrics.effectiveness_rate, {pool: line.effectiveness.share for pool, line in lines}),
+        ):
+            self._metrics.by_pool(gauge, shares)
+        now = {key: count for row in rows for key, count in _counted(row)}
+        if self._before is not None:
+            for key, count in now.items():
+                self._count(*key[-2:], max(count - self._before.get(key, 0), 0))
+        self._before = now
+
+    def forget(self) -> None:
+        """This replica doesn't lead: another one tells."""
+        self._before = None
+        for gauge in (self._metrics.discovery_rate, self._metrics.eviction_rate, self._metrics.effectiveness_rate):
+            self._metrics.by_pool(gauge, {})
+
+    def _count(self, group: str, name: str, more: int) -> None:
+        if group == "discovery":
+            self._metrics.hot_episodes.labels(result=name).inc(more)
+        elif group == "effect":
+            self._metrics.assessments.labels(outcome=name).inc(more)
+        elif group == "forecast":
+            self._metrics.forecast_verdicts.labels(verdict=name).inc(more)
+
+
+_Counted = tuple[int, str, str, str, str, str]
+"""(day, pool, strategy, trigger, group, name)"""
+
+
+def _counted(row: DayRow) -> Iterator[tuple[_Counted, int]]:
+    counts = {
+        **(row.reasons or {}),
+        f"discovery/{FOUND}": row.found,
+        f"forecast/{Verdict.PREVENTED}": row.prevented,
+        f"forecast/{Verdict.FALSE_ALARM}": row.false_alarms,
+        f"forecast/{Verdict.TOO_LATE}": row.too_late,
+    }
+    for key, count in counts.items():
+        group, _, name = key.partition("/")
+        yield (row.day, row.pool, row.strategy, row.trigger, group, name), count
+
+
+def count_failure(metrics: Metrics, trigger: str) -> None:
+    """A cycle that could not even begin."""
+    metrics.cycles.labels(trigger=trigger, result=_RESULT_FAILED).inc()
+
+
+def announce(events: EventSink, report: CycleReport) -> None:
+    """Evictions as Events on the service and the node; a dry run announces nothing."""
+    if report.dry_run:
+        return
+    cooled = {(finding.strategy, node) for finding, node in report.findings if finding.goal is Goal.COOL}
+    by_node: dict[str, list[Eviction]] = {}
+    for each in report.evictions:
+        if each.outcome in (Outcome.EVICTED, Outcome.UNKNOWN):
+            by_node.setdefault(each.move.node_name, []).append(each)
+            service = each.move.service
+            events.about_service(
+                Owner(kind=service.kind, namespace=service.namespace, name=service.name, uid=each.move.owner_uid),
+                reason="Evicted",
+                note=f"pod {each.move.name} on {each.move.node_name}: {each.move.reason}; {_expected(each)}",
+            )
+    for node, evictions in by_node.items():
+        pods = ", ".join(f"{each.move.namespace}/{each.move.name}" for each in evictions)
+        if any((each.move.strategy, node) in cooled for each in evictions):
+            events.about_node(node, reason="Relieved", note=f"{len(evictions)} evicted to cool it: {pods}")
+        else:
+            strategies = ", ".join(sorted({each.move.strategy for each in evictions}))
+            events.about_node(node, reason="Evicted", note=f"{len(evictions)} evicted by {strategies}: {pods}")
+    for node in sorted(report.cordons.keys() | report.cordons_before.keys()):
+        was, now = report.cordons_before.get(node), report.cordons.get(node)
+        if was != now:
+            note = f"cordoned: {now}" if now else f"no longer cordoned: {was} is over"
+            events.about_node(node, reason="Cordoned" if now else "Uncordoned", note=note)
+
+
+def _expected(eviction: Eviction) -> str:
+    if not eviction.move.landings:
+        return "it had finished, nothing comes in its place"
+    return f"its replacement is expected on {eviction.move.landing_name}"

@@ -1,0 +1,84 @@
+"""The dashboard's page of limits: how many evictions are left, when, and what stops them."""
+
+from collections.abc import Sequence
+
+from rebalancer.constraints.in_flight import LateEvictions
+from rebalancer.constraints.windows import WindowBook
+from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
+from rebalancer.cycle.ledger_state import looks_back
+from rebalancer.daemon.worker import Current
+from rebalancer.effect.feedback import brakes
+from rebalancer.model.effect import EffectRecords
+from rebalancer.model.limits import Entry, OpenEviction
+from rebalancer.model.ports import Ledger
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
+
+BRAKED_BY_SECONDS = 3 * 86_400.0
+"""Assessments that may hold the brake are younger."""
+
+
+def limits_page(current: Current, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
+    """Every scope against the ledger, now. Raises ConnectError, UnsafeDataError before the cluster was read."""
+    world, policy = current.world, current.policy
+    now, flying, book = ledger.now(), tuple(ledger.open_evictions()), WindowBook.of_policy(policy)
+    windows = window_lines(book, now=now)
+    windows += service_windows(world.cluster.snapshot(), book, namespace=None, now=now)
+    return LimitsPage(
+        at=now,
+        limits=tuple(
+            LimitLine(
+                scope=str(line.scope),
+                what=line.what,
+                used=line.used,
+                left=line.left,
+                in_bytes=line.in_bytes,
+                next_at=line.next_at,
+            )
+            for line in limit_lines(world, policy)
+        ),
+        windows=tuple(
+            WindowLine(
+                scope=str(scope),
+                open=state.open,
+                broken=state.broken,
+                words=words,
+                next_open=state.next_open,
+                because=state.because,
+            )
+            for scope, state, words in windows
+        ),
+        pauses=tuple(ledger.pauses()),
+        brakes=brakes_now(policy, flying, effect, now=now),
+        cooldowns=cooldowns(policy, ledger.entries(looks_back(policy)), now=now),
+        gave_up=tuple(ledger.memories()),
+        open_evictions=flying,
+    )
+
+
+def brakes_now(
+    policy: RebalancerPolicy, flying: Sequence[OpenEviction], effect: EffectRecords, *, now: float
+) -> tuple[str, ...]:
+    """Why evictions stop by themselves, one sentence each: late replacements, and pools that evictions don't help."""
+    late = LateEvictions([each for each in flying if each.late], policy.safety.brake)
+    refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
+    assessed = effect.assessments(now - BRAKED_BY_SECONDS, now + 1)
+    useless = brakes(assessed, policy.safety.brake.effect, now=now)
+    said = [*(each.message for each in refusals if each is not None), *(each.reason for each in useless.values())]
+    return tuple(dict.fromkeys(said))
+
+
+def cooldowns(policy: RebalancerPolicy, entries: Sequence[Entry], *, now: float) -> tuple[Cooldown, ...]:
+    """What is left alone because something was moved there a short while ago; what is free first, first."""
+    seconds = {
+        "node": (policy.safety.cooldowns.node, "not relieved again"),
+        "service": (policy.safety.cooldowns.service, "none of its pods is moved"),
+        "serviceNode": (policy.safety.cooldowns.service_node, "not moved off the same node"),
+    }
+    last = {entry.scope: entry.at for entry in sorted(entries, key=lambda each: each.at) if entry.scope.kind in seconds}
+    out = []
+    for scope, at in last.items():
+        length, what = seconds[scope.kind]
+        if now - at < length:
+            out.append(Cooldown(scope=str(scope), until=at + length, last_at=at, what=what))
+    return tuple(sorted(out, key=lambda each: (each.until, each.scope)))

@@ -1,0 +1,336 @@
+"""The cluster's nodes as people look at them: CPU now, marks, expected peaks. Made in a thread, and only when asked.
+
+The leader's cycles tell what they measured, so that looking costs nothing there. Nobody tells a follower, so there it
+is read anew, at most once a minute; what it shows of peaks is what the leader has written down.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from rebalancer.cycle.steering import our_taints
+from rebalancer.daemon.worker import Current
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.history import STEP_SECONDS, Grid
+from rebalancer.model.ports import Clock
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.strategies.loads import cpu_marks
+from rebalancer.web.views import NodeLine, NodeState, PoolLine
+
+LOG = structlog.get_logger("rebalancer")
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+FRESH_SECONDS = 15.0
+"""A younger picture is shown as it is."""
+USAGE_SECONDS = 60.0
+"""CPU that was measured earlier is read anew."""
+WAIT_SECONDS = 3.0
+FIRST_WAIT_SECONDS = 10.0
+"""So long is a page held up for a new picture, when the old one is older than USAGE_SECONDS, or there is none."""
+
+_RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
+
+
+class KeptPeaks(Protocol):
+    """Forecasts that the leader has written down."""
+
+    def expected_peaks(self, now: float) -> Sequence[Mapping[str, Any]]:
+        """`node`, `peak_millicores`, `peak_at`, `made_at`. Raises ConnectError."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """CPU of nodes by name, without the pods behind it."""
+
+    at: float
+    millicores: Mapping[str, float]
+    problems: Mapping[str, str]
+    """Node -> why it isn't known."""
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "Measured":
+        """`usage` is of `snapshot`."""
+        names = snapshot.nodes.names
+        return cls(
+            at=usage.at,
+            millicores=dict(zip(names, usage.node_cpu_millicores.tolist(), strict=True)),
+            problems={names[node]: refusal.message for node, refusal in usage.problems.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What is expected of the snapshot's nodes. NaN where too little is known."""
+
+    made_at: float | None
+    peak_millicores: Floats
+    peak_at: Floats
+    hot_from: Floats
+    ahead: Grid | None = None
+    """(nodes, steps) millicores from `starts_at` on."""
+    starts_at: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """The nodes at one moment."""
+
+    lines: tuple[NodeLine, ...]
+    """The hottest first."""
+    by_name: Mapping[str, NodeLine]
+    pools: tuple[PoolLine, ...]
+    """In the policy's order; those of no pool last."""
+    measured_at: float | None
+    forecast_at: float | None
+    expected: Expected
+    row: Mapping[str, int]
+    """Node -> its row in `expected`."""
+    problem: str = ""
+    """Why it is older than it should be."""
+
+    def ahead(self, node: str) -> list[tuple[float, float | None]]:
+        """(begin of a step, share) of what is expected of a node; empty where nothing is."""
+        grid, row, line = self.expected.ahead, self.row.get(node), self.by_name.get(node)
+        if grid is None or row is None or line is None or not line.capacity_millicores:
+            return []
+        shares = (grid[row] / line.capacity_millicores).tolist()
+        first = self.expected.starts_at
+        return [(first + step * STEP_SECONDS, known(share)) for step, share in enumerate(shares)]
+
+
+class Pictures:
+    """Keeps the newest one. `latest` is for any thread, `measured` for that of the cycles."""
+
+    def __init__(
+        self,
+        *,
+        current: Callable[[], Current],
+        leads: Callable[[], bool],
+        kept: KeptPeaks,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._current = current
+        self._leads = leads
+        self._kept = kept
+        self._clock = clock
+        self._monotonic = monotonic
+        self._guard = threading.Lock()
+        self._measured: Measured | None = None
+        self._measured_when = -np.inf
+        self._picture: Picture | None = None
+        self._made_when = -np.inf
+        self._making: threading.Event | None = None
+        self._said = ""
+
+    def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
+        """What a cycle has just read."""
+        self._keep(Measured.of(snapshot, usage))
+
+    def latest(self) -> Picture | None:
+        """The newest; asks for a new one where it isn't, and waits a little for it. None while nothing is known."""
+        now = self._monotonic()
+        with self._guard:
+            age = now - self._made_when
+            if age < FRESH_SECONDS:
+                return self._picture
+            if self._making is None:
+                self._making = threading.Event()
+                threading.Thread(target=self._make, args=(self._making,), name="picture", daemon=True).start()
+            making, had = self._making, self._picture
+        if had is None:
+            making.wait(FIRST_WAIT_SECONDS)
+        elif age > USAGE_SECONDS:
+            making.wait(WAIT_SECONDS)
+        with self._guard:
+            return self._picture
+
+    @property
+    def problem(self) -> str:
+        """Why there is no newer one; empty when there is."""
+        with self._guard:
+            return self._said
+
+    def _make(self, done: threading.Event) -> None:
+        made, problem = None, ""
+        try:
+            made = self._look()
+        except RebalancerError as error:
+            problem = str(error)
+        except Exception:  # a page must show an older picture rather than none, and the next try must be possible
+            LOG.exception("the picture for the dashboard could not be made")
+            problem = "an internal error, see the log"
+        with self._guard:
+            if made is not None:
+                self._picture = made
+            elif self._picture is not None:
+                self._picture = replace(self._picture, problem=problem)
+            if problem and problem != self._said:
+                LOG.warning("the dashboard shows an older picture", error=problem)
+            self._said = problem
+            self._made_when = self._monotonic()
+            self._making = None
+        done.set()
+
+    def _look(self) -> Picture:
+        current = self._current()
+        snapshot = current.world.cluster.snapshot()
+        measured, problem = self._measure(current, snapshot)
+        return picture(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
+
+    def _measure(self, current: Current, snapshot: ClusterSnapshot) -> tuple[Measured | None, str]:
+        with self._guard:
+            had, when = self._measured, self._measured_when
+        if self._monotonic() - when < USAGE_SECONDS:
+            return had, ""
+        try:
+            usage = (current.glance or current.world.usage).read(snapshot)
+        except RebalancerError as error:
+            return had, str(error)
+        return self._keep(Measured.of(snapshot, usage)), ""
+
+    def _keep(self, measured: Measured) -> Measured:
+        with self._guard:
+            self._measured, self._measured_when = measured, self._monotonic()
+        return measured
+
+    def _expected(self, current: Current, snapshot: ClusterSnapshot) -> Expected:
+        now, room = self._clock.now(), snapshot.nodes.cpu_capacity_millicores
+        nothing = np.full(len(room), np.nan)
+        if current.lookout is None:
+            return Expected(made_at=None, peak_millicores=nothing, peak_at=nothing, hot_from=nothing)
+        pool_of = assign_pools(current.policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+        peaks = current.lookout.peaks(snapshot, now) if self._leads() else None
+        if peaks is not None:
+            high, _ = marks(current.policy, pool_of, peaks.node_millicores / room)
+            return Expected(
+                made_at=peaks.made_at,
+                peak_millicores=peaks.node_millicores,
+                peak_at=peaks.node_at,
+                hot_from=peaks.first_over(high * room),
+                ahead=peaks.expected,
+                starts_at=peaks.starts_at,
+            )
+        peak, at = nothing.copy(), nothing.copy()
+        try:
+            kept = self._kept.expected_peaks(now)
+        except RebalancerError:
+            kept = ()  # the page says of itself that the database is away
+        for each in kept:
+            node = snapshot.node_index.get(each["node"])
+            if node is not None and each["peak_millicores"] is not None:
+                peak[node], at[node] = each["peak_millicores"], each["peak_at"]
+        high, _ = marks(current.policy, pool_of, peak / room)
+        with np.errstate(invalid="ignore"):
+            hot_from = np.where(peak > high * room, at, np.nan)
+        made_at = max((float(each["made_at"]) for each in kept), default=None)
+        return Expected(made_at=made_at, peak_millicores=peak, peak_at=at, hot_from=hot_from)
+
+
+def picture(
+    snapshot: ClusterSnapshot,
+    measured: Measured | None,
+    expected: Expected,
+    policy: RebalancerPolicy,
+    *,
+    problem: str = "",
+) -> Picture:
+    """Put together what is known of the snapshot's nodes. `expected` is of that snapshot."""
+    nodes, room = snapshot.nodes, snapshot.nodes.cpu_capacity_millicores
+    pool_of = assign_pools(policy.pools, nodes.names, nodes.labels)
+    found = measured.millicores if measured is not None else {}
+    problems = measured.problems if measured is not None else {}
+    shares = np.array([found.get(name, np.nan) for name in nodes.names]) / room
+    high, target = marks(policy, pool_of, shares)
+    steered = our_taints(snapshot)
+    on = snapshot.pods.node[snapshot.active]
+    pods = np.bincount(on, minlength=len(nodes)).tolist()
+    lines = []
+    for node, name in enumerate(nodes.names):
+        share, hot_from = known(shares[node]), known(expected.hot_from[node])
+        lines.append(
+            NodeLine(
+                name=name,
+                pool=policy.pools[pool_of[node]].name if pool_of[node] >= 0 else "",
+                state=_state(share, known(high[node]), hot_from),
+                share=share,
+                high=known(high[node]),
+                target=known(target[node]),
+                peak_share=known(expected.peak_millicores[node] / room[node]),
+                peak_at=known(expected.peak_at[node]),
+                hot_from=hot_from,
+                steered=steered[name][0] if name in steered else "",
+                cordoned=bool(nodes.unschedulable[node]),
+                ready=bool(nodes.ready[node]),
+                problem=problems.get(name, ""),
+                capacity_millicores=float(room[node]),
+                pods=pods[node],
+            )
+        )
+    lines.sort(key=lambda line: (_RANK[line.state], -(line.share or 0.0), line.name))
+    return Picture(
+        lines=tuple(lines),
+        by_name={line.name: line for line in lines},
+        pools=_pools(lines, [pool.name for pool in policy.pools]),
+        measured_at=measured.at if measured is not None else None,
+        forecast_at=expected.made_at,
+        expected=expected,
+        row=snapshot.node_index,
+        problem=problem,
+    )
+
+
+def marks(policy: RebalancerPolicy, pool_of: Ints, shares: Floats) -> tuple[Floats, Floats]:
+    """(high, target) of each node as shares of its capacity; NaN for pools without marks of real CPU. In deviation mode
+    they lie around the mean of `shares` (nodes,)."""
+    high, target = np.full(len(shares), np.nan), np.full(len(shares), np.nan)
+    for index, pool in enumerate(policy.pools):
+        members = np.flatnonzero(pool_of == index)
+        if pool.thresholds is not None and len(members):
+            high[members], target[members], _ = cpu_marks(pool.thresholds, shares[members])
+    return high, target
+
+
+def known(value: float) -> float | None:
+    """None for NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _state(share: float | None, high: float | None, hot_from: float | None) -> NodeState:
+    if share is None:
+        return NodeState.UNKNOWN
+    if high is not None and share > high:
+        return NodeState.HOT
+    return NodeState.COOL if hot_from is None else NodeState.EXPECTED
+
+
+def _pools(lines: Sequence[NodeLine], names: Sequence[str]) -> tuple[PoolLine, ...]:
+    by_pool: dict[str, list[NodeLine]] = {name: [] for name in (*names, "")}
+    for line in lines:
+        by_pool[line.pool].append(line)
+    return tuple(_pool(name, members) for name, members in by_pool.items() if members or name)
+
+
+def _pool(name: str, members: Sequence[NodeLine]) -> PoolLine:
+    shares = [line.share for line in members if line.share is not None]
+    highs = {line.high for line in members}
+    return PoolLine(
+        name=name,
+        nodes=len(members),
+        states={state: sum(line.state is state for line in members) for state in NodeState},
+        steered=sum(bool(line.steered) for line in members),
+        cordoned=sum(line.cordoned for line in members),
+        share=sum(shares) / len(shares) if shares else None,
+        high=highs.pop() if len(highs) == 1 else None,
+    )

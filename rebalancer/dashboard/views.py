@@ -1,0 +1,359 @@
+"""What the dashboard shows, from the daemon's memory and its database. Reads; changes nothing, and decides nothing."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from rebalancer import __version__
+from rebalancer.dashboard.limits import brakes_now, limits_page
+from rebalancer.dashboard.nodes import KeptPeaks, Picture, Pictures, known
+from rebalancer.evaluation.reporting import Source, gather
+from rebalancer.dashboard.rows import (
+    cycle_line,
+    found,
+    helped_most,
+    moved,
+    node_change,
+    refused,
+    service_line,
+)
+from rebalancer.daemon.worker import Current
+from rebalancer.effect.rates import Dimension
+from rebalancer.model.effect import EffectRecords
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.forecasts import ForecastRecords
+from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
+from rebalancer.model.plan import CycleReport
+from rebalancer.model.ports import Clock, Inbox, Ledger
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import Usage
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.types import format_duration
+from rebalancer.web import views
+from rebalancer.web.views import MOST_TILES, Asked, NodeLine, NodeState
+
+T = TypeVar("T")
+
+AHEAD_SECONDS = BEHIND_SECONDS = 86_400.0
+SAID_SECONDS = 7 * 86_400.0
+"""So far back findings and refusals of a node are looked for."""
+EPISODE_SECONDS = 30 * 86_400.0
+CYCLES_AT_ONCE = 50
+MOVES_AT_ONCE = 100
+FINDINGS_AT_ONCE = 25
+SERVICES_AT_ONCE = 300
+DUE_AT_ONCE = 8
+STAGES_KEPT = 1000
+NOT_READ_YET = "the cluster has not been read yet"
+LIMITS_SECONDS = 10.0
+"""A page of limits is made anew after so long: on a large cluster it costs a second."""
+
+
+class Archive(KeptPeaks, Protocol):
+    """Reads the database; see `store.reading`. Everything raises ConnectError."""
+
+    def cycles(
+        self, limit: int, *, before: float | None = None, after: float | None = None, acted: bool = False
+    ) -> Sequence[Mapping[str, Any]]: ...
+
+    def cycle(self, cycle: str) -> Mapping[str, Any] | None: ...
+
+    def moves_from(self, node: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
+
+    def findings_of(self, node: str, *, since: float, limit: int) -> Sequence[Mapping[str, Any]]: ...
+
+    def refusals_of(self, node: str, *, since: float) -> Sequence[Mapping[str, Any]]: ...
+
+    def services(self, since: float, *, like: str = "") -> Sequence[Mapping[str, Any]]: ...
+
+    def moves_of(self, service: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
+
+
+class Leads(Protocol):
+    """Whether we lead, in words too."""
+
+    waiting_for: str
+
+    @property
+    def term(self) -> int | None: ...
+
+    def holds(self, margin_seconds: float = 0.0) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the views are made from."""
+
+    current: Callable[[], Current]
+    leadership: Leads
+    ledger: Ledger
+    inbox: Inbox
+    archive: Archive
+    effect: EffectRecords
+    forecasts: ForecastRecords
+    clock: Clock
+    dry_run: bool = False
+
+
+class LiveViews:
+    """Implements `web.views.Views`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._from = sources
+        self._pictures = Pictures(
+            current=sources.current,
+            leads=sources.leadership.holds,
+            kept=sources.archive,
+            clock=sources.clock,
+        )
+        self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
+        self._limits: tuple[float, views.LimitsPage] | None = None
+        self._guard = threading.Lock()
+
+    # -- what the daemon tells ----------------------------------------------------------------------------------------
+
+    def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
+        """What a cycle has just read."""
+        self._pictures.measured(snapshot, usage)
+
+    def done(self, report: CycleReport) -> None:
+        """A cycle is over: how long its stages took is kept here and nowhere else."""
+        with self._guard:
+            self._stages[report.id] = dict(report.stages)
+            while len(self._stages) > STAGES_KEPT:
+                self._stages.popitem(last=False)
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def head(self) -> views.Head:
+        leadership = self._from.leadership
+        leads = leadership.holds()
+        return views.Head(
+            cluster=self._policy.cluster,
+            now=self._now,
+            leads=leads,
+            leadership=f"since term {leadership.term}" if leads else leadership.waiting_for,
+            dry_run=self._from.dry_run,
+            version=__version__,
+        )
+
+    def map(self, asked: Asked) -> views.Map:
+        picture = self._pictures.latest()
+        lines = picture.lines if picture is not None else ()
+        wanted = [line for line in lines if _is_asked(line, asked)]
+        return views.Map(
+            asked=asked,
+            at=picture.measured_at if picture is not None else None,
+            forecast_mode=self._policy.forecast.mode,
+            forecast_at=picture.forecast_at if picture is not None else None,
+            pools=picture.pools if picture is not None else (),
+            nodes=tuple(wanted[asked.first : asked.first + MOST_TILES]),
+            of=len(wanted),
+            problem=picture.problem if picture is not None else self._pictures.problem or NOT_READ_YET,
+        )
+
+    def overview(self, asked: Asked) -> views.Overview:
+        problem = ""
+
+        def or_nothing(ask: Callable[[], Sequence[T]]) -> Sequence[T]:
+            nonlocal problem
+            if problem:  # a database that is away may take its time to say so
+                return ()
+            try:
+                return ask()
+            except RebalancerError as error:
+                problem = str(error)
+                return ()
+
+        shown = self.map(asked)
+        cycles = or_nothing(lambda: self._from.archive.cycles(1))
+        due = or_nothing(self._alerts_due)
+        coming, more = self._coming()
+        return views.Overview(
+            map=shown,
+            last_cycle=cycle_line(cycles[0]) if cycles else None,
+            due=(*coming, *due, *self._looks_due()),
+            more_due=more,
+            brakes=tuple(or_nothing(self._brakes)),
+            pauses=tuple(or_nothing(self._from.ledger.pauses)),
+            problem=problem,
+        )
+
+    def node(self, name: str) -> views.NodePage | None:
+        archive, now = self._from.archive, self._now
+        picture = self._pictures.latest()
+        line = picture.by_name.get(name) if picture is not None else None
+        moves = tuple(moved(row) for row in archive.moves_from(name, limit=MOVES_AT_ONCE))
+        assessments = self._from.effect.assessments(now - EPISODE_SECONDS, now + 1, node=name)
+        episodes = self._from.effect.episodes(now - EPISODE_SECONDS, now + 1, node=name)
+        if line is None and not (moves or assessments or episodes):
+            return None
+        shown = line or NodeLine(name=name, pool="", state=NodeState.UNKNOWN, share=None)
+        findings = archive.findings_of(name, since=now - SAID_SECONDS, limit=FINDINGS_AT_ONCE)
+        return views.NodePage(
+            line=shown,
+            at=picture.measured_at if picture is not None else None,
+            plan=self._plan(name),
+            curve=self._curve(shown, picture),
+            moves=moves,
+            findings=tuple(found(row) for row in findings),
+            refusals=tuple(refused(row) for row in archive.refusals_of(name, since=now - SAID_SECONDS)),
+            assessments=tuple(reversed(assessments)),
+            episodes=tuple(reversed(episodes)),
+            gone=line is None,
+        )
+
+    def _curve(self, line: NodeLine, picture: Picture | None) -> views.Curve:
+        now = self._now
+        since = now - BEHIND_SECONDS
+        past, source = self._kept(line, since, now), "means of five minutes, as kept for forecasts"
+        if not past:
+            seen = self._from.effect.sightings([line.name], since, now + 1).get(line.name, ())
+            past, source = [(each.at, each.share) for each in seen], "what our cycles measured"
+        if line.share is not None and picture is not None and picture.measured_at is not None:
+            past.append((picture.measured_at, line.share))
+        return views.Curve(
+            past=tuple(sorted(past)),
+            source=source,
+            ahead=tuple(picture.ahead(line.name)) if picture is not None else (),
+            now=now,
+            since=since,
+            until=now + AHEAD_SECONDS,
+        )
+
+    def _kept(self, line: NodeLine, since: float, until: float) -> list[tuple[float, float | None]]:
+        """(time, share) from the day blocks; empty where none is kept here."""
+        lookout, room = self._from.current().lookout, line.capacity_millicores
+        if lookout is None or not room:
+            return []
+        out: list[tuple[float, float | None]] = []
+        for day in range(int(since // DAY_SECONDS), int(until // DAY_SECONDS) + 1):
+            block = lookout.keeper.nodes_of(day)
+            if block is None or line.name not in block[0]:
+                continue
+            shares = block[1][block[0].index(line.name)] / room
+            times = day * DAY_SECONDS + (np.arange(SLOTS) + 0.5) * STEP_SECONDS
+            inside = (times >= since) & (times <= until) & np.isfinite(shares)
+            out += [(float(at), known(share)) for at, share in zip(times[inside], shares[inside], strict=True)]
+        return out
+
+    # -- what is due --------------------------------------------------------------------------------------------------
+
+    def _coming(self) -> tuple[list[views.Due], int]:
+        """What is expected, as far as it is shown, and how much more there is."""
+        lookout = self._from.current().lookout
+        last = lookout.last if lookout is not None else None
+        coming = last.coming if last is not None else ()
+        shown = [views.Due(at=each.start_by, what=each.why, node=each.node_name) for each in coming[:DUE_AT_ONCE]]
+        return shown, max(len(coming) - DUE_AT_ONCE, 0)
+
+    def _plan(self, node: str) -> str:
+        lookout = self._from.current().lookout
+        last = lookout.last if lookout is not None else None
+        return next((each.why for each in last.coming if each.node_name == node), "") if last is not None else ""
+
+    def _alerts_due(self) -> tuple[views.Due, ...]:
+        at = self._from.inbox.next_at()
+        return () if at is None else (views.Due(at=at, what="an alert that is still open is tried again"),)
+
+    def _looks_due(self) -> list[views.Due]:
+        lookout = self._from.current().lookout
+        due = []
+        if lookout is not None and lookout.last is not None:
+            due.append(views.Due(at=lookout.next_at(), what="the forecast is made anew"))
+        for strategy in self._policy.strategies:
+            pools = ", ".join(strategy.pools or [pool.name for pool in self._policy.pools])
+            every = format_duration(strategy.every)
+            due.append(views.Due(at=None, what=f"{strategy.name} looks at {pools} every {every}"))
+        return due
+
+    def _brakes(self) -> tuple[str, ...]:
+        return brakes_now(self._policy, self._from.ledger.open_evictions(), self._from.effect, now=self._now)
+
+    # -- cycles -------------------------------------------------------------------------------------------------------
+
+    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
+        rows = self._from.archive.cycles(CYCLES_AT_ONCE + 1, before=before, after=after, acted=acted)
+        more = len(rows) > CYCLES_AT_ONCE
+        shown = [cycle_line(row) for row in (rows[-CYCLES_AT_ONCE:] if after is not None else rows[:CYCLES_AT_ONCE])]
+        has_older, has_newer = (bool(shown), more) if after is not None else (more, before is not None and bool(shown))
+        return views.CyclesPage(
+            cycles=tuple(shown),
+            older=shown[-1].started_at if has_older else None,
+            newer=shown[0].started_at if has_newer else None,
+            acted=acted,
+        )
+
+    def cycle(self, cycle: str) -> views.CyclePage | None:
+        kept = self._from.archive.cycle(cycle)
+        if kept is None:
+            return None
+        line = cycle_line(kept["cycle"])
+        with self._guard:
+            stages = self._stages.get(cycle, {})
+        until = (line.finished_at or line.started_at) + DAY_SECONDS
+        assessed = self._from.effect.assessments(line.started_at, until) if line.outcomes else ()
+        return views.CyclePage(
+            line=line,
+            version=kept["cycle"]["version"],
+            stages=stages,
+            findings=tuple(found(row, at=line.started_at) for row in kept["findings"]),
+            moves=tuple(moved(row, trigger=line.trigger) for row in kept["evictions"]),
+            refusals=helped_most([refused(row, at=line.started_at) for row in kept["refusals"]]),
+            nodes=tuple(node_change(row) for row in kept["nodes"]),
+            assessments=tuple(each for each in assessed if each.cycle == cycle),
+        )
+
+    # -- limits -------------------------------------------------------------------------------------------------------
+
+    def limits(self) -> views.LimitsPage:
+        with self._guard:
+            kept = self._limits
+        if kept is not None and time.monotonic() - kept[0] < LIMITS_SECONDS:
+            return kept[1]
+        page = limits_page(self._from.current(), self._from.ledger, self._from.effect)
+        with self._guard:
+            self._limits = (time.monotonic(), page)
+        return page
+
+    # -- services and reports -----------------------------------------------------------------------------------------
+
+    def services(self, *, days: int, text: str) -> views.ServicesPage:
+        rows = self._from.archive.services(self._now - days * DAY_SECONDS, like=text)
+        shown = tuple(service_line(row) for row in rows[:SERVICES_AT_ONCE])
+        return views.ServicesPage(services=shown, of=len(rows), days=days, text=text)
+
+    def service(self, name: str) -> views.ServicePage | None:
+        moves = self._from.archive.moves_of(name, limit=MOVES_AT_ONCE)
+        return views.ServicePage(name=name, moves=tuple(moved(row) for row in moves)) if moves else None
+
+    def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
+        now = self._now
+        source = Source(
+            cluster=self._policy.cluster,
+            effect=self._from.effect,
+            forecasts=self._from.forecasts,
+            keep_details=self._policy.effect.keep_details,
+            events=self._policy.forecast.events,
+        )
+        since = (now // DAY_SECONDS - days + 1) * DAY_SECONDS
+        report = gather([source], since=since, until=now, by=() if by is None else (by,), now=now)
+        return views.ReportsPage(days=days, by=by, report=report)
+
+    @property
+    def _policy(self) -> RebalancerPolicy:
+        return self._from.current().policy
+
+    @property
+    def _now(self) -> float:
+        return self._from.clock.now()
+
+
+def _is_asked(line: NodeLine, asked: Asked) -> bool:
+    group = asked.pool in (None, line.pool) and asked.state in (None, line.state)
+    return group and asked.text.lower() in line.name.lower()

@@ -1,0 +1,116 @@
+"""What became of it: assessments when they are due, lessons from them, and the organisation's own standard.
+
+Beside the cycles, on the leader only. What goes wrong is said and tried again; it never stops a cycle.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from rebalancer.evaluation.assessments import assess_due, learn, remember
+from rebalancer.evaluation.hot_nodes import read_standard
+from rebalancer.effect.feedback import Lessons
+from rebalancer.effect.rates import day_of
+from rebalancer.model.effect import Assessment, DayRow, EffectRecords
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.forecasts import ForecastRecords
+from rebalancer.model.ports import Clock, ClusterReader, Ledger, UsageReader
+from rebalancer.model.slo import StandardReader
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+
+LOG = structlog.get_logger("rebalancer")
+
+STANDARD_EVERY_SECONDS = 300.0
+LEARN_EVERY_SECONDS = 300.0
+"""A brake lets go with time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Aftermath:
+    """Of one policy. `turn` is for one thread, `lessons` for any."""
+
+    policy: RebalancerPolicy
+    cluster: ClusterReader
+    usage: UsageReader
+    effect: EffectRecords
+    forecasts: ForecastRecords
+    ledger: Ledger
+    standard: StandardReader | None
+    """None without Prometheus."""
+    clock: Clock
+    stopping: Callable[[], bool] = lambda: False
+    lessons: Lessons | None = None
+    """What was learned last; None before anything was."""
+    _learned_at: float = float("-inf")
+    _read_at: float = float("-inf")
+    _told: set[str] = field(default_factory=set)
+
+    def turn(self) -> None:
+        """Do what is due now. Never raises for a part of the world that is away."""
+        now = self.clock.now()
+        try:
+            made = self._assess(now)
+            if made or now - self._learned_at >= LEARN_EVERY_SECONDS:
+                self.lessons = learned = learn(self.effect, self.policy, made=made, now=now)
+                remember(self.ledger, learned, self.policy)
+                self._learned_at = now
+            if now - self._read_at >= STANDARD_EVERY_SECONDS:
+                self._read_at = now
+                self._read_standard(now)
+        except RebalancerError as error:
+            self._tell([f"what became of evictions is not known: {error}"])
+
+    def days(self, count: int) -> Sequence[DayRow]:
+        """The last days' counts, today's among them. Raises ConnectError."""
+        today = day_of(self.clock.now())
+        return self.effect.days(today - count + 1, today + 1)
+
+    def _assess(self, now: float) -> tuple[Assessment, ...]:
+        if not self.effect.due(now):
+            return ()
+        snapshot = self.cluster.snapshot()
+        done = assess_due(
+            self.effect,
+            snapshot,
+            self.usage.read(snapshot),
+            replacements=self.ledger.replacements,
+            policy=self.policy,
+            now=now,
+        )
+        self._tell(done.notes)
+        for each in done.made:
+            LOG.info(
+                "assessed",
+                node=each.node,
+                step=str(each.step),
+                outcome=str(each.outcome),
+                late=each.late,
+                detail=each.detail,
+            )
+        return done.made
+
+    def _read_standard(self, now: float) -> None:
+        snapshot = self.cluster.snapshot()
+        reading = read_standard(
+            self.standard,
+            self.effect,
+            snapshot,
+            assign_pools(self.policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+            self.policy,
+            now=now,
+            pauses=self.ledger.pauses,
+            judged=self.forecasts.judged,
+            stopping=self.stopping,
+        )
+        if reading.behind:
+            self._read_at = float("-inf")
+        self._tell(reading.notes)
+
+    def _tell(self, notes: Sequence[str]) -> None:
+        """Each note once, until it has gone."""
+        for note in notes:
+            if note not in self._told:
+                LOG.warning("effect", note=note)
+        self._told = set(notes)

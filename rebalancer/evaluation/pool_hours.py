@@ -1,0 +1,130 @@
+"""Each pool's hours, from the standard's samples: what was hot, how evenly it was spread, and where new pods went."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.effect import PoolHour
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.slo import StandardSamples
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.strategies.loads import cpu_marks
+
+Floats = NDArray[np.float64]
+
+HOUR_SECONDS = 3600.0
+NOT_PLACED = ("DaemonSet", "Node")
+"""Owners of pods that no scheduler chose a node for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What the samples are held against; (times, nodes) shares, NaN where there is none."""
+
+    high: Floats
+    """A node above it is hot by the standard."""
+    target: Floats
+    """Its pool's own."""
+
+
+def marks_of(samples: StandardSamples, pool_of: NDArray[np.int32], policy: RebalancerPolicy) -> Marks:
+    """The standard's threshold, else each pool's own high; in deviation mode it lies above the mean of each moment."""
+    high, target = np.full(samples.shares.shape, np.nan), np.full(samples.shares.shape, np.nan)
+    for index, pool in enumerate(policy.pools):
+        members = np.flatnonzero(pool_of == index)
+        if pool.thresholds is None or not len(members):
+            continue
+        for at in range(len(samples.times) if pool.thresholds.relative_to_mean else 1):
+            top, cooled, _ = cpu_marks(pool.thresholds, samples.shares[at, members])
+            rows = at if pool.thresholds.relative_to_mean else slice(None)
+            high[rows, members], target[rows, members] = top, cooled
+    if policy.effect.standard.threshold is not None:
+        high[:] = policy.effect.standard.threshold / 100
+    return Marks(high=high, target=target)
+
+
+def pool_hours(
+    samples: StandardSamples,
+    marks: Marks,
+    snapshot: ClusterSnapshot,
+    pool_of: NDArray[np.int32],
+    policy: RebalancerPolicy,
+    *,
+    hour: int,
+    before: Mapping[str, PoolHour],
+) -> list[PoolHour]:
+    """One hour of each pool that something is known of, so far as the samples go.
+
+    `before`: pool -> what was said of the hour earlier. What pods request is known of now only, and of new pods those
+    that are still there: an hour that is long over keeps what was said of them then.
+    """
+    inside = (samples.times >= hour * HOUR_SECONDS) & (samples.times < (hour + 1) * HOUR_SECONDS)
+    fresh = snapshot.taken < (hour + 2) * HOUR_SECONDS
+    new, on_warm = _new_pods(samples, marks, snapshot, hour)
+    out = []
+    for index, pool in enumerate(policy.pools):
+        members = np.flatnonzero(pool_of == index)
+        shares = samples.shares[np.ix_(inside, members)]
+        shares = shares[np.isfinite(shares).any(axis=1)]
+        if not len(shares):
+            continue
+        known = before.get(pool.name)
+        with np.errstate(invalid="ignore"):
+            hot = (samples.shares > marks.high)[np.ix_(inside, members)].sum(axis=1)
+        there = np.isin(snapshot.pods.node, members)
+        out.append(
+            PoolHour(
+                pool=pool.name,
+                hour=hour,
+                nodes=len(members),
+                hot_nodes=float(hot.sum() / len(shares)),
+                hot_node_minutes=float(hot.sum() * _step(samples) / 60.0),
+                cpu_share=_used(shares, snapshot.nodes.cpu_capacity_millicores[members]),
+                requested_share=_requested(snapshot, members) if fresh else known.requested_share if known else np.nan,
+                spread=float(np.nanstd(shares, axis=1).mean()),
+                highest_share=float(np.nanmax(shares)),
+                new_pods=max(int((new & there).sum()), known.new_pods if known else 0),
+                new_pods_on_warm=max(int((on_warm & there).sum()), known.new_pods_on_warm if known else 0),
+            )
+        )
+    return out
+
+
+def _step(samples: StandardSamples) -> float:
+    return float(samples.times[1] - samples.times[0]) if len(samples.times) > 1 else 0.0
+
+
+def _used(shares: Floats, capacity: Floats) -> float:
+    """Mean over the moments of the used part of what the nodes that are known have."""
+    known = np.isfinite(shares)
+    used = np.where(known, shares * capacity, 0.0).sum(axis=1)
+    return float((used / np.where(known, capacity, 0.0).sum(axis=1)).mean())
+
+
+def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
+    """Of what the nodes may hand out; pods that are leaving are left out."""
+    pods = snapshot.pods
+    asked = snapshot.per_node(np.where(pods.terminating, 0.0, pods.cpu_request_millicores))[members].sum()
+    room = snapshot.nodes.cpu_allocatable_millicores[members].sum()
+    return float(asked / room) if room > 0 else np.nan
+
+
+def _new_pods(
+    samples: StandardSamples, marks: Marks, snapshot: ClusterSnapshot, hour: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(pods,) created in that hour and placed on a node; and those of them whose node was over its target then."""
+    pods = snapshot.pods
+    start, end = hour * HOUR_SECONDS, min((hour + 1) * HOUR_SECONDS, float(samples.times[-1]) + 1.0)
+    new = (pods.node >= 0) & (pods.created >= start) & (pods.created < end)
+    on_warm = np.zeros(len(pods), dtype=np.bool_)
+    for pod in np.flatnonzero(new).tolist():
+        owner = int(pods.owner[pod])
+        if owner >= 0 and snapshot.owners[owner].kind in NOT_PLACED:
+            new[pod] = False
+            continue
+        at = int(np.searchsorted(samples.times, pods.created[pod], side="right")) - 1
+        node = int(pods.node[pod])
+        on_warm[pod] = at >= 0 and bool(samples.shares[at, node] > marks.target[at, node])
+    return new, on_warm

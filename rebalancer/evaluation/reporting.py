@@ -1,0 +1,229 @@
+"""Everything that a report is made of, read from the database: by `rebalancer report` and by the dashboard.
+
+Only reads. Each question is a transaction of its own, so what is written meanwhile may be in one part of a report and
+not yet in another.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from rebalancer.effect.comparison import Comparison, compare
+from rebalancer.effect.rates import Dimension, day_of
+from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.effect.messages import counted
+from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS
+from rebalancer.forecast.summed import figures
+from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Moved, PoolHour
+from rebalancer.model.forecasts import ForecastRecords, ForecastSums
+from rebalancer.model.history import DAY_SECONDS
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.forecast import Event
+
+HOUR_SECONDS: Final = 3600
+WEEK_DAYS: Final = 7
+FORECASTS_SECONDS: Final = 30 * DAY_SECONDS
+"""What was forecast earlier doesn't tell how good forecasts are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is recorded of one cluster."""
+
+    cluster: str
+    effect: EffectRecords
+    forecasts: ForecastRecords
+    keep_details: float | None
+    """For so many seconds it keeps episodes and assessments; None = not known."""
+    events: Sequence[Event] = ()
+    """Those that its policy declares, where that is known."""
+
+
+class Effects(EffectRecords, Protocol):
+    """Of one cluster."""
+
+    def keeps_details(self) -> float | None:
+        """For how many seconds; None = it hasn't said."""
+        ...
+
+
+class Records(Protocol):
+    """A database in which several clusters may keep theirs."""
+
+    def clusters(self) -> Sequence[str]:
+        """Those of which anything can be reported."""
+        ...
+
+    def of(self, cluster: str) -> "Records":
+        """The same database, asked of another cluster."""
+        ...
+
+    def effect(self) -> Effects: ...
+
+    def forecasts(self) -> ForecastRecords: ...
+
+
+def sources_of(records: Records, policy: RebalancerPolicy, *, all_clusters: bool) -> list[Source]:
+    """What there is to report of the policy's cluster, or of all by name. Raises ConnectError."""
+    names = sorted({policy.cluster, *records.clusters()}) if all_clusters else [policy.cluster]
+    out = []
+    for name in names:
+        own, effect = name == policy.cluster, records.of(name).effect()
+        out.append(
+            Source(
+                cluster=name,
+                effect=effect,
+                forecasts=records.of(name).forecasts(),
+                keep_details=policy.effect.keep_details if own else effect.keeps_details(),
+                events=policy.forecast.events if own else (),
+            )
+        )
+    return out
+
+
+def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequence[Dimension], now: float) -> Report:
+    """The report of the days that touch [since, until), in seconds since the epoch; of nothing later than `now`.
+
+    Where something was evicted, it is compared with as many whole weeks before as it takes. Of several clusters, pools
+    and nodes are named `cluster/name`. Raises ConnectError.
+    """
+    until = min(until, now)
+    week = WEEK_DAYS * DAY_SECONDS
+    earlier = since - math.ceil((until - since) / week) * week
+    read = [_Reader(each, several=len(sources) > 1) for each in sources]
+    days = [row for each in read for row in each.days(earlier, until)]
+    hours = [hour for each in read for hour in each.hours(earlier, until)]
+    kept = [now - each.keep_details for each in sources if each.keep_details is not None]
+    comparison, notes = _compared(read, days, hours, since=since)
+    report = make_report(
+        since=since,
+        until=until,
+        by=by,
+        days=[row for _, row in days],
+        episodes=[one for each in read for one in each.episodes(since, until)],
+        assessments=[one for each in read for one in each.assessments(since, until)],
+        moved=[one for each in read for one in each.moved(since, until)],
+        hours=hours,
+        accuracy=_accuracy(read, since=since, until=until),
+        comparison=comparison,
+        details_since=max(kept, default=None),
+    )
+    return replace(report, notes=(*report.notes, *notes))
+
+
+class _Reader:
+    """Reads one cluster's records, under names that differ from those of others."""
+
+    def __init__(self, source: Source, *, several: bool) -> None:
+        self._effect = source.effect
+        self._forecasts = source.forecasts
+        self._events = source.events
+        self._cluster = source.cluster if several else None
+
+    def _named(self, name: str) -> str:
+        return name if self._cluster is None else f"{self._cluster}/{name}"
+
+    def days(self, since: float, until: float) -> list[tuple[str, DayRow]]:
+        """(pool among those of all clusters, row)"""
+        rows = self._effect.days(day_of(since), math.ceil(until / DAY_SECONDS))
+        return [(self._named(row.pool), row) for row in rows]
+
+    def hours(self, since: float, until: float) -> Iterable[PoolHour]:
+        found = self._effect.hours(since, until)
+        return found if self._cluster is None else [replace(each, pool=self._named(each.pool)) for each in found]
+
+    def episodes(self, since: float, until: float) -> Iterable[HotEpisode]:
+        found = self._effect.episodes(since, until)
+        if self._cluster is None:
+            return found
+        return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
+
+    def assessments(self, since: float, until: float) -> Iterable[Assessment]:
+        found = self._effect.assessments(since, until)
+        if self._cluster is None:
+            return found
+        return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
+
+    def moved(self, since: float, until: float) -> Iterable[Moved]:
+        found = self._effect.moved(since, until)
+        return found if self._cluster is None else [each._replace(node=self._named(each.node)) for each in found]
+
+    def sums(self, since: float, until: float) -> Iterable[ForecastSums]:
+        found = self._forecasts.sums(since, until)
+        return found if self._cluster is None else [replace(each, pool=self._named(each.pool)) for each in found]
+
+    def minutes_off(self, since: float, until: float) -> dict[str, Mapping[int, int]]:
+        return {self._named(pool): each for pool, each in self._forecasts.minutes_off(since, until).items()}
+
+    def events(self, pools: Iterable[str]) -> list[Event]:
+        """With the pools of this cluster that each touches."""
+        own = tuple(pool for pool in pools if pool.startswith(self._named("")))
+        touched = [(each, tuple(map(self._named, each.pools)) or own) for each in self._events]
+        # an event of no pool would be one of all of them
+        return [each.model_copy(update={"pools": pools}) for each, pools in touched if pools]
+
+
+def _accuracy(read: Sequence[_Reader], *, since: float, until: float) -> list[AccuracyLine]:
+    """Of all, then by pool; of the last 30 days at most, not of pools without forecasts. A drift is told from the time
+    before `until`, whatever the report's is."""
+    since = max(since, until - FORECASTS_SECONDS)
+    recent_since = until - RECENT_SECONDS - DAY_SECONDS  # a forecast is of the day after it was made
+    before_since = recent_since - BEFORE_SECONDS
+    sums = [one for each in read for one in each.sums(since, until)]
+    minutes_off = {pool: found for each in read for pool, found in each.minutes_off(since, until).items()}
+    recent = [one for each in read for one in each.sums(recent_since, until)]
+    before = [one for each in read for one in each.sums(before_since, recent_since)]
+    lines = []
+    for pool in (None, *sorted({each.pool for each in sums})):
+        found = figures(
+            [each for each in sums if pool in (None, each.pool)],
+            minutes_off=[each for name, each in minutes_off.items() if pool in (None, name)],
+            recent=[each for each in recent if pool in (None, each.pool)],
+            before=[each for each in before if pool in (None, each.pool)],
+        )
+        lines.append(
+            AccuracyLine(
+                pool=pool,
+                forecasts=found.count,
+                mae=_known(found.mae),
+                coverage=_known(found.coverage),
+                hot_recall=_known(found.hot_recall),
+                hot_precision=_known(found.hot_precision),
+                peak_hour_error=_known(found.peak_hour_error),
+                drift=found.drift,
+            )
+        )
+    return [line for line in lines if line.forecasts]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _compared(
+    read: Sequence[_Reader], days: Sequence[tuple[str, DayRow]], hours: Sequence[PoolHour], *, since: float
+) -> tuple[Comparison | None, list[str]]:
+    """(comparison with the time before `since`, what it can't say); None where nothing was evicted after it.
+
+    Pools that nothing was evicted from on either side are those that were left alone.
+    """
+    evicted = {False: 0, True: 0}
+    touched = set()
+    for pool, row in days:
+        if row.evictions:
+            evicted[row.day >= day_of(since)] += row.evictions
+            touched.add(pool)
+    if not evicted[True]:
+        return None, []
+    pools = {each.pool for each in hours}
+    comparison = compare(
+        [each for each in hours if each.hour * HOUR_SECONDS < since],
+        [each for each in hours if each.hour * HOUR_SECONDS >= since],
+        untouched=pools - touched,
+        events=[event for each in read for event in each.events(pools)],
+    )
+    if not (comparison.enough and evicted[False]):
+        return comparison, []
+    before = f"{counted(evicted[False], 'pod')} had been evicted in the time before, too"
+    return comparison, [f"{before}: the comparison tells what changed since, not what evicting does"]

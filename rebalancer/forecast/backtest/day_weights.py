@@ -1,0 +1,199 @@
+"""Which weights of the days would have served a pool better: chosen on its earlier days, judged on its later ones.
+
+Every choice is run as the backtest runs a predictor: it sees earlier days only, and gets its margin from them. The
+first half of the scored days chooses; what is chosen must lose less than the weights in use on the other half, which
+had no part in the choice.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.forecast.backtest.rolling_origin import Forward
+from rebalancer.forecast.prediction_interval import outcome_of, pinball
+from rebalancer.forecast.percentiles import day_weights
+from rebalancer.forecast.predictors import Past, Predictor
+from rebalancer.forecast.backtest.scores import LOSS_AT
+from rebalancer.policy.schema.forecast import DayWeights, Forecast
+from rebalancer.policy.schema.types import format_duration
+
+Floats = NDArray[np.float64]
+HALF_LIVES_SECONDS = tuple(hours * 3600.0 for hours in (12, 24, 48, 72, 96, 192))
+SAME_WEEKDAY = (1.0, 2.0, 4.0)
+LEAST_GAIN, LEAST_SAVED = 0.02, 0.001
+"""Of the loss on the days held out, and of what a node uses: less isn't worth a line in the policy."""
+LEAST_DAYS = 6
+"""Scored days: half of them choose, the others judge."""
+WEEK_DAYS = 7
+"""Scored days from which on each weekday was seen; with fewer, weights by weekday would be luck."""
+SAME = 0.001
+"""Losses that differ by a smaller part are equal: then the choice that is tried first holds."""
+
+
+def choices(current: DayWeights) -> tuple[DayWeights, ...]:
+    """What is tried; the weights in use come first."""
+    tried = (
+        DayWeights.model_validate({"halfLife": format_duration(seconds), "sameWeekday": times})
+        for times in SAME_WEEKDAY
+        for seconds in HALF_LIVES_SECONDS
+    )
+    current = DayWeights.model_validate(current.model_dump(by_alias=True, include=set(DayWeights.model_fields)))
+    return (current, *(each for each in tried if each != current))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """What each choice lost on each scored day."""
+
+    sums: Floats
+    """(choices, days) loss over the nodes that count, as shares of what they use on average."""
+    counts: NDArray[np.int64]
+    """(days,) how many nodes count."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Losses"]) -> "Losses":
+        """Of several sets of nodes over the same days."""
+        return cls(
+            sums=np.sum([part.sums for part in parts], axis=0), counts=np.sum([part.counts for part in parts], axis=0)
+        )
+
+    @property
+    def known(self) -> "Losses":
+        """Without days on which nothing counts."""
+        some = self.counts > 0
+        return Losses(sums=self.sums[:, some], counts=self.counts[some])
+
+    def mean(self, choice: int, days: slice) -> float:
+        """Mean over node days."""
+        return float(self.sums[choice, days].sum() / self.counts[days].sum())
+
+
+class WeightSearch:
+    """Forecasts some nodes with all choices at once; `see` is called for each day, in order."""
+
+    def __init__(
+        self, *, predictor: Predictor, current: DayWeights, coverage: float, capacity_millicores: Floats
+    ) -> None:
+        self.choices = choices(current)
+        self._predictor = predictor
+        self._forwards = [
+            Forward(coverage=coverage, capacity_millicores=capacity_millicores) for _ in range(len(self.choices))
+        ]
+        self._actual: list[Floats] = []
+
+    def see(self, past: Past, actual: Floats, *, scored: bool) -> None:
+        """One day: what was known before it, and (nodes,) the P95 that came, NaN where it does not count."""
+        for choice, forward in zip(self.choices, self._forwards, strict=True):
+            then = past.weighted(day_weights(choice, past.series.shape[1]))
+            forward.see(outcome_of(then, self._predictor.guess(then), actual), scored=scored)
+        if scored:
+            self._actual.append(actual)
+
+    def losses(self, nodes: NDArray[np.bool_], mean_millicores: Floats) -> Losses:
+        """Of the nodes of a pool; `mean_millicores` (nodes,) is what each uses on average."""
+        actual = np.array(self._actual).reshape(-1, len(nodes))[:, nodes]
+        counted = np.isfinite(actual)
+        sums = []
+        for forward in self._forwards:
+            upper = np.array(forward.upper).reshape(-1, len(nodes))[:, nodes]
+            loss = pinball((actual - np.nan_to_num(upper)) / mean_millicores[nodes], LOSS_AT)
+            sums.append(np.where(counted, loss, 0.0).sum(axis=1))
+        return Losses(sums=np.array(sums), counts=counted.sum(axis=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What came of the search for one pool. Losses are means over node days, NaN when there were too few days."""
+
+    pool: str
+    current: DayWeights
+    best: DayWeights | None
+    """What lost least on the days that choose; None when that is what is in use, or there were too few days."""
+    chosen_on: int
+    held_out: int
+    """Days."""
+    loss_current: float = math.nan
+    loss_best: float = math.nan
+    """Both on the days held out."""
+
+    @property
+    def gain(self) -> float:
+        """The share of the loss that `best` saves on the days held out; NaN without a `best`."""
+        return 1.0 - self.loss_best / self.loss_current if self.loss_current > 0 else math.nan
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether to change the policy."""
+        return self.best is not None and self.gain >= LEAST_GAIN and self.loss_current - self.loss_best >= LEAST_SAVED
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.held_out:
+            return f"keep what you have: {LEAST_DAYS} scored days are needed for a choice, there are {self.chosen_on}"
+        if self.best is None:
+            return "keep what you have: nothing lost less on the days that choose"
+        change = f"{abs(self.gain):.1%} {'less' if self.gain >= 0 else 'more'} loss on {self.held_out} days held out"
+        if not self.worth_it:
+            worth = f"a change is worth {LEAST_GAIN:.0%} and {LEAST_SAVED:.1%} of what a node uses"
+            return f"keep what you have: {shown(self.best)} has {change}, {worth}"
+        return f"{shown(self.best)} instead of {shown(self.current)}: {change}"
+
+
+def shown(days: DayWeights) -> str:
+    """`halfLife 2d, sameWeekday 4`."""
+    if days.weights is not None:
+        by = f"weights {', '.join(f'{weight:g}' for weight in days.weights)}"
+    else:
+        by = f"halfLife {format_duration(days.half_life)}"
+    return f"{by}, sameWeekday {days.same_weekday:g}"
+
+
+def propose(pool: str, tried: Sequence[DayWeights], losses: Losses) -> Proposal:
+    """Choose on the first half of the days, judge on the others. `tried` and the rows of `losses` go together, the
+    weights in use first."""
+    current, known = tried[0], losses.known
+    days = len(known.counts)
+    if days < LEAST_DAYS:
+        return Proposal(pool=pool, current=current, best=None, chosen_on=days, held_out=0)
+    half = (days + 1) // 2
+    choosing, judging = slice(0, half), slice(half, days)
+    best, least = 0, known.mean(0, choosing)
+    for number, choice in enumerate(tried):
+        if choice.same_weekday != current.same_weekday and days < WEEK_DAYS:
+            continue
+        loss = known.mean(number, choosing)
+        if loss < least * (1.0 - SAME):
+            best, least = number, loss
+    return Proposal(
+        pool=pool,
+        current=current,
+        best=tried[best] if best else None,
+        chosen_on=half,
+        held_out=days - half,
+        loss_current=known.mean(0, judging),
+        loss_best=known.mean(best, judging) if best else math.nan,
+    )
+
+
+def written(days: DayWeights) -> dict[str, object]:
+    """As it stands in a policy file."""
+    if days.weights is not None:
+        return {"weights": list(days.weights), "sameWeekday": days.same_weekday}
+    return {"halfLife": format_duration(days.half_life), "sameWeekday": days.same_weekday}
+
+
+def as_policy(proposals: Sequence[Proposal], policy: Forecast) -> dict[str, object] | None:
+    """What to put into the policy file, as its loader takes it; None when nothing is worth a change.
+
+    A list replaces a list there, so the pools that the policy names already stand in it too.
+    """
+    new = {each.pool: each.best for each in proposals if each.best is not None and each.worth_it}
+    if not new:
+        return None
+    days: dict[str, DayWeights] = {each.pool: each for each in policy.pools}
+    days.update(new)
+    return {"forecast": {"pools": [{"pool": pool, **written(each)} for pool, each in days.items()]}}

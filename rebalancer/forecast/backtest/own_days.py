@@ -1,0 +1,240 @@
+"""A cluster's own last days, forecast one after another as if each were tomorrow.
+
+The pods that are on each node now are recomposed for every earlier day: what was known before it from closed days
+before it, what came from the same sum a day later. A node day counts only when nearly all of it is known: from these
+very pods, or from their services' replicas of that day where a pod was not there yet.
+
+Nobody knows which pods were on a node then, so what the machine uses by itself can't be told apart from theirs day by
+day: its least daily level is added to what is known and to what came alike.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.forecast.backtest.backtest import FIRST_GUESS, Backtest, Group, Run, summary
+from rebalancer.forecast.compose import compose
+from rebalancer.forecast.events import uplift
+from rebalancer.forecast.membership import Ints, Members, members_of
+from rebalancer.forecast.percentiles import P95, quantile
+from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.window import Window
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy.schema.forecast import Forecast
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+LEAST_CLOSED_DAYS = 5
+MOST_LEARNING_DAYS = 8
+"""Half of the days, and no more than these, only teach; the others are scored."""
+KNOWN_SHARE = 0.9
+"""Of what a node's pods use. What is not known counts as nothing, and nobody forecasts its coming."""
+SLOW = ("holtWinters", "stl")
+MOST_NODES_FOR_SLOW = 500
+"""They take some 8 ms for each node and day."""
+
+
+def replay(
+    history: History,
+    snapshot: ClusterSnapshot,
+    *,
+    policy: Forecast,
+    pool_of: Ints,
+    highs: Mapping[str, float],
+    now: float,
+    days: int,
+    only: Sequence[str] = (),
+    step: Callable[[int, int], None] = lambda done, total: None,
+) -> Backtest:
+    """Compare the predictors (all, or `only`) over the last `days` closed days of all nodes that are in a pool.
+
+    `highs`: pool -> share of capacity above which a node is hot, infinite without a fixed one; `pool_of` (nodes,)
+    indexes it, -1 for a node in none. `step` is told how many days of how many are done. Raises UnsafeDataError when
+    too little is known.
+    """
+    today = int(now // DAY_SECONDS)
+    members = members_of(snapshot, pool_of=pool_of, pools=tuple(highs), generation=policy.generation, now=now)
+    groups = list(_groups(members, policy, highs))
+    if not groups:
+        raise UnsafeDataError("pools: no node is in any: there is nothing to compare")
+    known = _Known(members)
+    closed: dict[int, int] = {}
+    for index, block in enumerate(history.days):
+        if today - days <= block.day < today and block.complete:
+            known.add(block)
+            closed[block.day] = index
+    if len(closed) < LEAST_CLOSED_DAYS:
+        raise UnsafeDataError(_too_short(len(closed), days, history.notes))
+    first = min(closed)
+    counts, own = known.counts(range(first, today)), known.own_of_nodes()
+    notes = [*history.notes]
+    chosen = _predictors(only, sum(len(nodes) for nodes, _ in groups), notes)
+    runs = [(nodes, Run(group, policy, chosen)) for nodes, group in groups]
+    first_scored = first + max(FIRST_GUESS + 1, min((today - first) // 2, MOST_LEARNING_DAYS))
+    guessed = range(first + FIRST_GUESS, today)
+    for day, before, after in _sums(history.days, closed, members, guessed):
+        counted = counts[:, day - first] & (np.isfinite(quantile(before, P95)).sum(axis=1) >= FIRST_GUESS)
+        came = np.where(counted[:, None], after, np.float32(np.nan))
+        for nodes, run in runs:
+            earlier, later = (
+                uplift(policy.events, run.group.pools[0], Window.before(_start(at)).times()) for at in (day, day + 1)
+            )
+            used = np.minimum(came[nodes] + own[nodes, None], members.capacity_millicores[nodes, None])
+            run.see(
+                date_of(day),
+                ((before[nodes] + own[nodes, None, None]) / earlier).astype(np.float32),
+                (used / later[-1]).astype(np.float32),
+                scored=day >= first_scored,
+            )
+        step(guessed.index(day) + 1, len(guessed))
+    return summary([run for _, run in runs], [run.group.pools[0] for _, run in runs], policy, notes=notes)
+
+
+def _start(day: int) -> float:
+    return float(day * DAY_SECONDS)
+
+
+def _too_short(closed: int, days: int, notes: Sequence[str]) -> str:
+    why = f" ({notes[0]})" if notes else ""
+    return (
+        f"history: {closed} of the last {days} days are closed, expected at least {LEAST_CLOSED_DAYS} for a "
+        f"backtest{why}"
+    )
+
+
+def _groups(members: Members, policy: Forecast, highs: Mapping[str, float]) -> Iterator[tuple[NDArray[np.intp], Group]]:
+    """Each pool that has nodes, and which those are."""
+    for number, (pool, high) in enumerate(highs.items()):
+        nodes = np.flatnonzero(members.pool == number)
+        if not len(nodes):
+            continue
+        capacity = members.capacity_millicores[nodes]
+        yield (
+            nodes,
+            Group(
+                nodes=tuple(members.nodes[node] for node in nodes.tolist()),
+                capacity_millicores=capacity,
+                high_millicores=capacity * high,
+                pools=(pool,),
+                pool=np.zeros(len(nodes), dtype=np.int32),
+                days=policy.days_of(pool),
+            ),
+        )
+
+
+def _predictors(only: Sequence[str], nodes: int, notes: list[str]) -> tuple[str, ...]:
+    chosen = tuple(only) or tuple(predictors())
+    if nodes <= MOST_NODES_FOR_SLOW or not set(SLOW) & set(chosen):
+        return chosen
+    notes.append(f"{' and '.join(SLOW)} are left out: they would take long for {nodes} nodes")
+    return tuple(name for name in chosen if name not in SLOW)
+
+
+def _sums(
+    blocks: Sequence[DayBlock], closed: Mapping[int, int], members: Members, days: range
+) -> Iterator[tuple[int, Grid, Grid]]:
+    """Each day with (nodes, window's days, 288) the nodes' pods recomposed from closed days before it, and (nodes, 288)
+    of that day, recomposed when it had passed."""
+    nobody: Grid = np.empty((0, SLOTS), dtype=np.float32)
+
+    def composed(window: Window) -> Grid:
+        known = sorted(day for day in closed if window.overlap(day) is not None)
+        of_pods = (replace(blocks[closed[day]], nodes=(), node_millicores=nobody) for day in known)
+        return compose(of_pods, members, window).series
+
+    before = composed(Window.before(_start(days[0])))
+    for day in days:
+        after = composed(Window.before(_start(day + 1)))
+        yield day, before, after[:, -1]
+        before = after
+
+
+class _Known:
+    """What is known of the pods that are there now, day by day."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._used = np.zeros((2, len(members.pods)))
+        """Sum and number of each pod's samples."""
+        self._rest = np.full(len(members.nodes), np.inf)
+        """(nodes,) the least daily median of what a node used besides these pods."""
+        self._own: dict[int, Bools] = {}
+        """Day -> (pods,) which have samples of at least half of it."""
+        self._siblings: dict[int, Bools] = {}
+        """Day -> (services,) which had a replica with samples of at least half of it."""
+
+    def add(self, block: DayBlock) -> None:
+        """One day; the order doesn't matter."""
+        members = self._members
+        pod_of_row = np.fromiter(map(members.index.get, block.pods, repeat(-1)), dtype=np.int64, count=len(block.pods))
+        finite = np.isfinite(block.pod_millicores)
+        steps = finite.sum(axis=1)
+        half = steps * 2 >= SLOTS
+        here = pod_of_row >= 0
+        pods = pod_of_row[here]
+        self._used[0, pods] += np.add.reduce(block.pod_millicores, axis=1, where=finite, dtype=np.float64)[here]
+        self._used[1, pods] += steps[here]
+        self._own[block.day] = np.zeros(len(members.pods), dtype=np.bool_)
+        self._own[block.day][pods] = half[here]
+        self._siblings[block.day] = np.zeros(len(members.services), dtype=np.bool_)
+        service = np.empty(len(block.pods), dtype=np.int64)
+        service[here] = members.service[pods]
+        service[~here] = [members.service_of_name(block.pods[row]) for row in np.flatnonzero(~here).tolist()]
+        self._siblings[block.day][service[half & (service >= 0)]] = True
+        self._add_rest(block, np.flatnonzero(here), pods)
+
+    def _add_rest(self, block: DayBlock, rows: NDArray[np.intp], pods: NDArray[np.int64]) -> None:
+        members = self._members
+        ordered = np.argsort(members.node[pods], kind="stable")
+        rows, on = rows[ordered], members.node[pods[ordered]]
+        used = np.zeros((len(members.nodes), SLOTS), dtype=np.float32)
+        starts = np.flatnonzero(np.diff(on, prepend=-1))
+        for begin, end in pairwise([*starts.tolist(), len(rows)]):
+            used[on[begin]] = np.nansum(block.pod_millicores[rows[begin:end]], axis=0)
+        node_rows = np.array([block.node_row.get(name, -1) for name in members.nodes], dtype=np.int64)
+        there = np.flatnonzero(node_rows >= 0)
+        rest = quantile(np.maximum(block.node_millicores[node_rows[there]] - used[there], np.float32(0)), 0.5)
+        self._rest[there] = np.fmin(self._rest[there], rest)
+
+    def own_of_nodes(self) -> Grid:
+        """(nodes,) millicores that each uses by itself; pods that are gone can only raise a day's figure."""
+        return np.where(np.isfinite(self._rest), self._rest, 0.0).astype(np.float32)
+
+    def counts(self, days: range) -> Bools:
+        """(nodes, days) the node days of which enough was known, on the day and before it."""
+        members = self._members
+        nodes = len(members.nodes)
+        known_before = nothing = np.zeros(len(members.pods), dtype=np.bool_)
+        usual = self._usual() * ~members.short_lived
+        whole = np.bincount(members.node, weights=usual, minlength=nodes)
+        out = np.zeros((nodes, len(days)), dtype=np.bool_)
+        for place, day in enumerate(days):
+            known = self._own.get(day, nothing) | self._by_siblings(day)
+            share = np.bincount(members.node, weights=usual * (known & known_before), minlength=nodes)
+            out[:, place] = share >= KNOWN_SHARE * whole
+            known_before = known_before | known
+        return out
+
+    def _usual(self) -> Floats:
+        """(pods,) millicores that each uses on average; what its service's pods use where it has no samples."""
+        members = self._members
+        mean = self._used[0] / np.maximum(self._used[1], 1.0)
+        shown = (self._used[1] > 0) & (members.service >= 0)
+        services = len(members.services)
+        total = np.bincount(members.service[shown], weights=mean[shown], minlength=services)
+        of_service = total / np.maximum(np.bincount(members.service[shown], minlength=services), 1)
+        without = (self._used[1] == 0) & (members.service >= 0)
+        mean[without] = of_service[members.service[without]]
+        return np.asarray(mean, dtype=np.float64)
+
+    def _by_siblings(self, day: int) -> Bools:
+        """(pods,) those that a replica of their service stands in for."""
+        service, siblings = self._members.service, self._siblings.get(day)
+        if siblings is None or not len(siblings):
+            return np.zeros(len(service), dtype=np.bool_)
+        return np.asarray((service >= 0) & siblings[service], dtype=np.bool_)

@@ -1,0 +1,190 @@
+"""A small cluster made of recorded CPU traces: nodes of several pods that come and go, for the backtest.
+
+Each trace is one service and runs once, so nothing that a node will see was seen by another node before. A service's
+replicas differ in size and by noise. A pod that leaves is followed by one with another name, of any service that runs:
+what it will use has to be guessed from its siblings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.forecast.membership import Members
+from rebalancer.forecast.percentiles import P95
+from rebalancer.model.history import SLOTS, DayBlock, Grid
+
+Floats = NDArray[np.float64]
+POOLS = ("small", "large")
+NODES_PER_POOL = 12
+PODS_PER_NODE = (6, 15)
+"""On nodes of each pool."""
+POD_MILLICORES = 4000.0
+"""What 100 % of a trace means."""
+SIZE_SPREAD, NOISE = 0.3, 0.05
+MEAN_STAY_DAYS = 30.0
+SERVICES_PER_NODE = 3
+"""As pools and affinity keep services to some of the nodes."""
+SIBLINGS = 2
+"""Replicas of each service on machines that are not looked at."""
+OWN_SHARE = 0.02
+BUSY_DAY, FILL = 0.5, (0.3, 0.95)
+"""Capacity is chosen so that of ten days the busiest has a P95 between these shares of it: some nodes are hot at times,
+some never, and most days of most nodes are not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pod:
+    name: str
+    service: int
+    node: int
+    first: int
+    end: int
+    """Steps at which it begins and is gone."""
+    millicores: Grid
+    """(steps,) of the whole calendar, NaN where its service has no sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceCluster:
+    """The cluster, day by day."""
+
+    days: int
+    services: tuple[str, ...]
+    capacity_millicores: Floats
+    """(nodes,)"""
+    pool: NDArray[np.int32]
+    """(nodes,) index into `POOLS`"""
+    actual: Grid
+    """(nodes, days, 288) what the nodes used."""
+    pods: tuple[_Pod, ...]
+
+    def block(self, day: int) -> DayBlock:
+        """One day as the history knows it."""
+        begin, end = day * SLOTS, (day + 1) * SLOTS
+        there = [pod for pod in self.pods if pod.first < end and pod.end > begin]
+        values = np.full((len(there), SLOTS), np.nan, dtype=np.float32)
+        for row, pod in enumerate(there):
+            first, last = max(pod.first, begin), min(pod.end, end)
+            values[row, first - begin : last - begin] = pod.millicores[first:last]
+        return DayBlock(
+            day=day,
+            pods=tuple(pod.name for pod in there),
+            pod_millicores=values,
+            nodes=self.nodes,
+            node_millicores=self.actual[:, day],
+        )
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"node-{index:02d}" for index in range(len(self.capacity_millicores)))
+
+    def members(self, day: int) -> Members:
+        """Who is on which node when `day` begins."""
+        at = day * SLOTS
+        there = sorted((pod for pod in self.pods if pod.node >= 0 and pod.first <= at < pod.end), key=lambda p: p.node)
+        return Members(
+            nodes=self.nodes,
+            capacity_millicores=self.capacity_millicores,
+            factor=np.ones(len(self.nodes), dtype=np.float32),
+            pools=POOLS,
+            pool=self.pool,
+            pods=[pod.name for pod in there],
+            node=np.array([pod.node for pod in there], dtype=np.int32),
+            service=np.array([pod.service for pod in there], dtype=np.int32),
+            services=self.services,
+            crowd=np.zeros(len(self.services), dtype=np.bool_),
+            short_lived=np.zeros(len(there), dtype=np.bool_),
+        )
+
+
+def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
+    """Compose a cluster. `traces`: name -> (days, 288) percent of one machine, NaN where there is no sample.
+
+    The calendar is as long as the longest trace; shorter ones begin at days spread over it, so that their turns are.
+    """
+    random = np.random.default_rng(seed)
+    days = max(len(trace) for trace in traces.values())
+    names = sorted(traces)
+    begins = _begins([len(traces[name]) for name in names], days, random)
+    ends = [begin + len(traces[name]) for begin, name in zip(begins, names, strict=True)]
+    curves = np.full((len(names), days, SLOTS), np.nan, dtype=np.float32)
+    for index, name in enumerate(names):
+        curves[index, begins[index] : ends[index]] = traces[name] * np.float32(POD_MILLICORES / 100.0)
+    flat = curves.reshape(len(names), days * SLOTS)
+    pods: list[_Pod] = []
+
+    def start(service: int, node: int, first: int, end: int) -> None:
+        size = random.lognormal(0.0, SIZE_SPREAD)
+        noise = random.lognormal(0.0, NOISE, days * SLOTS)
+        pods.append(
+            _Pod(
+                name=f"traces/s{service}-{len(pods)}",
+                service=service,
+                node=node,
+                first=first,
+                end=end,
+                millicores=(flat[service] * size * noise).astype(np.float32),
+            )
+        )
+
+    for service in range(len(names)):
+        for _ in range(SIBLINGS):
+            start(service, -1, begins[service] * SLOTS, ends[service] * SLOTS)
+    pool = np.repeat(np.arange(len(POOLS), dtype=np.int32), NODES_PER_POOL)
+    for node in range(len(pool)):
+        local = random.permutation(len(names))[:SERVICES_PER_NODE]
+        for _ in range(PODS_PER_NODE[pool[node]]):
+            at = 0
+            while at < days * SLOTS:
+                # a service has run for a day before a pod of it comes here: nobody can forecast what nobody has seen
+                running = [
+                    index
+                    for index in range(len(names))
+                    if (begins[index] * SLOTS + SLOTS * (at > 0)) <= at < ends[index] * SLOTS
+                ]
+                if not running:
+                    at += SLOTS
+                    continue
+                service = int(random.choice([index for index in running if index in local] or running))
+                end = min(at + 1 + int(random.exponential(MEAN_STAY_DAYS * SLOTS)), ends[service] * SLOTS)
+                start(service, node, at, end)
+                at = end
+    return _with_nodes(pods, names, pool, days, random)
+
+
+def _begins(lengths: list[int], days: int, random: np.random.Generator) -> list[int]:
+    """The day that each trace begins at: the longest at 0, shorter ones spread over the calendar in random order."""
+    order = random.permutation([index for index, length in enumerate(lengths) if length < days])
+    begins = [0] * len(lengths)
+    for place, index in enumerate(order.tolist()):
+        room = days - lengths[index]
+        begins[index] = round(room * place / max(len(order) - 1, 1))
+    return begins
+
+
+def _with_nodes(
+    pods: list[_Pod], names: list[str], pool: NDArray[np.int32], days: int, random: np.random.Generator
+) -> TraceCluster:
+    """Sum what the nodes use, choose their capacities, and let no node use more than it has."""
+    total = np.zeros((len(pool), days * SLOTS))
+    for pod in pods:
+        if pod.node >= 0:
+            total[pod.node, pod.first : pod.end] += np.nan_to_num(pod.millicores[pod.first : pod.end])
+    daily = np.quantile(total.reshape(len(pool), days, SLOTS), P95, axis=2)
+    capacity = np.maximum(np.quantile(daily, BUSY_DAY, axis=1), 100.0) / random.uniform(*FILL, len(pool))
+    own = OWN_SHARE * capacity[:, None] * random.lognormal(0.0, NOISE, total.shape)
+    given = np.minimum(total + own, capacity[:, None])
+    held = np.divide(given - own, total, out=np.ones_like(total), where=total > 0).astype(np.float32)
+    for pod in pods:
+        if pod.node >= 0:
+            pod.millicores[pod.first : pod.end] *= held[pod.node, pod.first : pod.end]
+    return TraceCluster(
+        days=days,
+        services=tuple(f"traces/s{index}" for index in range(len(names))),
+        capacity_millicores=capacity,
+        pool=pool,
+        actual=given.reshape(len(pool), days, SLOTS).astype(np.float32),
+        pods=tuple(pods),
+    )

@@ -1,0 +1,65 @@
+"""What each node is expected to need, and whether that makes it hot."""
+
+import math
+from dataclasses import dataclass
+
+from rebalancer.forecasting.history import HistoryKeeper
+from rebalancer.forecast import Forecasts, NodeForecast, forecast
+from rebalancer.model.ports import Clock, ClusterReader
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """One node's forecast beside its pool's marks."""
+
+    forecast: NodeForecast
+    pool: str
+    """Empty for none."""
+    high: float | None
+    """As a share of capacity; None where the pool has no fixed mark."""
+
+    @property
+    def hot(self) -> bool | None:
+        """Whether its expected peak is over `high`; None where that can't be told."""
+        if self.high is None or math.isnan(self.forecast.peak_share):
+            return None
+        return self.forecast.peak_share > self.high
+
+
+def outlooks(
+    cluster: ClusterReader, keeper: HistoryKeeper, policy: RebalancerPolicy, *, clock: Clock
+) -> tuple[list[Outlook], Forecasts]:
+    """Every node's next 24 hours, highest peak first; asks for what history is missing.
+
+    Raises ConnectError or UnsafeDataError when the cluster can't be read.
+    """
+    snapshot = cluster.snapshot()
+    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    found = forecast(
+        keeper.update(snapshot),
+        snapshot,
+        policy=policy.forecast,
+        pool_of=pool_of,
+        pools=[pool.name for pool in policy.pools],
+        now=clock.now(),
+    )
+    out = []
+    for node, number in zip(found.nodes, pool_of.tolist(), strict=True):
+        pool = policy.pools[number] if number >= 0 else None
+        marks = pool.thresholds if pool is not None else None
+        fixed = marks is not None and not marks.relative_to_mean
+        out.append(
+            Outlook(
+                forecast=node,
+                pool=pool.name if pool is not None else "",
+                high=marks.high / 100 if marks is not None and fixed else None,
+            )
+        )
+    out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))
+    return out, found
+
+
+def _or_least(share: float) -> float:
+    return -1.0 if math.isnan(share) else share

@@ -1,0 +1,199 @@
+"""Forecasts written down, and judged when they are over.
+
+The leader keeps each node's first forecast of a UTC day, and those that it starts a cycle for; a day later the node's
+samples say what came. None of this decides anything, so a database that fails is a note, and the next call goes on.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rebalancer.forecast import Forecasts
+from rebalancer.forecast.actuals import Samples, judge
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.forecasts import ForecastKind, ForecastRecords, JudgedForecast, KeptForecast
+from rebalancer.model.history import DAY_SECONDS, History
+from rebalancer.model.peaks import Peaks
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.schema.policy import Pool
+
+UID_CHARACTERS = 8
+LEAST_SHARE = 0.001
+"""Pods that are less of the peak aren't written down."""
+IN_TIME_SECONDS = 7200.0
+"""So long after a forecast's end the pods on a node still tell what had changed until then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What was judged now."""
+
+    judged: tuple[JudgedForecast, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why not everything was, in sentences."""
+
+
+def keep_daily(
+    records: ForecastRecords,
+    forecasts: Forecasts,
+    snapshot: ClusterSnapshot,
+    *,
+    policy: RebalancerPolicy,
+    peaks: Peaks | None,
+    now: float,
+) -> tuple[str, ...]:
+    """Write down each node's forecast, unless it has one of this UTC day; notes on what went wrong.
+
+    `forecasts` and `peaks` (None: which pods a peak is made of isn't known) are of `snapshot`, made at `now`. May be
+    called with every forecast: it is cheap when nothing is new.
+    """
+    try:
+        known = records.kept(ForecastKind.DAILY, now)
+        records.keep(
+            _kept(
+                forecasts, snapshot, policy, peaks, now, kind=ForecastKind.DAILY, wanted=lambda name: name not in known
+            )
+        )
+    except RebalancerError as error:
+        return (f"forecasts are not kept: {error}",)
+    return ()
+
+
+def keep_ahead(
+    records: ForecastRecords,
+    forecasts: Forecasts,
+    snapshot: ClusterSnapshot,
+    *,
+    policy: RebalancerPolicy,
+    peaks: Peaks | None,
+    hot_from: Mapping[str, float],
+    now: float,
+) -> tuple[str, ...]:
+    """Write down the forecasts that a cycle is started for, before it evicts; see `keep_daily`.
+
+    `hot_from`: node -> when it is expected to become hot.
+    """
+    if not hot_from:
+        return ()
+    try:
+        records.keep(
+            _kept(
+                forecasts,
+                snapshot,
+                policy,
+                peaks,
+                now,
+                kind=ForecastKind.AHEAD,
+                wanted=lambda name: name in hot_from,
+                hot_from=hot_from,
+            )
+        )
+    except RebalancerError as error:
+        return (f"forecasts are not kept: {error}",)
+    return ()
+
+
+def judge_due(records: ForecastRecords, history: History, snapshot: ClusterSnapshot, *, now: float) -> Judging:
+    """Judge the forecasts that are over, as far as their samples are there.
+
+    Reads no more days of `history` than they speak of, one after another, and none when nothing is due.
+    """
+    try:
+        due = records.due(now)
+        if not due:
+            return Judging()
+        since = min(forecast.made_at for _, forecast in due)
+        until = max(forecast.until for _, forecast in due)
+        moved = records.moved_away(since, until)
+        nodes = {forecast.node for _, forecast in due}
+        replacements = {each.replacement for node in nodes for each in moved.get(node, ()) if each.replacement}
+        samples = Samples.of(history.days, nodes=nodes, pods=replacements, since=since, until=until)
+        truths = []
+        for number, forecast in due:
+            truth = judge(
+                forecast,
+                samples,
+                pods_now=_pods_on(snapshot, forecast.node) if _in_time(snapshot, forecast) else None,
+                moved=moved.get(forecast.node, ()),
+                now=now,
+            )
+            if truth is not None:
+                truths.append((number, forecast, truth))
+        records.judge([(number, truth) for number, _, truth in truths])
+    except RebalancerError as error:
+        return Judging(notes=(f"forecasts are not judged: {error}",))
+    return Judging(judged=tuple(JudgedForecast(forecast=forecast, truth=truth) for _, forecast, truth in truths))
+
+
+def _kept(
+    forecasts: Forecasts,
+    snapshot: ClusterSnapshot,
+    policy: RebalancerPolicy,
+    peaks: Peaks | None,
+    now: float,
+    *,
+    kind: ForecastKind,
+    wanted: Callable[[str], bool],
+    hot_from: Mapping[str, float] | None = None,
+) -> list[KeptForecast]:
+    """Of the wanted nodes, those of which a peak is known."""
+    nodes = snapshot.nodes
+    pool_of = assign_pools(policy.pools, nodes.names, nodes.labels).tolist()
+    found = []
+    for node, one in enumerate(forecasts.nodes):
+        if not wanted(one.node) or math.isnan(one.peak_millicores):
+            continue
+        pool = policy.pools[pool_of[node]] if pool_of[node] >= 0 else None
+        found.append(
+            KeptForecast(
+                kind=kind,
+                node=one.node,
+                pool=pool.name if pool is not None else "",
+                made_at=now,
+                until=now + DAY_SECONDS,
+                predictor=policy.forecast.predictor,
+                peak_millicores=one.peak_millicores,
+                peak_at=one.peak_at,
+                margin_millicores=one.margin,
+                capacity_millicores=float(nodes.cpu_capacity_millicores[node]),
+                high=_high(pool),
+                days_used=one.days_used,
+                confidence=one.confidence,
+                pods=() if peaks is None else _pods_of(snapshot, peaks, node),
+                hot_from=None if hot_from is None else hot_from[one.node],
+            )
+        )
+    return found
+
+
+def _high(pool: Pool | None) -> float | None:
+    """Share of capacity; None where the pool has no fixed mark."""
+    marks = pool.thresholds if pool is not None else None
+    return None if marks is None or marks.relative_to_mean else marks.high / 100
+
+
+def _pods_of(snapshot: ClusterSnapshot, peaks: Peaks, node: int) -> tuple[tuple[str, float], ...]:
+    """(first characters of the uid, share of the peak), largest first; none where the peak isn't known."""
+    on_it, peak = snapshot.pods_on(node), float(peaks.node_millicores[node])
+    found = [
+        (snapshot.pods.uids[pod][:UID_CHARACTERS], round(relief / peak, 4))
+        for pod, relief in zip(on_it.tolist(), peaks.relief_millicores[on_it].tolist(), strict=True)
+        if peak > 0 and relief >= LEAST_SHARE * peak  # a NaN is neither
+    ]
+    return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
+
+
+def _in_time(snapshot: ClusterSnapshot, forecast: KeptForecast) -> bool:
+    return snapshot.taken <= forecast.until + IN_TIME_SECONDS
+
+
+def _pods_on(snapshot: ClusterSnapshot, name: str) -> frozenset[str]:
+    """First characters of the uids of the pods that are on a node and not finished; none on one that is gone."""
+    node = snapshot.node_index.get(name)
+    if node is None:
+        return frozenset()
+    return frozenset(
+        snapshot.pods.uids[pod][:UID_CHARACTERS] for pod in snapshot.pods_on(node).tolist() if snapshot.active[pod]
+    )

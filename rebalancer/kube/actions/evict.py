@@ -1,0 +1,182 @@
+"""The Eviction API, one pod at a time.
+
+Right before the call the pod is read again: a uid that is no longer right answers 409 only *after* it has spent the
+budget's room. The call is never sent twice, but for a 401, which did nothing: an answer that doesn't come leaves the
+eviction *unknown*, and it stays counted until the pod is seen. Sources: pkg/registry/core/pod/storage/eviction.go,
+v1.36.
+"""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+import urllib3
+
+from rebalancer.kube.client.client import (
+    AnswerLostError,
+    ApiClient,
+    NotSentError,
+    Retries,
+    Status,
+    StatusError,
+    Timeouts,
+    retry_after_seconds,
+    status_of,
+)
+from rebalancer.kube.snapshot.records import Pod
+from rebalancer.kube.snapshot.snapshot import PODS
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.reason import Reason, Refusal
+
+DISRUPTION_BUDGET = "DisruptionBudget"
+SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+# Short, because the lease and the pod may change while we wait.
+REREAD_TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
+REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
+# A 500 that ran into a deadline may have been carried out: etcd or a webhook went on after the API server gave up.
+MAYBE_DONE = re.compile(r"timed? ?out|deadline|unavailable|lost|leader changed", re.IGNORECASE)
+
+
+class _LeaseLostError(NotSentError):
+    """Found out when everything was ready to be sent."""
+
+
+class KubeEvictor:
+    """Implements `model.ports.Evictor`.
+
+    `term` tells the lease's term, which travels in the User-Agent: the API server's audit log then shows which leader
+    asked. `may_send` is asked right before the call leaves: the re-read and a credential plugin take time, in which the
+    lease may run out. `deadline_seconds` tells then how long the lease still lasts; without it the client's timeouts
+    hold.
+
+    What this bounds is *our* part: the call leaves while the lease is ours, and we stop connecting and waiting for the
+    answer when the time left has passed. It runs over by a slow look-up of the server's name, by an address list whose
+    first entries don't answer, and by an answer that comes in drops (each is waited for as long). It doesn't bound the
+    server: a call that arrived may be carried out after we gave up, for as long as the server lets requests run (60 s
+    unless told otherwise). So a lost answer is UNKNOWN and stays counted.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        term: Callable[[], int | None] = lambda: None,
+        may_send: Callable[[], bool] = lambda: True,
+        deadline_seconds: Callable[[], float] | None = None,
+    ) -> None:
+        self._client = client
+        self._term = term
+        self._may_send = may_send
+        self._deadline_seconds = deadline_seconds
+
+    def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
+        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
+
+        A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
+        budget with room for one are both accepted.
+        """
+        gone = self._changed(move)
+        if gone is not None:
+            return gone
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": move.name, "namespace": move.namespace},
+            "deleteOptions": {"preconditions": {"uid": move.uid}} | ({"dryRun": ["All"]} if server_dry_run else {}),
+        }
+        term = self._term()
+        try:
+            response = self._client.send(
+                "POST",
+                PODS.path(namespace=move.namespace, name=move.name, subresource="eviction"),
+                msgspec.json.encode(body),
+                query={"dryRun": "All"} if server_dry_run else None,
+                user_agent=self._client.user_agent if term is None else f"{self._client.user_agent} term/{term}",
+                timeouts=None if server_dry_run else self._limits,
+            )
+        except _LeaseLostError:
+            return _answer(Outcome.FAILED, Reason.LEASE_LOST)
+        except AnswerLostError as error:
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, str(error))
+        except RebalancerError as error:
+            # NotSentError, or credentials that could not be refreshed: the server has not seen it.
+            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, str(error))
+        if response.status in (200, 201, 202):
+            return Answer(outcome=Outcome.PLANNED if server_dry_run else Outcome.EVICTED)
+        return _refused(response)
+
+    def _limits(self) -> Timeouts:
+        """How long the call may take; raises _LeaseLostError when it may not be sent any more."""
+        if not self._may_send():
+            raise _LeaseLostError("the lease was lost")
+        usual = self._client.timeouts
+        if self._deadline_seconds is None:
+            return usual
+        left = self._deadline_seconds()
+        if left <= 0:
+            raise _LeaseLostError("the lease ran out")
+        return Timeouts(
+            connect_seconds=min(usual.connect_seconds, left),
+            read_seconds=min(usual.read_seconds, left),
+            total_seconds=left,
+        )
+
+    def _changed(self, move: Move) -> Answer | None:
+        """The answer when the pod is no longer what was planned; None when it is."""
+        path = PODS.path(namespace=move.namespace, name=move.name)
+        try:
+            pod = self._client.read(
+                path, Pod, verb="get", resource="pods", timeouts=REREAD_TIMEOUTS, retries=REREAD_RETRIES
+            )
+        except StatusError as error:
+            if error.status == 403:
+                return _answer(Outcome.REFUSED, Reason.SERVER_FORBIDDEN, str(error))
+            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, str(error))
+        except RebalancerError as error:
+            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, str(error))
+        if pod is None:
+            return _answer(Outcome.FAILED, Reason.SERVER_GONE)
+        if pod.metadata.uid != move.uid:
+            return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED)
+        if pod.metadata.deletion_timestamp is not None:
+            return _answer(Outcome.FAILED, Reason.TERMINATING)
+        if pod.status.phase in ("Succeeded", "Failed") and move.landings:  # one that is to go because of it has none
+            return _answer(Outcome.FAILED, Reason.FINISHED)
+        if pod.spec.node_name != move.node_name:
+            return _answer(Outcome.FAILED, Reason.SERVER_GONE, f"it is on node {pod.spec.node_name or '(none)'}")
+        return None
+
+
+def _refused(response: urllib3.BaseHTTPResponse) -> Answer:
+    status, wait = status_of(response.data), retry_after_seconds(response)
+    said = _said(status)
+    match response.status:
+        case 429 if DISRUPTION_BUDGET in status.causes:
+            return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, said, wait)
+        case 429:
+            return _answer(Outcome.REFUSED, Reason.SERVER_THROTTLED, said, wait)
+        case 500 if SEVERAL_BUDGETS in status.message:
+            return _answer(Outcome.REFUSED, Reason.SERVER_SEVERAL_BUDGETS, said)
+        case 500 if MAYBE_DONE.search(status.message):
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP 500: {said}")
+        case 502 | 503 | 504 as code:
+            # A proxy or load balancer may have passed the request on before it gave up.
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {said}", wait)
+        case 404:
+            return _answer(Outcome.FAILED, Reason.SERVER_GONE, said)
+        case 409:
+            return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED, said)
+        case 403:
+            return _answer(Outcome.REFUSED, Reason.SERVER_FORBIDDEN, said)
+        case code:
+            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, f"HTTP {code}: {said}")
+
+
+def _said(status: Status) -> str:
+    details = [cause.message for cause in status.details.causes or () if cause.message] if status.details else []
+    return " ".join(" ".join([status.message, *details]).split())
+
+
+def _answer(outcome: Outcome, code: Reason, detail: str = "", wait: float | None = None) -> Answer:
+    return Answer(outcome=outcome, refusal=Refusal.of(code, detail), retry_after_seconds=wait)

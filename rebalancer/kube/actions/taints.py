@@ -1,0 +1,138 @@
+"""Our own taint and our own cordon on nodes, and nobody else's.
+
+A node's taints are one list that is written as a whole, so each write carries the resourceVersion that was read: when
+anybody changed the node in between, the server answers 409 and we read it again. A cordon of ours is
+`spec.unschedulable` with our taint beside it, whose value says so; both are written in one patch. The taint
+`node.kubernetes.io/unschedulable` that follows a cordon is the node controller's: it comes and goes by itself.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
+from rebalancer.kube.probe import TAINT_PERMISSIONS, can_i
+from rebalancer.kube.snapshot.records import TaintedNode
+from rebalancer.kube.snapshot.snapshot import NODES
+from rebalancer.kube.snapshot.times import rfc3339
+from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.ports import Clock
+from rebalancer.model.steering import CORDONS, STEERING_TAINT
+
+EFFECT = "PreferNoSchedule"
+MERGE_PATCH = "application/merge-patch+json"
+CONFLICT_RETRIES = 5
+BACKOFF_SECONDS = 0.05
+# Short: a whole list of nodes may have to be gone through while the lease runs.
+TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
+RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
+
+Taint = dict[str, Any]
+
+
+class _State(NamedTuple):
+    """What we may change of a node."""
+
+    taints: list[Taint]
+    cordoned: bool
+
+    @property
+    def ours(self) -> Taint | None:
+        return next((each for each in self.taints if _is_ours(each)), None)
+
+    @property
+    def cordoned_by_us(self) -> bool:
+        return self.cordoned and self.ours is not None and self.ours.get("value", "") in CORDONS
+
+
+class KubeNodeTaints:
+    """Implements `model.ports.NodeTaints`. `clock` dates the taint; `pause` waits between two tries, in real time.
+
+    After a lost answer the node may be changed all the same: that counts as not done, and the next snapshot shows it.
+    """
+
+    def __init__(self, *, client: ApiClient, clock: Clock, pause: Callable[[float], None] = time.sleep) -> None:
+        self._client = client
+        self._clock = clock
+        self._pause = pause
+
+    def granted(self) -> bool:
+        """Whether we may read and patch nodes; False where the server can't tell. Raises ConnectError."""
+        try:
+            return all(can_i(self._client, permission) for permission in TAINT_PERMISSIONS)
+        except UnsafeDataError as error:
+            raise ConnectError(str(error)) from None
+
+    def put(self, node: str, *, value: str) -> bool:
+        """Taint a node, or change the value; a value of CORDONS cordons it, any other ends a cordon of ours. False when
+        that could not be done, and for a cordon where somebody else's is. Never raises."""
+        ours = {"key": STEERING_TAINT, "value": value, "effect": EFFECT, "timeAdded": rfc3339(self._clock.now())}
+        return self._change(node, lambda state: _marked(state, ours), when_gone=False)
+
+    def take(self, node: str) -> bool:
+        """Remove our taint and our cordon; True when they are gone, also when the node is. False when that could not be
+        done."""
+        return self._change(node, _unmarked, when_gone=True)
+
+    def _change(self, node: str, change: Callable[[_State], _State | None], *, when_gone: bool) -> bool:
+        """`change` gives what is wanted instead of what was read; None: it must be left as it is."""
+        path = NODES.path(name=node)
+        try:
+            for attempt in range(1 + CONFLICT_RETRIES):
+                if attempt:
+                    self._pause(BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
+                found = self._client.read(
+                    path, TaintedNode, verb="get", resource=NODES.rbac_name, timeouts=TIMEOUTS, retries=RETRIES
+                )
+                if found is None:
+                    return when_gone
+                before = _State(found.spec.taints or [], found.spec.unschedulable)
+                after = change(before)
+                if after is None:
+                    return False
+                if after == before:
+                    return True
+                status = self._patch(path, before, after, found.metadata.resource_version)
+                if status != 409:
+                    return when_gone if status == 404 else status == 200
+        except RebalancerError:
+            return False
+        return False
+
+    def _patch(self, path: str, before: _State, after: _State, version: str) -> int:
+        spec: dict[str, Any] = {"taints": after.taints}
+        if after.cordoned != before.cordoned:
+            spec["unschedulable"] = after.cordoned or None
+        body = msgspec.json.encode({"metadata": {"resourceVersion": version}, "spec": spec})
+        return self._client.send("PATCH", path, body, content_type=MERGE_PATCH, timeouts=TIMEOUTS).status
+
+
+def _marked(state: _State, ours: Taint) -> _State | None:
+    """With our taint; None where it would claim a cordon that isn't ours."""
+    if ours["value"] not in CORDONS:
+        return _State(_with(state, ours), state.cordoned and not state.cordoned_by_us)
+    if state.cordoned and not state.cordoned_by_us:
+        return None
+    return _State(_with(state, ours), True)
+
+
+def _unmarked(state: _State) -> _State:
+    others = [each for each in state.taints if not _is_ours(each)]
+    return _State(others, state.cordoned and not state.cordoned_by_us)
+
+
+def _with(state: _State, ours: Taint) -> list[Taint]:
+    """The taints with ours in its old place, or at the end; as they were where ours says the same already."""
+    old = state.ours
+    if old is None:
+        return [*state.taints, ours]
+    if old.get("value", "") == ours["value"]:
+        return state.taints
+    return [ours if each is old else each for each in state.taints]
+
+
+def _is_ours(taint: Taint) -> bool:
+    return taint.get("key") == STEERING_TAINT and taint.get("effect") == EFFECT

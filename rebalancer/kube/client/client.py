@@ -1,0 +1,399 @@
+"""Raw requests to the API server, with our own timeouts, our own retries and one clear line for each failure."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import tenacity
+import urllib3
+from urllib3 import exceptions as broken
+
+from rebalancer.kube.client.auth import Credentials, find_credentials
+from rebalancer.kube.client.stream import LineStream
+from rebalancer.model.errors import ConnectError, UnsafeDataError
+
+T = TypeVar("T")
+RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+JSON = "application/json"
+CREDENTIALS_MIN_AGE_SECONDS = 60.0
+
+
+class NotSentError(ConnectError):
+    """No connection came about: the server has certainly not seen the request."""
+
+
+class AnswerLostError(ConnectError):
+    """The request may have reached the server; its answer never came."""
+
+
+class SilentError(AnswerLostError):
+    """Nothing came within the read timeout."""
+
+
+class StatusError(ConnectError):
+    """The API server answered with an error status."""
+
+    def __init__(self, message: str, *, status: int, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        """What the server asked us to wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds to connect, and to wait for the next bytes of an answer."""
+
+    connect_seconds: float = 5.0
+    read_seconds: float = 30.0
+    total_seconds: float | None = None
+    """For both together: what connecting took is missing from the wait. Looking up a name is not counted."""
+
+
+Limits = Timeouts | Callable[[], Timeouts] | None
+"""Timeouts of a request, or what tells them right before it goes out (and may raise NotSentError instead); None: the
+client's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often a GET is tried. Waits are what Retry-After says, or grow from `base_seconds` with jitter."""
+
+    attempts: int = 4
+    base_seconds: float = 0.25
+    longest_wait_seconds: float = 10.0
+    total_seconds: float = 60.0
+    """No new attempt starts after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A kind as URLs and RBAC rules name it. The core group is the empty string."""
+
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def rbac_name(self) -> str:
+        """`pods`, `deployments.apps`: as errors and RBAC advice name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path: of the whole cluster without `namespace`, of the collection without `name`."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part is not None]
+        return "/".join(parts)
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The API server's error body (`metav1.Status`), as far as we read it."""
+
+    message: str = ""
+    reason: str = ""
+    details: "StatusDetails | None" = None
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The machine-readable reasons of the causes."""
+        return tuple(cause.reason for cause in self.details.causes or ()) if self.details else ()
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """Why, in one word and in a sentence."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """Causes of a Status."""
+
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: float = 0.0
+
+
+def status_of(body: bytes) -> Status:
+    """The Status in an error's body; its first line as message when a proxy answered with something else."""
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        lines = body.decode("utf-8", "replace").strip().splitlines()
+        return Status(message=lines[0][:200] if lines else "")
+
+
+def retry_after_seconds(response: urllib3.BaseHTTPResponse) -> float | None:
+    """The Retry-After header in seconds; None when absent or given as a date, which the API server never does."""
+    try:
+        return max(0.0, float(response.headers.get("Retry-After", "")))
+    except ValueError:
+        return None
+
+
+class ApiClient:
+    """One API server. Safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        user_agent: str,
+        timeouts: Timeouts = Timeouts(),
+        retries: Retries = Retries(),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._credentials = credentials
+        self._pool: Any = credentials.pool()
+        self._user_agent = user_agent
+        self._timeouts = timeouts
+        self._retries = retries
+        self._sleep = sleep
+        self._reload_lock = threading.Lock()
+        self._reloaded = time.monotonic()
+        self.server = credentials.server
+
+    def get(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        accept: str = JSON,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """GET, tried again on lost connections, 429, 500, 502, 503 and 504.
+
+        Returns the last answer whatever its status; raises NotSentError or AnswerLostError when there is none.
+        """
+        rules = retries or self._retries
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            outcome = state.outcome
+            response = outcome.result() if outcome is not None and not outcome.failed else None
+            asked = retry_after_seconds(response) if response is not None else None
+            if asked is not None:
+                return min(asked, rules.longest_wait_seconds)
+            ceiling = rules.base_seconds * 2.0 ** (state.attempt_number - 1)
+            return min(ceiling * random.uniform(0.5, 1.5), rules.longest_wait_seconds)
+
+        attempts = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(rules.attempts) | tenacity.stop_before_delay(rules.total_seconds),
+            wait=wait,
+            retry=tenacity.retry_if_exception_type((NotSentError, AnswerLostError))
+            | tenacity.retry_if_result(lambda response: response.status in RETRIED_STATUSES),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+            sleep=self._sleep,
+        )
+        response: urllib3.BaseHTTPResponse = attempts(
+            self._send, "GET", path, query=query, accept=accept, timeouts=timeouts
+        )
+        if response.status == 401 and self._reload_credentials():
+            response = self._send("GET", path, query=query, accept=accept, timeouts=timeouts)
+        return response
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        content_type: str = JSON,
+        user_agent: str | None = None,
+        timeouts: Limits = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """POST, PUT or PATCH, carried out at most once.
+
+        Sent once; a second time only after a 401, with credentials read anew: a server that doesn't know us has done
+        nothing. Raises NotSentError or AnswerLostError when no answer came, ConfigError when the credentials can't
+        be read.
+        """
+
+        def once() -> urllib3.BaseHTTPResponse:
+            return self._send(
+                method,
+                path,
+                query=query,
+                body=body,
+                headers={"Content-Type": content_type} | ({"User-Agent": user_agent} if user_agent else {}),
+                timeouts=timeouts,
+            )
+
+        response = once()
+        if response.status == 401 and self._reload_credentials():
+            response = once()
+        return response
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str | int], accept: str = JSON, timeouts: Timeouts | None = None
+    ) -> LineStream:
+        """GET without a retry, whose body is read as it comes; `read_seconds` is how long nothing may come.
+
+        Its `response` may have any status. Raises NotSentError or AnswerLostError when no answer came.
+        """
+
+        def once() -> urllib3.BaseHTTPResponse:
+            return self._send("GET", path, query=query, accept=accept, timeouts=timeouts, whole=False)
+
+        response = once()
+        if response.status == 401 and self._reload_credentials():
+            response.close()
+            response = once()
+        limits = timeouts or self._timeouts
+        return LineStream(response, failed=lambda error: self._failure(error, limits), server=self.server)
+
+    def read(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        verb: str,
+        resource: str,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+    ) -> T | None:
+        """GET one object and decode it; None for a 404. Raises ConnectError or UnsafeDataError."""
+        response = self.get(path, timeouts=timeouts, retries=retries)
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            raise self.error(response, verb=verb, resource=resource)
+        return self.decode(response.data, kind, what=f"{verb} {resource}")
+
+    def decode(self, body: bytes, kind: type[T], *, what: str) -> T:
+        """Decode an answer's JSON. Raises UnsafeDataError when it is something else."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise UnsafeDataError(f"{self.server}: {what}: the answer can't be read: {error}") from None
+
+    def error(self, response: urllib3.BaseHTTPResponse, *, verb: str, resource: str) -> StatusError:
+        """One line for an error status. `resource` as RBAC names it: `pods/eviction`, `leases.coordination.k8s.io`."""
+        code = response.status
+        message = " ".join(status_of(response.data).message.split())
+        if code == 401:
+            text = "the API server refuses our credentials (401): token or certificate wrong or expired"
+        elif code == 403:
+            name = resource if "." in resource else f"{resource} (core group)"
+            text = (
+                f"not allowed to {verb} {resource} (403): add a ClusterRole rule with verb {verb!r} "
+                f"for {name} and bind it to our account"
+            )
+        else:
+            text = f"{verb} {resource}: HTTP {code}"
+        return StatusError(
+            f"{self.server}: {text}" + (f": {message}" if message else ""),
+            status=code,
+            retry_after_seconds=retry_after_seconds(response),
+        )
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Of requests that come without their own."""
+        return self._timeouts
+
+    @property
+    def user_agent(self) -> str:
+        """What we call ourselves in every request."""
+        return self._user_agent
+
+    def close(self) -> None:
+        """Drop the pooled connections."""
+        self._pool.clear()
+
+    def _reload_credentials(self) -> bool:
+        with self._reload_lock:
+            if time.monotonic() - self._reloaded < CREDENTIALS_MIN_AGE_SECONDS:
+                return False
+            self._reloaded = time.monotonic()
+            self._credentials.reload()
+            self._pool = self._credentials.pool()
+            return True
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: bytes | None = None,
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Limits = None,
+        whole: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
+        everything = {"User-Agent": self._user_agent, "Accept": accept}
+        everything |= dict(headers or {}) | self._credentials.headers()
+        # last, because the credentials may have come from a plugin that took its time
+        limits = timeouts() if callable(timeouts) else timeouts or self._timeouts
+        try:
+            response: urllib3.BaseHTTPResponse = self._pool.request(
+                method,
+                url,
+                body=body,
+                headers=everything,
+                timeout=urllib3.Timeout(
+                    total=limits.total_seconds, connect=limits.connect_seconds, read=limits.read_seconds
+                ),
+                retries=False,
+                preload_content=whole,
+            )
+        except (broken.HTTPError, OSError, ValueError) as error:
+            raise self._failure(error, limits) from error
+        return response
+
+    def _failure(self, error: Exception, limits: Timeouts) -> ConnectError:
+        sent, why = True, ""
+        match error:
+            case broken.NameResolutionError():
+                sent, why = False, "its name does not resolve"
+            case broken.NewConnectionError():
+                sent, why = False, f"can't connect: {_cause(error)}"
+            case broken.ConnectTimeoutError():
+                sent, why = False, f"no connection within {limits.connect_seconds:.3g} s"
+            case broken.ReadTimeoutError():
+                return SilentError(
+                    f"{self.server}: the Kubernetes API server can't be reached: "
+                    f"no answer within {limits.read_seconds:.3g} s"
+                )
+            case broken.SSLError():
+                # A refused certificate ends the handshake; any other TLS error may come in the middle.
+                sent = "CERTIFICATE_VERIFY_FAILED" not in str(error) and "WRONG_VERSION_NUMBER" not in str(error)
+                why = f"TLS: {_cause(error)}"
+            case broken.ProxyError():
+                why = f"the proxy failed: {_cause(error)}"
+            case _:
+                why = f"the connection was cut: {_cause(error)}"
+        text = f"{self.server}: the Kubernetes API server can't be reached: {why}"
+        return AnswerLostError(text) if sent else NotSentError(text)
+
+
+def _cause(error: BaseException) -> str:
+    inner = (
+        error.__cause__ or error.__context__ or next((arg for arg in error.args if isinstance(arg, Exception)), None)
+    )
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror
+    return " ".join(str(inner or error).split())
+
+
+def connect(
+    kubeconfig: str | None,
+    context: str | None,
+    user_agent: str,
+    *,
+    timeouts: Timeouts = Timeouts(),
+    retries: Retries = Retries(),
+) -> ApiClient:
+    """A client for the cluster that kubectl would talk to. Nothing is sent yet. Raises ConfigError."""
+    credentials = find_credentials(kubeconfig, context)
+    return ApiClient(credentials=credentials, user_agent=user_agent, timeouts=timeouts, retries=retries)

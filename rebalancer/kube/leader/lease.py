@@ -1,0 +1,347 @@
+"""The cluster's Lease: who may evict here.
+
+A lock over coordination.k8s.io/v1 as client-go's leader election keeps it (15 s lease, 10 s to renew, a look every
+2 s), with three differences. Leadership is a deadline on this machine's boot-time clock, which also runs while the
+machine sleeps: when it passes, the lease is lost for good, whatever the network does. A lease is taken over only after
+*we* have seen its record unchanged for its whole duration: clocks of other machines are never compared with ours. And
+the Lease carries the identity of the ledger that counts the evictions: with another ledger nobody leads.
+
+`leaseTransitions` is the term. It grows with each new holder, so that the ledger can refuse a paused old leader.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import urllib3
+
+from rebalancer.kube.client.client import AnswerLostError, ApiClient, Resource, Retries, Timeouts
+from rebalancer.kube.snapshot.times import epoch_seconds, rfc3339_micro
+from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+
+LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases")
+LEDGER_ANNOTATION = "rebalancer.dev/ledger"
+CONFLICT_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """client-go's defaults, in seconds."""
+
+    duration: int = 15
+    """Others may take the lease when they have seen no renewal for so long."""
+    renew_deadline: float = 10.0
+    """We stop holding it so long after our last renewal was sent; the rest is room for clocks that run apart."""
+    retry: float = 2.0
+
+
+def boot_seconds() -> float:
+    """Seconds of a clock that nobody sets and that runs on while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+@dataclass(slots=True)
+class Sighting:
+    """The record of a Lease as it was last seen, and since when it is so by the boot-time clock: what one lock has
+    watched, the next may go on from."""
+
+    record: "_Record | None" = None
+    since: float = 0.0
+
+
+class LeaseLock:
+    """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
+
+    As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
+    end. `last_term` is the highest term that the ledger has seen: a Lease that was deleted and made again goes on from
+    there. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look. Whoever asks again and
+    again with new locks gives them all the same `sighting`, or each begins to watch anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        ledger_identity: str,
+        last_term: int = 0,
+        wait_seconds: float = 0.0,
+        sighting: Sighting | None = None,
+        timing: Timing = Timing(),
+        boot_time: Callable[[], float] = boot_seconds,
+        wall_time: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._ledger = ledger_identity
+        self._last_term = last_term
+        self._wait = wait_seconds
+        self._sighting = sighting or Sighting()
+        self._timing = timing
+        self._boot_time = boot_time
+        self._wall_time = wall_time
+        self._pause = pause
+        self._guard = threading.Lock()
+        self._deadline = float("-inf")
+        self._held: dict[str, Any] | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def term(self) -> int | None:
+        """The term that we hold; None without the lease."""
+        with self._guard:
+            return None if self._held is None else int(self._held["spec"]["leaseTransitions"])
+
+    def holds(self, margin_seconds: float = 0.0) -> bool:
+        """Whether the lease is ours for at least `margin_seconds` more."""
+        with self._guard:
+            return self._held is not None and self._boot_time() + margin_seconds < self._deadline
+
+    def seconds_left(self) -> float:
+        """How long the lease is still ours if it isn't renewed; 0 without it."""
+        with self._guard:
+            return 0.0 if self._held is None else max(0.0, self._deadline - self._boot_time())
+
+    def __enter__(self) -> "LeaseLock":
+        self.acquire()
+        self.keep()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Take the lease.
+
+        Raises UnsafeDataError when somebody else holds it or it belongs to another ledger, ConnectError when the
+        server can't be reached or refuses. What `pause` raises ends the waiting.
+        """
+        give_up = self._boot_time() + self._wait
+        sighting = self._sighting
+        conflicts = 0
+        while True:
+            lease = self._read()
+            now = self._boot_time()
+            record = _Record.of(lease, self._timing.duration)
+            if lease is not None:
+                self._check_ledger(lease)
+            if record != sighting.record:
+                first, sighting.record, sighting.since = sighting.record is None, record, now
+                if not first and record.holder and now >= give_up:
+                    raise self._held_by(record, "it was renewed while we watched")
+            unchanged = now - sighting.since
+            if not record.holder or unchanged >= record.duration:
+                if self._take(lease):
+                    return
+                conflicts += 1
+                if conflicts >= CONFLICT_ATTEMPTS:
+                    raise self._held_by(record, "others keep changing it")
+                continue
+            if now >= give_up and self._looks_alive(record):
+                raise self._held_by(record, f"renewed at {record.renewed}")
+            self._pause(min(self._timing.retry, max(0.05, record.duration - unchanged)))
+
+    def keep(self) -> None:
+        """Begin to renew it, in a thread of its own, until it is released or lost."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._keep, name=f"lease {self._namespace}/{self._name}", daemon=True)
+        self._thread.start()
+
+    def renew(self) -> bool:
+        """Renew once. False when the lease is lost for good; a failure that may pass keeps the old deadline.
+
+        Never raises for an answer of the server.
+        """
+        with self._guard:
+            held = self._held
+            expired = self._boot_time() >= self._deadline
+        if held is None or expired:
+            self._lose()
+            return False
+        started = self._boot_time()
+        held["spec"]["renewTime"] = rfc3339_micro(self._wall_time())
+        try:
+            response = self._put(held)
+            if response.status == 409:
+                return self._reread()
+            if response.status == 200:
+                self._keep_record(response, started)
+        except RebalancerError:
+            return True
+        return True
+
+    def release(self) -> None:
+        """Give the lease back, so that the next one need not wait. Best effort: it would expire anyway."""
+        self._stop.set()
+        if self._thread is not None:
+            # A renewal that is under way would take it again.
+            self._thread.join()
+            self._thread = None
+        with self._guard:
+            held, self._held, self._deadline = self._held, None, float("-inf")
+        if held is None:
+            return
+        held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": rfc3339_micro(self._wall_time())}
+        try:
+            self._put(held)
+        except RebalancerError:
+            return
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self._timing.retry):
+            if not self.renew():
+                return
+
+    def _take(self, lease: dict[str, Any] | None) -> bool:
+        """Create or update the Lease in our name; False when somebody was faster."""
+        started = self._boot_time()
+        now = rfc3339_micro(self._wall_time())
+        before = lease or {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+        }
+        spec = before.get("spec") or {}
+        wanted = before | {
+            "metadata": before["metadata"]
+            | {"annotations": (before["metadata"].get("annotations") or {}) | {LEDGER_ANNOTATION: self._ledger}},
+            "spec": spec
+            | {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": self._timing.duration,
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": max(int(spec.get("leaseTransitions") or 0), self._last_term) + 1,
+            },
+        }
+        try:
+            response = self._post(wanted) if lease is None else self._put(wanted)
+        except AnswerLostError:
+            # It may be ours without our knowing.
+            return self._adopt(wanted, started)
+        if response.status in (200, 201):
+            self._keep_record(response, started)
+            return True
+        if response.status in (404, 409):
+            return False
+        raise self._client.error(response, verb="create" if lease is None else "update", resource=LEASES.rbac_name)
+
+    def _adopt(self, wanted: dict[str, Any], started: float) -> bool:
+        """After a lost answer: whether the Lease now says exactly what we sent."""
+        lease = self._read()
+        if lease is None or lease.get("spec") != wanted["spec"]:
+            return False
+        self._hold(lease, started)
+        return True
+
+    def _keep_record(self, response: urllib3.BaseHTTPResponse, started: float) -> None:
+        self._hold(self._client.decode(response.data, dict[str, Any], what="the lease"), started)
+
+    def _hold(self, lease: dict[str, Any], started: float) -> None:
+        with self._guard:
+            # Counted from before the request was sent: nobody can have seen the renewal earlier.
+            self._held, self._deadline = lease, started + self._timing.renew_deadline
+
+    def _reread(self) -> bool:
+        """After a conflict: whether the lease is still ours, in the same term and with our ledger."""
+        lease = self._read()
+        with self._guard:
+            mine = self._held
+            if lease is not None and mine is not None:
+                same = all(
+                    lease.get("spec", {}).get(key) == mine["spec"].get(key)
+                    for key in ("holderIdentity", "leaseTransitions")
+                )
+                if same and _ledger_of(lease) == self._ledger:
+                    self._held = lease
+                    return True
+        self._lose()
+        return False
+
+    def _lose(self) -> None:
+        with self._guard:
+            self._held, self._deadline = None, float("-inf")
+
+    def _read(self) -> dict[str, Any] | None:
+        path = LEASES.path(namespace=self._namespace, name=self._name)
+        once = Retries(attempts=2, total_seconds=self._timing.retry)
+        response = self._client.get(path, timeouts=self._timeouts, retries=once)
+        if response.status == 404:
+            return None
+        if response.status != 200:
+            raise self._client.error(response, verb="get", resource=LEASES.rbac_name)
+        return self._client.decode(response.data, dict[str, Any], what="the lease")
+
+    def _post(self, lease: dict[str, Any]) -> urllib3.BaseHTTPResponse:
+        path = LEASES.path(namespace=self._namespace)
+        response = self._client.send("POST", path, msgspec.json.encode(lease), timeouts=self._timeouts)
+        if response.status == 404:
+            raise ConnectError(f"{self._client.server}: namespace {self._namespace} of the lease doesn't exist")
+        return response
+
+    def _put(self, lease: dict[str, Any]) -> urllib3.BaseHTTPResponse:
+        # The record carries its resourceVersion: an update of anything newer answers 409.
+        path = LEASES.path(namespace=self._namespace, name=self._name)
+        return self._client.send("PUT", path, msgspec.json.encode(lease), timeouts=self._timeouts)
+
+    @property
+    def _timeouts(self) -> Timeouts:
+        # Half the deadline at most, so that one lost answer leaves time for another try.
+        half = self._timing.renew_deadline / 2
+        return Timeouts(connect_seconds=min(2.0, half), read_seconds=half)
+
+    def _check_ledger(self, lease: dict[str, Any]) -> None:
+        theirs = _ledger_of(lease)
+        if theirs and theirs != self._ledger:
+            raise UnsafeDataError(
+                f"the lease {self._namespace}/{self._name} belongs to ledger {theirs}, ours is {self._ledger}: two "
+                f"databases would each allow the full limits. Use the same database, or, if it was replaced on "
+                f"purpose, delete the annotation {LEDGER_ANNOTATION} from the lease"
+            )
+
+    def _looks_alive(self, record: "_Record") -> bool:
+        # Good enough to stop waiting, never to take over: the renewer's clock may be wrong either way.
+        return not record.renewed or epoch_seconds(record.renewed) + record.duration > self._wall_time()
+
+    def _held_by(self, record: "_Record", why: str) -> UnsafeDataError:
+        return UnsafeDataError(
+            f"the lease {self._namespace}/{self._name} is held by {record.holder or 'nobody for long'} ({why}): "
+            f"only one rebalancer may evict in a cluster"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What changes when a holder renews."""
+
+    holder: str = ""
+    renewed: str = ""
+    transitions: int = 0
+    duration: float = 0.0
+
+    @classmethod
+    def of(cls, lease: dict[str, Any] | None, default_duration: float) -> "_Record":
+        spec = (lease or {}).get("spec") or {}
+        return cls(
+            holder=spec.get("holderIdentity") or "",
+            renewed=spec.get("renewTime") or "",
+            transitions=int(spec.get("leaseTransitions") or 0),
+            duration=float(spec.get("leaseDurationSeconds") or default_duration),
+        )
+
+
+def _ledger_of(lease: dict[str, Any]) -> str:
+    return str((lease["metadata"].get("annotations") or {}).get(LEDGER_ANNOTATION, ""))

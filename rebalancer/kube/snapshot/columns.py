@@ -1,0 +1,250 @@
+"""Nodes and pods, page by page, into the snapshot's columns."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from rebalancer.kube.snapshot.effective_requests import whole_up
+from rebalancer.kube.snapshot.images import ImageTable
+from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
+from rebalancer.kube.snapshot.records import PodStatus as WireStatus
+from rebalancer.kube.snapshot.pod_templates import Shapes
+from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
+from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
+from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.snapshot import PHASES, UNKNOWN, NodeImages, Nodes, Pods, PodStatus
+
+Floats = NDArray[np.float64]
+
+PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
+ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})
+LONGEST_ANNOTATION = 256
+"""Characters. What chooses nodes is short; what is longer is some agent's memory."""
+
+
+class NodeColumns:
+    """A collector of nodes. The records are kept, but not their images: those are most of what a node says."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._images = ImageTable()
+
+    def add(self, nodes: Sequence[Node], /) -> None:
+        """Take one page."""
+        for node in nodes:
+            self._images.add_node(node.status.images or ())
+            self._nodes.append(without_bulk(node))
+
+    def finish(self) -> Nodes:
+        """The columns. Raises ValueError when a figure is no quantity."""
+        return node_columns(self._nodes, self._images.finish())
+
+
+def without_bulk(node: Node) -> Node:
+    """A node as it is kept: without its images, and without annotations that are whole documents."""
+    short = {
+        sys.intern(key): value
+        for key, value in (node.metadata.annotations or {}).items()
+        if len(value) <= LONGEST_ANNOTATION
+    }
+    return replace(
+        node, metadata=replace(node.metadata, annotations=short or None), status=replace(node.status, images=None)
+    )
+
+
+def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
+    """The columns of all nodes, in this order. Raises ValueError when a figure is no quantity."""
+    statuses = [node.status for node in nodes]
+    capacity = [status.capacity or {} for status in statuses]
+    allocatable = [status.allocatable or {} for status in statuses]
+    parsed = _Parsed()
+
+    def figures(amounts: list[dict[str, str]], name: str, scale: float = 1.0) -> Floats:
+        return np.array([whole_up(parsed[each.get(name, "0")] * scale) for each in amounts], dtype=np.float64)
+
+    return Nodes(
+        names=tuple(node.metadata.name for node in nodes),
+        cpu_capacity_millicores=figures(capacity, "cpu", 1000.0),
+        cpu_allocatable_millicores=figures(allocatable, "cpu", 1000.0),
+        memory_allocatable_bytes=figures(allocatable, "memory"),
+        pods_allocatable=figures(allocatable, "pods"),
+        ready=np.array([is_ready(node.status.conditions) for node in nodes], dtype=np.bool_),
+        unschedulable=np.array([node.spec.unschedulable for node in nodes], dtype=np.bool_),
+        created=np.array([epoch_seconds(node.metadata.creation_timestamp) for node in nodes], dtype=np.float64),
+        labels=tuple(node.metadata.labels or {} for node in nodes),
+        taints=tuple(node.spec.taints or () for node in nodes),
+        addresses=tuple(
+            tuple(address.address for address in status.addresses or () if address.type in ADDRESS_TYPES)
+            for status in statuses
+        ),
+        extended=tuple(
+            {name: parsed[text] for name, text in each.items() if name not in PLAIN_RESOURCES} for each in allocatable
+        ),
+        images=images,
+        annotations=tuple(node.metadata.annotations or {} for node in nodes),
+    )
+
+
+class _Parsed(dict[str, float]):
+    """Quantities, each text parsed once."""
+
+    def __missing__(self, text: str) -> float:
+        amount = self[text] = parse_quantity(text)
+        return amount
+
+
+def controller_of(references: Sequence[OwnerReference] | None) -> OwnerReference | None:
+    """The reference that is marked as controller; there is at most one."""
+    if references:
+        for reference in references:
+            if reference.controller:
+                return reference
+    return None
+
+
+class PodColumns:
+    """A collector of pods. Owners are numbered here and looked up in the workload lists afterwards."""
+
+    def __init__(self, *, nodes: Mapping[str, int], namespaces: Sequence[str]) -> None:
+        self._node_index = nodes
+        self._namespace_index = {name: index for index, name in enumerate(namespaces)}
+        self._owner_index: dict[str, int] = {}
+        self._status_index: dict[PodStatus, int] = {NOTHING: 0}
+        self._phase_index = {name: index for index, name in enumerate(PHASES)}
+        self._pages: list[tuple[NDArray[Any], ...]] = []
+        self.names: list[str] = []
+        self.uids: list[str] = []
+        self.shapes = Shapes()
+        self.owners: list[tuple[str, OwnerReference]] = []
+        """(namespace, reference) of each controlling owner, in the order of the `owner` column."""
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The listed namespaces, then those that only pods know of."""
+        return tuple(self._namespace_index)
+
+    @property
+    def statuses(self) -> tuple[PodStatus, ...]:
+        """What the pods' statuses say."""
+        return tuple(self._status_index)
+
+    def add(self, pods: Sequence[Pod], /) -> None:
+        """Take one page. Raises ValueError when a request is no quantity."""
+        metas = [pod.metadata for pod in pods]
+        statuses = [pod.status for pod in pods]
+        nodes, spaces, phases = self._node_index, self._namespace_index, self._phase_index
+        self.names += [meta.name for meta in metas]
+        self.uids += [meta.uid for meta in metas]
+        namespace, owner, shape = [], [], []
+        index_of, owners = self.shapes.index_of, self._owner_index
+        # The one loop that runs for every pod of the cluster: it asks the tables first and calls as little as it can.
+        for pod, meta in zip(pods, metas, strict=True):
+            space = spaces.get(meta.namespace)
+            if space is None:
+                space = spaces[meta.namespace] = len(spaces)
+            namespace.append(space)
+            reference = controller_of(meta.owner_references)
+            if reference is None:
+                owner.append(-1)
+                shape.append(index_of(pod, of_daemonset=False))
+                continue
+            number = owners.get(reference.uid)
+            if number is None:
+                number = owners[reference.uid] = len(self.owners)
+                self.owners.append((meta.namespace, reference))
+            owner.append(number)
+            shape.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
+        node = np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32)
+        gated, nominated = self._waiting(pods, np.flatnonzero(node < 0).tolist())
+        self._pages.append(
+            (
+                np.array(namespace, dtype=np.int32),
+                node,
+                np.array(owner, dtype=np.int32),
+                np.array(shape, dtype=np.int32),
+                np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
+                np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
+                np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
+                epoch_column([meta.creation_timestamp for meta in metas]),
+                epoch_column([status.start_time for status in statuses]),
+                gated,
+                nominated,
+                *self._told(statuses),
+            )
+        )
+
+    def _told(self, statuses: Sequence[WireStatus]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """(pods,) restarts, those of init containers, and what the status says."""
+        restarts, init_restarts, said = np.zeros((3, len(statuses)), dtype=np.int32)
+        numbers = self._status_index
+        for row, status in enumerate(statuses):
+            if not is_quiet(status):
+                restarts[row] = restarts_of(status.container_statuses)
+                init_restarts[row] = restarts_of(status.init_container_statuses)
+                said[row] = numbers.setdefault(said_of(status), len(numbers))
+        return restarts, init_restarts, said
+
+    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
+
+        A bound pod may still name the node that it was nominated to: no room is kept any more.
+        """
+        gated, nominated = np.zeros(len(pods), dtype=np.bool_), np.full(len(pods), -1, dtype=np.int32)
+        for row in rows:
+            spec, status = pods[row].spec, pods[row].status
+            if not spec.node_name:
+                gated[row] = bool(spec.scheduling_gates)
+                nominated[row] = self._node_index.get(status.nominated_node_name, -1)
+        return gated, nominated
+
+    def finish(self, owner_numbers: Sequence[int]) -> Pods:
+        """The columns; `owner_numbers` says where each of `owners` stands in the snapshot's owners."""
+        namespace, node, owner, shape, phase, ready, terminating, created, started, *others = self._joined()
+        gated, nominated, restarts, init_restarts, status = others
+        # -1 (no owner) picks the appended last element, which is -1 again.
+        numbers = np.array([*owner_numbers, -1], dtype=np.int32)
+        figures = self.shapes.columns()
+        return Pods(
+            names=self.names,
+            uids=self.uids,
+            namespace=namespace,
+            node=node,
+            owner=numbers[owner],
+            shape=shape,
+            phase=phase,
+            ready=ready,
+            terminating=terminating,
+            created=created,
+            started=started,
+            priority=figures.priority[shape],
+            cpu_request_millicores=figures.cpu_request_millicores[shape],
+            memory_request_bytes=figures.memory_request_bytes[shape],
+            cpu_scored_millicores=figures.cpu_scored_millicores[shape],
+            memory_scored_bytes=figures.memory_scored_bytes[shape],
+            gated=gated,
+            nominated=nominated,
+            restarts=restarts,
+            init_restarts=init_restarts,
+            status=status,
+        )
+
+    def _joined(self) -> tuple[NDArray[Any], ...]:
+        if not self._pages:
+            # An empty page has every column's type.
+            self.add(())
+        joined = tuple(np.concatenate(parts) for parts in zip(*self._pages, strict=True))
+        self._pages = [joined]
+        return joined
+
+
+def is_ready(conditions: Sequence[Condition] | None) -> bool:
+    """What the condition Ready says; without it, no."""
+    if conditions:
+        for condition in conditions:
+            if condition.type == "Ready":
+                return condition.status == "True"
+    return False

@@ -1,0 +1,96 @@
+"""Which images are on which nodes, gathered while the nodes are read.
+
+Source: `addNodeImageStates` of kube-scheduler's cache, v1.36: every reported name is an image of its own, as large as
+the first node says that reports it.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from rebalancer.kube.snapshot.records import ContainerImage
+from rebalancer.model.snapshot import NodeImages
+
+
+class ImageTable:
+    """The table while it grows: each name is kept once, as a number everywhere else."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._sizes = array("d")
+        self._images = array("i")
+        self._on_node = array("i")
+
+    def add_node(self, images: Iterable[ContainerImage]) -> None:
+        """Take what the next node reports."""
+        numbers, sizes = self._numbers, self._sizes
+        here: set[int] = set()
+        for image in images:
+            for name in image.names or ():
+                number = numbers.get(name)
+                if number is None:
+                    number = numbers[name] = len(sizes)
+                    sizes.append(image.size_bytes)
+                here.add(number)
+        self._images.extend(here)
+        self._on_node.append(len(here))
+
+    def finish(self) -> NodeImages:
+        """The table; nodes are numbered in the order in which they came."""
+        nodes = np.arange(len(self._on_node), dtype=np.int32)
+        return NodeImages(
+            self._numbers,
+            np.array(self._sizes, dtype=np.float64),
+            np.array(self._images, dtype=np.int32),
+            np.repeat(nodes, np.array(self._on_node, dtype=np.int32)),
+        )
+
+
+class ImageNumbers:
+    """The images of nodes that come and go: each pair of name and size is kept once, a node has their numbers."""
+
+    FIRST_TIDYING = 4096
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._tidy_at = self.FIRST_TIDYING
+
+    def numbers(self, images: Iterable[ContainerImage]) -> "array[int]":
+        """What a node reports; of a name that it repeats, the first."""
+        here: dict[str, int] = {}
+        for image in images:
+            for name in image.names or ():
+                if name not in here:
+                    here[name] = self._numbers.setdefault((name, image.size_bytes), len(self._numbers))
+        return array("i", here.values())
+
+    def is_tidying_due(self) -> bool:
+        """Whether there are twice as many pairs as were used at the last time."""
+        return len(self._numbers) >= self._tidy_at
+
+    def tidied(self, nodes: Sequence["array[int]"]) -> list["array[int]"]:
+        """Drop what none of the nodes has; the nodes' new numbers."""
+        pairs = list(self._numbers)
+        self._numbers = {}
+        for old in sorted(set(chain.from_iterable(nodes))):
+            self._numbers[pairs[old]] = len(self._numbers)
+        self._tidy_at = max(self.FIRST_TIDYING, 2 * len(self._numbers))
+        return [array("i", [self._numbers[pairs[old]] for old in node]) for node in nodes]
+
+    def table(self, nodes: Sequence["array[int]"]) -> NodeImages:
+        """The table of these nodes, in this order."""
+        flat = np.concatenate([np.zeros(0, dtype=np.int32), *(np.frombuffer(node, dtype=np.int32) for node in nodes)])
+        names: dict[str, int] = {}
+        pairs = list(self._numbers)
+        name_of, used = np.full(len(pairs), -1, dtype=np.int32), np.zeros(len(pairs), dtype=np.bool_)
+        used[flat] = True
+        for pair in np.flatnonzero(used).tolist():
+            name_of[pair] = names.setdefault(pairs[pair][0], len(names))
+        image = name_of[flat]
+        sizes = np.zeros(len(names))
+        # Backwards, so that the first node's word is the last.
+        sizes[image[::-1]] = np.array([size for _, size in pairs], dtype=np.float64)[flat[::-1]]
+        node = np.repeat(np.arange(len(nodes), dtype=np.int32), [len(each) for each in nodes])
+        return NodeImages(names, sizes, image, node)

@@ -1,0 +1,156 @@
+"""Paged lists: raw bytes, decoded to what we need, projected, dropped.
+
+A list is one moment of the cluster only while every page carries the same continue token's resourceVersion. So a list
+that breaks half-way is thrown away and read again from its first page, a few times; pages of two attempts are never
+mixed. The "inconsistent continuation token" that a 410 may offer would do just that, and is not used.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostError, ApiClient, NotSentError, Resource
+from rebalancer.kube.snapshot.records import Page
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.ports import Progress
+
+PAGE_SIZE = 500
+MAX_RESTARTS = 3
+BREAKING_STATUSES = frozenset({410, *RETRIED_STATUSES})
+METADATA_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+WATCH_METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Collector(Protocol[T_contra]):
+    """Takes the items of one list, page by page, and keeps what it needs of them."""
+
+    def add(self, items: Sequence[T_contra], /) -> None:
+        """Take one page. The items are dropped afterwards."""
+        ...
+
+
+C = TypeVar("C", bound=Collector[Any])
+
+
+class Gathered(list[T]):
+    """A collector that keeps every item: for the kinds of which there are few."""
+
+    def add(self, items: Sequence[T], /) -> None:
+        """Keep one page."""
+        self.extend(items)
+
+
+class _BrokenError(Exception):
+    """The list broke after its first page."""
+
+
+def read_list(
+    client: ApiClient,
+    resource: Resource,
+    *,
+    item: type[Any],
+    collector: Callable[[], C],
+    progress: Progress | None = None,
+    accept: str = JSON,
+) -> C:
+    """Read all of a kind in the cluster into a collector, a new one for each attempt.
+
+    Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks again and
+    again or can't be read.
+    """
+    return read_list_at(client, resource, item=item, collector=collector, progress=progress, accept=accept)[0]
+
+
+def read_list_at(
+    client: ApiClient,
+    resource: Resource,
+    *,
+    item: type[Any],
+    collector: Callable[[], C],
+    progress: Progress | None = None,
+    accept: str = JSON,
+) -> tuple[C, str]:
+    """The same, and the resourceVersion that the list is of."""
+    decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
+    why = ""
+    for _ in range(1 + MAX_RESTARTS):
+        collected = collector()
+        try:
+            moment = _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
+        except _BrokenError as error:
+            why = str(error)
+        else:
+            return collected, moment
+    raise UnsafeDataError(
+        f"{client.server}: the list of {resource.plural} broke half-way {1 + MAX_RESTARTS} times, last: {why}"
+    )
+
+
+def _read_once(
+    client: ApiClient,
+    resource: Resource,
+    decoder: msgspec.json.Decoder[Page[Any]],
+    collected: Collector[Any],
+    *,
+    accept: str,
+    progress: Progress | None,
+) -> str:
+    token, moment, done = "", "", 0
+    while True:
+        body = _page_body(client, resource, token, accept)
+        # A page is thousands of small records without cycles: the collector would walk them for nothing.
+        with garbage_collector_paused():
+            try:
+                page = decoder.decode(body)
+            except msgspec.DecodeError as error:
+                raise UnsafeDataError(f"{client.server}: list {resource.plural}: can't be read: {error}") from None
+            del body
+            moment = moment or page.metadata.resource_version
+            if page.metadata.resource_version != moment:
+                raise _BrokenError(f"a page of {page.metadata.resource_version} in a list of {moment}")
+            items = page.items or ()
+            collected.add(items)
+            done += len(items)
+            token, left = page.metadata.continue_, page.metadata.remaining_item_count
+            # Dropped before the collector runs again, and before the next page is read.
+            del page, items
+        if progress is not None:
+            progress.step(resource.plural, done, done + left if left is not None else None if token else done)
+        if not token:
+            return moment
+
+
+def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -> bytes:
+    query: dict[str, str | int] = {"limit": PAGE_SIZE}
+    if token:
+        query["continue"] = token
+    try:
+        response = client.get(resource.path(), query=query, accept=accept)
+    except (NotSentError, AnswerLostError) as error:
+        if token:
+            raise _BrokenError(str(error)) from error
+        raise
+    if response.status == 200:
+        return response.data
+    refusal = client.error(response, verb="list", resource=resource.rbac_name)
+    if token and response.status in BREAKING_STATUSES:
+        raise _BrokenError(str(refusal))
+    raise refusal
+
+
+@contextmanager
+def garbage_collector_paused() -> Iterator[None]:
+    """For a moment in which many objects are made that are no garbage: the collector would walk all there are."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

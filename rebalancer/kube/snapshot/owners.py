@@ -1,0 +1,147 @@
+"""Workloads to owner records, from a pod's controller up to the workload that a user names.
+
+Up: ReplicaSet to its Deployment (or whatever controls it), Job to its CronJob. Deployment, StatefulSet and DaemonSet
+are the top even where an operator's object controls them: they are what tells how many pods are wanted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
+
+from rebalancer.kube.snapshot.columns import controller_of
+from rebalancer.kube.snapshot.records import OwnerReference, Workload
+from rebalancer.model.snapshot import Owner
+
+# The group of each kind whose meaning we know; somebody else's Job is not Kubernetes' Job.
+KNOWN_GROUPS: Mapping[str, str] = {
+    "ReplicaSet": "apps",
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "DaemonSet": "apps",
+    "ControllerRevision": "apps",
+    "Job": "batch",
+    "CronJob": "batch",
+    "ReplicationController": "",
+    "Node": "",
+    "Pod": "",
+}
+HAVE_PARENTS = frozenset({"ReplicaSet", "Job"})
+KEPT_WITHOUT_PODS = frozenset({"Deployment", "StatefulSet"})
+"""Kinds whose workloads stand among the owners also while they have no pod: their last one may have been evicted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Owners:
+    """The snapshot's owners while they are put together."""
+
+    workloads: Mapping[str, tuple[str, Workload]]
+    """uid -> (kind, workload), of every listed workload."""
+    records: list[Owner] = field(default_factory=list)
+    _index: dict[str, int] = field(default_factory=dict)
+
+    def number(self, namespace: str, reference: OwnerReference) -> int:
+        """Where the owner that a reference names stands in `records`, its parents before it."""
+        known = self._index.get(reference.uid)
+        if known is not None:
+            return known
+        record = self._record(namespace, reference)
+        index = self._index[reference.uid] = len(self.records)
+        self.records.append(record)
+        return index
+
+    def add_those_without_pods(self) -> None:
+        """Every listed workload of KEPT_WITHOUT_PODS that no pod has named."""
+        for uid, (kind, workload) in self.workloads.items():
+            if kind in KEPT_WITHOUT_PODS and uid not in self._index:
+                self._index[uid] = len(self.records)
+                self.records.append(_listed(kind, workload, -1))
+
+    def _record(self, namespace: str, reference: OwnerReference) -> Owner:
+        kind = kind_of(reference)
+        listed = self.workloads.get(reference.uid)
+        if listed is None or listed[0] != kind:
+            # Created after its list was read, or of a kind that we don't list: as the reference has it.
+            space = "" if kind == "Node" else namespace
+            return Owner(kind=kind, namespace=space, name=reference.name, uid=reference.uid)
+        workload = listed[1]
+        up = controller_of(workload.metadata.owner_references) if kind in HAVE_PARENTS else None
+        parent = -1 if up is None else self.number(workload.metadata.namespace, up)
+        return _listed(kind, workload, parent)
+
+
+def kind_of(reference: OwnerReference) -> str:
+    """The kind; with its group when it only shares its name with a kind of Kubernetes' own: `Job.batch.volcano.sh`."""
+    return _kind(reference.api_version, reference.kind)
+
+
+@lru_cache(maxsize=1024)
+def _kind(api_version: str, kind: str) -> str:
+    group = api_version.rpartition("/")[0]
+    known = KNOWN_GROUPS.get(kind)
+    return kind if known is None or known == group else f"{kind}.{group or 'core'}"
+
+
+def _listed(kind: str, workload: Workload, parent: int) -> Owner:
+    wanted, ready, rolling = _scale(kind, workload)
+    meta = workload.metadata
+    return Owner(
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        parent=parent,
+        wanted=wanted,
+        ready=ready,
+        rolling_out=rolling,
+        spares_disruptions=kind == "Job" and _spares_disruptions(workload),
+    )
+
+
+def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]:
+    """(wanted, ready, rolling out); None where the kind doesn't tell or the server sent metadata only."""
+    spec, status = workload.spec, workload.status
+    if spec is None or kind == "Job":
+        return None, None, False
+    unseen = status.observed_generation is None or status.observed_generation < workload.metadata.generation
+    # Deployments, StatefulSets and DaemonSets: kubectl's own test, pkg/polymorphichelpers/rollout_status.go.
+    strategy = spec.update_strategy
+    by_hand = strategy is not None and strategy.type == "OnDelete"
+    if kind == "DaemonSet":
+        wanted = status.desired_number_scheduled
+        return wanted, status.number_ready, unseen or (not by_hand and status.updated_number_scheduled < wanted)
+    wanted = 1 if spec.replicas is None else spec.replicas
+    rolling = unseen
+    if kind == "Deployment":
+        rolling = rolling or status.updated_replicas < wanted or status.replicas > status.updated_replicas
+    elif kind == "StatefulSet" and not by_hand and status.update_revision != status.current_revision:
+        partition = strategy.rolling_update.partition if strategy and strategy.rolling_update else 0
+        # With a partition the old revision stays on purpose: done when the upper ordinals have the new one.
+        rolling = rolling or partition == 0 or status.updated_replicas < wanted - partition
+    return wanted, status.ready_replicas, rolling
+
+
+def _spares_disruptions(job: Workload) -> bool:
+    policy = job.spec.pod_failure_policy if job.spec else None
+    for rule in (policy.rules or ()) if policy else ():
+        if any(condition.type == "DisruptionTarget" for condition in rule.on_pod_conditions or ()):
+            # Rules are tried in order, and only the first that matches counts.
+            return rule.action == "Ignore"
+    return False
+
+
+class Listed(Protocol):
+    """Workloads by uid, with their kind: a dictionary, or what a watch keeps."""
+
+    def get(self, uid: str, /) -> tuple[str, Workload] | None: ...
+
+
+def standalone_replicasets(references: Sequence[OwnerReference], workloads: Listed) -> bool:
+    """Whether a ReplicaSet that nobody controls owns pods while the server sent metadata only."""
+    for reference in references:
+        listed = workloads.get(reference.uid) if reference.kind == "ReplicaSet" else None
+        if listed is not None and listed[0] == "ReplicaSet":
+            workload = listed[1]
+            if workload.spec is None and controller_of(workload.metadata.owner_references) is None:
+                return True
+    return False

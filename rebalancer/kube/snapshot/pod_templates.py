@@ -1,0 +1,237 @@
+"""Pod templates, interned by their bytes.
+
+150,000 pods come from a few thousand templates. The part of a pod that its template decides is encoded again from the
+narrow record (which costs a microsecond and is canonical) and looked up; only a template that was not seen before is
+added up. A `PodShape` is made when somebody looks at it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests
+from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
+from rebalancer.model.objects import PodShape, Volume
+from rebalancer.model.snapshot import ShapeOutline, ShapeTable
+
+Floats = NDArray[np.float64]
+
+KEPT_ANNOTATIONS = frozenset(
+    {
+        "karpenter.sh/do-not-disrupt",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "descheduler.alpha.kubernetes.io/evict",
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+        "kubernetes.io/config.mirror",
+        "kubernetes.io/config.source",
+    }
+)
+OWN_PREFIX = "rebalancer.dev/"
+DEFAULT_GRACE_SECONDS = 30.0
+ANY_IP = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeColumns:
+    """What the pods of each shape request: columns of length `shapes`."""
+
+    cpu_request_millicores: Floats
+    memory_request_bytes: Floats
+    cpu_scored_millicores: Floats
+    memory_scored_bytes: Floats
+    priority: NDArray[np.int64]
+
+
+class _KeptKeys(dict[str, bool]):
+    """Whether an annotation is one that decisions read, asked once for each key."""
+
+    def __missing__(self, key: str) -> bool:
+        kept = self[key] = key in KEPT_ANNOTATIONS or key.startswith(OWN_PREFIX)
+        return kept
+
+
+class Shapes:
+    """The table while it grows."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._requests: list[Requests] = []
+        self._priorities: list[int] = []
+        self._figures: dict[bytes, Requests] = {}
+        self._encode = msgspec.json.Encoder().encode
+        self._is_kept = _KeptKeys()
+        self._last_template: tuple[object, ...] = ()
+        self._last_index = -1
+        self.with_claims: list[bool] = []
+        """Which templates have a PersistentVolumeClaim or a generic ephemeral volume."""
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def uses_claims(self) -> bool:
+        """Whether any template does."""
+        return any(self.with_claims)
+
+    def index_of(self, pod: Pod, *, of_daemonset: bool) -> int:
+        """The index of the pod's template. Raises ValueError when a request is no quantity."""
+        meta, spec = pod.metadata, pod.spec
+        affinity = spec.affinity
+        if of_daemonset and affinity is not None:
+            # The DaemonSet controller pins each of its pods to its node: that would make every pod a template.
+            affinity = msgspec.structs.replace(affinity, node_affinity=None)
+        template = (
+            meta.labels,
+            self._kept(meta.annotations) if meta.annotations else None,
+            spec.node_selector,
+            affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.volumes,
+            spec.containers,
+            spec.init_containers,
+            spec.resources,
+            spec.overhead,
+            spec.termination_grace_period_seconds,
+            spec.priority,
+            spec.priority_class_name,
+            spec.scheduler_name,
+            pod.status.qos_class,
+        )
+        # Pods are listed by name, so siblings stand together: comparing two is cheaper than encoding one.
+        if template == self._last_template:
+            return self._last_index
+        blob = self._encode(template)
+        index = self._index.get(blob)
+        if index is None:
+            index = self._index[blob] = len(self._requests)
+            self._add(pod)
+        self._last_template, self._last_index = template, index
+        return index
+
+    def table(self) -> ShapeTable:
+        """The finished table."""
+        return ShapeTable(list(self._index), decode_shape, outline_shape)
+
+    def columns(self) -> ShapeColumns:
+        """The finished columns."""
+        rows = self._requests
+        return ShapeColumns(
+            cpu_request_millicores=np.array([row.cpu_millicores for row in rows], dtype=np.float64),
+            memory_request_bytes=np.array([row.memory_bytes for row in rows], dtype=np.float64),
+            cpu_scored_millicores=np.array([row.cpu_scored_millicores for row in rows], dtype=np.float64),
+            memory_scored_bytes=np.array([row.memory_scored_bytes for row in rows], dtype=np.float64),
+            priority=np.array(self._priorities, dtype=np.int64),
+        )
+
+    def keep(self, used: NDArray[np.bool_]) -> None:
+        """Drop the templates that are not `used` (shapes,); the others keep their order."""
+        kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
+        self._index = {blobs[old]: new for new, old in enumerate(kept)}
+        self._requests = [self._requests[old] for old in kept]
+        self._priorities = [self._priorities[old] for old in kept]
+        self.with_claims = [self.with_claims[old] for old in kept]
+        self._figures.clear()
+        self._last_template, self._last_index = (), -1
+
+    def _kept(self, annotations: Mapping[str, str]) -> dict[str, str] | None:
+        is_kept = self._is_kept
+        kept = [key for key in annotations if is_kept[key]]
+        return {key: annotations[key] for key in kept} if kept else None
+
+    def _add(self, pod: Pod) -> None:
+        spec = pod.spec
+        # Templates that differ in labels only (StatefulSets name each pod in one) are added up once.
+        asked = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+        figures = self._figures.get(asked)
+        if figures is None:
+            figures = self._figures[asked] = effective_requests(
+                containers=spec.containers or (),
+                init_containers=spec.init_containers or (),
+                pod_level=spec.resources,
+                overhead=spec.overhead,
+            )
+        self._requests.append(figures)
+        self._priorities.append(spec.priority)
+        self.with_claims.append(
+            any(
+                volume.persistent_volume_claim is not None or volume.ephemeral is not None
+                for volume in spec.volumes or ()
+            )
+        )
+
+
+def decode_shape(blob: bytes) -> PodShape:
+    """An interned template as the noun that decisions read."""
+    template = msgspec.json.decode(blob, type=Template)
+    containers, inits = template.containers or [], template.init_containers or []
+    figures: Requests = effective_requests(
+        containers=containers, init_containers=inits, pod_level=template.resources, overhead=template.overhead
+    )
+    grace = template.termination_grace_period_seconds
+    sidecars = [container for container in inits if container.restart_policy == "Always"]
+    return PodShape(
+        labels=template.labels or {},
+        annotations=template.annotations or {},
+        node_selector=template.node_selector or {},
+        affinity=template.affinity,
+        tolerations=tuple(template.tolerations or ()),
+        topology_spread=tuple(template.topology_spread_constraints or ()),
+        volumes=tuple(found for volume in template.volumes or () if (found := _volume(volume)) is not None),
+        host_ports=_host_ports([*containers, *sidecars]),
+        cpu_request_millicores=figures.cpu_millicores,
+        memory_request_bytes=figures.memory_bytes,
+        cpu_scored_millicores=figures.cpu_scored_millicores,
+        memory_scored_bytes=figures.memory_scored_bytes,
+        scored_on_arrival=figures.scored_on_arrival,
+        extended_requests=figures.extended,
+        images=tuple(container.image for container in (*containers, *inits)),
+        volume_images=tuple(volume.image.reference for volume in template.volumes or () if volume.image is not None),
+        grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else float(grace),
+        priority_class=template.priority_class_name,
+        scheduler_name=template.scheduler_name,
+        qos=template.qos_class or "BestEffort",
+    )
+
+
+class _Head(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of a `Template`; what follows is skipped."""
+
+    labels: dict[str, str] | None
+    annotations: msgspec.Raw
+    node_selector: msgspec.Raw
+    affinity: msgspec.Raw
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def outline_shape(blob: bytes) -> ShapeOutline:
+    """Labels and affinity of an interned template, in a tenth of the time that decoding the whole takes."""
+    head = _head(blob)
+    affinity = bytes(head.affinity)
+    return ShapeOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
+
+
+def _volume(source: VolumeSource) -> Volume | None:
+    """None for volumes that move along with their pod: config maps, secrets, tokens, network storage by itself."""
+    if source.host_path is not None:
+        return Volume(host_path={})
+    if source.empty_dir is not None:
+        return Volume(empty_dir=source.empty_dir)
+    if source.persistent_volume_claim is not None:
+        return Volume(persistent_volume_claim=source.persistent_volume_claim)
+    if source.ephemeral is not None:
+        return Volume(ephemeral={})
+    return None
+
+
+def _host_ports(containers: list[Container]) -> tuple[tuple[str, int, str], ...]:
+    ports = chain.from_iterable(container.ports or () for container in containers)
+    return tuple(
+        sorted({(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP) for port in ports if port.host_port})
+    )

@@ -1,0 +1,211 @@
+"""The cluster, read once: lists to columns.
+
+Nodes come first (pods are bound to them), then pods, then only the workloads that pods name, and the budgets last,
+because their room is what changes fastest.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rebalancer.kube.client.client import JSON, ApiClient, Resource, StatusError
+from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
+from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
+from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, kind_of, standalone_replicasets
+from rebalancer.kube.snapshot.records import (
+    Budget,
+    Namespace,
+    Node,
+    OwnerReference,
+    PersistentVolume,
+    Pod,
+    PriorityClass,
+    Workload,
+)
+from rebalancer.kube.snapshot.volumes import BoundClaims
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.ports import Clock, Progress
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, ShapeTable
+
+NODES = Resource(group="", version="v1", plural="nodes")
+PODS = Resource(group="", version="v1", plural="pods")
+NAMESPACES = Resource(group="", version="v1", plural="namespaces")
+VOLUMES = Resource(group="", version="v1", plural="persistentvolumes")
+BUDGETS = Resource(group="policy", version="v1", plural="poddisruptionbudgets")
+PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
+REPLICASETS = Resource(group="apps", version="v1", plural="replicasets")
+WORKLOADS: tuple[tuple[str, Resource], ...] = (
+    ("ReplicaSet", REPLICASETS),
+    ("Deployment", Resource(group="apps", version="v1", plural="deployments")),
+    ("StatefulSet", Resource(group="apps", version="v1", plural="statefulsets")),
+    ("DaemonSet", Resource(group="apps", version="v1", plural="daemonsets")),
+    ("Job", Resource(group="batch", version="v1", plural="jobs")),
+)
+READ_RESOURCES: tuple[Resource, ...] = (
+    NODES, PODS, NAMESPACES, VOLUMES, BUDGETS, PRIORITY_CLASSES, *(resource for _, resource in WORKLOADS),
+)  # fmt: skip
+"""What a snapshot lists: `doctor` asks whether we may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStateRecord:
+    """A pod as re-read."""
+
+    uid: str
+    terminating: bool
+    ready: bool
+    node: str
+
+
+class KubeCluster:
+    """Reads the cluster through the Kubernetes API. Implements `model.ports.ClusterReader`."""
+
+    def __init__(self, *, client: ApiClient, clock: Clock, progress: Progress | None = None) -> None:
+        self._client = client
+        self._clock = clock
+        self._progress = progress
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Read everything.
+
+        Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be had in
+        one piece or can't be understood.
+        """
+        try:
+            return self._snapshot()
+        except ValueError as error:
+            raise UnsafeDataError(f"{self._client.server}: {error}") from None
+
+    def _snapshot(self) -> ClusterSnapshot:
+        # The moment before the first list: nothing in the snapshot is older.
+        taken = self._clock.now()
+        nodes = self._list(NODES, Node, NodeColumns).finish()
+        spaces = self._list(NAMESPACES, Namespace, Gathered[Namespace])
+        classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
+        node_index = {name: index for index, name in enumerate(nodes.names)}
+        names = [space.metadata.name for space in spaces]
+        pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names))
+        owners, numbers, complete = self._owners(pods)
+        claims = self._claims() if pods.shapes.uses_claims else BoundClaims()
+        budgets = self._list(BUDGETS, Budget, Gathered[Budget])
+        return put_together(
+            taken=taken,
+            nodes=nodes,
+            pods=pods.finish(numbers),
+            shapes=pods.shapes.table(),
+            namespaces=pods.namespaces,
+            statuses=pods.statuses,
+            spaces=spaces,
+            classes=classes,
+            owners=owners,
+            listed_kinds=complete,
+            budgets=map(budget_of, budgets),
+            claims=claims,
+        )
+
+    def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
+        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer.
+
+        Raises ConnectError or UnsafeDataError.
+        """
+        states = {}
+        for namespace, name in pods:
+            pod = self._client.read(PODS.path(namespace=namespace, name=name), Pod, verb="get", resource="pods")
+            if pod is not None:
+                states[namespace, name] = PodStateRecord(
+                    uid=pod.metadata.uid,
+                    terminating=pod.metadata.deletion_timestamp is not None,
+                    ready=any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or ()),
+                    node=pod.spec.node_name,
+                )
+        return states
+
+    def _list(self, resource: Resource, item: type[Any], collector: Callable[[], Any], accept: str = JSON) -> Any:
+        return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, accept=accept)
+
+    def _owners(self, pods: PodColumns) -> tuple[Owners, list[int], frozenset[str]]:
+        """The owner records, where each of the pods' owners stands among them, and the kinds that are complete."""
+        named = named_kinds(pods.owners)
+        workloads: dict[str, tuple[str, Workload]] = {}
+        for kind, resource in WORKLOADS:
+            if kind in named:
+                # A ReplicaSet is asked only for its controller: ten old ones of every Deployment would cost more
+                # than all pods. Servers that don't know the form send whole objects, which serve as well.
+                accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
+                self._gather(workloads, kind, resource, accept)
+        if standalone_replicasets([reference for _, reference in pods.owners], workloads):
+            self._gather(workloads, "ReplicaSet", REPLICASETS, JSON)
+        owners = Owners(workloads=workloads)
+        numbers = [owners.number(namespace, reference) for namespace, reference in pods.owners]
+        owners.add_those_without_pods()
+        return owners, numbers, KEPT_WITHOUT_PODS & named
+
+    def _gather(self, into: dict[str, tuple[str, Workload]], kind: str, resource: Resource, accept: str) -> None:
+        for workload in self._list(resource, Workload, Gathered[Workload], accept):
+            into[workload.metadata.uid] = (kind, workload)
+
+    def _claims(self) -> BoundClaims | None:
+        """The claims that are bound; None when we may not list volumes."""
+        try:
+            claims: BoundClaims = self._list(VOLUMES, PersistentVolume, BoundClaims)
+        except StatusError as error:
+            if error.status != 403:
+                raise
+            return None
+        return claims
+
+
+def named_kinds(owners: Iterable[tuple[str, OwnerReference]]) -> set[str]:
+    """The kinds whose workloads it takes to follow the pods' owners, which come as (namespace, reference)."""
+    named = {kind_of(reference) for _, reference in owners}
+    return named | {"Deployment"} if "ReplicaSet" in named else named
+
+
+def put_together(
+    *,
+    taken: float,
+    nodes: Nodes,
+    pods: Pods,
+    shapes: ShapeTable,
+    namespaces: tuple[str, ...],
+    statuses: tuple[PodStatus, ...],
+    spaces: Iterable[Namespace],
+    classes: Iterable[PriorityClass],
+    owners: Owners,
+    listed_kinds: frozenset[str],
+    budgets: Iterable[DisruptionBudget],
+    claims: BoundClaims | None,
+) -> ClusterSnapshot:
+    """The snapshot; `claims` is None where we may not list volumes."""
+    return ClusterSnapshot(
+        taken=taken,
+        nodes=nodes,
+        pods=pods,
+        shapes=shapes,
+        namespaces=namespaces,
+        statuses=statuses,
+        namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},
+        owners=tuple(owners.records),
+        listed_kinds=listed_kinds,
+        budgets=tuple(budgets),
+        priority_classes={each.metadata.name: each.value for each in classes},
+        local_claims=frozenset(claims.local) if claims else frozenset(),
+        volume_nodes=claims.nodes if claims else {},
+        exclusive_claims=frozenset(claims.exclusive) if claims else frozenset(),
+        claims_known=claims is not None,
+    )
+
+
+def budget_of(budget: Budget) -> DisruptionBudget:
+    """The noun for what the API server says."""
+    meta, status = budget.metadata, budget.status
+    return DisruptionBudget(
+        namespace=meta.namespace,
+        name=meta.name,
+        selector=budget.spec.selector,
+        disruptions_allowed=status.disruptions_allowed,
+        current_healthy=status.current_healthy,
+        desired_healthy=status.desired_healthy,
+        up_to_date=status.observed_generation >= meta.generation,
+        evicts_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+    )

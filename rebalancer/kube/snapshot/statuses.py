@@ -1,0 +1,54 @@
+"""What a pod's status says besides its phase: how often its containers restarted, and why they wait or have ended."""
+
+from collections.abc import Sequence
+
+from rebalancer.kube.snapshot import records
+from rebalancer.model.snapshot import PodStatus
+
+NOTHING = PodStatus()
+"""What most pods' statuses say. It is the first in every table."""
+
+
+def is_quiet(status: records.PodStatus) -> bool:
+    """Whether it says nothing and nothing restarted: so it is with most pods, and this is asked for every one."""
+    if status.reason or status.init_container_statuses:
+        return False
+    if status.container_statuses:
+        for each in status.container_statuses:
+            state = each.state
+            if each.restart_count or (
+                state is not None and (state.waiting is not None or state.terminated is not None)
+            ):
+                return False
+    return True
+
+
+def restarts_of(containers: Sequence[records.ContainerStatus] | None) -> int:
+    """How often they restarted, added up."""
+    return sum(each.restart_count for each in containers or ())
+
+
+def said_of(status: records.PodStatus) -> PodStatus:
+    """The reasons and exit codes, each once and in order, so that many pods say the same.
+
+    A container that runs says nothing, however its run before ended.
+    """
+    own, init = status.container_statuses, status.init_container_statuses
+    return PodStatus(
+        reason=status.reason,
+        containers=_reasons(own),
+        init_containers=_reasons(init),
+        exit_codes=_exit_codes(own),
+        init_exit_codes=_exit_codes(init),
+    )
+
+
+def _reasons(containers: Sequence[records.ContainerStatus] | None) -> tuple[str, ...]:
+    states = [each.state for each in containers or () if each.state is not None]
+    found = {why.reason for state in states for why in (state.waiting, state.terminated) if why is not None}
+    return tuple(sorted(found - {""}))
+
+
+def _exit_codes(containers: Sequence[records.ContainerStatus] | None) -> tuple[int, ...]:
+    ended = [each.state.terminated for each in containers or () if each.state is not None]
+    return tuple(sorted({each.exit_code for each in ended if each is not None}))

@@ -1,0 +1,115 @@
+"""What PersistentVolumes mean for the pods that use their claims.
+
+A volume's required node affinity and its zone and region labels both bind its pod. The labels follow kube-scheduler's
+VolumeZone plugin (pkg/scheduler/framework/plugins/volumezone, v1.36): a node without any of the four labels is not
+judged by them, and a volume's beta label is held against the node's newer one where the node has no beta label.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
+
+from msgspec.structs import replace
+
+from rebalancer.kube.snapshot.records import PersistentVolume, VolumeSpec
+from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+SUCCESSORS: Mapping[str, str] = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+TOPOLOGY_LABELS = (*SUCCESSORS, *SUCCESSORS.values())
+SEVERAL_ZONES = "__"
+ONE_POD_ONLY = "ReadWriteOncePod"
+LET_GO = frozenset({"Released", "Failed"})
+
+Claim = tuple[str, str]
+Zones = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class BoundClaims:
+    """A collector of volumes: what is true of the claims that they are bound to, by (namespace, name)."""
+
+    def __init__(self) -> None:
+        self.local: set[Claim] = set()
+        """Their volume stays on one node."""
+        self.nodes: dict[Claim, NodeSelector] = {}
+        """The nodes that their volume can be used on, where not on all."""
+        self.exclusive: set[Claim] = set()
+        """One pod at a time may use them."""
+        # A zone's volumes all say the same.
+        self._selectors: dict[tuple[NodeSelector | None, Zones], NodeSelector | None] = {}
+
+    def add(self, volumes: Sequence[PersistentVolume], /) -> None:
+        """Take one page."""
+        for volume in volumes:
+            spec, reference = volume.spec, volume.spec.claim_ref
+            # A volume that was let go still names its claim; a new claim of that name has another volume.
+            if reference is None or volume.status.phase in LET_GO:
+                continue
+            claim = (reference.namespace, reference.name)
+            if _is_local(spec):
+                self.local.add(claim)
+            if ONE_POD_ONLY in (spec.access_modes or ()):
+                self.exclusive.add(claim)
+            selector = self._selector(spec, volume.metadata.labels or {})
+            if selector is not None:
+                self.nodes[claim] = selector
+
+    def _selector(self, spec: VolumeSpec, labels: Mapping[str, str]) -> NodeSelector | None:
+        asked = spec.node_affinity.required if spec.node_affinity else None, _zones(labels)
+        if asked not in self._selectors:
+            self._selectors[asked] = _both(*asked)
+        return self._selectors[asked]
+
+
+def _is_local(spec: VolumeSpec) -> bool:
+    if spec.local is not None or spec.host_path is not None:
+        return True
+    required = spec.node_affinity.required if spec.node_affinity else None
+    terms = required.node_selector_terms if required else ()
+    return any(
+        rule.key == HOSTNAME_LABEL or rule in term.match_fields
+        for term in terms
+        for rule in (*term.match_expressions, *term.match_fields)
+    )
+
+
+def _zones(labels: Mapping[str, str]) -> Zones:
+    """The topology labels with their values; one with an empty value among them is ignored, as the plugin does."""
+    found = (
+        (key, [part.strip() for part in labels[key].split(SEVERAL_ZONES)]) for key in TOPOLOGY_LABELS if key in labels
+    )
+    return tuple((key, tuple(sorted(parts))) for key, parts in found if all(parts))
+
+
+def _both(required: NodeSelector | None, zones: Zones) -> NodeSelector | None:
+    """The nodes that satisfy the affinity and the labels; None for all nodes."""
+    if not zones:
+        return required
+    # A term without expressions selects no node: it must not begin to select some by what is added here.
+    terms = [NodeSelectorTerm()]
+    if required is not None:
+        terms = [term for term in required.node_selector_terms if term.match_expressions or term.match_fields]
+    return NodeSelector(
+        node_selector_terms=tuple(
+            replace(term, match_expressions=(*term.match_expressions, *rules))
+            for term in terms
+            for rules in _alternatives(zones)
+        )
+    )
+
+
+def _alternatives(zones: Zones) -> list[tuple[Requirement, ...]]:
+    """Lists of expressions; a node must satisfy all of one list."""
+    ways: list[list[tuple[Requirement, ...]]] = []
+    for key, values in zones:
+        ways.append([(Requirement(key=key, operator="In", values=values),)])
+        if key in SUCCESSORS:
+            ways[-1].append((_lacks(key), Requirement(key=SUCCESSORS[key], operator="In", values=values)))
+    unlabelled = tuple(_lacks(key) for key in TOPOLOGY_LABELS)
+    return [tuple(chain.from_iterable(choice)) for choice in product(*ways)] + [unlabelled]
+
+
+def _lacks(key: str) -> Requirement:
+    return Requirement(key=key, operator="DoesNotExist")

@@ -1,0 +1,285 @@
+"""The cluster kept in memory by watches, so that a cycle starts at once."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.snapshot.lists import garbage_collector_paused
+from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets
+from rebalancer.kube.snapshot.records import (
+    Budget,
+    Namespace,
+    Node,
+    OwnerReference,
+    PersistentVolume,
+    Pod,
+    PriorityClass,
+    Workload,
+)
+from rebalancer.kube.snapshot.rows import PodRows, PodsTaken
+from rebalancer.kube.snapshot.snapshot import (
+    BUDGETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICASETS,
+    VOLUMES,
+    WORKLOADS,
+    KubeCluster,
+    PodStateRecord,
+    budget_of,
+    named_kinds,
+    put_together,
+)
+from rebalancer.kube.watch.stores import NodeRecords, Records
+from rebalancer.kube.snapshot.volumes import BoundClaims
+from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.ports import Clock
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
+
+T = TypeVar("T")
+
+MAX_AGE_SECONDS = 120.0
+
+Workloads = Records[Workload, tuple[str, Workload]]
+"""(kind, workload) by uid."""
+
+
+class WatchedCluster:
+    """Implements `model.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
+
+    Two things are followed only once they are needed: PersistentVolumes, when a pod uses a claim, and whole
+    ReplicaSets in place of their metadata, when one that nobody controls owns pods. Until they are read there is no
+    snapshot.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        clock: Clock,
+        max_age_seconds: float = MAX_AGE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        """A snapshot needs every kind to have been current `max_age_seconds` ago or later. `pause`: see `Reflector`."""
+        self._client = client
+        self._clock = clock
+        self._live = KubeCluster(client=client, clock=clock)
+        self._max_age = max_age_seconds
+        self._monotonic = monotonic
+        self._pause = pause
+        self._chance = chance
+        self._guard = threading.Lock()
+        self._started = self._stopped = False
+        self._whole_replicasets = False
+        self._nodes = self._reflector(NODES, Node, NodeRecords)
+        self._pods = self._reflector(PODS, Pod, PodRows)
+        self._spaces = self._reflector(NAMESPACES, Namespace, partial(Records[Namespace, Namespace], _itself))
+        self._classes = self._reflector(PRIORITY_CLASSES, PriorityClass, partial(Records[Any, Any], _itself))
+        self._budgets = self._reflector(BUDGETS, Budget, partial(Records[Budget, DisruptionBudget], budget_of))
+        self._workloads: dict[str, Reflector[Workload, Workloads]] = {
+            kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
+            for kind, each in WORKLOADS
+        }
+        self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
+        self._claims_of: tuple[Any, int, BoundClaims] | None = None
+
+    def start(self) -> None:
+        """Begin to list and watch, in one thread for each kind."""
+        with self._guard:
+            self._started = True
+            for each in self._reflectors():
+                each.start()
+
+    def stop(self) -> None:
+        """End all watches; within a second, also in the middle of a read."""
+        with self._guard:
+            self._stopped = True
+            running = self._reflectors()
+        for each in running:
+            each.stop()
+        end = time.monotonic() + STOP_SECONDS
+        for each in running:
+            each.join(max(0.0, end - time.monotonic()))
+
+    def synced(self) -> bool:
+        """Whether all that a snapshot needs has been read once."""
+        if not self._all_read():
+            return False
+        pods: PodRows = self._pods.known
+        self._follow_what_is_needed(
+            uses_claims=pods.uses_claims(), references=[reference for _, reference in pods.owners()]
+        )
+        return self._all_read()
+
+    def ages(self) -> Mapping[str, float]:
+        """Plural of each kind -> seconds since what we know of it was last known to be current; infinite at first."""
+        now = self._monotonic()
+        return {each.name: each.age(now) for each in self._needed()}
+
+    def stats(self) -> Mapping[str, WatchStats]:
+        """Plural of each kind -> what has happened to its watch; the counters go on counting."""
+        return {each.name: each.stats for each in self._reflectors()}
+
+    def dead(self) -> list[str]:
+        """The kinds whose thread has ended by itself, which never may."""
+        if not self._started or self._stopped:
+            return []
+        with self._guard:  # one that is made is started before anybody looks
+            return [each.name for each in self._reflectors() if not each.alive]
+
+    def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
+        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer.
+
+        Asked, not remembered. Raises ConnectError or UnsafeDataError.
+        """
+        return self._live.pod_states(pods)
+
+    def snapshot(self) -> ClusterSnapshot:
+        """The cluster as we know it. `taken` is now: no news is good news, as long as no kind is silent for too long.
+
+        Raises UnsafeDataError when a kind has not been read yet, or has had no news for too long.
+        """
+        self._check()
+        try:
+            with garbage_collector_paused():
+                return self._put_together(taken=self._clock.now())
+        except ValueError as error:
+            raise UnsafeDataError(f"{self._client.server}: {error}") from None
+
+    # ---- what is followed
+
+    def _reflector(
+        self, resource: Resource, item: type[Any], make: Callable[[], Any], *, metadata_only: bool = False
+    ) -> Reflector[Any, Any]:
+        return Reflector(
+            client=self._client,
+            resource=resource,
+            item=item,
+            make=make,
+            metadata_only=metadata_only,
+            monotonic=self._monotonic,
+            pause=self._pause,
+            chance=self._chance,
+        )
+
+    def _reflectors(self) -> list[Reflector[Any, Any]]:
+        fixed = [self._nodes, self._pods, self._spaces, self._classes, self._budgets, *self._workloads.values()]
+        return fixed if self._volumes is None else [*fixed, self._volumes]
+
+    def _needed(self) -> list[Reflector[Any, Any]]:
+        """All but volumes that we may not read: then every claim counts as local."""
+        return [each for each in self._reflectors() if each is not self._volumes or not each.denied]
+
+    def _follow_what_is_needed(self, *, uses_claims: bool, references: Sequence[OwnerReference]) -> None:
+        """Begin to follow what pods that use claims, and pods of these owners, take besides."""
+        with self._guard:
+            if self._stopped:
+                return
+            if self._volumes is None and uses_claims:
+                self._volumes = self._reflector(VOLUMES, PersistentVolume, partial(Records[Any, Any], _itself))
+                self._volumes.start()
+            before = self._workloads["ReplicaSet"]
+            if not self._whole_replicasets and standalone_replicasets(references, before.known):
+                self._whole_replicasets = True
+                before.stop()
+                whole = self._reflector(REPLICASETS, Workload, _keeping("ReplicaSet"))
+                whole.stats = before.stats
+                self._workloads["ReplicaSet"] = whole
+                whole.start()
+
+    def _all_read(self) -> bool:
+        return all(each.store is not None for each in self._needed())
+
+    def _check(self) -> None:
+        """Raises UnsafeDataError where we don't know enough."""
+        now, server = self._monotonic(), self._client.server
+        for each in self._needed():
+            if each.store is None:
+                why = each.trouble.removeprefix(f"{server}: ") or "the list is on its way"
+                raise UnsafeDataError(f"{server}: {each.name} have not been read yet: {why}")
+            if not (age := each.age(now)) <= self._max_age:
+                why = each.trouble.removeprefix(f"{server}: ") or "no event and no bookmark came"
+                raise UnsafeDataError(
+                    f"{server}: what we know of {each.name} is {age:.0f} s old, at most {self._max_age:g} s are "
+                    f"allowed: {why}"
+                )
+
+    # ---- the snapshot
+
+    def _put_together(self, *, taken: float) -> ClusterSnapshot:
+        # In the order of a live snapshot: a pod's node was known before it, and budgets change fastest.
+        nodes = self._nodes.known.columns()
+        spaces = sorted(self._spaces.known.all(), key=lambda space: space.metadata.name)
+        pods: PodsTaken = self._pods.known.taken()
+        references = {number: pods.owners[number] for number in pods.owned()}
+        owners, numbers, complete = self._owners(references)
+        claims = self._claims()
+        budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
+        # A pod may have come that needs more than was followed until now.
+        self._follow_what_is_needed(
+            uses_claims=pods.uses_claims, references=[reference for _, reference in references.values()]
+        )
+        self._check()
+        names = tuple(dict.fromkeys([*(space.metadata.name for space in spaces), *pods.inhabited()]))
+        return put_together(
+            taken=taken,
+            nodes=nodes,
+            pods=pods.columns(
+                nodes={name: index for index, name in enumerate(nodes.names)},
+                namespaces={name: index for index, name in enumerate(names)},
+                owners=numbers,
+            ),
+            shapes=pods.shapes,
+            namespaces=names,
+            statuses=tuple(pods.statuses),
+            spaces=spaces,
+            classes=self._classes.known.all(),
+            owners=owners,
+            listed_kinds=complete,
+            budgets=budgets,
+            claims=claims,
+        )
+
+    def _owners(
+        self, references: Mapping[int, tuple[str, OwnerReference]]
+    ) -> tuple[Owners, dict[int, int], frozenset[str]]:
+        """The owner records, where each of the references stands among them, and the kinds that are complete."""
+        named = named_kinds(references.values())
+        workloads: dict[str, tuple[str, Workload]] = {}
+        for kind, reflector in self._workloads.items():
+            if kind in named:
+                workloads |= reflector.known.by_uid()
+        owners = Owners(workloads=workloads)
+        numbers = {number: owners.number(*reference) for number, reference in references.items()}
+        owners.add_those_without_pods()
+        return owners, numbers, KEPT_WITHOUT_PODS & named
+
+    def _claims(self) -> BoundClaims | None:
+        if self._volumes is None:
+            return BoundClaims()
+        if self._volumes.denied:
+            return None
+        volumes = self._volumes.known
+        if self._claims_of is None or self._claims_of[:2] != (volumes, volumes.version):
+            version, claims = volumes.version, BoundClaims()
+            claims.add(volumes.all())
+            # Kept until a volume changes, which is rare: each of thousands has its own affinity.
+            self._claims_of = volumes, version, claims
+        return self._claims_of[2]
+
+
+def _keeping(kind: str) -> Callable[[], Workloads]:
+    return lambda: Records(lambda workload: (kind, workload))
+
+
+def _itself(record: T) -> T:
+    return record

@@ -1,0 +1,346 @@
+"""A kind kept in memory: listed once, then followed by a watch, for as long as the process lives.
+
+As client-go's reflector does it: the version of every event and bookmark becomes ours, a broken watch goes on from
+there, and 410 (the server no longer reaches back so far) means a new list, which replaces the old store in one step.
+Two differences. A stream in which nothing comes, not even a bookmark, counts as broken; and when the next one is
+silent too the kind is listed again: an API server sends no bookmark for a version that the watch has seen (v1.36
+without frequent progress notifications of etcd), and then only a list tells a quiet kind from a dead connection.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from rebalancer.kube.client.client import JSON, ApiClient, Resource, SilentError, StatusError, Timeouts
+from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list_at
+from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
+from rebalancer.kube.client.stream import LineStream
+from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+
+SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
+"""Watches end by themselves at different times, so that not all come back at once."""
+
+INACTIVITY_SECONDS = 80.0
+"""Bookmarks come every minute or so (bookmarkFrequency in cacher.go, v1.36)."""
+
+SHORTEST_INACTIVITY_SECONDS = 15.0
+STOP_SECONDS = 1.0
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+Change = tuple[bool, T]
+"""(gone, object) of one event."""
+
+
+class Store(Protocol[T_contra]):
+    """What a kind is kept in. Filled by a list, then changed by events; readers may come from any thread."""
+
+    def add(self, items: Sequence[T_contra], /) -> None:
+        """Take one page of a list."""
+        ...
+
+    def apply(self, changes: Sequence[Change[T_contra]], /) -> None:
+        """Take events, in order. The same events again lead to the same end. Raises ValueError for nonsense in one."""
+        ...
+
+
+S = TypeVar("S", bound=Store[Any])
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchStats:
+    """What has happened to one kind, for metrics."""
+
+    events: int = 0
+    """Added, modified and deleted."""
+    relists: int = 0
+    """Lists read in whole after the first."""
+    restarts: int = 0
+    """Watches opened after the first."""
+    errors: int = 0
+    """Lists and watches that failed; one that just ended, or in which nothing came, did not."""
+    last_error: str = ""
+
+
+class Backoff:
+    """Waits that double from 1 to 60 s, with jitter; all is forgotten after a healthy minute."""
+
+    SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 60.0, 60.0
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._failures = 0
+
+    def seconds(self, *, healthy_seconds: float, at_once: bool, asked: float | None = None) -> float:
+        """How long to wait now. `at_once`: the first time not at all; `asked`: what the server wants, at least."""
+        if healthy_seconds >= self.HEALTHY_SECONDS:
+            self._failures = 0
+        doublings, self._failures = self._failures - at_once, self._failures + 1
+        if doublings < 0:
+            return asked or 0.0
+        longest = min(self.LONGEST_SECONDS, self.SHORTEST_SECONDS * 2.0 ** min(doublings, 16))
+        return max(longest * self._chance.uniform(0.5, 1.0), asked or 0.0)
+
+
+class _GoneError(Exception):
+    """410: the version that we know is too old to go on from."""
+
+
+class _StoppedError(Exception):
+    """We are to end."""
+
+
+class Reflector(Generic[T, S]):
+    """Follows one resource in a thread of its own. `make` makes an empty store; a list fills a new one each time."""
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        resource: Resource,
+        item: type[T],
+        make: Callable[[], S],
+        metadata_only: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`pause` waits between two tries, in place of a wait that `stop` ends."""
+        self._client = client
+        self._resource = resource
+        self._item = item
+        self._make = make
+        self._list_accept = METADATA_ONLY if metadata_only else JSON
+        self._watch_accept = WATCH_METADATA_ONLY if metadata_only else JSON
+        self._monotonic = monotonic
+        self._chance = chance or random.Random()
+        self._stopping = threading.Event()
+        self._pause = pause or self._stopping.wait
+        self._decode_event = msgspec.json.Decoder(WatchEvent).decode
+        self._decode_item = msgspec.json.Decoder(item).decode
+        self._backoff = Backoff(self._chance)
+        self._guard = threading.Lock()
+        self._stream: LineStream | None = None
+        self._thread: threading.Thread | None = None
+        self._version = ""
+        self._unread_after: str | None = None
+        self._current_at = self._opened_at = float("-inf")
+        self._was_silent = self._has_watched = False
+        self.store: S | None = None
+        """What is known; None before the first list is whole."""
+        self.denied = False
+        """Whether the server said last that we may not read this (403)."""
+        self.trouble = ""
+        """Why nothing has come since the last sign of life, in words."""
+        self.stats = WatchStats()
+
+    @property
+    def name(self) -> str:
+        """The kind's plural."""
+        return self._resource.plural
+
+    @property
+    def known(self) -> S:
+        """The store, for those who have seen that there is one."""
+        assert self.store is not None
+        return self.store
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def age(self, now: float) -> float:
+        """Seconds since the store was last known to be current, by the monotonic clock; infinite before the first."""
+        return now - self._current_at
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread = threading.Thread(target=self.run, name=f"watch {self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, also in the middle of a read. Doesn't wait for it."""
+        self._stopping.set()
+        with self._guard:
+            if self._stream is not None:
+                self._stream.cut()
+
+    def join(self, seconds: float = STOP_SECONDS) -> None:
+        """Wait for the end; a page of a list that is under way is read first, without us."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def run(self) -> None:
+        """List and watch until stopped."""
+        while not self._stopping.is_set():
+            self._opened_at = float("inf")
+            try:
+                wait = self._follow()
+            except _StoppedError:
+                return
+            if wait > 0 and not self._stopping.is_set():
+                self._pause(wait)
+
+    def _follow(self) -> float:
+        """List if need be, watch until that ends; how long to wait before the next time."""
+        at_once, asked = True, None
+        try:
+            if not self._version:
+                self._list()
+            self._watch()
+        except _GoneError:
+            self._version = ""
+        except SilentError as error:
+            at_once = self._opened_at < float("inf")
+            if at_once and self._was_silent:
+                self._version = ""
+            self._was_silent = at_once
+            self._note(error, counts=not at_once)
+        except UnsafeDataError as error:
+            at_once = False
+            # Once more from the same place; what can't be read there a second time is stepped over by a list.
+            if self._unread_after == self._version:
+                self._version = ""
+            self._unread_after = self._version
+            self._note(error)
+        except ConnectError as error:
+            at_once = False
+            if isinstance(error, StatusError):
+                self.denied, asked = error.status == 403, error.retry_after_seconds
+            self._note(error)
+        healthy = self._monotonic() - self._opened_at
+        return self._backoff.seconds(healthy_seconds=healthy, at_once=at_once, asked=asked)
+
+    def _note(self, error: RebalancerError, *, counts: bool = True) -> None:
+        if self._stopping.is_set():
+            raise _StoppedError
+        self.trouble = str(error)
+        if counts:
+            self.stats.errors += 1
+            self.stats.last_error = self.trouble
+
+    # ---- the list
+
+    def _list(self) -> None:
+        # The moment before its first page: nothing in the list is older.
+        began = self._monotonic()
+        try:
+            store, version = read_list_at(
+                self._client, self._resource, item=self._item, collector=self._collector, accept=self._list_accept
+            )
+        except ValueError as error:
+            raise self._unreadable("list", error) from None
+        if not version:
+            raise self._unreadable("list", "it has no resourceVersion")
+        self.stats.relists += self.store is not None
+        self.store = store.store
+        self._version, self._current_at = version, began
+        self._was_silent, self.denied, self.trouble = False, False, ""
+
+    def _collector(self) -> "_Filling[S]":
+        return _Filling(self._make(), self._stopping)
+
+    # ---- the watch
+
+    def _watch(self) -> None:
+        seconds = self._chance.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
+        # Counted from the last sign of life: what a broken connection took is missing from the next one's patience.
+        patience = INACTIVITY_SECONDS * self._chance.uniform(1.0, 1.1) - self.age(self._monotonic())
+        stream = self._client.stream(
+            self._resource.path(),
+            query={
+                "watch": 1,
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self._version,
+                "timeoutSeconds": seconds,
+            },
+            accept=self._watch_accept,
+            timeouts=Timeouts(read_seconds=max(SHORTEST_INACTIVITY_SECONDS, patience)),
+        )
+        with self._guard:
+            self._stream = stream
+        try:
+            if self._stopping.is_set():
+                raise _StoppedError
+            self._read(stream)
+        finally:
+            with self._guard:
+                self._stream = None
+            stream.close()
+
+    def _read(self, stream: LineStream) -> None:
+        if stream.response.status == 410:
+            raise _GoneError
+        if stream.response.status != 200:
+            raise self._client.error(stream.response, verb="watch", resource=self._resource.rbac_name)
+        self.stats.restarts += self._has_watched
+        self._has_watched = True
+        self._opened_at = self._monotonic()
+        self.denied = False
+        for lines in stream.batches():
+            if self._stopping.is_set():
+                raise _StoppedError
+            self._take(lines)
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        changes: list[Change[T]] = []
+        last: msgspec.Raw | None = None
+        try:
+            for line in lines:
+                event = self._decode_event(line)
+                if event.type == "ERROR":
+                    raise self._ended(event.object)
+                if event.type != "BOOKMARK":
+                    changes.append((event.type == "DELETED", self._decode_item(event.object)))
+                last = event.object
+        except msgspec.DecodeError as error:
+            raise self._unreadable("watch", error) from None
+        finally:
+            # What came before the line that broke is good.
+            if last is not None:
+                self._advance(changes, last)
+
+    def _advance(self, changes: Sequence[Change[T]], last: msgspec.Raw) -> None:
+        assert self.store is not None
+        try:
+            self.store.apply(changes)
+            version = msgspec.json.decode(last, type=Versioned).metadata.resource_version
+        except (ValueError, msgspec.DecodeError) as error:
+            raise self._unreadable("watch", error) from None
+        if not version:
+            raise self._unreadable("watch", "an event without resourceVersion")
+        self.stats.events += len(changes)
+        self._version, self._current_at = version, self._monotonic()
+        self._was_silent, self._unread_after, self.trouble = False, None, ""
+
+    def _ended(self, status: msgspec.Raw) -> Exception:
+        """What an ERROR event says."""
+        said = msgspec.json.decode(status, type=WatchStatus)
+        if said.code == 410:
+            return _GoneError()
+        text = f"{self._client.server}: watch {self._resource.rbac_name}: HTTP {said.code}: {said.message}"
+        return StatusError(" ".join(text.split()), status=said.code)
+
+    def _unreadable(self, verb: str, why: object) -> UnsafeDataError:
+        return UnsafeDataError(f"{self._client.server}: {verb} {self._resource.plural}: can't be read: {why}")
+
+
+class _Filling(Generic[S]):
+    """The collector of a list: a store that nobody reads yet."""
+
+    def __init__(self, store: S, stopping: threading.Event) -> None:
+        self.store = store
+        self._stopping = stopping
+
+    def add(self, items: Sequence[Any], /) -> None:
+        """Take one page."""
+        if self._stopping.is_set():
+            raise _StoppedError
+        self.store.add(items)

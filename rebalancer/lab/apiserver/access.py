@@ -1,0 +1,71 @@
+"""Who may do what: everybody everything, but for what the fault `denied` takes away."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rebalancer.lab.apiserver.errors import bad_request, forbidden
+from rebalancer.lab.apiserver.kinds import Kind
+
+if TYPE_CHECKING:
+    from rebalancer.lab.lab import Lab
+
+Obj = dict[str, Any]
+
+REVIEW_PATH = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"]
+
+
+class Target(Protocol):
+    """What a path names."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def subresource(self) -> str: ...
+
+
+def verb_of(method: str, *, named: bool, watched: bool) -> str:
+    """The verb that RBAC knows a request by."""
+    match method:
+        case "GET" | "HEAD":
+            return "watch" if watched else "get" if named else "list"
+        case "DELETE":
+            return "delete" if named else "deletecollection"
+        case "POST":
+            return "create"
+        case "PUT":
+            return "update"
+    return method.lower()
+
+
+def check(lab: "Lab", target: Target, *, method: str, watched: bool) -> None:
+    """Raises ApiError 403 when the fault `denied` has the request's verb and resource."""
+    denied = lab.faults.state.denied
+    if not denied:
+        return
+    verb = verb_of(method, named=bool(target.name), watched=watched)
+    resource = _resource(target.kind.plural, target.subresource)
+    if (verb, resource) in denied:
+        raise forbidden(target.kind, target.name, verb=verb, resource=resource)
+
+
+def review(lab: "Lab", body: Any) -> Obj:
+    """Answer a SelfSubjectAccessReview. Raises ApiError 400."""
+    attributes = ((body if isinstance(body, dict) else {}).get("spec") or {}).get("resourceAttributes")
+    if not isinstance(attributes, dict):
+        raise bad_request("the lab answers a SelfSubjectAccessReview for spec.resourceAttributes only")
+    asked = (attributes.get("verb", ""), _resource(attributes.get("resource", ""), attributes.get("subresource", "")))
+    allowed = asked not in lab.faults.state.denied
+    return {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": {"resourceAttributes": attributes},
+        "status": {"allowed": True} if allowed else {"allowed": False, "reason": "the fault `denied`"},
+    }
+
+
+def _resource(plural: str, subresource: str) -> str:
+    return f"{plural}/{subresource}" if subresource else plural

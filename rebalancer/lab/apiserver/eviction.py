@@ -1,0 +1,70 @@
+"""`pods/eviction`: the one request that this whole program is about."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.requests import Request
+
+from rebalancer.lab.apiserver.disruption import check_eviction, update_statuses
+from rebalancer.lab.apiserver.errors import ApiError, bad_request
+from rebalancer.lab.controlplane.owned import terminate
+
+if TYPE_CHECKING:
+    from rebalancer.lab.lab import Lab
+
+Obj = dict[str, Any]
+
+SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+class PodTarget(Protocol):
+    """The pod in the path."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+async def evict(lab: "Lab", target: PodTarget, request: Request, body: Any) -> Obj:
+    """Evict or refuse; the log keeps what was asked and what happened. Raises ApiError 400, 404, 409, 429, 500.
+
+    With the fault `eviction_delay_seconds` the pod goes at once and the answer comes late, perhaps to nobody.
+    """
+    if not isinstance(body, dict) or body.get("kind", "Eviction") != "Eviction":
+        raise bad_request("the body must be an Eviction")
+    if body.get("apiVersion", "policy/v1") not in ("policy/v1", "policy/v1beta1"):
+        raise bad_request(f"no kind Eviction in version {body['apiVersion']!r}")
+    options = body.get("deleteOptions") or {}
+    dry_run = request.query_params.get("dryRun") == "All" or "All" in (options.get("dryRun") or ())
+    uid = (options.get("preconditions") or {}).get("uid")
+    code, detail, pod = 201, "", None
+    try:
+        with lab.cluster.lock:
+            pod = lab.cluster.store.get("pods", target.namespace, target.name)
+            check_eviction(lab.cluster.store, pod, uid=uid, dry_run=dry_run)
+            if not dry_run:
+                grace = options.get("gracePeriodSeconds")
+                terminate(lab.cluster.store, lab.log, pod, grace_seconds=None if grace is None else float(grace))
+                update_statuses(lab.cluster.store)
+    except ApiError as error:
+        code, detail = error.code, error.message
+        raise
+    finally:
+        lab.log.add(
+            "eviction",
+            at=lab.clock.now(),
+            namespace=target.namespace,
+            name=target.name,
+            uid=pod["metadata"]["uid"] if pod else "",
+            node=(pod["spec"].get("nodeName") or "") if pod else "",
+            code=code,
+            verb="POST",
+            path=request.url.path,
+            user_agent=request.headers.get("user-agent", ""),
+            dry_run=dry_run,
+            detail=detail,
+        )
+    await asyncio.sleep(lab.faults.state.eviction_delay_seconds)
+    return SUCCESS

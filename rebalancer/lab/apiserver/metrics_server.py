@@ -1,0 +1,95 @@
+"""`metrics.k8s.io`: what metrics-server answers, means over its short window."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.apiserver.errors import ApiError, no_such_path
+from rebalancer.lab.faults import names_node
+from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION
+from rebalancer.lab.apiserver.selectors import predicate
+from rebalancer.lab.load.usage import SCRAPE_SECONDS, Figures
+
+if TYPE_CHECKING:
+    from rebalancer.lab.lab import Lab
+
+Obj = dict[str, Any]
+
+WINDOW_SECONDS = 30.0
+_API_VERSION = f"{METRICS_GROUP}/{METRICS_VERSION}"
+_MEMORY = "209715200"
+
+
+def answer(lab: "Lab", rest: list[str], query: Mapping[str, str]) -> Obj:
+    """Answer a path below the group's version. Raises ApiError 404."""
+    now = lab.clock.now()
+    figures = lab.usage.window_means(np.array([now]), window_seconds=WINDOW_SECONDS)
+    taken = timestamp(np.floor(now / SCRAPE_SECONDS) * SCRAPE_SECONDS)
+    match rest:
+        case ["nodes"]:
+            return _list("NodeMetricsList", _chosen(lab, "nodes", _nodes(lab, figures, taken), query))
+        case ["nodes", name]:
+            return _one(_nodes(lab, figures, taken), "", name)
+        case ["pods"]:
+            return _list("PodMetricsList", _chosen(lab, "pods", _pods(lab, figures, taken), query))
+        case ["namespaces", namespace, "pods"]:
+            found = _chosen(lab, "pods", _pods(lab, figures, taken), query, namespace)
+            return _list("PodMetricsList", found)
+        case ["namespaces", namespace, "pods", name]:
+            return _one(_pods(lab, figures, taken), namespace, name)
+    raise no_such_path()
+
+
+def _usage(cores: float) -> Obj:
+    return {"cpu": f"{round(cores * 1e9)}n", "memory": _MEMORY}
+
+
+def _nodes(lab: "Lab", figures: Figures, taken: str) -> list[Obj]:
+    found = []
+    for row, machine in enumerate(figures.columns.machines):
+        node = lab.cluster.store.find("nodes", "", machine.name)
+        if node is None or not figures.up[row, 0] or names_node(lab.faults.state.missing, machine.name):
+            continue
+        meta = {key: node["metadata"].get(key) for key in ("name", "labels", "creationTimestamp")}
+        usage = _usage(float(figures.nodes[row, 0]))
+        found.append(_item("NodeMetrics", meta, taken, {"usage": usage}))
+    return found
+
+
+def _pods(lab: "Lab", figures: Figures, taken: str) -> list[Obj]:
+    found = []
+    for row, index in enumerate(figures.rows):
+        stay = figures.columns.stays[index]
+        pod = lab.cluster.store.find("pods", stay.namespace, stay.pod)
+        if pod is None or pod["metadata"]["uid"] != stay.uid or names_node(lab.faults.state.missing, stay.node):
+            continue
+        meta = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels", "creationTimestamp")}
+        cores = float(figures.pods[row, 0])
+        containers = [{"name": name, "usage": _usage(cores * share)} for name, _, share in stay.containers]
+        found.append(_item("PodMetrics", meta, taken, {"containers": containers}))
+    return found
+
+
+def _item(kind: str, meta: Obj, taken: str, more: Obj) -> Obj:
+    window = f"{round(WINDOW_SECONDS)}s"
+    return {"kind": kind, "apiVersion": _API_VERSION, "metadata": meta, "timestamp": taken, "window": window, **more}
+
+
+def _chosen(lab: "Lab", plural: str, items: list[Obj], query: Mapping[str, str], namespace: str = "") -> list[Obj]:
+    selector = query.get("labelSelector", "")
+    shows = predicate(plural, label_selector=selector, namespace=namespace)
+    kept = [{key: item[key] for key in item if key not in ("kind", "apiVersion")} for item in items if shows(item)]
+    return sorted(kept, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+
+
+def _list(kind: str, items: list[Obj]) -> Obj:
+    return {"kind": kind, "apiVersion": _API_VERSION, "metadata": {}, "items": items}
+
+
+def _one(items: list[Obj], namespace: str, name: str) -> Obj:
+    for item in items:
+        if item["metadata"]["name"] == name and item["metadata"].get("namespace", "") == namespace:
+            return item
+    raise ApiError(404, "NotFound", f'metrics "{name}" not found')

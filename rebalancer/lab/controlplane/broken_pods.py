@@ -1,0 +1,60 @@
+"""Containers that end by themselves, and what a pod's status says of it."""
+
+from typing import Any
+
+from rebalancer.lab.scenario.build import set_ready
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.load.cpu import Breaks
+
+Obj = dict[str, Any]
+
+WAITING = "CrashLoopBackOff"
+FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS = 10.0, 300.0
+FORGIVEN_SECONDS = 600.0
+"""A container that ran for so long starts from the first back-off again (pkg/kubelet, `containerBackOff`)."""
+
+
+def is_waiting(pod: Obj) -> bool:
+    """Whether a container waits to be started again."""
+    return any("waiting" in each["state"] for each in pod["status"].get("containerStatuses") or ())
+
+
+def back_off_seconds(pod: Obj, how: Breaks | None) -> float:
+    """How long the kubelet waits until it starts the containers again."""
+    if how is not None and how.after_seconds >= FORGIVEN_SECONDS:
+        return FIRST_BACK_OFF_SECONDS
+    count = max(each["restartCount"] for each in pod["status"]["containerStatuses"])
+    return float(min(LONGEST_BACK_OFF_SECONDS, FIRST_BACK_OFF_SECONDS * 2 ** min(count, 10)))
+
+
+def break_down(pod: Obj, how: Breaks, now: float) -> None:
+    """Its containers have ended and wait for their restart. Changes `pod`."""
+    for each in pod["status"]["containerStatuses"]:
+        each["state"] = {"waiting": {"reason": WAITING, "message": "back-off restarting failed container"}}
+        each["lastState"] = _terminated(how, now)
+        each["started"] = False
+    set_ready(pod, now, ready=False)
+
+
+def restart(pod: Obj, now: float) -> None:
+    """Its containers run again, not Ready yet. Changes `pod`."""
+    for each in pod["status"]["containerStatuses"]:
+        each["restartCount"] += 1
+        each["state"] = {"running": {"startedAt": timestamp(now)}}
+        each["started"] = True
+
+
+def fail(pod: Obj, how: Breaks, now: float) -> None:
+    """The pod has failed: it is finished, and nobody starts it again. Changes `pod`."""
+    status = pod["status"]
+    status["phase"] = "Failed"
+    if how.pod_reason:
+        status["reason"] = how.pod_reason
+    for each in status.get("containerStatuses") or ():
+        each["state"] = _terminated(how, now)
+        each["started"] = False
+    set_ready(pod, now, ready=False)
+
+
+def _terminated(how: Breaks, now: float) -> Obj:
+    return {"terminated": {"exitCode": how.exit_code, "reason": how.reason, "finishedAt": timestamp(now)}}

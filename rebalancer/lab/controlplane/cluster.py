@@ -1,0 +1,364 @@
+"""The practice cluster: the store, and the parts of a control plane that act on it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from rebalancer.lab.scenario import build
+from rebalancer.lab.controlplane.autoscaler import Autoscaler
+from rebalancer.lab.clock import LabClock, timestamp
+from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on, replica_set_of
+from rebalancer.lab.load.cpu import Breaks
+from rebalancer.lab.apiserver.disruption import has_wasted_room, update_statuses
+from rebalancer.lab.apiserver.errors import conflict
+from rebalancer.lab.load.history import History
+from rebalancer.lab.apiserver.kinds import by_plural
+from rebalancer.lab.controlplane.kubelet import Kubelet
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.controlplane.owned import daemon_affinity
+from rebalancer.lab.scenario.scenario import Scenario
+from rebalancer.lab.controlplane.scheduler import Scheduler
+from rebalancer.lab.scenario.specs import NodeSpec, WorkloadSpec
+from rebalancer.lab.controlplane.stateful_sets import pod_labels
+from rebalancer.lab.apiserver.store import Change, Store
+from rebalancer.lab.apiserver.taints import changed, check_taints, set_cordon, set_taints
+
+Obj = dict[str, Any]
+
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_MOST_ROUNDS = 100
+
+
+class Cluster:
+    """Objects, controllers, scheduler and kubelets of one lab.
+
+    `step` brings everything up to the clock; the simulation's thread calls it, and so may a test without a server.
+    Reading and writing through these methods is safe from any thread.
+    """
+
+    def __init__(self, *, scenario: Scenario, clock: LabClock, seed: int) -> None:
+        self.clock = clock
+        self.scenario = scenario
+        self.store = Store(clock=clock, seed=seed)
+        self.lock = self.store.lock
+        self.log = EventLog()
+        self.history = History(clock=clock, seed=seed)
+        self._kubelet = Kubelet(
+            store=self.store,
+            log=self.log,
+            start_seconds=scenario.start_seconds,
+            stop_seconds=scenario.stop_seconds,
+            pull_bytes_per_second=scenario.pull_bytes_per_second,
+        )
+        self._controllers = Controllers(store=self.store, log=self.log)
+        self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed, differs=scenario.scheduler == "differs")
+        self._steps = sorted(scenario.steps, key=lambda step: step.at_seconds)
+        empty_after = scenario.remove_empty_after_seconds
+        self._autoscaler = (
+            None if empty_after is None else Autoscaler(store=self.store, log=self.log, after_seconds=empty_after)
+        )
+        self._addresses = 0
+        self._changed = threading.Event()
+        self._unseen = True
+        """Something was written since the controllers and the scheduler last looked."""
+        self._writer = ""
+        self.store.subscribe(self._observe)
+        with self.lock:
+            self._lay_out(scenario)
+            self.history.preparing = False
+
+    def _observe(self, change: Change) -> None:
+        self.history.observe(change)
+        self._controllers.observe(change)
+        self._kubelet.observe(change)
+        self._scheduler.observe(change)
+        if change.plural == "nodes" and change.before is not None and change.type == "MODIFIED":
+            self._note_taints(change.before, change.object)
+        if change.plural not in ("events", "leases"):
+            self._unseen = True
+            self._changed.set()
+
+    def _note_taints(self, before: Obj, after: Obj) -> None:
+        gone, new = changed(before, after)
+        for event, taints in (("untainted", gone), ("tainted", new)):
+            for taint in taints:
+                self.log.add(
+                    event,
+                    at=self.clock.now(),
+                    node=after["metadata"]["name"],
+                    user_agent=self._writer,
+                    key=taint["key"],
+                    value=taint.get("value", ""),
+                    effect=taint.get("effect", ""),
+                )
+
+    @contextmanager
+    def written_by(self, user_agent: str) -> Iterator[None]:
+        """Hold the lock; what is written meanwhile is logged with this User-Agent."""
+        with self.lock:
+            self._writer = user_agent
+            try:
+                yield
+            finally:
+                self._writer = ""
+
+    def _lay_out(self, scenario: Scenario) -> None:
+        for name in _SYSTEM_NAMESPACES:
+            self.ensure_namespace(name)
+        for name, value in {**SYSTEM_PRIORITIES, **scenario.priority_classes}.items():
+            self.store.create("priorityclasses", {"metadata": {"name": name}, "value": value, "globalDefault": False})
+        for node in scenario.nodes:
+            self._add_node(node)
+        for workload in scenario.workloads:
+            self._add_workload(workload)
+        self._round(self.clock.now())
+
+    # -- the simulation ---------------------------------------------------------------------------------------------
+
+    def step(self) -> float | None:
+        """Do what is due and what follows from it. Lab time of the next step that is known, None when idle."""
+        with self.lock:
+            self._round(self.clock.now())
+            self._changed.clear()  # whoever writes needs the lock, so nothing is missed
+            return self._next_due()
+
+    def _next_due(self) -> float | None:
+        due = [self._kubelet.next_due(), *(self.clock.started_at + step.at_seconds for step in self._steps[:1])]
+        if self._autoscaler is not None:
+            due.append(self._autoscaler.next_due())
+        return min((each for each in due if each is not None), default=None)
+
+    def _round(self, now: float) -> None:
+        while self._steps and self.clock.started_at + self._steps[0].at_seconds <= now:
+            self._steps.pop(0).run(self)
+        self._settle(now)
+        if self._autoscaler is not None:
+            self._autoscaler.run(now)
+            self._settle(now)
+
+    def _settle(self, now: float) -> None:
+        for _ in range(_MOST_ROUNDS):
+            self._kubelet.run(now)
+            if not self._unseen:
+                break
+            self._unseen = False
+            self._controllers.run()
+            self._scheduler.run()
+            update_statuses(self.store)
+        if has_wasted_room(self.store):
+            update_statuses(self.store)
+
+    def wait_for_change(self, seconds: float) -> None:
+        """Return when something was written, or after `seconds` of real time."""
+        self._changed.wait(seconds)
+
+    def wake(self) -> None:
+        """End a `wait_for_change`."""
+        self._changed.set()
+
+    def wait_until(self, predicate: Callable[[], bool], *, seconds: float = 10.0, what: str = "condition") -> None:
+        """Poll until `predicate` is true. Raises TimeoutError after `seconds` of real time."""
+        deadline = time.monotonic() + seconds
+        while not predicate():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the lab: {what} not true after {seconds} s")
+            time.sleep(0.01)
+
+    # -- building ---------------------------------------------------------------------------------------------------
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace unless it is there."""
+        with self.lock:
+            if self.store.find("namespaces", "", name) is None:
+                labels = {"kubernetes.io/metadata.name": name}
+                meta = {"name": name, "labels": labels, "creationTimestamp": timestamp(self.clock.now() - 30 * 86400)}
+                self.store.create("namespaces", {"metadata": meta, "spec": {}, "status": {"phase": "Active"}})
+
+    def add_node(self, spec: NodeSpec) -> Obj:
+        """Add a machine that is made now."""
+        with self.lock:
+            return self._add_node(msgspec.structs.replace(spec, age_seconds=0.0))
+
+    def _add_node(self, spec: NodeSpec) -> Obj:
+        self._addresses += 1
+        address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
+        return self.store.create("nodes", build.node_object(spec, now=self.clock.now(), address=address))
+
+    def cordon(self, name: str, *, on: bool = True) -> None:
+        """Set `spec.unschedulable`, and the taint that the node controller sets with it."""
+        with self.lock:
+            node = self.store.get("nodes", "", name)
+            self.store.change("nodes", node, lambda new: set_cordon(new, on=on))
+
+    def taint(self, name: str, key: str, *, value: str = "", effect: str = "NoSchedule") -> None:
+        """Give a node a taint, as an autoscaler or an administrator would. Raises ApiError 404, 422."""
+
+        def apply(new: Obj) -> None:
+            kept = [each for each in new["spec"].get("taints") or () if (each["key"], each["effect"]) != (key, effect)]
+            set_taints(new, [*kept, {"key": key, "effect": effect, **({"value": value} if value else {})}])
+            check_taints(new)
+
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+
+    def untaint(self, name: str, key: str) -> None:
+        """Take a taint off a node, with every effect. Raises ApiError 404."""
+
+        def apply(new: Obj) -> None:
+            set_taints(new, [each for each in new["spec"].get("taints") or () if each["key"] != key])
+
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), apply)
+
+    def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
+        """Set a node's labels; None takes one off. Pods that run there stay. Raises ApiError 404."""
+        with self.lock:
+            self.store.change("nodes", self.store.get("nodes", "", name), lambda new: _set_labels(new, labels))
+
+    def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
+        """The same of a pod: required anti-affinity of others may mind it from now on. Raises ApiError 404."""
+        with self.lock:
+            self.store.change("pods", self.store.get("pods", namespace, name), lambda new: _set_labels(new, labels))
+
+    def remove_node(self, name: str) -> None:
+        """A machine that is switched off; its pods go with it. Raises ApiError 404."""
+        with self.lock:
+            self.store.remove("nodes", "", name)
+
+    def end_containers(self, namespace: str, name: str, how: Breaks | None = None) -> None:
+        """A running pod's containers end now: they wait in CrashLoopBackOff, or (`restarts=False`) the pod has failed.
+
+        Raises ApiError 404, and 409 where it doesn't run.
+        """
+        with self.lock:
+            pod = self.store.get("pods", namespace, name)
+            if pod["status"]["phase"] != "Running":
+                raise conflict(by_plural("pods"), name, f"it is {pod['status']['phase']}, not Running")
+            self._kubelet.end_containers(pod, how or Breaks(after_seconds=0.0), self.clock.now())
+
+    def roll_out(self, namespace: str, name: str, *, plural: str = "statefulsets", image: str = "") -> None:
+        """Change a workload's template, as `kubectl rollout restart` does, to another image where one is given.
+
+        Raises ApiError 404.
+        """
+        with self.lock:
+            owner = self.store.get(plural, namespace, name)
+            template = owner["spec"]["template"]
+            annotations = {**(template["metadata"].get("annotations") or {})}
+            annotations["kubectl.kubernetes.io/restartedAt"] = timestamp(self.clock.now())
+            containers = [dict(each) for each in template["spec"]["containers"]]
+            if image:
+                containers[0]["image"] = image
+            new = {
+                "metadata": {**template["metadata"], "annotations": annotations},
+                "spec": {**template["spec"], "containers": containers},
+            }
+            self.store.update(plural, {**owner, "spec": {**owner["spec"], "template": new}})
+
+    def add_workload(self, spec: WorkloadSpec) -> None:
+        """Add a workload. Pods of its `place` run at once; the others are for controllers and scheduler."""
+        with self.lock:
+            self._add_workload(spec)
+
+    def _add_workload(self, spec: WorkloadSpec) -> None:
+        self.ensure_namespace(spec.namespace)
+        now = self.clock.now()
+        placed = sum(spec.place.values())
+        replicas = placed if spec.replicas is None else spec.replicas
+        created = now - 2 * spec.age_seconds
+        template = build.template(spec)
+        owner: Obj | None = None
+        if spec.kind not in ("Pod", "Mirror"):
+            plural, obj = build.workload_object(spec, replicas=replicas, created=created)
+            if spec.kind == "CronJob":
+                obj = self._cron_job(spec, obj)
+            owner = self.store.create(plural, obj)
+            if spec.kind == "Deployment":
+                owner = self.store.create(
+                    "replicasets", replica_set_of(owner, replicas, created=owner["metadata"]["creationTimestamp"])
+                )
+                template = owner["spec"]["template"]
+        if spec.pdb is not None:
+            self.store.create("poddisruptionbudgets", build.pdb_object(spec, spec.pdb, created))
+        for claim, volume in build.claims(spec, created):
+            self.store.create("persistentvolumes", volume)
+            self.store.create("persistentvolumeclaims", claim)
+        for number, node in enumerate(self._places(spec, template)):
+            self._place(spec, template, owner, number, node)
+
+    def _cron_job(self, spec: WorkloadSpec, job: Obj) -> Obj:
+        cron = {
+            "metadata": job["metadata"],
+            "spec": {"schedule": "0 * * * *", "jobTemplate": {"spec": job["spec"]}},
+        }
+        parent = self.store.create("cronjobs", cron)
+        meta = {**job["metadata"], "name": f"{spec.name}-29000000", "ownerReferences": [build.owner_reference(parent)]}
+        return {**job, "metadata": meta}
+
+    def _places(self, spec: WorkloadSpec, template: Obj) -> Iterator[str]:
+        if spec.kind == "DaemonSet" and not spec.place:
+            for node in self.store.sorted("nodes"):
+                if daemon_runs_on(template, node):
+                    yield node["metadata"]["name"]
+        for node_name, count in spec.place.items():
+            yield from [node_name] * count
+
+    def _place(self, spec: WorkloadSpec, template: Obj, owner: Obj | None, number: int, node: str) -> None:
+        now = self.clock.now()
+        name, prefix = "", f"{(owner or {'metadata': {'name': spec.name}})['metadata']['name']}-"
+        if spec.kind == "StatefulSet":
+            name = f"{spec.name}-{number}"
+        elif spec.kind == "Mirror":
+            name = f"{spec.name}-{node}"
+        elif spec.kind == "Pod":
+            name = spec.name if sum(spec.place.values()) == 1 else f"{spec.name}-{number}"
+        pod = build.complete_pod(
+            build.pod_object(template, namespace=spec.namespace, name=name, prefix=prefix, owner=owner)
+        )
+        pod["metadata"]["creationTimestamp"] = timestamp(now - spec.age_seconds)
+        if spec.kind == "StatefulSet":
+            pod["metadata"]["labels"].update(
+                pod_labels(self.store.get("statefulsets", spec.namespace, spec.name), name)
+            )
+        if spec.kind == "DaemonSet":
+            pod["spec"]["affinity"] = daemon_affinity(node)
+        if spec.kind == "Mirror":
+            pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "mirror"
+            pod["metadata"]["annotations"]["kubernetes.io/config.source"] = "file"
+            pod["metadata"]["ownerReferences"] = [build.owner_reference(self.store.get("nodes", "", node))]
+        pod["spec"]["nodeName"] = node
+        self._kubelet.keep_image(pod)
+        self._kubelet.start(pod, now - spec.age_seconds, ready=spec.ready, restarts=spec.restarts)
+        self.store.create("pods", pod)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def pods(self, *, namespace: str = "", node: str = "", workload: str = "") -> list[Obj]:
+        """Pods, by (namespace, name); `workload` is the name that the short form gave."""
+        return [
+            pod
+            for pod in self.store.sorted("pods")
+            if (not namespace or pod["metadata"]["namespace"] == namespace)
+            and (not node or pod["spec"].get("nodeName") == node)
+            and (not workload or (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == workload)
+        ]
+
+    def nodes(self) -> list[Obj]:
+        """Nodes, by name."""
+        return self.store.sorted("nodes")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Nothing changes while this is held."""
+        with self.lock:
+            yield
+
+
+def _set_labels(obj: Obj, labels: Mapping[str, str | None]) -> None:
+    have = {**(obj["metadata"].get("labels") or {}), **labels}
+    obj["metadata"]["labels"] = {key: value for key, value in have.items() if value is not None}

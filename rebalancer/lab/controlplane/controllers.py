@@ -1,0 +1,266 @@
+"""The lab's controllers: they compare what is wanted with what is there, and create or delete the difference.
+
+A round looks at everything; it is cheap, and it needs no memory of what happened. Not modelled: a Deployment's rolling
+update in steps (a changed template replaces all its pods at once), CronJob schedules, finalizers.
+"""
+
+from typing import Any
+
+import msgspec
+
+from rebalancer.lab.scenario.build import owner_reference, template_hash
+from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
+from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
+from rebalancer.lab.apiserver.store import Change, Store
+from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
+from rebalancer.model.objects import NodeAffinity, Taint, Toleration
+
+Obj = dict[str, Any]
+
+HASH_LABEL = "pod-template-hash"
+
+
+class Controllers:
+    """All of them, over one store."""
+
+    def __init__(self, *, store: Store, log: EventLog) -> None:
+        self._store = store
+        self._log = log
+        self._owned: dict[str, list[Obj]] = {}
+        self._failed: dict[str, int] = {}
+        """Job uid -> pods that failed, or went unfinished."""
+
+    def observe(self, change: Change) -> None:
+        """The store's listener: a Job's pod that is deleted unfinished has failed, too."""
+        if change.plural != "pods":
+            return
+        pod, owner = change.object, controller_of(change.object)
+        failed = pod["status"].get("phase") == "Failed"
+        if change.type == "DELETED":
+            counts = not is_finished(pod)
+        else:
+            counts = failed and (change.before is None or change.before["status"].get("phase") != "Failed")
+        if counts and owner and owner["kind"] == "Job":
+            self._failed[owner["uid"]] = self._failed.get(owner["uid"], 0) + 1
+
+    def run(self) -> None:
+        """One round. The caller holds the lock."""
+        self._evict_from_tainted_nodes()
+        self._index()
+        sets = self._sets()
+        for deployment in self._store.sorted("deployments"):
+            self._deployment(deployment, sets.get(deployment["metadata"]["uid"], []))
+        for replica_set in self._store.sorted("replicasets"):
+            self._replica_set(replica_set)
+        for stateful_set in self._store.sorted("statefulsets"):
+            run_stateful_set(self._store, self._log, stateful_set, self._pods_of(stateful_set))
+        for daemon_set in self._store.sorted("daemonsets"):
+            self._daemon_set(daemon_set)
+        for job in self._store.sorted("jobs"):
+            self._job(job)
+        sets = self._sets()
+        for deployment in self._store.sorted("deployments"):
+            self._deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []))
+
+    def _evict_from_tainted_nodes(self) -> None:
+        """NoExecute: pods that don't tolerate it go at once, whatever their PDBs say (pkg/controller/tainteviction).
+
+        Not modelled: `tolerationSeconds`. Whoever tolerates a taint stays.
+        """
+        taints = {
+            node["metadata"]["name"]: msgspec.convert(found, tuple[Taint, ...])
+            for node in self._store.all("nodes")
+            if (found := [each for each in node["spec"].get("taints") or () if each.get("effect") == "NoExecute"])
+        }
+        for pod in self._store.sorted("pods") if taints else ():
+            here = taints.get(pod["spec"].get("nodeName") or "")
+            if here and not is_terminating(pod) and not is_finished(pod):
+                tolerations = msgspec.convert(pod["spec"].get("tolerations") or [], tuple[Toleration, ...])
+                if untolerated_taint(tolerations, here) is not None:
+                    terminate(self._store, self._log, pod)
+
+    def _index(self) -> None:
+        self._owned = {}
+        for pod in self._store.sorted("pods"):
+            owner = controller_of(pod)
+            if owner:
+                self._owned.setdefault(owner["uid"], []).append(pod)
+
+    def _pods_of(self, owner: Obj) -> list[Obj]:
+        return self._owned.get(owner["metadata"]["uid"], [])
+
+    # -- Deployments and ReplicaSets ------------------------------------------------------------------------------
+
+    def _sets(self) -> dict[str, list[Obj]]:
+        """The ReplicaSets of each Deployment, by its uid."""
+        found: dict[str, list[Obj]] = {}
+        for each in self._store.sorted("replicasets"):
+            found.setdefault((controller_of(each) or {}).get("uid", ""), []).append(each)
+        return found
+
+    def _deployment(self, deployment: Obj, sets: list[Obj]) -> None:
+        meta, spec = deployment["metadata"], deployment["spec"]
+        replicas = int(spec.get("replicas", 1))
+        name = f"{meta['name']}-{template_hash(spec['template'])}"
+        current: Obj | None = None
+        for each in sets:
+            wanted = replicas if each["metadata"]["name"] == name else 0
+            if each["metadata"]["name"] == name:
+                current = each
+            if each["spec"]["replicas"] != wanted:
+                self._store.update("replicasets", {**each, "spec": {**each["spec"], "replicas": wanted}})
+        if current is None:
+            self._store.create("replicasets", replica_set_of(deployment, replicas))
+
+    def _replica_set(self, owner: Obj) -> None:
+        meta = owner["metadata"]
+        wanted = int(owner["spec"].get("replicas", 1))
+        # A terminating pod no longer counts: its replacement is made at once.
+        active = [pod for pod in self._pods_of(owner) if not is_terminating(pod) and not is_finished(pod)]
+        for _ in range(wanted - len(active)):
+            create_pod(self._store, self._log, owner, prefix=f"{meta['name']}-")
+        if len(active) > wanted:
+            # Not ready first, then the youngest (controller_utils.go, ActivePodsWithRanks).
+            active.sort(key=lambda pod: (is_ready(pod), _reversed(pod["metadata"]["creationTimestamp"])))
+            for pod in active[: len(active) - wanted]:
+                terminate(self._store, self._log, pod)
+        set_status(
+            self._store,
+            "replicasets",
+            owner,
+            {
+                "replicas": len(active),
+                "fullyLabeledReplicas": len(active),
+                "readyReplicas": ready_count(active),
+                "availableReplicas": ready_count(active),
+            },
+        )
+
+    def _deployment_status(self, deployment: Obj, sets: list[Obj]) -> None:
+        name = f"{deployment['metadata']['name']}-{template_hash(deployment['spec']['template'])}"
+        updated = next((each.get("status") or {} for each in sets if each["metadata"]["name"] == name), {})
+        total = {
+            field: sum((each.get("status") or {}).get(field, 0) for each in sets)
+            for field in ("replicas", "readyReplicas", "availableReplicas")
+        }
+        wanted = int(deployment["spec"].get("replicas", 1))
+        enough = total["availableReplicas"] >= wanted
+        set_status(
+            self._store,
+            "deployments",
+            deployment,
+            {
+                **total,
+                "updatedReplicas": updated.get("replicas", 0),
+                "unavailableReplicas": max(0, wanted - total["availableReplicas"]),
+                "conditions": [
+                    {"type": "Available", "status": "True" if enough else "False", "reason": "MinimumReplicas"},
+                    {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+                ],
+            },
+        )
+
+    # -- DaemonSets ---------------------------------------------------------------------------------------------------
+
+    def _daemon_set(self, owner: Obj) -> None:
+        pod_template = owner["spec"]["template"]
+        on = {daemon_node(pod): pod for pod in self._pods_of(owner)}
+        wanted = [
+            node["metadata"]["name"] for node in self._store.sorted("nodes") if daemon_runs_on(pod_template, node)
+        ]
+        for name in wanted:
+            if name not in on:
+                create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-", node=name)
+        nodes = {node["metadata"]["name"]: node for node in self._store.all("nodes")}
+        for name, pod in on.items():
+            stays = name in nodes and daemon_runs_on(pod_template, nodes[name], running=True)
+            if not is_terminating(pod) and (is_finished(pod) or not stays):
+                terminate(self._store, self._log, pod)
+        running = [pod for name, pod in on.items() if name in wanted and not is_terminating(pod)]
+        set_status(
+            self._store,
+            "daemonsets",
+            owner,
+            {
+                "desiredNumberScheduled": len(wanted),
+                "currentNumberScheduled": len(running),
+                "numberReady": ready_count(running),
+                "numberAvailable": ready_count(running),
+                "numberMisscheduled": 0,
+                "updatedNumberScheduled": len(running),
+            },
+        )
+
+    # -- Jobs ---------------------------------------------------------------------------------------------------------
+
+    def _job(self, owner: Obj) -> None:
+        spec, uid = owner["spec"], owner["metadata"]["uid"]
+        pods = self._pods_of(owner)
+        active = [pod for pod in pods if not is_terminating(pod) and not is_finished(pod)]
+        succeeded = sum(1 for pod in pods if pod["status"]["phase"] == "Succeeded")
+        failed = self._failed.get(uid, 0)
+        completions = spec.get("completions")
+        status: Obj = {"active": len(active), "ready": ready_count(active), "succeeded": succeeded, "failed": failed}
+        done = completions is not None and succeeded >= completions
+        if failed > spec.get("backoffLimit", 6):
+            status["conditions"] = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
+        elif done:
+            status["conditions"] = [{"type": "Complete", "status": "True"}]
+        else:
+            left = spec.get("parallelism", 1) if completions is None else completions - succeeded
+            for _ in range(min(spec.get("parallelism", 1), left) - len(active)):
+                create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-")
+        set_status(self._store, "jobs", owner, status)
+
+
+def replica_set_of(deployment: Obj, replicas: int, *, created: str = "") -> Obj:
+    """The ReplicaSet of a Deployment's present template, `created` now when empty."""
+    meta, pod_template = deployment["metadata"], deployment["spec"]["template"]
+    mark = {HASH_LABEL: template_hash(pod_template)}
+    labels = {**(pod_template["metadata"].get("labels") or {}), **mark}
+    return {
+        "metadata": {
+            "name": f"{meta['name']}-{mark[HASH_LABEL]}",
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_reference(deployment)],
+            **({"creationTimestamp": created} if created else {}),
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {**(deployment["spec"]["selector"].get("matchLabels") or {}), **mark}},
+            "template": {**pod_template, "metadata": {**pod_template["metadata"], "labels": labels}},
+        },
+    }
+
+
+def daemon_node(pod: Obj) -> str:
+    """The node that a DaemonSet's pod is for."""
+    if pod["spec"].get("nodeName"):
+        return str(pod["spec"]["nodeName"])
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+def daemon_runs_on(pod_template: Obj, node: Obj, *, running: bool = False) -> bool:
+    """Whether a DaemonSet wants a pod on the node. One that is `running` there minds only NoExecute taints."""
+    spec = pod_template["spec"]
+    labels = node["metadata"].get("labels") or {}
+    if not labels_match(spec.get("nodeSelector") or {}, labels):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity")
+    required = msgspec.convert(affinity, NodeAffinity).required if affinity else None
+    if required is not None and not node_selector_matches(required, labels, node["metadata"]["name"]):
+        return False
+    tolerations = msgspec.convert(spec.get("tolerations") or [], tuple[Toleration, ...])
+    taints = msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...])
+    if running:
+        taints = tuple(taint for taint in taints if taint.effect == "NoExecute")
+    return untolerated_taint(tolerations, taints) is None
+
+
+def _reversed(text: str) -> tuple[int, ...]:
+    """Sorts later timestamps first."""
+    return tuple(-ord(letter) for letter in text)

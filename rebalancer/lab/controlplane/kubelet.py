@@ -1,0 +1,199 @@
+"""The lab's kubelets: bound pods start and get Ready, terminating pods go away, each after its delay in lab seconds.
+
+A pod that breaks (`Breaks`) is started again after 10 s, then 20 s and so on up to 300 s, as the real one does; what it
+used goes on being used meanwhile.
+"""
+
+from typing import Any
+
+from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
+from rebalancer.lab.scenario.build import condition, set_ready
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.load.cpu import Breaks, behaviour_of
+from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.controlplane.images import missing, reported
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.apiserver.store import Change, Store
+
+Obj = dict[str, Any]
+
+_START, _READY, _STOP, _FINISH = "start", "ready", "stop", "finish"
+_BREAK, _RESTART = "break", "restart"
+
+
+class Kubelet:
+    """All of them. What is due is remembered by pod uid; everything else is read from the pod."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        log: EventLog,
+        start_seconds: float,
+        stop_seconds: float,
+        pull_bytes_per_second: float | None = None,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._pull_bytes_per_second = pull_bytes_per_second
+        self._due: dict[tuple[str, str], tuple[float, str, str]] = {}
+        """(uid, step) -> (lab time, namespace, name)."""
+        self._addresses = 0
+        self._unseen: dict[tuple[str, str], None] = {}
+        """(namespace, name) of the pods that changed since the last round, in order."""
+
+    def observe(self, change: Change) -> None:
+        """The store's listener: what is to be looked at in the next round."""
+        if change.plural == "nodes" and change.type != "MODIFIED":
+            self._unseen.update(dict.fromkeys(self._store.keys("pods")))
+        elif change.plural == "pods":
+            meta = change.object["metadata"]
+            self._unseen[meta["namespace"], meta["name"]] = None
+
+    def next_due(self) -> float | None:
+        """Lab time of the next step, or None when nothing is under way."""
+        return min((due for due, _, _ in self._due.values()), default=None)
+
+    def run(self, now: float) -> None:
+        """See what is new, then do what is due. The caller holds the lock."""
+        unseen, self._unseen = self._unseen, {}
+        for namespace, name in unseen:
+            pod = self._store.find("pods", namespace, name)
+            if pod is not None:
+                self._plan(pod, now)
+        for (uid, step), (due, namespace, name) in sorted(self._due.items(), key=lambda item: item[1][0]):
+            if due > now:
+                break
+            del self._due[uid, step]
+            found = self._store.find("pods", namespace, name)
+            if found is not None and found["metadata"]["uid"] == uid:
+                self._do(step, found, now)
+
+    def _plan(self, pod: Obj, now: float) -> None:
+        uid, node_name = pod["metadata"]["uid"], pod["spec"].get("nodeName") or ""
+        node = self._store.find("nodes", "", node_name) if node_name else None
+        phase = pod["status"]["phase"]
+        behaviour = behaviour_of(pod)
+        if is_terminating(pod):
+            delay = self._stop_seconds if behaviour.stop_seconds is None else behaviour.stop_seconds
+            delay = min(delay, float(pod["metadata"].get("deletionGracePeriodSeconds", 30)))
+            self._at(pod, _STOP, now + (delay if phase == "Running" else 0.0))
+        elif node_name and node is None:
+            self._at(pod, _STOP, now)  # pod garbage collection: its node is gone
+        elif node_name and phase == "Pending":
+            delay = self._start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
+            if (uid, _START) not in self._due:
+                pulled = now + self._pull_seconds(missing(pod, node))
+                self._at(pod, _START, pulled + delay / 2)
+                if behaviour.ready:
+                    self._at(pod, _READY, pulled + delay)
+        elif phase == "Running":
+            if behaviour.run_seconds is not None:
+                self._at(pod, _FINISH, now + behaviour.run_seconds)
+            if is_waiting(pod):
+                self._at(pod, _RESTART, now + back_off_seconds(pod, behaviour.breaks))
+            elif behaviour.breaks is not None and behaviour.breaks.on(node_name):
+                self._at(pod, _BREAK, now + behaviour.breaks.after_seconds)
+
+    def _pull_seconds(self, image: Obj | None) -> float:
+        if image is None or self._pull_bytes_per_second is None:
+            return 0.0
+        return float(image["sizeBytes"] / self._pull_bytes_per_second)
+
+    def keep_image(self, pod: Obj) -> Obj | None:
+        """Let the pod's node have its image; the image, None when it was there. The caller holds the lock."""
+        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        image = missing(pod, node)
+        if image is None or node is None:
+            return None
+        images = reported([*(node["status"].get("images") or ()), image])
+        self._store.change("nodes", node, lambda new: new["status"].update(images=images))
+        return image
+
+    def _at(self, pod: Obj, step: str, due: float) -> None:
+        meta = pod["metadata"]
+        self._due.setdefault((meta["uid"], step), (due, meta["namespace"], meta["name"]))
+
+    def _do(self, step: str, pod: Obj, now: float) -> None:
+        meta = pod["metadata"]
+        if step == _STOP:
+            self._store.remove("pods", meta["namespace"], meta["name"])
+            for other in (_START, _READY, _FINISH, _BREAK, _RESTART):
+                self._due.pop((meta["uid"], other), None)
+            self._note("deleted", pod, now)
+        elif step == _START and pod["status"]["phase"] == "Pending":
+            image = self.keep_image(pod)
+            if image is not None:
+                self._note("pulled", pod, now, detail=image["names"][0])
+            self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
+            self._note("started", pod, now)
+        elif step == _BREAK and pod["status"]["phase"] == "Running" and not is_waiting(pod):
+            self.end_containers(pod, behaviour_of(pod).breaks or Breaks(after_seconds=0.0), now)
+        elif step == _RESTART and is_waiting(pod):
+            self._store.change("pods", pod, lambda new: restart(new, now))
+            behaviour = behaviour_of(pod)
+            if behaviour.ready:
+                self._at(pod, _READY, now + (behaviour.start_seconds or self._start_seconds) / 2)
+            self._note("restarted", pod, now)
+        elif step == _READY and pod["status"]["phase"] == "Running" and not is_ready(pod) and not is_waiting(pod):
+            self._store.change("pods", pod, lambda new: set_ready(new, now, ready=True))
+            self._note("ready", pod, now)
+        elif step == _FINISH and not is_finished(pod):
+            self._store.change("pods", pod, _succeed)
+            self._note("finished", pod, now)
+
+    def end_containers(self, pod: Obj, how: Breaks, now: float) -> None:
+        """A running pod's containers end: they wait for a restart, or it has failed. The caller holds the lock."""
+        self._due.pop((pod["metadata"]["uid"], _READY), None)
+        self._store.change("pods", pod, lambda new: (break_down if how.restarts else fail)(new, how, now))
+        self._note("broken" if how.restarts else "failed", pod, now, detail=how.pod_reason or how.reason)
+
+    def start(self, pod: Obj, now: float, *, ready: bool, restarts: int = 0) -> None:
+        """Make a bound pod run: phase, addresses, conditions, container statuses. Changes `pod`."""
+        self._addresses += 1
+        node = self._store.find("nodes", "", pod["spec"]["nodeName"])
+        host = next((each["address"] for each in (node or {}).get("status", {}).get("addresses", ())), "127.0.0.1")
+        count = self._addresses
+        address = f"10.{128 + count // 65536 % 64}.{count // 256 % 256}.{count % 256}"
+        pod["status"].update(
+            phase="Running",
+            podIP=address,
+            podIPs=[{"ip": address}],
+            hostIP=host,
+            hostIPs=[{"ip": host}],
+            startTime=timestamp(now),
+            containerStatuses=[
+                {
+                    "name": each["name"],
+                    "image": each.get("image", ""),
+                    "imageID": "",
+                    "ready": ready,
+                    "started": True,
+                    "restartCount": restarts,
+                    "state": {"running": {"startedAt": timestamp(now)}},
+                    "lastState": {},
+                }
+                for each in pod["spec"].get("containers", ())
+            ],
+            conditions=[condition("Initialized", True, now), condition("PodScheduled", True, now)],
+        )
+        set_ready(pod, now, ready=ready)
+
+    def _note(self, event: str, pod: Obj, now: float, *, detail: str = "") -> None:
+        meta = pod["metadata"]
+        node = pod["spec"].get("nodeName") or ""
+        self._log.add(
+            event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node, detail=detail
+        )
+
+
+def _succeed(pod: Obj) -> None:
+    pod["status"]["phase"] = "Succeeded"
+    for each in pod["status"].get("conditions") or ():
+        if each["type"] in ("Ready", "ContainersReady"):
+            each["status"] = "False"
+    for container in pod["status"].get("containerStatuses") or ():
+        container["ready"] = False
+        container["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}

@@ -1,0 +1,223 @@
+"""The lab's objects as the snapshot that the scheduler's model reads.
+
+Written apart from the adapter that reads a real API server, so that a mistake in one of the two shows as a difference.
+What is parsed once is kept: an object that the store holds never changes in place.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rebalancer.lab.clock import seconds_of
+from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
+from rebalancer.lab.controlplane.owned import controller_of
+from rebalancer.lab.controlplane.pod_templates import shape_of
+from rebalancer.model.objects import NodeSelector, PodShape, Taint
+from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, ShapeTable
+from rebalancer.placement.images import normalised
+
+Obj = dict[str, Any]
+
+_PLAIN = ("cpu", "memory", "pods")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What the columns hold of one pod."""
+
+    version: str
+    namespace: str
+    owner: tuple[str, Owner] | None
+    """(uid, record) of the direct controller."""
+    shape: int
+    phase: int
+    ready: bool
+    terminating: bool
+    created: float
+    started: float
+    priority: int
+    gated: bool
+
+
+class SchedulerView:
+    """Makes snapshots; remembers what it parsed of pods and templates."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row] = {}
+        self._shape_numbers: dict[bytes, int] = {}
+        self._shapes: list[PodShape] = []
+
+    def snapshot(
+        self, *, nodes: Sequence[Obj], pods: Sequence[Obj], others: Callable[[str], Iterable[Obj]], now: float
+    ) -> ClusterSnapshot:
+        """The snapshot of these nodes and pods, in their order. `others(plural)` gives the objects of other kinds."""
+        rows = [self._row(pod) for pod in pods]
+        self._rows = {pod["metadata"]["uid"]: row for pod, row in zip(pods, rows, strict=True)}
+        spaces = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in others("namespaces")}
+        for row in rows:
+            spaces.setdefault(row.namespace, {})
+        owners: dict[str, Owner] = dict(row.owner for row in rows if row.owner is not None)
+        volume_nodes, exclusive = _claims(others)
+        return ClusterSnapshot(
+            taken=now,
+            nodes=_nodes(nodes),
+            pods=self._pods(nodes, pods, rows, list(spaces), list(owners)),
+            shapes=ShapeTable([str(number).encode() for number in range(len(self._shapes))], self._shape),
+            namespaces=tuple(spaces),
+            namespace_labels=spaces,
+            owners=tuple(owners.values()),
+            budgets=(),
+            volume_nodes=volume_nodes,
+            exclusive_claims=exclusive,
+        )
+
+    def _shape(self, number: bytes) -> PodShape:
+        return self._shapes[int(number)]
+
+    def _row(self, pod: Obj) -> _Row:
+        meta, spec, status = pod["metadata"], pod["spec"], pod["status"]
+        known = self._rows.get(meta["uid"])
+        if known is not None and known.version == meta["resourceVersion"]:
+            return known
+        owner = controller_of(pod)
+        record = None
+        if owner is not None:
+            namespace = "" if owner["kind"] == "Node" else meta["namespace"]
+            record = (
+                owner["uid"],
+                Owner(kind=owner["kind"], namespace=namespace, name=owner["name"], uid=owner["uid"]),
+            )
+        return _Row(
+            version=meta["resourceVersion"],
+            namespace=meta["namespace"],
+            owner=record,
+            shape=self._number(pod, of_daemon_set=owner is not None and owner["kind"] == "DaemonSet"),
+            phase=PHASES.index(status.get("phase", "Pending")),
+            ready=is_ready(pod),
+            terminating=is_terminating(pod),
+            created=seconds_of(meta["creationTimestamp"]),
+            started=seconds_of(status["startTime"]) if "startTime" in status else float("nan"),
+            priority=int(spec.get("priority") or 0),
+            gated=bool(spec.get("schedulingGates")),
+        )
+
+    def _number(self, pod: Obj, *, of_daemon_set: bool) -> int:
+        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+        if of_daemon_set and pod["spec"].get("nodeName"):
+            # What ties it to its node tells nobody else anything, and would make each pod a template of its own.
+            spec.pop("affinity", None)
+        key = msgspec.json.encode((pod["metadata"].get("labels"), spec), order="deterministic")
+        number = self._shape_numbers.get(key)
+        if number is None:
+            number = self._shape_numbers[key] = len(self._shapes)
+            self._shapes.append(shape_of(pod["metadata"].get("labels") or {}, spec))
+        return number
+
+    def _pods(
+        self, nodes: Sequence[Obj], pods: Sequence[Obj], rows: Sequence[_Row], spaces: list[str], owners: list[str]
+    ) -> Pods:
+        node_at = {node["metadata"]["name"]: index for index, node in enumerate(nodes)}
+        space_at = {name: index for index, name in enumerate(spaces)}
+        owner_at = {uid: index for index, uid in enumerate(owners)}
+        shapes = [self._shapes[row.shape] for row in rows]
+
+        def ints(values: Iterable[int]) -> Any:
+            return np.fromiter(values, dtype=np.int32, count=len(rows))
+
+        def floats(values: Iterable[float]) -> Any:
+            return np.fromiter(values, dtype=np.float64, count=len(rows))
+
+        def bools(values: Iterable[bool]) -> Any:
+            return np.fromiter(values, dtype=np.bool_, count=len(rows))
+
+        return Pods(
+            names=[pod["metadata"]["name"] for pod in pods],
+            uids=[pod["metadata"]["uid"] for pod in pods],
+            namespace=ints(space_at[row.namespace] for row in rows),
+            node=ints(node_at.get(pod["spec"].get("nodeName") or "", -1) for pod in pods),
+            owner=ints(-1 if row.owner is None else owner_at[row.owner[0]] for row in rows),
+            shape=ints(row.shape for row in rows),
+            phase=np.array([row.phase for row in rows], dtype=np.int8),
+            ready=bools(row.ready for row in rows),
+            terminating=bools(row.terminating for row in rows),
+            created=floats(row.created for row in rows),
+            started=floats(row.started for row in rows),
+            priority=np.array([row.priority for row in rows], dtype=np.int64),
+            cpu_request_millicores=floats(shape.cpu_request_millicores for shape in shapes),
+            memory_request_bytes=floats(shape.memory_request_bytes for shape in shapes),
+            cpu_scored_millicores=floats(shape.cpu_scored_millicores for shape in shapes),
+            memory_scored_bytes=floats(shape.memory_scored_bytes for shape in shapes),
+            gated=bools(row.gated for row in rows),
+            nominated=ints(
+                -1 if pod["spec"].get("nodeName") else node_at.get(pod["status"].get("nominatedNodeName") or "", -1)
+                for pod in pods
+            ),
+            restarts=np.zeros(len(rows), dtype=np.int32),
+            init_restarts=np.zeros(len(rows), dtype=np.int32),
+            status=np.zeros(len(rows), dtype=np.int32),
+        )
+
+
+def _nodes(nodes: Sequence[Obj]) -> Nodes:
+    capacity = [node["status"].get("capacity") or {} for node in nodes]
+    allocatable = [node["status"].get("allocatable") or {} for node in nodes]
+
+    def amounts(of: list[Obj], name: str, scale: float = 1.0) -> Any:
+        return np.array([parse_quantity(str(each.get(name, "0"))) * scale for each in of], dtype=np.float64)
+
+    return Nodes(
+        names=tuple(node["metadata"]["name"] for node in nodes),
+        cpu_capacity_millicores=amounts(capacity, "cpu", 1000.0),
+        cpu_allocatable_millicores=amounts(allocatable, "cpu", 1000.0),
+        memory_allocatable_bytes=amounts(allocatable, "memory"),
+        pods_allocatable=amounts(allocatable, "pods"),
+        ready=np.array([is_ready(node) for node in nodes], dtype=np.bool_),
+        unschedulable=np.array([bool(node["spec"].get("unschedulable")) for node in nodes], dtype=np.bool_),
+        created=np.array([seconds_of(node["metadata"]["creationTimestamp"]) for node in nodes], dtype=np.float64),
+        labels=tuple(node["metadata"].get("labels") or {} for node in nodes),
+        taints=tuple(msgspec.convert(node["spec"].get("taints") or [], tuple[Taint, ...]) for node in nodes),
+        addresses=tuple(tuple(each["address"] for each in node["status"].get("addresses") or ()) for node in nodes),
+        extended=tuple(
+            {name: parse_quantity(str(value)) for name, value in each.items() if name not in _PLAIN}
+            for each in allocatable
+        ),
+        images=_images(nodes),
+        annotations=tuple(node["metadata"].get("annotations") or {} for node in nodes),
+    )
+
+
+def _images(nodes: Sequence[Obj]) -> NodeImages:
+    names: dict[str, int] = {}
+    sizes: list[float] = []
+    pairs: dict[tuple[int, int], None] = {}
+    for index, node in enumerate(nodes):
+        for image in node["status"].get("images") or ():
+            for name in image.get("names") or ():
+                number = names.setdefault(normalised(name), len(names))
+                if number == len(sizes):
+                    sizes.append(float(image.get("sizeBytes", 0)))
+                pairs[number, index] = None
+    table = np.array(list(pairs), dtype=np.int32).reshape(-1, 2)
+    return NodeImages(names, np.array(sizes, dtype=np.float64), table[:, 0], table[:, 1])
+
+
+def _claims(
+    others: Callable[[str], Iterable[Obj]],
+) -> tuple[dict[tuple[str, str], NodeSelector], frozenset[tuple[str, str]]]:
+    """Where claims' volumes can be used, and which of them one pod at a time may use."""
+    tied: dict[tuple[str, str], NodeSelector] = {}
+    for volume in others("persistentvolumes"):
+        claim = volume["spec"].get("claimRef")
+        required = (volume["spec"].get("nodeAffinity") or {}).get("required")
+        if claim and required:
+            tied[claim["namespace"], claim["name"]] = msgspec.convert(required, NodeSelector)
+    exclusive = frozenset(
+        (claim["metadata"]["namespace"], claim["metadata"]["name"])
+        for claim in others("persistentvolumeclaims")
+        if "ReadWriteOncePod" in (claim["spec"].get("accessModes") or ())
+    )
+    return tied, exclusive

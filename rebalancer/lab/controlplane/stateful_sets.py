@@ -1,0 +1,93 @@
+"""The StatefulSet controller: stable names, and rolling updates one pod at a time.
+
+Source: pkg/controller/statefulset/stateful_set_control.go (`updateStatefulSet`, `completeRollingUpdate`).
+Update strategy RollingUpdate without a partition, so every pod that is made anew has the newest template; no start
+ordinal.
+"""
+
+from typing import Any
+
+from rebalancer.lab.scenario.build import template_hash
+from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.controlplane.owned import create_pod, ready_count, set_status, terminate
+from rebalancer.lab.apiserver.store import Store
+
+Obj = dict[str, Any]
+
+REVISION_LABEL = "controller-revision-hash"
+NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+
+
+def revision_of(owner: Obj) -> str:
+    """The name of the revision that the present template makes."""
+    return f"{owner['metadata']['name']}-{template_hash(owner['spec']['template'])}"
+
+
+def pod_labels(owner: Obj, name: str) -> dict[str, str]:
+    """What the controller adds to the labels of the template."""
+    return {NAME_LABEL: name, REVISION_LABEL: revision_of(owner)}
+
+
+def run_stateful_set(store: Store, log: EventLog, owner: Obj, pods: list[Obj]) -> None:
+    """One round over one StatefulSet and its pods. The caller holds the lock."""
+    wanted = int(owner["spec"].get("replicas", 1))
+    by_ordinal = {int(pod["metadata"]["name"].rsplit("-", 1)[1]): pod for pod in pods}
+    settled = _scale(store, log, owner, by_ordinal, wanted)
+    newest = revision_of(owner)
+    if settled:
+        _roll(store, log, [by_ordinal.get(ordinal) for ordinal in range(wanted)], newest)
+    active = [pod for pod in pods if not is_terminating(pod)]
+    ready = ready_count(active)
+    updated = sum(1 for pod in active if pod["metadata"]["labels"].get(REVISION_LABEL) == newest)
+    current = (owner.get("status") or {}).get("currentRevision", newest)
+    if updated == ready == len(pods) == wanted:
+        current = newest
+    set_status(
+        store,
+        "statefulsets",
+        owner,
+        {
+            "replicas": len(pods),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "currentReplicas": sum(1 for pod in active if pod["metadata"]["labels"].get(REVISION_LABEL) == current),
+            "updatedReplicas": updated,
+            "currentRevision": current,
+            "updateRevision": newest,
+        },
+    )
+
+
+def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], wanted: int) -> bool:
+    """Make what is missing and end what is too much; whether a rolling update may go on.
+
+    With OrderedReady each pod waits for the one before it, and an update for all of them.
+    """
+    ordered = owner["spec"].get("podManagementPolicy", "OrderedReady") == "OrderedReady"
+    for ordinal in range(wanted):
+        pod = by_ordinal.get(ordinal)
+        if pod is None:
+            # Same name: the old one must be gone, which it is.
+            name = f"{owner['metadata']['name']}-{ordinal}"
+            create_pod(store, log, owner, name=name, labels=pod_labels(owner, name))
+        elif is_finished(pod):
+            terminate(store, log, pod)  # its place is wanted; the next round fills it
+        if ordered and (pod is None or is_terminating(pod) or not is_ready(pod)):
+            return False
+    surplus = [pod for ordinal, pod in by_ordinal.items() if ordinal >= wanted]
+    for pod in surplus:
+        terminate(store, log, pod)
+    return not surplus
+
+
+def _roll(store: Store, log: EventLog, pods: list[Obj | None], newest: str) -> None:
+    """End the highest pod that has an old template, unless a pod above it isn't ready yet."""
+    for pod in reversed(pods):
+        if pod is None:
+            return
+        if pod["metadata"]["labels"].get(REVISION_LABEL) != newest and not is_terminating(pod):
+            terminate(store, log, pod)
+            return
+        if is_terminating(pod) or not is_ready(pod):
+            return

@@ -1,0 +1,169 @@
+"""The Prometheus HTTP API, for what `promql.py` reads.
+
+Source: https://prometheus.io/docs/prometheus/latest/querying/api/
+"""
+
+import asyncio
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from rebalancer.lab.apiserver.api import json_response
+from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector, parse, parse_rate
+from rebalancer.lab.prometheus.series import Row
+
+if TYPE_CHECKING:
+    from rebalancer.lab.lab import Lab
+
+Floats = NDArray[np.float64]
+
+_MOST_POINTS = 11_000
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class _BadDataError(ValueError):
+    """A parameter that can't be used."""
+
+
+class PrometheusApi:
+    """Answers every path under `/prometheus`."""
+
+    def __init__(self, lab: "Lab") -> None:
+        self._lab = lab
+
+    async def __call__(self, request: Request) -> Response:
+        """One request."""
+        wanted = self._lab.prometheus_auth
+        if wanted is not None and request.headers.get("authorization") != wanted:
+            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Basic"})
+        path = request.url.path.removeprefix("/prometheus").rstrip("/")
+        if path in ("", "/-/ready", "/-/healthy"):
+            return PlainTextResponse("Prometheus Server is Ready.\n")
+        parameters: dict[str, list[str]] = {}
+        for key, value in request.query_params.multi_items():
+            parameters.setdefault(key, []).append(value)
+        if request.method == "POST":
+            for key, value in parse_qsl((await request.body()).decode(errors="replace")):
+                parameters.setdefault(key, []).append(value)
+        try:
+            # In a thread: a range over days of many pods takes a while, and watches must go on.
+            data = await asyncio.to_thread(self._data, path, parameters)
+        except (NotPlainError, _BadDataError) as error:
+            return json_response({"status": "error", "errorType": "bad_data", "error": str(error)}, 400)
+        if data is None:
+            return PlainTextResponse("404 page not found\n", 404)
+        body: dict[str, Any] = {"status": "success", "data": data}
+        if self._lab.faults.state.partial:
+            body["warnings"] = [self._lab.faults.state.partial]
+        return json_response(body)
+
+    def _data(self, path: str, parameters: dict[str, list[str]]) -> Any:
+        # in milliseconds, as Prometheus cuts it off: a rounded one could lie in the future
+        now = math.floor(self._lab.clock.now() * 1000.0) / 1000.0
+        one = {key: values[-1] for key, values in parameters.items()}
+        match path:
+            case "/api/v1/query":
+                at = _time(one["time"]) if one.get("time") else now
+                query = _required(one, "query")
+                rate = parse_rate(query)
+                return self._instant(parse(query), at) if rate is None else self._rates(rate, at)
+            case "/api/v1/query_range":
+                return self._range(one)
+            case "/api/v1/series":
+                return self._series(parameters, now)
+            case "/api/v1/labels":
+                return ["__name__", "container", "instance", "job", "namespace", "node", "pod"]
+            case "/api/v1/label/__name__/values":
+                return self._lab.series.names()
+            case "/api/v1/status/buildinfo":
+                return {"version": "3.0.0+rebalancer.lab", "revision": "", "branch": "", "goVersion": ""}
+        return None
+
+    def _instant(self, selector: Selector, at: float) -> dict[str, Any]:
+        rows = self._lab.series.select(selector, np.array([at]))
+        stamp = round(at, 3)
+        shown = (row for row in rows if row.present[0])
+        result = [{"metric": row.labels, "value": [stamp, _text(float(row.values[0]))]} for row in shown]
+        return {"resultType": "vector", "result": result}
+
+    def _rates(self, rate: Rate, at: float) -> dict[str, Any]:
+        found = self._lab.rates.select(rate, at=at, window_seconds=_duration(rate.window))
+        result = [{"metric": labels, "value": [round(at, 3), _text(value)]} for labels, value in found]
+        return {"resultType": "vector", "result": result}
+
+    def _range(self, one: dict[str, str]) -> dict[str, Any]:
+        selector = parse(_required(one, "query"))
+        start, end = _time(_required(one, "start")), _time(_required(one, "end"))
+        step = _duration(_required(one, "step"))
+        if end < start:
+            raise _BadDataError('invalid parameter "end": end timestamp must not be before start time')
+        if step <= 0:
+            raise _BadDataError('invalid parameter "step": zero or negative step widths are not accepted')
+        count = math.floor((end - start) / step + 1e-9) + 1
+        if count > _MOST_POINTS:
+            raise _BadDataError(
+                "exceeded maximum resolution of 11,000 points per timeseries. "
+                "Try decreasing the query resolution (?step=XX)"
+            )
+        times: Floats = start + step * np.arange(count, dtype=np.float64)
+        rows = self._lab.series.select(selector, times)
+        stamps = [round(moment, 3) for moment in times.tolist()]
+        return {"resultType": "matrix", "result": [_matrix(row, stamps) for row in rows]}
+
+    def _series(self, parameters: dict[str, list[str]], now: float) -> list[dict[str, str]]:
+        queries = parameters.get("match[]") or []
+        if not queries:
+            raise _BadDataError("no match[] parameter provided")
+        end = _time(parameters["end"][-1]) if "end" in parameters else now
+        found: list[dict[str, str]] = []
+        for query in queries:
+            found += [row.labels for row in self._lab.series.select(parse(query), np.array([min(end, now)]))]
+        return found
+
+
+def _matrix(row: Row, stamps: list[float]) -> dict[str, Any]:
+    values = row.values.tolist()
+    points = [[stamp, _text(value)] for stamp, value, here in zip(stamps, values, row.present, strict=True) if here]
+    return {"metric": row.labels, "values": points}
+
+
+def _text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _required(parameters: dict[str, str], name: str) -> str:
+    if not parameters.get(name):
+        raise _BadDataError(f'invalid parameter "{name}": missing')
+    return parameters[name]
+
+
+def _time(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise _BadDataError(f'cannot parse "{text}" to a valid timestamp') from None
+
+
+def _duration(text: str) -> float:
+    for unit in sorted(_UNITS, key=len, reverse=True):
+        if text.endswith(unit):
+            try:
+                return float(text.removesuffix(unit)) * _UNITS[unit]
+            except ValueError:
+                break
+    try:
+        return float(text)
+    except ValueError:
+        raise _BadDataError(f'cannot parse "{text}" to a valid duration') from None

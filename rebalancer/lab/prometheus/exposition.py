@@ -1,0 +1,198 @@
+"""`/metrics`: what a real Prometheus can scrape, as text. Set `honor_labels: true`: one target speaks for all nodes.
+
+Counters follow the pods, with throttling, and never go down. They are brought forward at each scrape.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rebalancer.lab.clock import LabClock
+from rebalancer.lab.load.contention import ContentionModel
+from rebalancer.lab.faults import Faults, Switchboard, names_node
+from rebalancer.lab.load.history import Columns, Machine, Stay
+from rebalancer.lab.prometheus.rates import (
+    CONTAINER_WAITING,
+    NODE_WAITING,
+    PERIODS,
+    PERIODS_IN_A_SECOND,
+    THROTTLED_PERIODS,
+    container_labels,
+)
+from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of, node_labels
+from rebalancer.lab.load.usage import UsageModel
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_STEP_SECONDS = 5.0
+_MOST_STEPS = 4000
+_UP_BEFORE_SECONDS = 30 * 86400.0
+
+
+class Counters:
+    """CPU seconds of every node and pod since it came up. Thread-safe."""
+
+    def __init__(self, *, usage: UsageModel, clock: LabClock) -> None:
+        self._usage = usage
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = clock.started_at
+        self._pods: dict[str, float] = {}
+        self._busy: dict[str, float] = {}
+        self._up: dict[str, float] = {}
+
+    def advance(self) -> tuple[Columns, float, dict[str, float], dict[str, float], dict[str, float]]:
+        """Bring everything up to now: (history, now, pod uid -> seconds, node -> busy seconds, node -> all)."""
+        with self._lock:
+            now = self._clock.now()
+            span = now - self._last
+            steps = int(np.clip(np.ceil(span / _STEP_SECONDS), 1, _MOST_STEPS))
+            middles = self._last + span * (np.arange(steps) + 0.5) / steps
+            figures = self._usage.at(middles)
+            columns = figures.columns
+            for row, machine in enumerate(columns.machines):
+                if machine.name not in self._up:
+                    before = _UP_BEFORE_SECONDS if machine.start == -np.inf else 0.0
+                    self._up[machine.name] = before * machine.cores
+                    self._busy[machine.name] = before * float(figures.nodes[row, 0])
+                self._up[machine.name] += machine.cores * float(figures.up[row].sum()) * span / steps
+                self._busy[machine.name] += float(figures.nodes[row].sum()) * span / steps
+            for row, index in enumerate(figures.rows):
+                stay = columns.stays[index]
+                if stay.uid not in self._pods:
+                    before = _UP_BEFORE_SECONDS / 15 if stay.start == -np.inf else 0.0
+                    self._pods[stay.uid] = before * float(figures.pods[row, 0])
+                self._pods[stay.uid] += float(figures.pods[row].sum()) * span / steps
+            self._last = now
+            return columns, now, dict(self._pods), dict(self._busy), dict(self._up)
+
+
+class WaitingCounters:
+    """What tasks waited since the lab's start. Thread-safe."""
+
+    def __init__(self, *, model: ContentionModel, clock: LabClock) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        self._last = clock.started_at
+        self.nodes: dict[str, float] = defaultdict(float)
+        """Node -> seconds."""
+        self.pods: dict[str, float] = defaultdict(float)
+        """Pod uid -> seconds."""
+        self.periods: dict[str, float] = defaultdict(float)
+        """Pod uid -> CFS periods."""
+        self.throttled: dict[str, float] = defaultdict(float)
+        """Pod uid -> those in which it was throttled."""
+
+    def advance(self, now: float) -> None:
+        """Bring everything up to now."""
+        with self._lock:
+            span = now - self._last
+            if span > 0:
+                self._add(self._last, span)
+                self._last = now
+
+    def _add(self, begin: float, span: float) -> None:
+        steps = int(np.clip(np.ceil(span / _STEP_SECONDS), 1, _MOST_STEPS))
+        waiting = self._model.mean(begin + span * (np.arange(steps) + 0.5) / steps)
+        for row, machine in enumerate(waiting.columns.machines):
+            self.nodes[machine.name] += float(waiting.nodes[row]) * span
+        for row, index in enumerate(waiting.rows.tolist()):
+            uid, ran = waiting.columns.stays[index].uid, float(waiting.ran[row]) * span
+            self.pods[uid] += float(waiting.pods[row]) * ran
+            self.periods[uid] += PERIODS_IN_A_SECOND * ran
+            self.throttled[uid] += float(waiting.throttled[row]) * PERIODS_IN_A_SECOND * ran
+
+
+def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard) -> str:
+    """The whole page. Missing nodes have no series, nodes with the fault `nan` show NaN."""
+    columns, now, pods, busy, up = counters.advance()
+    waiting.advance(now)
+    state = faults.state
+    lines: list[str] = []
+    machines = [
+        machine
+        for machine in columns.machines
+        if machine.start <= now < machine.end and not names_node(state.missing, machine.name)
+    ]
+    shown = {machine.name: machine.address for machine in machines}
+    lines += _head(NODE_COUNTER, "counter", "Seconds the CPUs spent in each mode.")
+    for machine in machines:
+        count = cores_of(machine.cores)
+        idle = max(0.0, up[machine.name] - busy[machine.name])
+        for mode, (of_busy, of_idle) in MODES.items():
+            value = (of_busy * busy[machine.name] + of_idle * idle) / count
+            value = float("nan") if names_node(state.nan, machine.name) else value
+            for cpu in range(count):
+                lines.append(
+                    _line(NODE_COUNTER, {**node_labels(machine.address), "cpu": str(cpu), "mode": mode}, value)
+                )
+    lines += _head(CONTAINER_COUNTER, "counter", "Cumulative CPU time consumed, in core-seconds.")
+    running = [stay for stay in columns.stays if stay.start <= now < stay.end and stay.node in shown]
+    for stay in running:
+        value = pods.get(stay.uid, 0.0)
+        common = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "cpu": "total", "job": "kubelet"}
+        common["instance"] = f"{shown[stay.node]}:10250"
+        lines.append(_line(CONTAINER_COUNTER, common, value))
+        for name, image, share in stay.containers:
+            lines.append(_line(CONTAINER_COUNTER, {**common, "container": name, "image": image}, value * share))
+    lines += _waiting(waiting, machines, running, state)
+    lines += _head("machine_cpu_cores", "gauge", "Number of logical CPU cores.")
+    for machine in machines:
+        labels = {"node": machine.name, "instance": f"{machine.address}:10250", "job": "kubelet"}
+        lines.append(_line("machine_cpu_cores", labels, machine.cores))
+    lines += _head("node_uname_info", "gauge", "Labeled system information.")
+    for machine in machines:
+        lines.append(_line("node_uname_info", {**node_labels(machine.address), "nodename": machine.name}, 1.0))
+    lines += _head("kube_node_info", "gauge", "Information about a cluster node.")
+    for machine in machines:
+        labels = {"node": machine.name, "internal_ip": machine.address, "job": "kube-state-metrics"}
+        lines.append(_line("kube_node_info", labels, 1.0))
+    lines += _head("kube_pod_info", "gauge", "Information about pod.")
+    for stay in running:
+        labels = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "uid": stay.uid}
+        lines.append(_line("kube_pod_info", {**labels, "job": "kube-state-metrics"}, 1.0))
+    return "\n".join(lines) + "\n"
+
+
+def _waiting(
+    waiting: WaitingCounters, machines: Sequence[Machine], running: Sequence[Stay], state: Faults
+) -> Iterator[str]:
+    addresses = {machine.name: machine.address for machine in machines}
+    yield from _head(NODE_WAITING, "counter", "Total time in seconds that processes have waited for CPU time.")
+    for machine in machines:
+        value = float("nan") if names_node(state.nan, machine.name) else waiting.nodes[machine.name]
+        yield _line(NODE_WAITING, node_labels(machine.address), value)
+    families = (
+        (
+            CONTAINER_WAITING,
+            "Total time duration tasks in the container have waited due to CPU congestion.",
+            waiting.pods,
+        ),
+        (PERIODS, "Number of elapsed enforcement period intervals.", waiting.periods),
+        (THROTTLED_PERIODS, "Number of throttled period intervals.", waiting.throttled),
+    )
+    for name, meaning, values in families:
+        yield from _head(name, "counter", meaning)
+        for stay in running:
+            labels = container_labels(stay, addresses[stay.node])
+            if name != CONTAINER_WAITING:
+                # cAdvisor has them only where a limit is enforced
+                labels = labels[1:] if stay.limit_cores < float("inf") else []
+            for each in labels:
+                yield _line(name, each, values[stay.uid])
+
+
+def _head(name: str, type_: str, meaning: str) -> Iterator[str]:
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} {type_}"
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels.items())
+    return f"{name}{{{pairs}}} {'NaN' if np.isnan(value) else repr(value)}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,119 @@
+"""The short form of what a practice cluster is made of: nodes, workloads, PodDisruptionBudgets."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from rebalancer.lab.load.cpu import Breaks, CpuModel
+
+WorkloadKind = Literal[
+    "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Mirror", "ReplicationController"
+]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base: immutable, strict."""
+
+
+class TaintSpec(Spec, frozen=True, kw_only=True):
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    value: str = ""
+
+
+class NodeSpec(Spec, frozen=True, kw_only=True):
+    """A machine."""
+
+    name: str
+    cpu: float = 16.0
+    """Cores."""
+    memory: str = "64Gi"
+    pods: int = 110
+    pool: str = ""
+    """Becomes the label `pool`."""
+    zone: str = ""
+    """Becomes the label `topology.kubernetes.io/zone`."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    taints: tuple[TaintSpec, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    overhead_cores: float = 0.3
+    """What the machine uses besides its pods."""
+    reserved_cores: float = 0.0
+    """Capacity less allocatable."""
+    age_seconds: float = 30 * 86400.0
+    """At the start of the lab; a node that is added later is new."""
+    images: dict[str, int | str] = {}
+    """Image name with its tag -> bytes (or a quantity): what is on the node besides what its pods brought."""
+
+
+class PdbSpec(Spec, frozen=True, kw_only=True):
+    """A PodDisruptionBudget over the workload's pods. Exactly one of the two numbers."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    name: str = ""
+    """The workload's name when empty."""
+    selector: dict[str, str] | None = None
+    """Match labels; the workload's own when absent."""
+    unhealthy: Literal["", "IfHealthyBudget", "AlwaysAllow"] = ""
+
+
+class WorkloadSpec(Spec, frozen=True, kw_only=True):
+    """A workload and where its pods are when the lab starts."""
+
+    name: str
+    namespace: str = "default"
+    kind: WorkloadKind = "Deployment"
+    place: dict[str, int] = {}
+    """Node name -> pods on it at the start. A DaemonSet is placed on every node that takes it."""
+    replicas: int | None = None
+    """As many as are placed when absent; what exceeds them starts Pending."""
+    cpu_request: str = ""
+    memory_request: str = ""
+    cpu_limit: str = ""
+    memory_limit: str = ""
+    cpu: CpuModel = CpuModel()
+    """What each pod really uses."""
+    sidecar: str = ""
+    """Name of a second container that uses a tenth of the pod's CPU and requests 10m and 32Mi."""
+    pdb: PdbSpec | None = None
+    priority: int = 0
+    priority_class: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    """Of the pods."""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] | None = None
+    volumes: tuple[dict[str, Any], ...] = ()
+    """As in a pod's spec."""
+    topology_spread: tuple[dict[str, Any], ...] = ()
+    """`topologySpreadConstraints`, as in a pod's spec."""
+    scheduler_name: str = "default-scheduler"
+    host_ports: tuple[int, ...] = ()
+    """TCP ports of the machine that each pod takes."""
+    init_containers: tuple[dict[str, Any], ...] = ()
+    """As in a pod's spec."""
+    gates: tuple[str, ...] = ()
+    """Names of scheduling gates: the scheduler leaves the pods alone until somebody takes them off."""
+    image: str = ""
+    image_size: int | str = ""
+    """Bytes (or a quantity) of the image. Empty: nodes don't report it and pulling it takes no time."""
+    parallel: bool = True
+    """StatefulSet: podManagementPolicy Parallel (default) or OrderedReady."""
+    completions: int | None = None
+    run_seconds: float | None = None
+    """Job: how long a pod runs until it has succeeded; for ever when absent."""
+    ready: bool = True
+    """Whether its pods ever get Ready."""
+    breaks: Breaks | None = None
+    """How its containers end by themselves."""
+    restarts: int = 0
+    """How often the containers that run at the start of the lab have restarted."""
+    start_seconds: float | None = None
+    stop_seconds: float | None = None
+    """Start and termination delay in lab seconds; the scenario's when absent."""
+    age_seconds: float = 2 * 86400.0
+    """Age of the pods at the start; the workload is as old again."""

@@ -1,0 +1,277 @@
+"""What kube-scheduler thinks of each node for a pod, and whether a run would evict it now.
+
+Everything is computed from what one dry cycle saw and decided; nothing here decides anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.constraints.admission import Door
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Move
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.usage import Usage
+from rebalancer.placement.engine import Engine, Verdict
+from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.pending import ENOUGH
+from rebalancer.placement.sampling import winners
+from rebalancer.strategies.view import Findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One look at a cluster, and what a dry cycle made of it."""
+
+    snapshot: ClusterSnapshot
+    usage: Usage
+    pools: Sequence[str]
+    """(nodes,) names of the nodes' pools, empty for none."""
+    found: Sequence[Findings]
+    door: Door
+    """Nothing of the plan is counted in it."""
+    report: CycleReport
+    """Of the dry cycle."""
+    config: SchedulerConfig
+    landing: LandingModel
+    """Where replacements go as things stand: pods that wait come first, nothing of the plan is counted."""
+    engine: Engine
+    """The scheduler over the snapshot as it is."""
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredNode:
+    """A node that passes every filter."""
+
+    name: str
+    scores: Mapping[str, float]
+    """Plugin -> normalised score times its weight; empty where its scheduler isn't known."""
+    raw: Mapping[str, float]
+    """Plugin -> what it counts."""
+    total: float
+    chance: float
+    """That the pod lands here, 0..1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedNode:
+    """A node that a filter refuses: the first one, in the scheduler's words."""
+
+    name: str
+    filter: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One of the things that an eviction needs."""
+
+    name: str
+    ok: bool
+    detail: str
+    code: Reason | None = None
+
+    @classmethod
+    def of(cls, name: str, refusal: Refusal | None, *, fine: str) -> "Check":
+        if refusal is None:
+            return cls(name=name, ok=True, detail=fine)
+        return cls(name=name, ok=False, detail=refusal.message, code=refusal.code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodExplanation:
+    """See `explain_pod`."""
+
+    pod: Pod
+    pool: str
+    scored: tuple[ScoredNode, ...]
+    """Best first."""
+    failed: tuple[FailedNode, ...]
+    """By filter and name."""
+    landing: tuple[tuple[str, float], ...]
+    """(node, chance), likeliest first."""
+    no_landing: Refusal | None
+    """Why it lands nowhere, or nobody knows where."""
+    checks: tuple[Check, ...]
+    """What an eviction needs, in the order in which it is asked; empty for a pod that is on no node."""
+    eviction: Eviction | None
+    """What a run would do with it now."""
+    unknown: tuple[str, ...]
+    """What of the scheduler isn't modelled."""
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Filter -> nodes, most first."""
+        counts: dict[str, int] = {}
+        for each in self.failed:
+            counts[each.filter] = counts.get(each.filter, 0) + 1
+        return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def find_pod(snapshot: ClusterSnapshot, namespace: str, name: str) -> Pod | None:
+    """The pod of that name."""
+    for index, each in enumerate(snapshot.pods.names):
+        if each == name and snapshot.namespaces[int(snapshot.pods.namespace[index])] == namespace:
+            return snapshot.pod(index)
+    return None
+
+
+def explain_pod(scene: Scene, pod: Pod) -> PodExplanation:
+    """What kube-scheduler thinks of each node for the pod's replacement (for the pod itself while it waits), and
+    whether a run would evict it now."""
+    snapshot = scene.snapshot
+    verdict = (
+        scene.landing.explain(pod) if pod.node >= 0 else scene.engine.verdict(scene.engine.board.kind_of(pod.index))
+    )
+    landing, refusal = _landing(scene, pod, verdict)
+    chance = dict(landing)
+    names = snapshot.nodes.names
+    # filters are the same for every scheduler, scores are not
+    known = pod.shape.scheduler_name in scene.config.profiles
+    weighted, raw = (verdict.weighted, verdict.raw) if known else ({}, {})
+    scored = [
+        ScoredNode(
+            name=names[node],
+            scores={plugin: float(points[node]) for plugin, points in weighted.items()},
+            raw={plugin: float(points[node]) for plugin, points in raw.items()},
+            total=float(verdict.total[node]) if known else 0.0,
+            chance=chance.get(names[node], 0.0),
+        )
+        for node in np.flatnonzero(verdict.feasible).tolist()
+    ]
+    failed = [
+        FailedNode(name=names[node], filter=said[0], words=said[1])
+        for node, said in enumerate(verdict.filtered)
+        if said is not None
+    ]
+    return PodExplanation(
+        pod=pod,
+        pool=scene.pools[pod.node] if pod.node >= 0 else "",
+        scored=tuple(sorted(scored, key=lambda each: (-each.total, each.name))),
+        failed=tuple(sorted(failed, key=lambda each: (each.filter, each.name))),
+        landing=landing,
+        no_landing=refusal,
+        checks=_checks(scene, pod, landing, refusal) if pod.node >= 0 else (),
+        eviction=next((each for each in scene.report.evictions if each.move.pod == pod.index), None),
+        unknown=scene.config.unknown,
+    )
+
+
+def _landing(scene: Scene, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:
+    """Where it goes, or why that is nowhere or unknown. A pod that is finished or gated goes nowhere."""
+    if pod.phase in (SUCCEEDED, FAILED):
+        return (), Refusal.of(Reason.FINISHED)
+    names = scene.snapshot.nodes.names
+    if pod.node >= 0:
+        found = scene.landing.landings(pod)
+        if isinstance(found, Refusal):
+            return (), found
+        nodes, chances = found.nodes, found.shares
+    else:
+        kind, feasible = scene.engine.board.kind_of(pod.index), int(np.count_nonzero(verdict.feasible))
+        if (unknown := scene.engine.knows(kind)) is not None:
+            return (), unknown
+        if not feasible:
+            return (), Refusal.of(Reason.NO_LANDING)
+        nodes, chances = winners(verdict.total, scene.engine.sample_size(kind, feasible), enough=ENOUGH)
+    pairs = [(names[node], share) for node, share in zip(nodes.tolist(), chances.tolist(), strict=True)]
+    return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))), None
+
+
+def _checks(
+    scene: Scene, pod: Pod, landing: tuple[tuple[str, float], ...], no_landing: Refusal | None
+) -> tuple[Check, ...]:
+    pool = scene.pools[pod.node]
+    finding = _wanted(scene, pod)
+    checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
+    stays = scene.door.stays(pod, pool=pool, broken=finding is not None and finding.broken)
+    checks.append(Check.of("guards, lists, levels, windows", stays, fine="nothing protects it, windows open"))
+    checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or one with room"))
+    if pod.service is not None:
+        due = scene.door.due(_move(scene, pod, landing))
+        wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
+        refusal = due if isinstance(due, Refusal) else None
+        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"room is left{wait}"))
+    coming_back = dict(landing).get(pod.node_name, 0.0)
+    fine = "kube-scheduler puts the replacement elsewhere"
+    if finding is not None and pod.phase in (SUCCEEDED, FAILED):
+        no_landing, fine = None, "nothing comes in its place"
+    elif no_landing is None and coming_back:
+        if finding is not None and not finding.landing.elsewhere:
+            fine = f"its replacement may come back to its node, with a probability of {coming_back:.0%}"
+        else:
+            no_landing = Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {coming_back:.0%}")
+    checks.append(Check.of("landing", no_landing, fine=fine))
+    checks.append(_by_the_plan(scene, pod))
+    return tuple(checks)
+
+
+def hot_enough(scene: Scene, node: int) -> Check:
+    """Whether a strategy wants the node cooled."""
+    name = "finding"
+    if not scene.pools[node]:
+        return Check(name=name, ok=False, detail="its node is in no pool of the policy")
+    if (stopped := scene.report.stopped) is not None:
+        return Check(name=name, ok=False, detail=stopped.message, code=stopped.code)
+    for findings in scene.found:
+        for finding in findings.findings:
+            if finding.node == node and finding.goal is Goal.COOL:
+                return _found(finding)
+    for findings in scene.found:
+        if (skipped := findings.skipped.get(node)) is not None:
+            return Check(name=name, ok=False, detail=skipped.message, code=skipped.code)
+    return Check(name=name, ok=False, detail="its node is not hot")
+
+
+def _wanted(scene: Scene, pod: Pod) -> Finding | None:
+    """The first finding that the pod is a candidate of."""
+    for findings in scene.found:
+        for finding in findings.findings:
+            if finding.node == pod.node and pod.index in finding.candidates:
+                return finding
+    return None
+
+
+def _found(finding: Finding) -> Check:
+    return Check(name="finding", ok=True, detail=finding.reason)
+
+
+def _by_the_plan(scene: Scene, pod: Pod) -> Check:
+    name = "plan"
+    for eviction in scene.report.evictions:
+        if eviction.move.pod == pod.index:
+            lands = "".join(f", to land on {node} ({share:.0%})" for node, share in eviction.landings[:1])
+            return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
+    for refusal in scene.report.refusals:
+        if (refusal.namespace, refusal.name) == (pod.namespace, pod.name):
+            return Check(name=name, ok=False, detail=refusal.message, code=refusal.code)
+    return Check(name=name, ok=False, detail="no strategy asks for it")
+
+
+def _move(scene: Scene, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Move:
+    """Its eviction, as limits look at it."""
+    assert pod.service is not None
+    traits = scene.door.traits(pod)
+    landing_name = landing[0][0] if landing else ""
+    return Move(
+        pod=pod.index,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        node=pod.node,
+        node_name=pod.node_name,
+        pool=scene.pools[pod.node],
+        service=pod.service,
+        strategy="",
+        cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
+        landings=(),
+        reason="",
+        identity=traits.identity,
+        level=traits.level,
+        landing_name=landing_name,
+        landing_pool=scene.pools[scene.snapshot.node_index[landing_name]] if landing_name else "",
+    )

@@ -1,0 +1,227 @@
+"""DefaultEvictor's arguments as guards of ours. Guards hold for the whole policy: of several profiles the strictest."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Keys, Notes, Way
+from rebalancer.policy.loader import Document
+from rebalancer.policy.schema.types import format_duration
+
+_TERM = re.compile(
+    r"(?P<no>!)?\s*(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
+    r"(?:(?P<same>==?|!=)\s*(?P<value>[-A-Za-z0-9_.]*)|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?\s*"
+)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GO_DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
+
+# deprecated argument -> what it is called in podProtections, and in which of its lists
+_OLD_NAMES = {
+    "evictLocalStoragePods": "PodsWithLocalStorage",
+    "evictDaemonSetPods": "DaemonSetPods",
+    "evictSystemCriticalPods": "SystemCriticalPods",
+    "evictFailedBarePods": "FailedBarePods",
+    "ignorePvcPods": "PodsWithPVC",
+    "ignorePodsWithoutPDB": "PodsWithoutPDB",
+}
+_NEVER = {
+    "DaemonSetPods": "a DaemonSet's pod would come back to the node that it left",
+    "SystemCriticalPods": "system-critical pods are never evicted",
+    "FailedBarePods": "nobody creates a bare pod again: it is never evicted",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class TheirGuards:
+    """What one profile protects."""
+
+    nodes: dict[str, Any]
+    """Selector of the nodes that it looks at."""
+    labels: dict[str, Any] = field(default_factory=dict)
+    """Selector of the pods that it looks at."""
+    local_storage: bool = False
+    claims: bool = True
+    """Whether such pods may move."""
+    min_replicas: int | None = None
+    min_age: float | None = None
+    priority: tuple[Way, int | str] | None = None
+    opt_in: bool = False
+    """A protection of theirs has no like here."""
+
+    def merged(self, others: Sequence["TheirGuards"], notes: Notes) -> dict[str, Any]:
+        """Our guards section."""
+        every = [self, *others]
+        out: dict[str, Any] = {}
+        if all(each.local_storage for each in every):
+            out |= {"hostPath": True, "diskEmptyDir": True}
+        else:
+            notes.add((), DIFFERENT, "an emptyDir in memory protects no pod", "guards.diskEmptyDir")
+        if all(each.claims for each in every):
+            out["persistentVolumes"] = True
+        if (replicas := [each.min_replicas for each in every if each.min_replicas is not None]) and replicas:
+            out["minReplicas"] = max(replicas)
+        else:
+            notes.add((), DIFFERENT, "services of one replica stay where they are", "guards.minReplicas")
+        if ages := [each.min_age for each in every if each.min_age is not None]:
+            out["minAge"] = format_duration(math.ceil(max(ages)))
+        else:
+            notes.add((), DIFFERENT, "pods that started in the last 5m stay where they are", "guards.minAge")
+        opt_in = any(each.opt_in for each in every)
+        out |= _priority([each.priority for each in every if each.priority is not None], notes)
+        if opt_in:
+            out["requireOptIn"] = True
+        if self.labels and not self.own_labels(every):
+            out["labels"] = {"include": self.labels}
+        if len({repr(sorted(each.said().items())) for each in every}) > 1:
+            notes.add((), DIFFERENT, "profiles protect differently: the strictest of each holds for all", "guards")
+        return out
+
+    def own_labels(self, every: Sequence["TheirGuards"]) -> dict[str, Any]:
+        """The selector of the profile's pods, where profiles differ in it; otherwise it is a guard."""
+        return self.labels if any(each.labels != self.labels for each in every) else {}
+
+    def said(self) -> dict[str, Any]:
+        """What can differ between profiles, apart from nodes and labels."""
+        return {
+            "local": self.local_storage,
+            "claims": self.claims,
+            "replicas": self.min_replicas,
+            "age": self.min_age,
+            "priority": None if self.priority is None else self.priority[1],
+            "opt in": self.opt_in,
+        }
+
+
+def _priority(given: Sequence[tuple[Way, int | str]], notes: Notes) -> dict[str, Any]:
+    """From which priority on pods stay, of all profiles."""
+    values = [each for _, each in given if isinstance(each, int)]
+    names = {each for _, each in given if isinstance(each, str)}
+    if names and (values or len(names) > 1):
+        for at, _ in given:
+            notes.add(at, DECIDE, "profiles differ: until you choose one, pods must opt in", "guards.requireOptIn")
+        return {"requireOptIn": True}
+    if values:
+        return {"priorityBelow": min(values)}
+    return {"priorityClassBelow": names.pop()} if names else {}
+
+
+def read_guards(args: Keys, everywhere: dict[str, Any], document: Document, notes: Notes) -> TheirGuards:
+    """`everywhere` is the policy's own selector of nodes. Raises ConfigError for text that can't be read."""
+    own = node_selector(args.get("nodeSelector", ""), (*args.at, "nodeSelector"), document)
+    out = TheirGuards(nodes=together(everywhere, own))
+    out.labels = dict(args.get("labelSelector", {}))
+    for name in ("apiVersion", "kind"):
+        args.get(name)
+    _node_fit(args, notes)
+    if "minReplicas" in args:
+        out.min_replicas = int(args.get("minReplicas"))
+    if "minPodAge" in args:
+        out.min_age = _go_seconds(str(args.get("minPodAge")), (*args.at, "minPodAge"), document)
+    threshold = args.section("priorityThreshold")
+    value, name = threshold.get("value"), threshold.get("name", "")
+    if value is not None and name:
+        raise document.mistake((*threshold.at, "name"), "expected value or name, not both")
+    if value is not None or name:
+        out.priority = ((*args.at, "priorityThreshold"), name if value is None else value)
+    if args.get("namespaceLabelSelector"):
+        _lost((*args.at, "namespaceLabelSelector"), out, notes, "namespaces aren't chosen by label")
+    if args.get("noEvictionPolicy") is not None:
+        why = "the annotation prefer-no-eviction always keeps a pod"
+        kind = args.get("noEvictionPolicy")
+        if kind != "Mandatory":
+            notes.add((*args.at, "noEvictionPolicy"), DIFFERENT, why, "guards")
+    else:
+        notes.add((), DIFFERENT, "the annotation prefer-no-eviction always keeps a pod", "guards")
+    _protections(args, out, notes)
+    return out
+
+
+def _node_fit(args: Keys, notes: Notes) -> None:
+    why = "a pod leaves only when every likely landing is known, has room and isn't hot"
+    if "nodeFit" in args and not args.get("nodeFit"):
+        notes.add((*args.at, "nodeFit"), DIFFERENT, why)
+    elif not args.get("nodeFit", False):
+        notes.add((), DIFFERENT, why)
+
+
+def _protections(args: Keys, out: TheirGuards, notes: Notes) -> None:
+    wanted: list[tuple[str, Way]] = [
+        (name, (*args.at, old)) for old, name in _OLD_NAMES.items() if args.get(old, False)
+    ]
+    section = args.section("podProtections")
+    for key in ("defaultDisabled", "extraEnabled"):
+        wanted += [(name, (*section.at, key, index)) for index, name in enumerate(section.get(key, []))]
+    for name, at in wanted:
+        if name == "PodsWithLocalStorage":
+            out.local_storage = True
+        elif name == "PodsWithPVC":
+            out.claims = False
+        elif name in _NEVER:
+            notes.add(at, UNSUPPORTED, _NEVER[name])
+        elif name == "PodsWithoutPDB":
+            _lost(at, out, notes, "pods aren't kept for want of a PodDisruptionBudget")
+        else:
+            _lost(at, out, notes, "pods aren't kept for their ResourceClaims")
+    classes = section.section("config").section("PodsWithPVC")
+    if classes.get("protectedStorageClasses"):
+        why = "storage classes aren't told apart: pods with any claim stay"
+        notes.add((*classes.at, "protectedStorageClasses"), DIFFERENT, why, "guards.persistentVolumes")
+
+
+def _lost(at: Way, out: TheirGuards, notes: Notes, why: str) -> None:
+    """A protection that can't be kept: nothing moves until a person has looked at it."""
+    out.opt_in = True
+    notes.add(at, DECIDE, f"{why}: until you decide, only pods that opt in may move", "guards.requireOptIn")
+
+
+def node_selector(text: str, at: Way, document: Document) -> dict[str, Any]:
+    """`"pool=web,!gpu,zone in (a, b)"` as a selector of ours. Raises ConfigError when it can't be read."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for term in re.split(r",(?![^()]*\))", text) if text.strip() else []:
+        match = _TERM.fullmatch(term.strip())
+        if match is None or (match["no"] and (match["same"] or match["set"])):
+            raise document.mistake(at, f"expected a label selector such as pool=web,!gpu, got {text!r}")
+        key = match["key"]
+        if match["set"]:
+            values = [each.strip() for each in match["values"].split(",")]
+            operator = "In" if match["set"] == "in" else "NotIn"
+            expressions.append({"key": key, "operator": operator, "values": values})
+        elif match["same"] == "!=":
+            expressions.append({"key": key, "operator": "NotIn", "values": [match["value"]]})
+        elif match["same"] and labels.get(key, match["value"]) == match["value"]:
+            labels[key] = match["value"]
+        elif match["same"]:
+            expressions.append({"key": key, "operator": "In", "values": [match["value"]]})
+        else:
+            expressions.append({"key": key, "operator": "DoesNotExist" if match["no"] else "Exists"})
+    return {
+        **({"matchLabels": labels} if labels else {}),
+        **({"matchExpressions": expressions} if expressions else {}),
+    }
+
+
+def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """A selector of what both select."""
+    first, second = one.get("matchLabels", {}), other.get("matchLabels", {})
+    clashes = [
+        {"key": key, "operator": "In", "values": [value]}
+        for key, value in second.items()
+        if first.get(key, value) != value
+    ]
+    expressions = [*one.get("matchExpressions", []), *other.get("matchExpressions", []), *clashes]
+    labels = {**second, **first}
+    return {
+        **({"matchLabels": labels} if labels else {}),
+        **({"matchExpressions": expressions} if expressions else {}),
+    }
+
+
+def _go_seconds(text: str, at: Way, document: Document) -> float:
+    if text == "0":
+        return 0.0
+    if _GO_DURATION.fullmatch(text) is None:
+        raise document.mistake(at, f"expected a duration such as 50m or 1h30m, got {text!r}")
+    return sum(float(count) * _UNITS[unit] for count, unit in re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", text))

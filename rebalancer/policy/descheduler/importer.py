@@ -1,0 +1,320 @@
+"""A DeschedulerPolicy of kubernetes-sigs/descheduler as a policy of ours, and a list of what differs.
+
+Nothing is dropped in silence: a key is taken over, or it is listed with the reason. Where a restriction can't be kept,
+the result restricts more, never less. Bytes in, text out; the result is checked as any policy is.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.policy.descheduler.document import API_VERSION, ARGS, KIND, DeschedulerPolicy
+from rebalancer.policy.descheduler.guards import node_selector, read_guards, together
+from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, Keys, Notes, Way
+from rebalancer.policy.descheduler.strategies import Made, make_strategy
+from rebalancer.policy.descheduler.utilization import Marks
+from rebalancer.policy.loader import Document, load_policy
+
+CLUSTER = "my-cluster"
+PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
+CYCLE = "5m"
+"""How often it runs by default; its counts are for a run, ours for a window of time."""
+ALWAYS = (
+    ("guards", "pods that aren't Ready, whose service is in a rollout, or whose budget has no room stay"),
+    ("guards.jobPods", "pods of Jobs stay"),
+    ("guards.namespaces", "pods of kube-system stay"),
+    ("limits", "limits that aren't given here have defaults, counted in the database over restarts"),
+)
+"""What is different whatever the file says: (where it stands in ours, why)."""
+EVICTOR = "DefaultEvictor"
+WORKING = ("deschedule", "balance")
+OTHER_POINTS = ("filter", "preevictionfilter", "preEvictionFilter", "presort", "sort")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What was made of it."""
+
+    text: str
+    """A policy of ours, with comments where a person must decide."""
+    differences: tuple[Difference, ...]
+
+
+def import_policy(
+    data: bytes, *, source: str, cluster: str | None = None, prometheus_url: str | None = None
+) -> Imported:
+    """Raises ConfigError with a line for each mistake in it, and when no strategy of it can be taken over."""
+    document = Document.read(data, source=source, kind=KIND)
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.value.get(key) != wanted:
+            inside = "; the policy is in its data: give that" if document.value.get("kind") == "ConfigMap" else ""
+            raise document.mistake((key,), f"expected {wanted}, got {document.value.get(key)!r}{inside}")
+    plain = _without_nulls(document.value)
+    document.checked(DeschedulerPolicy, plain)
+    notes = Notes(document)
+    work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url)
+    text = work.text()
+    notes.close(plain)
+    load_policy(text.encode(), source=f"what was made of {source}")
+    return Imported(text=text, differences=notes.sorted())
+
+
+def _without_nulls(value: Any) -> Any:
+    """A key without a value is as good as absent there."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+class _Import:
+    def __init__(
+        self, document: Document, notes: Notes, top: Keys, cluster: str | None, prometheus_url: str | None
+    ) -> None:
+        self._document, self._notes, self._top = document, notes, top
+        self._cluster, self._url = cluster, prometheus_url
+        self._pools: list[dict[str, Any]] = []
+        self._marks: dict[str, Marks] = {}
+        self._strategies: list[tuple[str, dict[str, Any]]] = []
+        self._guards: dict[str, Any] = {}
+        self._limits: dict[str, Any] = {}
+        self._query: str | None = None
+        self._comments: dict[str, list[str]] = {}
+
+    def text(self) -> str:
+        top = self._top
+        top.get("apiVersion")
+        top.get("kind")
+        everywhere = node_selector(top.get("nodeSelector", ""), ("nodeSelector",), self._document)
+        profiles = [Keys(each, ("profiles", index), self._notes) for index, each in enumerate(top.peek("profiles"))]
+        read = [read_guards(self._evictor(each), everywhere, self._document, self._notes) for each in profiles]
+        self._guards = read[0].merged(read[1:], self._notes)
+        pools = [self._pool(guards.nodes) for guards in read]
+        for profile, guards, pool in zip(profiles, read, pools, strict=True):
+            self._profile(profile, pool, guards.own_labels(read))
+        if not self._strategies:
+            why = "; ".join(f"{each.field}: {each.why}" for each in self._notes.sorted() if each.kind == UNSUPPORTED)
+            raise ConfigError(
+                f"{self._document.source}: no strategy of it can be taken over" + (f": {why}" if why else "")
+            )
+        for ours, why in ALWAYS:
+            self._notes.add((), DIFFERENT, why, ours)
+        self._rates()
+        usage = self._usage()
+        return self._written(usage)
+
+    # ---- profiles
+
+    def _evictor(self, profile: Keys) -> Keys:
+        at = self._config(profile, EVICTOR)
+        return Keys({}, (*profile.at, "pluginConfig"), self._notes) if at is None else at
+
+    def _config(self, profile: Keys, name: str) -> Keys | None:
+        """The arguments of a plugin, checked; None where there are none."""
+        found = None
+        for index, config in enumerate(profile.peek("pluginConfig", [])):
+            if config["name"] == name:
+                at: Way = (*profile.at, "pluginConfig", index)
+                if found is not None:
+                    raise self._document.mistake((*at, "name"), f"expected one configuration of {name}, got another")
+                self._notes.took((*at, "name"))
+                args = config.get("args", {})
+                self._document.checked(ARGS[name], args, (*at, "args"))
+                found = Keys(args, (*at, "args"), self._notes)
+                if not args:
+                    self._notes.took((*at, "args"))
+        return found
+
+    def _pool(self, nodes: dict[str, Any]) -> str:
+        for pool in self._pools:
+            if pool["selector"] == nodes:
+                return str(pool["name"])
+        name = f"nodes-{len(self._pools) + 1}" if self._pools else "nodes"
+        self._pools.append({"name": name, "selector": nodes})
+        self._marks[name] = Marks()
+        return name
+
+    def _profile(self, profile: Keys, pool: str, labels: dict[str, Any]) -> None:
+        name = str(profile.get("name", ""))
+        switched_on = self._switched_on(profile)
+        for index, config in enumerate(profile.peek("pluginConfig", [])):
+            if config["name"] not in switched_on and config["name"] != EVICTOR:
+                at: Way = (*profile.at, "pluginConfig", index)
+                if config["name"] in ARGS:
+                    self._notes.add(at, UNSUPPORTED, f"{config['name']} isn't enabled in this profile")
+                else:
+                    self._notes.add(at, UNSUPPORTED, f"no strategy here is called {config['name']}")
+        for plugin, at in switched_on.items():
+            args = self._config(profile, plugin)
+            if args is None:
+                self._document.checked(ARGS[plugin], {}, at)
+                args = Keys({}, at, self._notes)
+            made = make_strategy(plugin, args, self._notes, self._marks[pool])
+            if made is not None:
+                self._add(made, at, name, pool, labels)
+
+    def _switched_on(self, profile: Keys) -> dict[str, Way]:
+        """Strategies that are enabled -> where that stands."""
+        plugins = profile.section("plugins")
+        out: dict[str, Way] = {}
+        for point in WORKING:
+            chosen = plugins.section(point)
+            disabled = chosen.get("disabled", [])
+            if disabled:
+                self._notes.add((*chosen.at, "disabled"), DIFFERENT, "nothing is on by default here: it is left out")
+            for index, name in enumerate(chosen.get("enabled", [])):
+                at = (*chosen.at, "enabled", index)
+                if name not in ARGS or name == EVICTOR:
+                    self._notes.add(at, UNSUPPORTED, f"no strategy here is called {name}")
+                elif name not in disabled and "*" not in disabled:
+                    out.setdefault(name, at)
+        for point in OTHER_POINTS:
+            chosen = plugins.section(point)
+            if set(chosen.get("enabled", [])) - {EVICTOR}:
+                self._notes.add((*chosen.at, "enabled"), UNSUPPORTED, "here guards filter and the planner sorts")
+            if chosen.get("disabled", []):
+                self._notes.add((*chosen.at, "disabled"), UNSUPPORTED, "guards can't be switched off as a whole")
+        return out
+
+    def _add(self, made: Made, at: Way, profile: str, pool: str, labels: dict[str, Any]) -> None:
+        args = dict(made.args)
+        if labels and made.by_pod:
+            args["labelSelector"] = together(labels, args.get("labelSelector", {}))
+        elif labels:
+            self._notes.add(at, UNSUPPORTED, "profiles choose pods by different labels, which this strategy can't")
+            return
+        entry: dict[str, Any] = {"name": made.name, **({"args": args} if args else {})}
+        if len(self._pools) > 1:
+            entry["pools"] = [pool]
+        for _, before in self._strategies:
+            same = before == entry or (not made.by_pod and before["name"] == made.name)
+            if same and before.get("pools") == entry.get("pools"):
+                self._notes.add(at, DIFFERENT, f"{made.name} is switched on already for these nodes, once is enough")
+                return
+        self._strategies.append((profile, entry))
+        for scope, field, globs in made.namespaces:
+            spaces = self._guards.setdefault("namespaces", {})
+            own = ["kube-system"] if field == "exclude" else []
+            spaces[field] = sorted({*spaces.get(field, own), *globs})
+            self._notes.add(scope, DIFFERENT, "holds for all strategies here", "guards.namespaces")
+        if made.per_node is not None:
+            self._per_node(made.per_node[1], made.per_node[0])
+        if made.query is not None:
+            self._query = made.query
+
+    # ---- limits and usage
+
+    def _rates(self) -> None:
+        top = self._top
+        if (most := top.get("maxNoOfPodsToEvictPerNode")) is not None:
+            self._per_node(most, ("maxNoOfPodsToEvictPerNode",))
+        if (most := top.get("maxNoOfPodsToEvictPerNamespace")) is not None:
+            self._limits["namespace"] = {"evictions": [{"max": most, "per": CYCLE}]}
+            self._per_window(("maxNoOfPodsToEvictPerNamespace",), "limits.namespace")
+        if (most := top.get("maxNoOfPodsToEvictTotal")) is not None:
+            self._limits["perCycle"] = most
+        if top.get("gracePeriodSeconds") is not None:
+            self._notes.add(("gracePeriodSeconds",), UNSUPPORTED, "each pod's own grace period holds")
+        if "evictionFailureEventNotification" in top:
+            top.get("evictionFailureEventNotification")
+            why = "every refusal is recorded with its reason and shown by `explain`, without an Event"
+            self._notes.add(("evictionFailureEventNotification",), DIFFERENT, why)
+
+    def _per_node(self, most: int, at: Way) -> None:
+        before = self._limits.get("node", {}).get("evictions", [])
+        least = min([most, *(each["max"] for each in before)])
+        self._limits["node"] = {"evictions": [{"max": least, "per": CYCLE}]}
+        self._per_window(at, "limits.node")
+
+    def _per_window(self, at: Way, ours: str) -> None:
+        why = f"counted in a sliding window of {CYCLE} over all strategies, not in one run"
+        self._notes.add(at, DIFFERENT, why, ours)
+
+    def _usage(self) -> dict[str, Any]:
+        top, notes = self._top, self._notes
+        server = bool(top.section("metricsCollector").get("enabled", False))
+        url = ""
+        prometheus: dict[str, Any] = {}
+        for index, each in enumerate(top.peek("metricsProviders", [])):
+            provider = Keys(each, ("metricsProviders", index), notes)
+            if provider.get("source") == "KubernetesMetrics":
+                server = True
+                continue
+            section = provider.section("prometheus")
+            url = str(section.get("url", ""))
+            if "authToken" in section:
+                section.get("authToken")
+                prometheus["bearerTokenFile"] = "/etc/rebalancer/prometheus/token"
+                why = "mount the Secret and name the file with the token"
+                notes.add((*section.at, "authToken"), DECIDE, why, "usage.prometheus.bearerTokenFile")
+                self._comment("usage", "DECIDE: mount the Secret that holds the token, and name its file here.")
+            else:
+                why = "no token is sent; there it is the service account's own"
+                notes.add(section.at, DIFFERENT, why, "usage.prometheus.bearerTokenFile")
+        if server and not url and self._url is None:
+            return {"source": "MetricsServer"}
+        if server:
+            notes.add(("metricsProviders",), DIFFERENT, "one source of real CPU: Prometheus", "usage.source")
+        if self._url is None and not url:
+            notes.add((), DECIDE, "real CPU decides where pods may land: name your Prometheus", "usage.prometheus.url")
+            self._comment("usage", "DECIDE: the Prometheus to read (--prometheus-url), or `source: MetricsServer`.")
+        if self._url is not None and url and url != self._url:
+            notes.add(("metricsProviders",), DIFFERENT, "--prometheus-url is taken instead", "usage.prometheus.url")
+        prometheus = {"url": self._url or url or PROMETHEUS_URL, **prometheus}
+        if self._query is not None:
+            prometheus["nodeCPU"] = {
+                "query": self._query,
+                "unit": "share",
+                "label": "instance",
+                "freshness": 'timestamp(node_cpu_seconds_total{mode="idle"})',
+            }
+            self._comment("usage", "DECIDE: `freshness` must tell when the raw samples behind your query were taken.")
+        return {"source": "Prometheus", "prometheus": prometheus}
+
+    # ---- the text
+
+    def _comment(self, section: str, comment: str) -> None:
+        self._comments.setdefault(section, []).append(comment)
+
+    def _written(self, usage: dict[str, Any]) -> str:
+        if self._cluster is None:
+            self._notes.add((), DECIDE, "name the cluster (--cluster)", "cluster")
+            self._comment("cluster", "DECIDE: the cluster's name in records and in the Lease (--cluster).")
+        pools = [{**pool, **self._marks[str(pool["name"])].sections()} for pool in self._pools]
+        if not any("thresholds" in pool for pool in pools):
+            self._comment("pools", "With thresholds of real CPU nothing lands on a node that is warm already:")
+            self._comment("pools", "thresholds: {high: 75, target: 65, low: 50}")
+        if self._guards.get("requireOptIn"):
+            self._comment("guards", "DECIDE: a protection could not be taken over, so only pods that opt in may move.")
+        sections: dict[str, Any] = {
+            "cluster": CLUSTER if self._cluster is None else self._cluster,
+            "pools": pools,
+            "usage": usage,
+            "strategies": [entry for _, entry in self._strategies],
+            "guards": self._guards,
+            "limits": self._limits,
+        }
+        name = " ".join(self._document.source.rpartition("/")[2].split())
+        out = f"# Made from {name} ({KIND} {API_VERSION}). What differs, and why: `rebalancer policy import {name}`.\n"
+        out += "apiVersion: rebalancer.dev/v1alpha1\nkind: RebalancerPolicy\n"
+        for name, section in sections.items():
+            if section != {}:
+                comments = "".join(f"# {each}\n" for each in self._comments.get(name, []))
+                out += f"\n{comments}{self._section(name, section)}"
+        return out
+
+    def _section(self, name: str, section: Any) -> str:
+        if name != "strategies":
+            return _yaml({name: section})
+        out, last = "strategies:\n", None
+        for profile, entry in self._strategies:
+            if profile and profile != last:
+                out += f"  # profile {' '.join(profile.split())}\n"
+            last = profile
+            out += "".join(f"  {line}\n" for line in _yaml([entry]).splitlines())
+        return out
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)

@@ -1,0 +1,128 @@
+"""The arguments of each strategy of theirs as arguments of ours."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.policy.descheduler.notes import DIFFERENT, UNSUPPORTED, Keys, Notes, Way
+from rebalancer.policy.descheduler.utilization import Marks, high_node_utilization, low_node_utilization
+from rebalancer.policy.schema.types import format_duration
+
+FINISHED = {"Succeeded", "Failed"}
+SHORTEST_LIFE = 60
+
+SAME_ARGS: dict[str, tuple[str, ...]] = {
+    "RemoveDuplicates": ("excludeOwnerKinds",),
+    "RemovePodsViolatingInterPodAntiAffinity": (),
+    "RemovePodsViolatingNodeAffinity": ("nodeAffinityType",),
+    "RemovePodsViolatingNodeTaints": ("includePreferNoSchedule", "excludedTaints", "includedTaints"),
+    "RemovePodsViolatingTopologySpreadConstraint": ("constraints",),
+    "RemovePodsHavingTooManyRestarts": ("podRestartThreshold", "includingInitContainers", "states"),
+    "PodLifeTime": ("states", "includingInitContainers"),
+    "RemoveFailedPods": ("reasons", "exitCodes", "includingInitContainers", "excludeOwnerKinds"),
+}
+"""Strategy -> arguments that are called the same and mean the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """One strategy, taken over."""
+
+    name: str
+    args: dict[str, Any]
+    by_pod: bool = True
+    """Whether it chooses pods by namespace and label."""
+    namespaces: list[tuple[Way, str, list[str]]] = field(default_factory=list)
+    """(where it stood, include or exclude, namespaces) that became guards."""
+    per_node: tuple[Way, int] | None = None
+    """Its own limit of evictions from a node."""
+    query: str | None = None
+    """Its own query for the nodes' CPU."""
+
+
+def make_strategy(name: str, args: Keys, notes: Notes, marks: Marks) -> Made | None:
+    """None when it can't be taken over; the notes say why."""
+    args.get("apiVersion")
+    args.get("kind")
+    if name in ("LowNodeUtilization", "HighNodeUtilization"):
+        return _utilization(name, args, notes, marks)
+    made = {key: args.get(key) for key in SAME_ARGS[name] if args.get(key) not in (None, [])}
+    made |= _pods(args)
+    if name == "RemovePodsViolatingTopologySpreadConstraint" and "topologyBalanceNodeFit" in args:
+        args.get("topologyBalanceNodeFit")
+        why = "a pod always leaves only for a landing that is known"
+        notes.add((*args.at, "topologyBalanceNodeFit"), DIFFERENT, why)
+    if name == "RemovePodsViolatingNodeAffinity" and any("preferred" in each for each in made["nodeAffinityType"]):
+        why = "a preferred rule evicts only when a better node would surely take the pod"
+        notes.add((*args.at, "nodeAffinityType"), DIFFERENT, why, "strategies[].args.nodeAffinityType")
+    if name == "RemoveFailedPods" and "minPodLifetimeSeconds" in args:
+        made["minPodLifetime"] = format_duration(args.get("minPodLifetimeSeconds"))
+    if name == "PodLifeTime":
+        life = _life_time(args, notes)
+        if life is None:
+            return None
+        made["maxPodLifeTime"] = format_duration(life)
+    return Made(name=name, args=made)
+
+
+def _pods(args: Keys) -> dict[str, Any]:
+    namespaces = {key: value for key, value in args.get("namespaces", {}).items() if value}
+    selector = args.get("labelSelector", {})
+    return {
+        **({"namespaces": namespaces} if namespaces else {}),
+        **({"labelSelector": selector} if selector else {}),
+    }
+
+
+def _utilization(name: str, args: Keys, notes: Notes, marks: Marks) -> Made | None:
+    read = low_node_utilization if name == "LowNodeUtilization" else high_node_utilization
+    made = read(args, notes, marks)
+    if args.get("numberOfNodes"):
+        why = "it begins with the first node that is low, not with so many of them"
+        notes.add((*args.at, "numberOfNodes"), UNSUPPORTED, why)
+    spaces = args.section("evictableNamespaces")
+    namespaces = [
+        ((*spaces.at, key), key, list(chosen)) for key in ("include", "exclude") if (chosen := spaces.get(key, []))
+    ]
+    limits = args.section("evictionLimits")
+    most = limits.get("node")
+    if made is None:
+        return None
+    return Made(
+        name=name,
+        args=made,
+        by_pod=False,
+        namespaces=namespaces,
+        per_node=None if most is None else ((*limits.at, "node"), most),
+        query=args.section("metricsUtilization").section("prometheus").get("query"),
+    )
+
+
+def _life_time(args: Keys, notes: Notes) -> float | None:
+    """Seconds; None when what it restricts can't be restricted here."""
+    age, states = args.get("maxPodLifeTimeSeconds"), set(args.get("states", []))
+    conditions = args.get("conditions", [])
+    if args.get("includingEphemeralContainers"):
+        notes.add((*args.at, "includingEphemeralContainers"), UNSUPPORTED, "their states aren't looked at")
+    if any(args.section("ownerKinds").get(key) for key in ("include", "exclude")):
+        _without(args, "ownerKinds", notes)
+        return None
+    if args.get("exitCodes"):
+        _without(args, "exitCodes", notes)
+        return None
+    since = [each.get("minTimeSinceLastTransitionSeconds") or 0 for each in conditions]
+    if conditions and not (states and states <= FINISHED):
+        _without(args, "conditions", notes)
+        return None
+    if conditions:
+        why = "conditions aren't looked at: a pod that has finished goes by its age"
+        notes.add((*args.at, "conditions"), DIFFERENT, why, "strategies[].args.maxPodLifeTime")
+    wanted = max([age or 0, *since])
+    if wanted < SHORTEST_LIFE:
+        at = (*args.at, "maxPodLifeTimeSeconds") if age is not None else args.at
+        notes.add(at, DIFFERENT, "younger pods than 1m stay", "strategies[].args.maxPodLifeTime")
+    return max(wanted, SHORTEST_LIFE)
+
+
+def _without(args: Keys, key: str, notes: Notes) -> None:
+    why = "without it more pods would be evicted: PodLifeTime isn't switched on"
+    notes.add((*args.at, key), UNSUPPORTED, why)

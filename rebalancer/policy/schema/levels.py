@@ -1,0 +1,84 @@
+"""Service levels: how carefully a service is treated, and how a pod's level is found."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from rebalancer.policy.schema.limits import ScopeLimits
+from rebalancer.policy.schema.lists import ServiceGlobs
+from rebalancer.policy.schema.types import AsTuple, FieldError, NonEmpty, Section
+from rebalancer.policy.schema.windows import Window
+
+LEVEL_KEY = "rebalancer.dev/level"
+KEPT_PREFIX = "rebalancer.dev/"
+
+
+class Level(Section):
+    """One service level."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+    """As a label's value can hold it."""
+    evict: bool = True
+    """false: its services are never moved."""
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """What it costs to move one of its pods, against the other levels: of moves that help alike the cheaper one comes
+    first."""
+    limits: ScopeLimits = ScopeLimits()
+    """Of all services of the level together, in this cluster."""
+    windows: Annotated[tuple[Window, ...], AsTuple] = ()
+    """When its services may be moved."""
+
+
+class ServiceLevels(Section):
+    """The levels, and where a pod's level is read. The first that tells counts: annotation, label, `services`,
+    `priorityClasses`, `default`. A pod whose annotation or label names a level that isn't here stays."""
+
+    annotation: NonEmpty | None = LEVEL_KEY
+    """Annotation of the pod that names its level. Only those that start with `rebalancer.dev/` are read from the
+    cluster. null: none counts."""
+    label: NonEmpty | None = LEVEL_KEY
+    """Label of the pod that names its level. null: none counts."""
+    services: dict[str, ServiceGlobs] = {}
+    """Level name -> globs of `namespace/name` of its services. Of two that match the first in the file counts."""
+    priority_classes: dict[str, str] = {}
+    """Name of a PriorityClass -> level name."""
+    default: NonEmpty | None = None
+    """The level of all other services. Needed when there are levels."""
+    levels: Annotated[tuple[Level, ...], AsTuple] = ()
+
+    @field_validator("annotation")
+    @classmethod
+    def _is_read(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(KEPT_PREFIX):
+            raise ValueError(f"expected an annotation that starts with {KEPT_PREFIX}: others are not read")
+        return value
+
+    @field_validator("levels")
+    @classmethod
+    def _distinct_names(cls, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+        names = [level.name for level in levels]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected distinct level names, got {', '.join(twice)} more than once")
+        return levels
+
+    @model_validator(mode="after")
+    def _levels_exist(self) -> "ServiceLevels":
+        if self.levels and self.default is None:
+            raise FieldError("default", f"expected the level of unknown services, {self._one_of()}")
+        self._check("default", () if self.default is None else (self.default,))
+        self._check("services", self.services)
+        self._check("priorityClasses", self.priority_classes.values())
+        return self
+
+    def _check(self, field: str, names: Iterable[str]) -> None:
+        for name in names:
+            if self.named(name) is None:
+                raise FieldError(field, f"expected {self._one_of()}, got {name!r}")
+
+    def _one_of(self) -> str:
+        return f"one of {', '.join(level.name for level in self.levels)}" if self.levels else "levels under levels"
+
+    def named(self, name: str) -> Level | None:
+        """The level of that name, if there is one."""
+        return next((level for level in self.levels if level.name == name), None)

@@ -1,0 +1,224 @@
+"""A day's question in pieces that Prometheus can answer: few series and at most 288 points each.
+
+Prometheus refuses more than 11,000 points a series and dies of too many series at once. So a question is divided by
+the values of a label (nodes first, then namespaces), where matchers can be put into its query: into the default
+queries, and into a plain selector such as a recording rule. Any other query is divided by time instead.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rebalancer.model.history import SLOTS
+from rebalancer.policy.schema.policy import Prometheus
+from rebalancer.policy.schema.types import format_duration
+from rebalancer.prometheus.queries import (
+    Queries,
+    Query,
+    default_node_query,
+    default_pod_query,
+    node_counters,
+    pod_counters,
+)
+
+SERIES_AT_MOST = 2_000
+"""In the answer to one query over a whole day; more where a query spans less of it."""
+COUNTERS_AT_MOST = 8_000
+"""Behind the answer of the default node query: a node has one counter for each CPU and mode."""
+SPREAD_AT_MOST = 10
+"""So many times as many series, however few points are asked."""
+
+_SELECTOR = re.compile(
+    r"""\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)\s*
+        (?:\{(?P<matchers>(?:\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*
+            (?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)\s*(?:,|(?=\s*\})))*)\s*\})?\s*""",
+    re.VERBOSE | re.DOTALL,
+)
+_REGEX_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+Matchers = tuple[str, ...]
+Count = Callable[[str, str, Matchers], Mapping[str, int]]
+"""(label, PromQL that counts by it, matchers) -> series for each value of the label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of nodes, or of pods."""
+
+    field: str
+    """The policy's, for messages."""
+    of_pods: bool
+    ask: Callable[[Matchers], str]
+    """PromQL."""
+    count: Callable[[str, Matchers], str]
+    """PromQL that counts, by a label, what an answer costs."""
+    labels: tuple[str, ...]
+    """What it may be divided by; none: only by time."""
+    series_at_most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One range query."""
+
+    question: Question
+    promql: str
+    first: int
+    end: int
+    """Slots from `first` up to, not including, `end`."""
+    late: bool = False
+    """Only after those that aren't: its pods are on nodes that this cluster doesn't have (any more)."""
+
+    @property
+    def query(self) -> Query:
+        """For the client."""
+        return Query(field=self.question.field, promql=self.promql)
+
+    def over(self, slots: int) -> "list[Piece]":
+        """The same in pieces of at most so many slots."""
+        return [
+            Piece(
+                question=self.question,
+                promql=self.promql,
+                first=first,
+                end=min(first + slots, self.end),
+                late=self.late,
+            )
+            for first in range(self.first, self.end, slots)
+        ]
+
+
+def questions(queries: Queries, prometheus: Prometheus, *, window_seconds: float) -> tuple[Question, Question]:
+    """Of nodes and of pods. The default queries get a rate window of at least one step."""
+    window = format_duration(window_seconds)
+    node, pod = prometheus.node_cpu, prometheus.pod_cpu
+    if queries.node_is_default:
+        nodes = Question(
+            field=queries.node.field,
+            of_pods=False,
+            ask=lambda matchers: default_node_query(label=node.label, window=window, matchers=matchers),
+            count=lambda label, matchers: f"count by ({label}) ({node_counters(matchers)})",
+            labels=(node.label,),
+            series_at_most=COUNTERS_AT_MOST,
+        )
+    else:
+        nodes = _own(queries.node, labels=(node.label,), of_pods=False)
+    labels = (pod.node_label, pod.namespace_label)
+    if not queries.pod_is_default:
+        return nodes, _own(queries.pod, labels=labels, of_pods=True)
+    one = f"{pod.namespace_label}, {pod.pod_label}, {pod.node_label}"
+    pods = Question(
+        field=queries.pod.field,
+        of_pods=True,
+        ask=lambda matchers: default_pod_query(
+            namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label, window=window, matchers=matchers
+        ),
+        count=lambda label, matchers: f"count by ({label}) (count by ({one}) ({pod_counters(matchers)}))",
+        labels=labels,
+        series_at_most=SERIES_AT_MOST,
+    )
+    return nodes, pods
+
+
+def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> Question:
+    plain = _SELECTOR.fullmatch(query.promql)
+    if plain is None:
+        return Question(
+            field=query.field,
+            of_pods=of_pods,
+            ask=lambda _: query.promql,
+            count=lambda _, __: f"count(\n{query.promql}\n)",  # on a line of its own: it may end in a comment
+            labels=(),
+            series_at_most=SERIES_AT_MOST,
+        )
+    name, own = plain["name"], (plain["matchers"] or "").strip().rstrip(",")
+
+    def ask(matchers: Matchers) -> str:
+        inside = ",".join((own, *matchers) if own else matchers)
+        return f"{name}{{{inside}}}" if inside else name
+
+    return Question(
+        field=query.field,
+        of_pods=of_pods,
+        ask=ask,
+        count=lambda label, matchers: f"count by ({label}) ({ask(matchers)})",
+        labels=labels,
+        series_at_most=SERIES_AT_MOST,
+    )
+
+
+def pieces(
+    question: Question, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
+) -> Iterator[Piece]:
+    """All that must be asked for these slots.
+
+    `known` tells whether a value of the first label is a node of this cluster, and `slots_at_most` how many points
+    have proved to be too many.
+    """
+    slots = end - first
+    most = min(question.series_at_most * SLOTS // slots, question.series_at_most * SPREAD_AT_MOST)
+    for matchers, series, late in _divided(question, question.labels, (), count, known, most):
+        whole = Piece(question=question, promql=question.ask(matchers), first=first, end=end, late=late)
+        fitting = slots if series <= most else max(question.series_at_most * SLOTS // series, 1)
+        yield from whole.over(min(fitting, slots_at_most))
+
+
+def _divided(
+    question: Question,
+    labels: tuple[str, ...],
+    matchers: Matchers,
+    count: Count,
+    known: Callable[[str], bool],
+    most: int,
+) -> Iterator[tuple[Matchers, int, bool]]:
+    """(matchers, series, late), the last of them for values that no count has seen."""
+    if not labels:
+        yield matchers, sum(count("", question.count("", matchers), matchers).values()), False
+        return
+    label, *deeper = labels
+    counts = count(label, question.count(label, matchers), matchers)
+    for late in (False, True):
+        here = {value: series for value, series in counts.items() if known(value) is not late}
+        for values in packed(here, most):
+            chosen = (*matchers, any_of(label, values))
+            series = sum(here[value] for value in values)
+            if series > most and deeper:
+                for inner, inner_series, _ in _divided(question, tuple(deeper), chosen, count, lambda _: True, most):
+                    yield inner, inner_series, late
+            else:
+                yield chosen, series, late
+    yield (*matchers, none_of(label, sorted(counts))) if counts else matchers, 0, True
+
+
+def packed(counts: Mapping[str, int], most: int) -> list[list[str]]:
+    """Values in order, so many together that their counts stay at or under `most`; one that is larger stands alone."""
+    out: list[list[str]] = []
+    room = 0
+    for value, size in sorted(counts.items()):
+        if size > room or not out:
+            out.append([])
+            room = most
+        out[-1].append(value)
+        room -= size
+    return out
+
+
+def any_of(label: str, values: Sequence[str]) -> str:
+    """A matcher for all series whose label has one of the values; an empty value is a label that isn't there."""
+    if len(values) == 1:
+        return f'{label}="{_in_quotes(values[0])}"'
+    return f'{label}=~"{_in_quotes("|".join(map(_literal, values)))}"'
+
+
+def none_of(label: str, values: Sequence[str]) -> str:
+    """The matcher for all others."""
+    return f'{label}!~"{_in_quotes("|".join(map(_literal, values)))}"'
+
+
+def _literal(value: str) -> str:
+    """As Go's regexp.QuoteMeta, so that Prometheus sees a plain set and looks it up in its index."""
+    return _REGEX_SPECIAL.sub(lambda found: "\\" + found[0], value)
+
+
+def _in_quotes(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,137 @@
+"""What our cycles said of single nodes, read back over a span of time.
+
+The share of a node that was cool is kept in one packed row for each cycle, `looks`: 5,000 nodes in every cycle of two
+days would be millions of lines. Pruning unpacks what is of interest for longer into `node_lines`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
+
+from rebalancer.model.effect import Sighting
+from rebalancer.model.plan import NodeLine
+from rebalancer.model.reason import Reason
+from rebalancer.store.db.effect_tables import LOOKS
+from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED
+from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
+
+AT_ONCE = 10_000
+"""Nodes in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
+
+DIGITS = 6
+"""Of a packed share."""
+
+REASONS = {each.value: each for each in Reason}
+"""Codes that this version knows: a row may have been written by another."""
+
+Looks = Sequence[tuple[str, float, Mapping[str, float | None]]]
+"""(pool, high, node -> share): the nodes of a pool have few highs, mostly one."""
+
+
+def pack_looks(lines: Iterable[NodeLine]) -> Looks:
+    """What goes into `looks`: the nodes that the cycle looked at."""
+    out: dict[tuple[str, float], dict[str, float | None]] = {}
+    for line in lines:
+        if line.high is not None:
+            share = None if line.cpu_before is None else round(line.cpu_before, DIGITS)
+            out.setdefault((line.pool, round(line.high, DIGITS)), {})[line.name] = share
+    return [(pool, high, nodes) for (pool, high), nodes in out.items()]
+
+
+def unpack_looks(looks: Looks, wanted: Iterable[str]) -> Iterator[tuple[str, str, float | None, float]]:
+    """(pool, node, share, high) of those of the `wanted` nodes that are in it."""
+    for pool, high, nodes in looks:
+        for node in wanted:
+            if node in nodes:
+                yield pool, node, nodes[node], high
+
+
+def read_sightings(
+    connection: Connection, nodes: Sequence[str], since: float, until: float, *, cluster: str
+) -> dict[str, list[Sighting]]:
+    """Node -> what each cycle of `cluster` that began in the span said of it, oldest first; six statements."""
+    within = (CYCLES.c.cluster == cluster, CYCLES.c.started_at >= since, CYCLES.c.started_at < until)
+    query = select(CYCLES).where(*within).order_by(CYCLES.c.started_at, CYCLES.c.id)
+    cycles = connection.execute(query).all() if nodes else []
+    said: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    wanted = sorted(set(nodes))
+    for start in range(0, len(wanted) if cycles else 0, AT_ONCE):
+        _read(connection, wanted[start : start + AT_ONCE], within, said)
+    blanks = {cycle.id: _blank(cycle) for cycle in cycles}
+    return {
+        node: [
+            Sighting(**{**blanks[cycle.id], **said[cycle.id, node]})
+            if (cycle.id, node) in said
+            else Sighting(**blanks[cycle.id])
+            for cycle in cycles
+        ]
+        for node in wanted
+    }
+
+
+def _blank(cycle: Row[Any]) -> dict[str, Any]:
+    return {
+        "cycle": cycle.id,
+        "at": cycle.started_at,
+        "trigger": cycle.trigger,
+        "dry_run": cycle.dry_run,
+        "finding": None,
+        "share": None,
+        "high": None,
+        "refusals": {},
+        "stopped": REASONS.get(cycle.stopped_code),
+    }
+
+
+def _read(
+    connection: Connection,
+    nodes: list[str],
+    within: tuple[ColumnElement[bool], ...],
+    said: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    def of(table: Table, *columns: Any) -> Select[Any]:
+        query = select(table.c.cycle, table.c.node, *columns).join(CYCLES, CYCLES.c.id == table.c.cycle)
+        return query.where(*within, table.c.node.in_(nodes))
+
+    # only who finds hot nodes says a share
+    hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None))
+    cooled = set()
+    for row in connection.execute(hot.order_by(FINDINGS.c.id)):
+        # of several strategies the first; its mark may be another resource's, so it is not taken for `high`
+        said[row.cycle, row.node].setdefault("finding", row.strategy)
+        cooled.add((row.cycle, row.node, row.strategy))
+    packed = select(LOOKS.c.cycle, LOOKS.c.nodes).join(CYCLES, CYCLES.c.id == LOOKS.c.cycle).where(*within)
+    for cycle, looks in connection.execute(packed):
+        for _, node, share, high in unpack_looks(looks, nodes):
+            said[cycle, node].update(share=share, high=high)
+    for row in connection.execute(of(NODE_LINES, NODE_LINES.c.cpu_before, NODE_LINES.c.high)):
+        fields = said[row.cycle, row.node]
+        fields["share"] = row.cpu_before
+        if row.high is not None:
+            fields["high"] = row.high
+    examples: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    refused = of(REFUSALS, REFUSALS.c.code, REFUSALS.c.count, REFUSALS.c.examples).order_by(REFUSALS.c.id)
+    for row in connection.execute(refused):
+        if row.code in REASONS:
+            said[row.cycle, row.node].setdefault("refusals", {})[REASONS[row.code]] = row.count
+        examples[row.cycle, row.node] += row.examples
+    for key, some in examples.items():
+        said[key]["examples"] = tuple(map(_example, sorted(some, key=_helpfulness)))
+    moved = of(EVICTIONS, EVICTIONS.c.strategy, func.count()).where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
+    grouped = moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node, EVICTIONS.c.strategy)
+    for cycle, node, strategy, count in connection.execute(grouped):
+        if (cycle, node, strategy) in cooled:
+            fields = said[cycle, node]
+            fields["evictions"] = fields.get("evictions", 0) + count
+
+
+def _helpfulness(example: Mapping[str, Any]) -> tuple[bool, float]:
+    return not example["pod"], -example.get("cpu_millicores", 0.0)
+
+
+def _example(example: Mapping[str, Any]) -> str:
+    if not example["pod"]:
+        return str(example["message"])
+    return f"{example['namespace']}/{example['pod']}: {example['message']}"

@@ -1,0 +1,311 @@
+"""What became of it, of one cluster: the adapter behind `model.effect.EffectRecords`.
+
+Details (assessments, episodes) are rows that pruning drops by age, a day's counts stay. Nothing here is asked by any
+limit. Rows are written in the order of their keys, so that two processes which write the same ones don't wait for each
+other in a circle.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
+
+from rebalancer.model.effect import (
+    Account,
+    Assessment,
+    DayRow,
+    HotEpisode,
+    Miss,
+    Moved,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Sighting,
+    Step,
+    Stuck,
+)
+from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.store.ledger.counting import upsert
+from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.cycles.node_observations import REASONS, read_sightings
+from rebalancer.store.db.tables import CYCLES, EVICTIONS
+
+HOUR_SECONDS = 3600.0
+AT_ONCE = 1000
+"""Rows fetched at once: a year has 90,000 hours."""
+
+_HAPPENED = (EvictionOutcome.EVICTED.value, EvictionOutcome.UNKNOWN.value)
+
+_FOUND_LATER = ("made_at", "late", "after_share", "account", "outcome", "detail", "pods")
+"""Columns of an assessment that are written when it is made."""
+_HOUR = tuple(field.name for field in fields(PoolHour))
+_DAY = tuple(field.name for field in fields(DayRow))
+
+
+class SqlEffect:
+    """See the module. Every method is one transaction of a few statements; all raise ConfigError, ConnectError."""
+
+    def __init__(self, *, engine: Engine, cluster: str) -> None:
+        """The caller disposes of the engine."""
+        self._engine = engine
+        self._cluster = cluster
+
+    # -- assessments --------------------------------------------------------------------------------------------------
+
+    def expect(self, assessments: Sequence[Assessment]) -> None:
+        """Write down assessments that will be due; one that is there already is replaced unless it was made."""
+        rows = [{"cluster": self._cluster, **_assessment_row(each)} for each in assessments]
+        self._put(ASSESSMENTS, rows, ("cycle", "node", "step"), unless=ASSESSMENTS.c.made_at.is_not(None))
+
+    def due(self, now: float) -> list[Assessment]:
+        """Those due and not made, oldest first."""
+        rows = ASSESSMENTS.c
+        query = (
+            select(ASSESSMENTS)
+            .where(rows.cluster == self._cluster, rows.made_at.is_(None), rows.due_at <= now)
+            .order_by(rows.due_at, rows.id)
+        )
+        return self._read(query, _assessment)
+
+    def made(self, assessments: Sequence[Assessment]) -> None:
+        """Write what was found, and drop what only the account needed: pods that stayed.
+
+        One whose row is gone by now is nobody's loss.
+        """
+        rows = ASSESSMENTS.c
+        statement = update(ASSESSMENTS).where(
+            rows.cluster == self._cluster,
+            rows.cycle == bindparam("of_cycle"),
+            rows.node == bindparam("of_node"),
+            rows.step == bindparam("of_step"),
+        )
+        changes = []
+        for each in assessments:
+            row = _assessment_row(replace(each, pods=tuple(pod for pod in each.pods if pod.evicted)))
+            key = {f"of_{name}": row[name] for name in ("cycle", "node", "step")}
+            changes.append(key | {name: row[name] for name in _FOUND_LATER})
+        changes.sort(key=lambda change: (change["of_cycle"], change["of_node"], change["of_step"]))
+        if changes:
+            write(self._engine, lambda connection: connection.execute(statement, changes))
+
+    def assessments(self, since: float, until: float, *, node: str | None = None) -> list[Assessment]:
+        """Made or not, of evictions from `since` up to, not including, `until`, oldest first."""
+        rows = ASSESSMENTS.c
+        query = select(ASSESSMENTS).where(
+            rows.cluster == self._cluster, rows.acted_at >= since, rows.acted_at < until, *_only(rows.node, node)
+        )
+        return self._read(query.order_by(rows.acted_at, rows.due_at, rows.id), _assessment)
+
+    # -- episodes -----------------------------------------------------------------------------------------------------
+
+    def sightings(self, nodes: Sequence[str], since: float, until: float) -> Mapping[str, Sequence[Sighting]]:
+        """What our cycles that began from `since` up to, not including, `until` said of each node, oldest first."""
+
+        def work(connection: Connection) -> Mapping[str, Sequence[Sighting]]:
+            return read_sightings(connection, nodes, since, until, cluster=self._cluster)
+
+        return read(self._engine, work)
+
+    def moved(self, since: float, until: float) -> list[Moved]:
+        """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first."""
+        rows = EVICTIONS.c
+        query = (
+            select(func.coalesce(rows.service_identity, rows.service), rows.node, rows.cycle, CYCLES.c.trigger)
+            .join(CYCLES, CYCLES.c.id == rows.cycle)
+            .where(
+                rows.cluster == self._cluster,
+                rows.dry_run == false(),
+                rows.outcome.in_(_HAPPENED),
+                rows.planned_at >= since,
+                rows.planned_at < until,
+            )
+            .order_by(rows.planned_at, rows.id)
+        )
+        return self._read(query, Moved._make)
+
+    def put_episodes(self, episodes: Sequence[HotEpisode]) -> None:
+        """New, or the same (node, started_at) with more known."""
+        rows = [{"cluster": self._cluster, **_episode_row(each)} for each in episodes]
+        self._put(HOT_EPISODES, rows, ("cluster", "node", "started_at"))
+
+    def episodes(self, since: float, until: float, *, node: str | None = None) -> list[HotEpisode]:
+        """Those that were hot at any time from `since` up to, not including, `until`, by their start."""
+        rows = HOT_EPISODES.c
+        query = select(HOT_EPISODES).where(
+            rows.cluster == self._cluster,
+            rows.started_at < until,
+            or_(rows.ended_at.is_(None), rows.ended_at >= since),
+            *_only(rows.node, node),
+        )
+        return self._read(query.order_by(rows.started_at, rows.node), _episode)
+
+    # -- the whole cluster --------------------------------------------------------------------------------------------
+
+    def standard_read_until(self) -> float | None:
+        """Up to when the standard was evaluated; None = never."""
+        query = select(EFFECT_STATE.c.standard_read_until).where(EFFECT_STATE.c.cluster == self._cluster)
+        at: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
+        return at
+
+    def put_hours(self, hours: Sequence[PoolHour], *, read_until: float) -> None:
+        """New, or the same (pool, hour) with more known; and how far the standard was evaluated."""
+        rows = sorted(
+            ({"cluster": self._cluster, **_fields(each)} for each in hours), key=lambda row: (row["hour"], row["pool"])
+        )
+
+        def work(connection: Connection) -> None:
+            _upsert(connection, POOL_HOURS, rows, ("cluster", "hour", "pool"))
+            state = {"cluster": self._cluster, "standard_read_until": read_until}
+            _upsert(connection, EFFECT_STATE, [state], ("cluster",))
+
+        write(self._engine, work)
+
+    def hours(self, since: float, until: float) -> list[PoolHour]:
+        """Those that the span from `since` up to, not including, `until` touches, oldest first."""
+        rows = POOL_HOURS.c
+        first, end = math.floor(since / HOUR_SECONDS), math.ceil(until / HOUR_SECONDS)
+        query = (
+            select(*(rows[name] for name in _HOUR))
+            .where(rows.cluster == self._cluster, rows.hour >= first, rows.hour < end)
+            .order_by(rows.hour, rows.pool)
+        )
+        return self._read(query, _hour)
+
+    # -- a day's counts -----------------------------------------------------------------------------------------------
+
+    def roll_up(self, rows: Sequence[DayRow]) -> None:
+        """Replace the rows of the same pool, strategy, trigger and day. Raises ValueError for another cluster's."""
+        if strange := [row.cluster for row in rows if row.cluster != self._cluster]:
+            raise ValueError(f"a day of {strange[0]} among those of {self._cluster}")
+        self._put(EFFECT_DAYS, [_day_row(row) for row in rows], ("cluster", "day", "pool", "strategy", "trigger"))
+
+    def days(self, since_day: int, until_day: int, *, clusters: Sequence[str] | None = None) -> list[DayRow]:
+        """From `since_day` up to, not including, `until_day`, oldest first; of this cluster, or of those named."""
+        rows = EFFECT_DAYS.c
+        query = select(*(rows[name] for name in _DAY)).where(
+            rows.cluster.in_([self._cluster] if clusters is None else list(clusters)),
+            rows.day >= since_day,
+            rows.day < until_day,
+        )
+        order = (rows.day, rows.cluster, rows.pool, rows.strategy, rows.trigger)
+        return self._read(query.order_by(*order), _day)
+
+    def keeps_details(self) -> float | None:
+        """For how many seconds the cluster keeps assessments and episodes; None = it hasn't said."""
+        query = select(EFFECT_STATE.c.keep_details_seconds).where(EFFECT_STATE.c.cluster == self._cluster)
+        seconds: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
+        return seconds
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _read(self, query: Any, build: Callable[[Row[Any]], Any]) -> list[Any]:
+        def work(connection: Connection) -> list[Any]:
+            return [build(row) for some in connection.execute(query).partitions(AT_ONCE) for row in some]
+
+        return read(self._engine, work)
+
+    def _put(self, table: Table, rows: list[dict[str, Any]], key: tuple[str, ...], *, unless: Any = None) -> None:
+        rows.sort(key=lambda row: tuple(row[name] for name in key))
+        if rows:
+            write(self._engine, lambda connection: _upsert(connection, table, rows, key, unless=unless))
+
+
+def _upsert(
+    connection: Connection, table: Table, rows: list[dict[str, Any]], key: tuple[str, ...], *, unless: Any = None
+) -> None:
+    if not rows:
+        return
+    statement = upsert(connection)(table)
+    changes = {name: statement.excluded[name] for name in rows[0] if name not in key}
+    where = None if unless is None else ~unless
+    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=changes, where=where), rows)
+
+
+def _only(column: Any, value: str | None) -> tuple[Any, ...]:
+    return () if value is None else (column == value,)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _assessment_row(each: Assessment) -> dict[str, Any]:
+    row = _fields(each)
+    del row["id"]
+    account = None if each.account is None else {key: _or_none(value) for key, value in asdict(each.account).items()}
+    pods = [[pod.uid, pod.pod, _or_none(pod.cpu_millicores), pod.evicted] for pod in each.pods]
+    return row | {
+        "step": each.step.value,
+        "pods": pods,
+        "account": account,
+        "outcome": None if each.outcome is None else each.outcome.value,
+    }
+
+
+def _assessment(row: Row[Any]) -> Assessment:
+    values = row._asdict()
+    del values["cluster"]
+    account = row.account and Account(**{key: _or_nan(value) for key, value in row.account.items()})
+    for name in ("before_share", "planned_share", "target", "high", "capacity_millicores"):
+        values[name] = _or_nan(values[name])
+    values |= {
+        "step": Step(row.step),
+        "pods": tuple(
+            PodBefore(uid=uid, pod=pod, cpu_millicores=_or_nan(cpu), evicted=evicted)
+            for uid, pod, cpu, evicted in row.pods
+        ),
+        "account": account,
+        "outcome": None if row.outcome is None else Outcome(row.outcome),
+    }
+    return Assessment(**values)
+
+
+def _episode_row(each: HotEpisode) -> dict[str, Any]:
+    row = _fields(each)
+    del row["id"]
+    return row | {
+        "miss": None if each.miss is None else each.miss.value,
+        "stuck": None if each.stuck is None else each.stuck.value,
+        "codes": None if each.codes is None else {code.value: count for code, count in each.codes.items()},
+    }
+
+
+def _episode(row: Row[Any]) -> HotEpisode:
+    values = row._asdict()
+    del values["cluster"]
+    known = None if row.codes is None else {REASONS[code]: n for code, n in row.codes.items() if code in REASONS}
+    values |= {
+        "peak_share": _or_nan(row.peak_share),
+        "threshold": _or_nan(row.threshold),
+        "miss": None if row.miss is None else Miss(row.miss),
+        "stuck": None if row.stuck is None else Stuck(row.stuck),
+        "codes": known,
+    }
+    return HotEpisode(**values)
+
+
+def _hour(row: Row[Any]) -> PoolHour:
+    known = map(_or_nan, row) if None in row else row
+    return PoolHour(**dict(zip(_HOUR, known, strict=True)))
+
+
+def _day_row(row: DayRow) -> dict[str, Any]:
+    return _fields(row) | {"reasons": None if row.reasons is None else dict(row.reasons)}
+
+
+def _day(row: Row[Any]) -> DayRow:
+    values = dict(zip(_DAY, row, strict=True))
+    for name in ("relief_planned", "relief_measured", "hot_node_minutes"):
+        values[name] = _or_nan(values[name])
+    return DayRow(**values)
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _or_nan(value: Any) -> Any:
+    return math.nan if value is None else value

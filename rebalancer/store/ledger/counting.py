@@ -1,0 +1,235 @@
+"""Counting in the ledger: lock the scopes, read the clock, and find the check that is used up.
+
+A window slides: a limit of N in a duration holds when the N-th newest counted entry is older than the duration. So one
+row per check is read, however many there are, and the same row says when there is room again. Because the clock is read
+while the scopes are locked, the entries of a scope are written in the order of their times; and should the clock be set
+back, entries "in the future" go on counting.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    tuple_,
+    type_coerce,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.limits import Check, Denied, Pause, Scope
+from rebalancer.model.ports import Clock
+from rebalancer.store.db.engine import shown_url
+from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES, Instant
+
+_EVENTS = ("inFlight", "bytes")
+"""Kinds of checks that count what is in flight: only an event gives room."""
+
+_LOCK_ATTEMPTS = 5
+
+
+def upsert(connection: Connection) -> Any:
+    """The dialect's INSERT with `ON CONFLICT`."""
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+
+
+def read_clock(connection: Connection, clock: Clock | None) -> float:
+    """Now, in seconds since the epoch to the microsecond: by `clock`, or by the database where there is none."""
+    if clock is not None:
+        return round(clock.now(), 6)
+    return as_seconds(connection.execute(select(_database_now(connection.dialect))).scalar_one())
+
+
+def as_seconds(value: float | str) -> float:
+    """What the database said of its clock: PostgreSQL a time, SQLite a text (UTC, to the millisecond)."""
+    return datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp() if isinstance(value, str) else value
+
+
+def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:
+    """Hold the rows of `scopes` (sorted, the cluster's own among them) until the transaction ends.
+
+    On SQLite the transaction holds the only write lock anyway. A `term` that is newer than the cluster's is kept;
+    raises UnsafeDataError for an older one, and for none where there was one before.
+    """
+    terms = hold_scopes(connection, scopes)
+    own = Scope("cluster", cluster)
+    seen = terms[own]
+    if seen is not None and (term is None or term < seen):
+        ours = "none" if term is None else str(term)
+        raise UnsafeDataError(f"cluster {cluster}: our lease term ({ours}) is stale, the ledger has seen {seen}")
+    if term is not None and term != seen:
+        connection.execute(update(SCOPES).where(SCOPES.c.kind == own.kind, SCOPES.c.key == own.key).values(term=term))
+
+
+def hold_scopes(connection: Connection, scopes: Sequence[Scope]) -> dict[tuple[str, str], int | None]:
+    """Make what is missing of the rows of `scopes`, without repeats, and hold them: each one's term."""
+    rows = [{"kind": scope.kind, "key": scope.key} for scope in scopes]
+    query = (
+        select(SCOPES.c.kind, SCOPES.c.key, SCOPES.c.term)
+        .where(tuple_(SCOPES.c.kind, SCOPES.c.key).in_([tuple(scope) for scope in scopes]))
+        .order_by(SCOPES.c.kind, SCOPES.c.key)
+        .with_for_update()
+    )
+    for _ in range(_LOCK_ATTEMPTS):
+        connection.execute(upsert(connection)(SCOPES).on_conflict_do_nothing(), rows)
+        terms = {(row.kind, row.key): row.term for row in connection.execute(query)}
+        if len(terms) == len(scopes):
+            return terms
+        # one was pruned between the two statements
+    raise UnsafeDataError(f"{shown_url(connection.engine.url)}: rows of the ledger's scopes are missing")
+
+
+def pause_in_force(connection: Connection, scopes: Sequence[Scope], *, now: float) -> Pause | None:
+    """The oldest pause of one of `scopes`. Who pauses holds the scope's row too: none is made while it is held here."""
+    rows = PAUSES.c
+    query = (
+        select(PAUSES)
+        .where(tuple_(rows.kind, rows.key).in_([tuple(scope) for scope in scopes]), in_force(now))
+        .order_by(rows.created, rows.id)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else as_pause(row)
+
+
+def in_force(now: float) -> ColumnElement[bool]:
+    """Pauses that hold at `now`."""
+    rows = PAUSES.c
+    return rows.ended.is_(None) & or_(rows.until.is_(None), rows.until > now)
+
+
+def as_pause(row: Row[Any]) -> Pause:
+    """A row of PAUSES."""
+    return Pause(scope=Scope(row.kind, row.key), reason=row.reason, who=row.who, until=row.until)
+
+
+def count(
+    connection: Connection, checks: Sequence[Check], *, cluster: str, clock: Clock | None
+) -> tuple[float, Denied | None, bool]:
+    """(now, the check that holds longest of those that are used up, whether anything at all may be paused).
+
+    The scopes must be locked.
+
+    A check that only an event frees (`inFlight`, `bytes`, or a limit of 0) holds longer than any other.
+    """
+    figures = connection.execute(
+        _figures(tuple(check.kind for check in checks), connection.dialect.name),
+        _parameters(checks, cluster),
+    ).one()
+    # the clock of the lab is read here too: after the locks
+    now = as_seconds(figures[0]) if clock is None else round(clock.now(), 6)
+    worst: tuple[float, Check, float] | None = None
+    for check, figure in zip(checks, figures[2:], strict=True):
+        free_at = _free_at(check, figure)
+        # so written that a figure which is not a number closes
+        if not free_at <= now and (worst is None or not free_at <= worst[0]):
+            worst = (free_at, check, figure)
+    paused = bool(figures[1])
+    if worst is None:
+        return now, None, paused
+    free_at, check, figure = worst
+    used = int(figure) if check.kind in _EVENTS else _used(connection, check, now=now, cluster=cluster)
+    return now, Denied(check=check, used=used, next_at=free_at if math.isfinite(free_at) else None), paused
+
+
+def _free_at(check: Check, figure: float | None) -> float:
+    """When the check lets one more through: -inf for at once, inf for not before something happens."""
+    if check.kind == "inFlight":
+        return -math.inf if (figure or 0) < check.at_most else math.inf
+    if check.kind == "bytes":
+        # so written that an amount which is not a number closes
+        return -math.inf if (figure or 0.0) + check.amount <= check.at_most else math.inf
+    if check.kind == "rate" and check.at_most <= 0:
+        return math.inf
+    return -math.inf if figure is None else figure + check.per_seconds
+
+
+def _used(connection: Connection, check: Check, *, now: float, cluster: str) -> int:
+    since = max(now - check.per_seconds, 0.0) if math.isfinite(check.per_seconds) else 0.0
+    query = _counted(check.scope.kind, check.scope.key, elsewhere_than=cluster if _elsewhere(check.kind) else None)
+    within = query.where(ENTRIES.c.at > since).subquery()
+    return int(connection.execute(select(func.count()).select_from(within)).scalar_one())
+
+
+@lru_cache(maxsize=128)
+def _figures(kinds: tuple[str, ...], dialect: str) -> Select[Any]:
+    """The database's time, how many pauses nobody ended, and a figure for each check; parameters as `_parameters` has.
+
+    One statement, so that the locks are held for one round trip; kept for each sequence of kinds, of which a policy has
+    a handful, because building it costs more than running it.
+    """
+    unended = select(func.count()).select_from(PAUSES).where(PAUSES.c.ended.is_(None))
+    columns: list[ColumnElement[Any]] = [_database_now(dialect), unended.scalar_subquery()]
+    for index, kind in enumerate(kinds):
+        scope: BindParameter[str] = bindparam(f"kind{index}")
+        key: BindParameter[str] = bindparam(f"key{index}")
+        if kind == "inFlight":
+            rows = ENTRIES.c
+            found = select(func.count()).where(rows.kind == scope, rows.key == key, rows.in_flight == true())
+        elif kind == "bytes":
+            rows = ENTRIES.c
+            found = (
+                select(func.coalesce(func.sum(EVICTIONS.c.pull_bytes), 0.0))
+                .select_from(ENTRIES.join(EVICTIONS, EVICTIONS.c.id == rows.eviction))
+                .where(rows.kind == scope, rows.key == key, rows.in_flight == true())
+            )
+        else:
+            cluster: BindParameter[str] | None = bindparam("cluster") if _elsewhere(kind) else None
+            newest = _counted(scope, key, elsewhere_than=cluster).order_by(ENTRIES.c.at.desc())
+            found = newest.limit(1).offset(bindparam(f"skip{index}", type_=Integer))
+        columns.append(found.scalar_subquery())
+    return select(*columns)
+
+
+def _parameters(checks: Sequence[Check], cluster: str) -> dict[str, str | int]:
+    parameters: dict[str, str | int] = {}
+    for index, check in enumerate(checks):
+        parameters[f"kind{index}"], parameters[f"key{index}"] = check.scope
+        if check.kind not in _EVENTS:
+            # none within the duration is: at most one in it, so the newest one must have left
+            parameters[f"skip{index}"] = max(check.at_most - 1, 0) if check.kind == "rate" else 0
+        if _elsewhere(check.kind):
+            parameters["cluster"] = cluster
+    return parameters
+
+
+def _elsewhere(kind: str) -> bool:
+    return kind == "separation"
+
+
+def _counted(kind: Any, key: Any, *, elsewhere_than: Any) -> Select[Any]:
+    rows = ENTRIES.c
+    query = select(rows.at).where(rows.kind == kind, rows.key == key, rows.counted == true())
+    if elsewhere_than is None:
+        return query
+    return query.join(EVICTIONS, EVICTIONS.c.id == rows.eviction).where(EVICTIONS.c.cluster != elsewhere_than)
+
+
+def _database_now(dialect: Dialect | str) -> ColumnElement[Any]:
+    name = dialect if isinstance(dialect, str) else dialect.name
+    if name == "postgresql":
+        # not now(), which is when the transaction began: before it waited for its locks
+        return type_coerce(func.clock_timestamp(), Instant)
+    return func.strftime("%Y-%m-%d %H:%M:%f", "now")
+
+
+def add_entries(connection: Connection, scopes: Sequence[Scope], *, eviction: int, at: float) -> None:
+    """Count the eviction in every scope."""
+    same = {"eviction": eviction, "at": at, "counted": True, "in_flight": True}
+    connection.execute(insert(ENTRIES), [{"kind": scope.kind, "key": scope.key, **same} for scope in scopes])

@@ -1,0 +1,345 @@
+"""The ledger of evictions: how many, how fast, how many at once, over every cluster that shares the database.
+
+    reserve ──> (the eviction call) ──> outcome ──> landed
+       │                                   │          └─> late, while the replacement isn't Ready in time
+       └─> Denied                          └─> refunded when it certainly did not happen
+
+Reserving is one short transaction: lock the rows of the scopes in sorted order, read the clock, count, and write the
+eviction with one entry for each scope, or nothing. It has committed before the call is made, and no transaction is open
+during the call; so a process that dies at any step leaves a row that counts, and `settle_unsettled` finds out at the
+next start what became of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
+
+from rebalancer.model.limits import Check, Denied, Descent, Entry, OpenEviction, ReservationDetails, Scope
+from rebalancer.model.plan import CycleReport, Eviction, Outcome
+from rebalancer.model.ports import ClusterReader
+from rebalancer.store.retention import pruning
+from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
+from rebalancer.store.retention.details import keep_for
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.ledger.operator_state import Notes
+from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
+from rebalancer.store.ledger.settle import Unsettled, settle_unsettled
+from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
+
+START_UPS_READ = 20
+
+
+class SqlLedger(Notes):
+    """The ledger, as one cluster uses it; several threads and processes may at once.
+
+    Time is the database's clock, which all clusters share; a `clock` replaces it where time runs otherwise (the lab).
+    Every method is one short transaction; all raise ConfigError, ConnectError.
+    """
+
+    # -- one eviction -------------------------------------------------------------------------------------------------
+
+    def reserve(
+        self,
+        report: CycleReport,
+        eviction: Eviction,
+        *,
+        scopes: Sequence[Scope],
+        checks: Sequence[Check],
+        term: int | None,
+        details: ReservationDetails,
+    ) -> int | Denied:
+        """Count the eviction in all `scopes` and write its row, if every check has room: its id, or what was full.
+
+        The cluster's own scope is always counted. Of several checks that are used up, the answer is the one that frees
+        up last; a pause of one of the scopes goes before all. `report`'s cycle must have been begun, and is no dry run.
+        Raises UnsafeDataError for a `term` of the lease that is older than one that the ledger has seen in this
+        cluster: somebody else leads.
+        """
+        if report.dry_run:
+            raise ValueError("a dry run reserves nothing")
+        counted = sorted({*scopes, Scope("cluster", self._cluster)})
+        if strange := [check.scope for check in checks if check.scope not in counted]:
+            # such a check would never see its own evictions, and never be used up
+            raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
+
+        def work(connection: Connection) -> int | Denied:
+            lock_scopes(connection, counted, cluster=self._cluster, term=term)
+            now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
+            if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
+                return Denied.by(pause)
+            if denied is not None:
+                return denied
+            record = add_eviction(
+                connection,
+                report,
+                eviction,
+                cluster=self._cluster,
+                at=now,
+                lease_term=term,
+                service_identity=details.service_identity,
+                level=details.level,
+                ready_before=details.ready_before,
+                wanted_before=details.wanted_before,
+                deadline_at=details.deadline_at,
+                owner_uid=details.owner_uid,
+                landing_node=details.landing_node,
+                landing_pool=details.landing_pool,
+                pull_bytes=details.pull_bytes,
+                grace_seconds=details.grace_seconds,
+                late=False,
+            )
+            add_entries(connection, counted, eviction=record, at=now)
+            return record
+
+        return write(self._engine, work)
+
+    def last_term(self) -> int:
+        """The highest lease term that was seen in this cluster; 0 before the first."""
+        own = select(SCOPES.c.term).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
+        return read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
+
+    def fence(self, term: int) -> None:
+        """Make `term` the cluster's, before a new leader's first reservation: older leaders can reserve no more.
+
+        Raises UnsafeDataError when the ledger has seen a newer one.
+        """
+        own = [Scope("cluster", self._cluster)]
+        write(self._engine, lambda connection: lock_scopes(connection, own, cluster=self._cluster, term=term))
+
+    def outcome(self, eviction: Eviction) -> None:
+        """Write what the call came to, into the row `eviction.record`.
+
+        REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight. Raises UnsafeDataError
+        when the row is not there (any more).
+        """
+        record = eviction.record
+        if record is None:
+            raise ValueError("an outcome without its reservation")
+
+        def work(connection: Connection) -> None:
+            values = answered(eviction, at=self._now(connection))
+            change_eviction(connection, record, cluster=self._cluster, **values)
+
+        write(self._engine, work)
+
+    def refund(self, record: int, *, detail: str = "not carried out") -> None:
+        """Give a reservation back: the eviction certainly did not happen. Doing it again changes nothing.
+
+        The row's outcome becomes FAILED. Raises UnsafeDataError when the row is not there (any more).
+        """
+
+        def work(connection: Connection) -> None:
+            outcome = connection.execute(select(EVICTIONS.c.outcome).where(EVICTIONS.c.id == record)).scalar()
+            # what the API server said of it stays
+            kept = outcome is not None and outcome not in MAY_HAVE_HAPPENED
+            values = {"outcome": outcome} if kept else {"outcome": Outcome.FAILED.value, "detail": detail}
+            change_eviction(connection, record, cluster=self._cluster, **values)
+
+        write(self._engine, work)
+
+    # -- until its replacement is Ready -------------------------------------------------------------------------------
+
+    def open_evictions(self) -> list[OpenEviction]:
+        """Evictions of this cluster that happened, or may have, and are in flight; oldest first."""
+        rows, entries = EVICTIONS.c, ENTRIES.c
+        in_flight = select(entries.eviction).where(
+            entries.kind == "cluster", entries.key == self._cluster, entries.in_flight == true()
+        )
+        query = select(EVICTIONS).where(rows.id.in_(in_flight)).order_by(rows.planned_at, rows.id)
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [
+            OpenEviction(
+                record=row.id,
+                cluster=row.cluster,
+                pool=row.pool,
+                node=row.node,
+                namespace=row.namespace,
+                pod=row.pod,
+                uid=row.uid,
+                service_kind=row.service_kind,
+                service_name=row.service.partition("/")[2],
+                service_identity=row.service_identity,
+                at=row.planned_at,
+                deadline_at=row.deadline_at,
+                ready_before=row.ready_before,
+                wanted_before=row.wanted_before,
+                pull_bytes=row.pull_bytes or 0.0,
+                late=bool(row.late),
+                level=row.level or "",
+                landing_node=row.landing_node or "",
+                landing_pool=row.landing_pool or "",
+            )
+            for row in found
+        ]
+
+    def replacement_uids(self, since: float) -> set[str]:
+        """Pods of this cluster that were seen at or after `since` to have taken an evicted one's place."""
+        rows = EVICTIONS.c
+        query = select(rows.replacement_uid).where(
+            rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
+        )
+        return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
+
+    def replacements(self, since: float) -> dict[str, str]:
+        """The same pods (uid) -> the node that the evicted one had left."""
+        rows = EVICTIONS.c
+        query = select(rows.replacement_uid, rows.node).where(
+            rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
+        )
+        return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
+
+    def descents(self, since: float) -> dict[str, Descent]:
+        """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
+        rows = EVICTIONS.c
+        query = (
+            select(rows.replacement_uid, rows.uid, rows.strategy, rows.service, rows.planned_at, rows.replaced_at)
+            .where(rows.cluster == self._cluster, rows.planned_at >= since, rows.replacement_uid.is_not(None))
+            .order_by(rows.service, rows.planned_at, rows.id)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        out: dict[str, Descent] = {}
+        service, over_at, uids, moved, came = "", 0.0, set[str](), dict[str, float](), list[str]()
+        for row in found:
+            if row.service != service or row.planned_at > over_at:
+                out |= dict.fromkeys(came, Descent(frozenset(uids), moved))
+                service, over_at, uids, moved, came = row.service, 0.0, set(), {}, []
+            over_at = max(over_at, row.replaced_at)
+            uids.add(row.uid)
+            moved[row.strategy] = row.planned_at
+            came.append(row.replacement_uid)
+        return out | dict.fromkeys(came, Descent(frozenset(uids), moved))
+
+    def start_ups(self, service: str) -> list[float]:
+        """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.
+
+        From when their predecessor's grace period was over at the latest (so it may be negative) until they were seen
+        Ready. Where nobody looked before the deadline it can't be told how long it took.
+        """
+        rows = EVICTIONS.c
+        query = (
+            select(rows.replaced_at, rows.planned_at, rows.grace_seconds)
+            .where(
+                rows.service == service,
+                rows.cluster == self._cluster,
+                rows.replacement_uid.is_not(None),
+                rows.grace_seconds.is_not(None),
+                or_(rows.replaced_at <= rows.deadline_at, rows.late == true()),
+            )
+            .order_by(rows.planned_at.desc(), rows.id.desc())
+            .limit(START_UPS_READ)
+        )
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return [row.replaced_at - row.planned_at - row.grace_seconds for row in found]
+
+    def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None:
+        """Write that the eviction is in flight no more, since `at` (seconds since the epoch), and its replacement.
+
+        The replacement's fields are empty where none came (a scale-down). That it was late stays written. Raises
+        UnsafeDataError when the row is not there (any more).
+        """
+        values: dict[str, Any] = {
+            "replaced_at": at,
+            "replacement_pod": pod or None,
+            "replacement_uid": uid or None,
+            "replacement_node": node or None,
+        }
+        write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, **values))
+
+    def late(self, record: int) -> None:
+        """Write that the deadline passed without a landing; it stays in flight. Raises UnsafeDataError as above."""
+        write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, late=True))
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def entries(self, since_seconds: float, scopes: Sequence[Scope] | None = None) -> list[Entry]:
+        """What counts now in this cluster's scopes and in those that all clusters share, oldest first.
+
+        That is what is in flight, and what is younger than `since_seconds`, the longest window. `scopes` narrows it.
+        """
+        rows = ENTRIES.c
+
+        def work(connection: Connection) -> list[Entry]:
+            since = max(self._now(connection) - since_seconds, 0.0)
+            columns = (rows.kind, rows.key, rows.at, rows.in_flight, rows.id)
+            flying = select(*columns, EVICTIONS.c.pull_bytes).join(EVICTIONS, EVICTIONS.c.id == rows.eviction)
+            done = select(*columns, literal(0.0, Double).label("pull_bytes"))
+            # two indexes, so two queries in one
+            parts = [
+                flying.where(rows.in_flight == true()),
+                done.where(rows.at > since, rows.counted == true(), rows.in_flight != true()),
+            ]
+            if scopes is not None:
+                parts = [
+                    part.where(tuple_(rows.kind, rows.key).in_([tuple(each) for each in scopes])) for part in parts
+                ]
+            else:
+                parts = [part.where(self._ours(rows.kind, rows.key)) for part in parts]
+            # sorted here: to keep an ORDER BY, SQLite would walk through all entries in the order of their times
+            found = sorted(connection.execute(union_all(*parts)), key=lambda row: (row.at, row.id))
+            return [
+                Entry(
+                    Scope(row.kind, row.key),
+                    row.at,
+                    row.in_flight,
+                    (row.pull_bytes or 0.0) if row.kind == "pulls" else 0.0,
+                )
+                for row in found
+            ]
+
+        return read(self._engine, work)
+
+    def services_evicted_elsewhere(self, since_seconds: float) -> dict[str, float]:
+        """Services (identities) of which another cluster evicted a pod, or may have, in the last `since_seconds`.
+
+        With the time of the newest, in seconds since the epoch. A view: only a check of kind `separation` is certain.
+        """
+        rows = EVICTIONS.c
+
+        def work(connection: Connection) -> dict[str, float]:
+            since = max(self._now(connection) - since_seconds, 0.0)
+            query = (
+                select(ENTRIES.c.key, ENTRIES.c.at)
+                .join(EVICTIONS, rows.id == ENTRIES.c.eviction)
+                .where(
+                    ENTRIES.c.at > since,
+                    ENTRIES.c.kind == "service",
+                    ENTRIES.c.counted == true(),
+                    rows.cluster != self._cluster,
+                )
+                .order_by(ENTRIES.c.at)
+            )
+            return {row.key: row.at for row in connection.execute(query)}
+
+        return read(self._engine, work)
+
+    # -- now and then -------------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> list[Unsettled]:
+        """Evictions of this cluster whose outcome nobody knows, oldest first."""
+        return read(self._engine, lambda connection: unsettled_rows(connection, cluster=self._cluster))
+
+    def settle(self, record: int, outcome: Outcome, detail: str) -> None:
+        """Write what was found out. What did not happen is refunded. Raises UnsafeDataError when its row is gone."""
+
+        def work(connection: Connection) -> None:
+            values = {"outcome": outcome.value, "detail": detail, "settled_at": self._now(connection)}
+            change_eviction(connection, record, cluster=self._cluster, **values)
+
+        write(self._engine, work)
+
+    def settle_unsettled(self, reader: ClusterReader) -> int:
+        """Settle what has no outcome by what the API server says now; how many. See `store.settle`: hold the lease.
+
+        One small query while there is nothing to settle. Raises ConnectError also when the API server can't be asked.
+        """
+        return len(settle_unsettled(records=self, reader=reader, now=self.now()))
+
+    def prune_at_times(self, *, keep_details: float | None = None) -> None:
+        """Drop what no limit can see any more and what is too old, once an hour over all clusters. See `store.pruning`.
+
+        `keep_details` (seconds): for how long this cluster's policy keeps details; None = as was said last.
+        """
+        if keep_details is not None:
+            keep_for(self._engine, self._cluster, keep_details)
+        pruning.prune_at_times(self._engine, clock=self._clock)

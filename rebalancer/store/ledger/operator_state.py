@@ -1,0 +1,226 @@
+"""What people, the past and other clusters have to say before an eviction: the part of the ledger that counts nothing.
+
+Pauses, the memory of moves that did not help, ready replicas of each cluster, and the global limits that each states.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
+
+from rebalancer.model.limits import GaveUp, Pause, ReadyElsewhere, Scope
+from rebalancer.model.ports import Clock
+from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
+
+SHARED_KINDS = ("global", "service")
+"""Scopes that are the same in every cluster; the keys of the others begin with the cluster's name."""
+
+_GAVE_UP = "gaveUp"
+_ASKED_AT_ONCE = 1000
+
+
+class Notes:
+    """Notes of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
+
+    Times are seconds since the epoch, by the database's clock unless a `clock` replaces it.
+    """
+
+    def __init__(self, *, engine: Engine, cluster: str, clock: Clock | None = None) -> None:
+        """The caller disposes of the engine."""
+        self._engine = engine
+        self._cluster = cluster
+        self._clock = clock
+
+    def now(self) -> float:
+        """The ledger's clock: seconds since the epoch."""
+        return read(self._engine, self._now)
+
+    def _now(self, connection: Connection) -> float:
+        return read_clock(connection, self._clock)
+
+    # -- pauses -------------------------------------------------------------------------------------------------------
+
+    def pause(self, scope: Scope, *, reason: str, who: str, until: float | None) -> None:
+        """Stop evictions in `scope` until then, or with None until resumed. It replaces the scope's earlier pause.
+
+        Once this returns, nothing is reserved in the scope any more.
+        """
+
+        def work(connection: Connection) -> None:
+            hold_scopes(connection, [scope])
+            now = self._now(connection)
+            connection.execute(update(PAUSES).where(_active(scope, now)).values(ended=now))
+            row = {"kind": scope.kind, "key": scope.key, "reason": reason, "who": who, "created": now, "until": until}
+            connection.execute(insert(PAUSES).values(row))
+
+        write(self._engine, work)
+
+    def resume(self, scope: Scope) -> int:
+        """End the pause of exactly this scope; how many there were (a wider scope's pause goes on)."""
+
+        def work(connection: Connection) -> int:
+            now = self._now(connection)
+            return connection.execute(update(PAUSES).where(_active(scope, now)).values(ended=now)).rowcount
+
+        return write(self._engine, work)
+
+    def pauses(self) -> list[Pause]:
+        """Pauses in force now that concern this cluster, oldest first."""
+
+        def work(connection: Connection) -> list[Pause]:
+            query = select(PAUSES).where(in_force(self._now(connection)), self._ours(PAUSES.c.kind, PAUSES.c.key))
+            return [as_pause(row) for row in connection.execute(query.order_by(PAUSES.c.created, PAUSES.c.id))]
+
+        return read(self._engine, work)
+
+    def _ours(self, kind: ColumnElement[str], key: ColumnElement[str]) -> ColumnElement[bool]:
+        """Scopes of this cluster, and those that all clusters share."""
+        prefix = f"{self._cluster}/"
+        return or_(kind.in_(SHARED_KINDS), key == self._cluster, func.substr(key, 1, len(prefix)) == prefix)
+
+    # -- moves that did not help --------------------------------------------------------------------------------------
+
+    def give_up(self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]) -> GaveUp:
+        """Remember that moving the service off the node did not help, once more than before.
+
+        `seconds` says from the number of times (1 = the first) for how long the service stays there now; it may be
+        called more than once.
+        """
+
+        def work(connection: Connection) -> GaveUp:
+            now = self._now(connection)
+            rows = MEMORY.c
+            key = {"cluster": self._cluster, "service_identity": service_identity, "node": node, "kind": _GAVE_UP}
+            # counted by the database: it locks the row, so of two at once none is lost
+            first = upsert(connection)(MEMORY).values(**key, count=1, until=now, reason=reason, updated=now)
+            again = first.on_conflict_do_update(
+                index_elements=list(key), set_={"count": rows["count"] + 1, "reason": reason, "updated": now}
+            )
+            count = int(connection.execute(again.returning(rows["count"])).scalar_one())
+            until = now + seconds(count)
+            this = [rows[name] == value for name, value in key.items()]
+            connection.execute(update(MEMORY).where(*this).values(until=until))
+            return GaveUp(service_identity=service_identity, node=node, until=until, count=count, reason=reason)
+
+        return write(self._engine, work)
+
+    def forget(self, *, service_identity: str, node: str) -> None:
+        """Forget it: a move off this node did help, so the next failure is the first again."""
+        rows = MEMORY.c
+        statement = delete(MEMORY).where(
+            rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node
+        )
+        write(self._engine, lambda connection: connection.execute(statement))
+
+    def memories(self) -> list[GaveUp]:
+        """What this cluster has given up until later than now."""
+        rows = MEMORY.c
+
+        def work(connection: Connection) -> list[GaveUp]:
+            query = (
+                select(MEMORY)
+                .where(rows.cluster == self._cluster, rows.kind == _GAVE_UP, rows.until > self._now(connection))
+                .order_by(rows.service_identity, rows.node)
+            )
+            return [
+                GaveUp(
+                    service_identity=row.service_identity,
+                    node=row.node,
+                    until=row.until,
+                    count=row._mapping["count"],
+                    reason=row.reason,
+                )
+                for row in connection.execute(query)
+            ]
+
+        return read(self._engine, work)
+
+    # -- ready replicas over all clusters -----------------------------------------------------------------------------
+
+    def report_ready(self, services: Mapping[str, tuple[int, int]]) -> None:
+        """Tell the other clusters of all our services: identity -> (ready, wanted) replicas.
+
+        It replaces our last report: a service that isn't in it is here no more, and stops being wanted here.
+        """
+
+        def work(connection: Connection) -> None:
+            now = self._now(connection)
+            rows = READY_REPORTS.c
+            reported = upsert(connection)(READY_REPORTS)
+            reported = reported.on_conflict_do_update(
+                index_elements=[rows.cluster, rows.service_identity],
+                set_={name: reported.excluded[name] for name in ("ready", "wanted", "reported_at")},
+            )
+            found = [
+                {
+                    "cluster": self._cluster,
+                    "service_identity": identity,
+                    "ready": ready,
+                    "wanted": wanted,
+                    "reported_at": now,
+                }
+                for identity, (ready, wanted) in sorted(services.items())
+            ]
+            if found:
+                connection.execute(reported, found)
+            before = select(rows.service_identity).where(rows.cluster == self._cluster)
+            gone = sorted(set(connection.execute(before).scalars()) - set(services))
+            for start in range(0, len(gone), _ASKED_AT_ONCE):
+                these = rows.service_identity.in_(gone[start : start + _ASKED_AT_ONCE])
+                connection.execute(delete(READY_REPORTS).where(rows.cluster == self._cluster, these))
+
+        write(self._engine, work)
+
+    def ready_elsewhere(self, services: Sequence[str], *, max_age_seconds: float) -> dict[str, ReadyElsewhere]:
+        """Replicas of these services (identities) in the other clusters.
+
+        One that runs nowhere else is not in the answer. A report older than `max_age_seconds` counts as nothing ready,
+        with as many wanted as it said.
+        """
+        rows = READY_REPORTS.c
+
+        def work(connection: Connection) -> dict[str, ReadyElsewhere]:
+            oldest = self._now(connection) - max_age_seconds
+            out: dict[str, ReadyElsewhere] = {}
+            for start in range(0, len(services), _ASKED_AT_ONCE):
+                query = select(rows.service_identity, rows.ready, rows.wanted, rows.reported_at).where(
+                    rows.cluster != self._cluster,
+                    rows.service_identity.in_(services[start : start + _ASKED_AT_ONCE]),
+                )
+                for identity, ready, wanted, at in connection.execute(query):
+                    so_far = out.get(identity, ReadyElsewhere(0, 0, 0))
+                    fresh = ready if at >= oldest else 0
+                    out[identity] = ReadyElsewhere(so_far.ready + fresh, so_far.wanted + wanted, so_far.clusters + 1)
+            return out
+
+        return read(self._engine, work)
+
+    # -- the limits that clusters state -------------------------------------------------------------------------------
+
+    def state_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None:
+        """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it.
+
+        `looks_back_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
+        """
+
+        def work(connection: Connection) -> None:
+            values = {
+                "digest": digest,
+                "text": text,
+                "updated": self._now(connection),
+                "looks_back_seconds": looks_back_seconds,
+            }
+            statement = upsert(connection)(CLUSTER_LIMITS).values(cluster=self._cluster, **values)
+            connection.execute(statement.on_conflict_do_update(index_elements=[CLUSTER_LIMITS.c.cluster], set_=values))
+
+        write(self._engine, work)
+
+    def global_limits(self) -> dict[str, str]:
+        """Cluster -> the global limits that it stated last."""
+        query = select(CLUSTER_LIMITS.c.cluster, CLUSTER_LIMITS.c.text).order_by(CLUSTER_LIMITS.c.cluster)
+        return read(self._engine, lambda connection: {row.cluster: row.text for row in connection.execute(query)})
+
+
+def _active(scope: Scope, now: float) -> ColumnElement[bool]:
+    return (PAUSES.c.kind == scope.kind) & (PAUSES.c.key == scope.key) & in_force(now)
