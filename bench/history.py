@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.landing import a_cluster
-from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.cycle.context import NoProgress, SystemClock
+from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import PrometheusHistory

@@ -24,11 +24,20 @@ import msgspec
 from kubernetes.client import Configuration
 
 from bench.list_pages import synthetic_cluster
-from rebalancer.kube.snapshot import records
 from rebalancer.kube.client.auth import Credentials
 from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.snapshot import records
 from rebalancer.kube.snapshot.lists import PAGE_SIZE
-from rebalancer.kube.snapshot.snapshot import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, VOLUMES, WORKLOADS, KubeCluster
+from rebalancer.kube.snapshot.snapshot import (
+    BUDGETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    VOLUMES,
+    WORKLOADS,
+    KubeCluster,
+)
 from rebalancer.model.snapshot import ClusterSnapshot
 
 PODS_IN_CLUSTER, NODES_IN_CLUSTER, SEED, ROUNDS = 150_000, 5_000, 7, 3

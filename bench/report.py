@@ -22,10 +22,10 @@ import pytest
 from sqlalchemy import Engine
 
 from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, NOW, fill
-from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.cycle.context import SystemClock
 from rebalancer.effect.document import to_json
 from rebalancer.effect.rates import DIMENSIONS
+from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.store import SqlRecords, open_engine, upgrade

@@ -1,5 +1,8 @@
 """Adapters to ports: the only modules that know what the outside world is made of."""
 
+from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.contexts import acting_world, planning_world, read_cluster
+from rebalancer.bootstrap.daemon import Parts, daemon_parts
 from rebalancer.bootstrap.database import (
     database_exists,
     database_prune,
@@ -9,14 +12,12 @@ from rebalancer.bootstrap.database import (
     kept_records,
     open_ledger,
 )
-from rebalancer.bootstrap.probes import Doctor
 from rebalancer.bootstrap.history import history_keeper
-from rebalancer.bootstrap.daemon import Made, Parts, daemon_parts
-from rebalancer.bootstrap.contexts import acting_world, planning_world, read_cluster
+from rebalancer.bootstrap.probes import Doctor
 
 __all__ = [
+    "Active",
     "Doctor",
-    "Made",
     "Parts",
     "acting_world",
     "daemon_parts",

@@ -4,16 +4,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rebalancer import __version__
-from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.steering import Steerer
 from rebalancer.cycle.context import World
-from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.cycle.steering import Steerer
 from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.actions.taints import KubeNodeTaints
+from rebalancer.kube.client.client import ApiClient, connect
+from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import MetricsServerUsage
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig

@@ -2,8 +2,8 @@
 
 import math
 
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap import history_keeper, read_cluster
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rebalancer.forecasting.loop import Lookout
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.steering import Steerer
 from rebalancer.bootstrap.adapters import client_of, make_world, records_of
 from rebalancer.bootstrap.history import history_keeper
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoRecords, SystemClock, World
+from rebalancer.cycle.steering import Steerer
+from rebalancer.forecasting.loop import Lookout
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.ports import Clock, Progress

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from rebalancer.evaluation.loop import Aftermath
-from rebalancer.kube.leader.leadership import Leadership
-from rebalancer.forecasting.loop import Lookout
-from rebalancer.bootstrap.settings import Settings
+from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.adapters import (
     client_of,
     make_world,
@@ -19,12 +16,16 @@ from rebalancer.bootstrap.adapters import (
     without_debounce,
 )
 from rebalancer.bootstrap.history import history_keeper
-from rebalancer.cycle.context import NoProgress, SystemClock, World
-from rebalancer.kube.watch.cache import WatchedCluster
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NoProgress, SystemClock
+from rebalancer.evaluation.loop import Aftermath
+from rebalancer.forecasting.loop import Lookout
 from rebalancer.kube.actions.events import KubeEvents
+from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import LeaseLock, Sighting
+from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.ports import Clock, UsageReader
+from rebalancer.model.ports import Clock
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, upgrade
 from rebalancer.store import database_exists as exists
@@ -41,24 +42,11 @@ class Parts:
     effect: SqlEffect
     forecasts: SqlForecasts
     events: KubeEvents
-    make_lock: Callable[[], LeaseLock]
-    world: Callable[[RebalancerPolicy, Leadership, Clock, Callable[[], bool]], "Made"]
-    """A world for a policy, evicting under a leadership; long readings end when the last one says that we are to."""
+    leadership: Leadership
+    world: Callable[[RebalancerPolicy, Clock, Callable[[], bool]], Active]
+    """Builds what a policy needs; long reads end when the last argument returns true."""
     database_problem: Callable[[], str]
     """Why the database can't be used; empty when it can."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What one policy needs."""
-
-    world: World
-    lookout: Lookout | None
-    """None where the policy wants no forecasts."""
-    glance: UsageReader
-    """Reads CPU for people to look at."""
-    aftermath: Aftermath
-    close: Callable[[], None]
 
 
 @contextmanager
@@ -87,9 +75,9 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 sighting=sighting,
             )
 
-        def world(
-            policy: RebalancerPolicy, leadership: Leadership, clock: Clock, stop_asked: Callable[[], bool]
-        ) -> Made:
+        leadership = Leadership(make_lock=make_lock, fence=ledger.fence)
+
+        def world(policy: RebalancerPolicy, clock: Clock, stop_asked: Callable[[], bool]) -> Active:
             own = ExitStack()  # what this policy alone needs; closed when another has replaced it, or with the rest
             stack.callback(own.close)
             made = make_world(policy, settings, client, clock, NoProgress(), own, records=records, lease=leadership)
@@ -113,7 +101,9 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
             )
             glance = usage_of(without_debounce(policy), client, clock, NoProgress(), own)
             if policy.forecast.mode == "Off":
-                return Made(world=made, lookout=None, glance=glance, aftermath=aftermath, close=own.close)
+                return Active(
+                    policy=policy, world=made, lookout=None, glance=glance, aftermath=aftermath, close=own.close
+                )
             lookout = Lookout(
                 policy=policy,
                 keeper=own.enter_context(
@@ -131,7 +121,9 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 own_pod=settings.own_pod,
             )
             made = replace(made, peaks=lookout.peaks, service_days=lookout.service_days, remember=lookout.remember)
-            return Made(world=made, lookout=lookout, glance=glance, aftermath=aftermath, close=own.close)
+            return Active(
+                policy=policy, world=made, lookout=lookout, glance=glance, aftermath=aftermath, close=own.close
+            )
 
         def database_problem() -> str:
             try:
@@ -148,7 +140,7 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
             effect=records.effect(),
             forecasts=records.forecasts(),
             events=KubeEvents(client=client, clock=clock, instance=settings.pod_name or socket.gethostname()),
-            make_lock=make_lock,
+            leadership=leadership,
             world=world,
             database_problem=database_problem,
         )

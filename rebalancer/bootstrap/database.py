@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap.adapters import records_of
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import DatabaseStatus, Pruned, SqlLedger, SqlRecords, prune, shown_url, status, upgrade

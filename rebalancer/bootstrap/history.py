@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
+from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus import PrometheusHistory

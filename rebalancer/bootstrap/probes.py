@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap.adapters import client_of, records_of
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress, SystemClock
 from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
-from rebalancer.kube.probe import Permission, can_i, lease_holder, needed_permissions, rules, server_version
+from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import HighNodeUtilization, NodeMaintenance, PluginStrategy
 from rebalancer.prometheus import Probe, PrometheusUsage

@@ -12,8 +12,8 @@ from types import FrameType
 import typer
 
 from rebalancer import __version__
-from rebalancer.cli.registry import CommandGroup
 from rebalancer.cli.common import Stopped, say
+from rebalancer.cli.registry import CommandGroup
 from rebalancer.model.errors import RebalancerError
 
 # typer carries a click of its own and doesn't export this class

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints import lists as list_rules
+from rebalancer.constraints.backoff import Memory
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import Bases, LimitBook, LimitView, clock_time, refusal_for
-from rebalancer.constraints.backoff import Memory
 from rebalancer.constraints.windows import WindowBook, annotation_of
 from rebalancer.model.limits import Check, Denied, Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
 from rebalancer.model.match import selector_matches

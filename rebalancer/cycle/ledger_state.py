@@ -5,8 +5,8 @@ import json
 from dataclasses import replace
 
 from rebalancer.constraints.admission import Standing, identity_of
-from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
 from rebalancer.constraints.backoff import give_up_seconds
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy

@@ -8,8 +8,8 @@ from rebalancer.constraints.admission import Door
 from rebalancer.constraints.limits import describe_check
 from rebalancer.constraints.lists import service_name
 from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, describe
-from rebalancer.cycle.ledger_state import read_standing
 from rebalancer.cycle.context import World
+from rebalancer.cycle.ledger_state import read_standing
 from rebalancer.model.limits import Denied, Scope
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy

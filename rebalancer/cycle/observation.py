@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import Standing
-from rebalancer.cycle.ledger_state import read_standing
-from rebalancer.cycle.steering import our_cordons
-from rebalancer.cycle.request import Request
 from rebalancer.cycle.context import World
+from rebalancer.cycle.ledger_state import read_standing
+from rebalancer.cycle.request import Request
+from rebalancer.cycle.steering import our_cordons
 from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import Door
+from rebalancer.cycle.context import World
 from rebalancer.cycle.cordons import Asked, asked, cordoned_by_others, lasting, mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.steering import our_cordons, our_taints
-from rebalancer.cycle.context import World
 from rebalancer.model.plan import PEAK, CycleReport, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT

@@ -1,11 +1,6 @@
-"""What sets off a cycle: one queue for timer, alerts, forecast and people.
+"""A request for a cycle: its trigger, and the part of the cluster that it covers."""
 
-One cycle at a time runs for a cluster. What comes meanwhile is merged into one next request, never lost: two reasons to
-look at a node are one look.
-"""
-
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rebalancer.model.alerts import NodeMarks
@@ -64,33 +59,3 @@ class Request:
                 for scope in mine
             )
         )
-
-
-class TriggerQueue:
-    """Holds at most one request: the merger of all that came since the last was taken."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._pending: Request | None = None
-        self._woken = False
-
-    def put(self, request: Request) -> None:
-        """Ask for a cycle."""
-        with self._changed:
-            self._pending = request if self._pending is None else self._pending.merged(request)
-            self._changed.notify_all()
-
-    def wake(self) -> None:
-        """End a `take` without a request: alerts have come, or it is time to stop."""
-        with self._changed:
-            self._woken = True
-            self._changed.notify_all()
-
-    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> Request | None:
-        """The next request; None when woken, or when there is none for so long."""
-        end = monotonic() + timeout_seconds
-        with self._changed:
-            while self._pending is None and not self._woken and (left := end - monotonic()) > 0:
-                self._changed.wait(left)
-            request, self._pending, self._woken = self._pending, None, False
-            return request

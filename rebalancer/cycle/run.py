@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import Door
 from rebalancer.constraints.in_flight import usual_start_up
 from rebalancer.constraints.limits import refusal_for
-from rebalancer.evaluation.assessments import expected
+from rebalancer.cycle.context import World
 from rebalancer.cycle.observation import ANY, Observation, find, highs, observe, unsafe
 from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, Held, TimeLimit, plan, steer
 from rebalancer.cycle.request import Request
-from rebalancer.cycle.context import World
+from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.model.limits import Denied, ReservationDetails
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
 from rebalancer.model.ports import Ledger
@@ -146,7 +146,7 @@ def expect(
 ) -> None:
     """Write down what is to be looked at again, of one node or of all: before each call, so that nothing is missed."""
     if world.effect is not None and not report.dry_run and report.evictions:
-        world.effect.expect(expected(report, seen, found, policy, now=world.clock.now(), node=node))
+        world.effect.expect(scheduled_assessments(report, seen, found, policy, now=world.clock.now(), node=node))
 
 
 @contextmanager

@@ -15,17 +15,18 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.daemon import telemetry as told
-from rebalancer.kube.leader.leadership import Leadership
-from rebalancer.daemon.timer import Timer
-from rebalancer.daemon.reload import PolicyFile
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.daemon.supervisor import Supervisor
-from rebalancer.cycle.request import Request, Scope, TriggerQueue
-from rebalancer.dashboard.views import LiveViews, Sources
 from rebalancer.bootstrap import Parts, daemon_parts
-from rebalancer.daemon.worker import Current, Heartbeat, Worker
+from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.daemon import telemetry as told
+from rebalancer.daemon.queue import TriggerQueue
+from rebalancer.daemon.reload import PolicyFile
+from rebalancer.daemon.supervisor import Supervisor
+from rebalancer.daemon.timer import Timer
+from rebalancer.daemon.worker import Heartbeat, Worker
+from rebalancer.dashboard.views import LiveViews, Sources
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Clock
@@ -95,8 +96,8 @@ class Daemon:
         policy = self.policy_file.policy
         with ExitStack() as stack:
             parts = stack.enter_context(daemon_parts(policy, self.settings, clock=self.clock))
-            leadership = Leadership(make_lock=parts.make_lock, fence=parts.ledger.fence)
-            state = _State(self, parts, leadership, supervisor, queue, metrics)
+            leadership = parts.leadership
+            state = _State(self, parts, supervisor, queue, metrics)
             web = WebServer(
                 make_app(state.web_ports(), auth=_auth(self.settings), metrics=metrics),
                 listen=self.settings.listen,
@@ -141,14 +142,13 @@ class _State:
         self,
         daemon: Daemon,
         parts: Parts,
-        leadership: Leadership,
         supervisor: Supervisor,
         queue: TriggerQueue,
         metrics: Metrics,
     ) -> None:
         self._daemon = daemon
         self._parts = parts
-        self._leadership = leadership
+        self._leadership = parts.leadership
         self._supervisor = supervisor
         self._queue = queue
         self._metrics = metrics
@@ -157,7 +157,7 @@ class _State:
         self._views = LiveViews(
             Sources(
                 current=lambda: self._current,
-                leadership=leadership,
+                leadership=parts.leadership,
                 ledger=parts.ledger,
                 inbox=parts.inbox,
                 archive=parts.archive,
@@ -168,7 +168,7 @@ class _State:
             )
         )
         self._current = self._make_current(daemon.policy_file.policy)
-        self._retired: Current | None = None
+        self._retired: Active | None = None
 
     # ---- the cycles
 
@@ -188,22 +188,14 @@ class _State:
     def _leads(self) -> bool:
         return self._leadership.holds() and self._parts.cluster.synced()
 
-    def _make_current(self, policy: RebalancerPolicy) -> Current:
-        made = self._parts.world(policy, self._leadership, self._clock, self._supervisor.stopping.is_set)
+    def _make_current(self, policy: RebalancerPolicy) -> Active:
+        active = self._parts.world(policy, self._clock, self._supervisor.stopping.is_set)
 
         def remember(snapshot: ClusterSnapshot, usage: Usage) -> None:
-            made.world.remember(snapshot, usage)
+            active.world.remember(snapshot, usage)
             self._views.measured(snapshot, usage)
 
-        world = replace(made.world, stopping=self._stopping, remember=remember)
-        return Current(
-            policy=policy,
-            world=world,
-            lookout=made.lookout,
-            glance=made.glance,
-            aftermath=made.aftermath,
-            close=made.close,
-        )
+        return replace(active, world=replace(active.world, stopping=self._stopping, remember=remember))
 
     def _stopping(self) -> bool:
         self._heartbeat.beat()

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import structlog
 
-from rebalancer.forecasting.loop import Ahead
 from rebalancer.effect.rates import rates
+from rebalancer.forecasting.loop import Ahead
 from rebalancer.model.effect import DayRow
 from rebalancer.model.forecasts import Verdict
 from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome

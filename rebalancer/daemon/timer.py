@@ -6,7 +6,8 @@ is a second late by default; a late look is better than none, so here it is neve
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from rebalancer.cycle.request import Request, Scope, TriggerQueue
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
 

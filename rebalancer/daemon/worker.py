@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.evaluation.loop import Aftermath
+from rebalancer.bootstrap.active import Active
+from rebalancer.cycle.context import World
+from rebalancer.cycle.request import Request, Scope
 from rebalancer.cycle.run import begin_report, carry_out
 from rebalancer.daemon.alert_requests import Readable, Unreadable, conclude, read_episode, set_aside
-from rebalancer.forecasting.loop import Lookout
-from rebalancer.cycle.request import Request, Scope, TriggerQueue
-from rebalancer.cycle.context import World
+from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.model.alerts import Episode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger
-from rebalancer.model.ports import ClusterReader, Inbox, PodState, UsageReader
+from rebalancer.model.ports import ClusterReader, Inbox, PodState
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
@@ -29,22 +29,6 @@ SHORTEST_NAP_SECONDS = 0.5
 """Alerts that this replica takes end a nap anyway."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Current:
-    """The policy in force, and the world that was made for it."""
-
-    policy: RebalancerPolicy
-    world: World
-    lookout: Lookout | None = None
-    """None where the policy wants no forecasts."""
-    glance: UsageReader | None = None
-    """Reads CPU for people to look at, without waiting for the debounce; None: `world.usage` does."""
-    aftermath: Aftermath | None = None
-    """What became of it; None where nobody asks."""
-    close: Callable[[], None] = lambda: None
-    """Gives back what only this policy needed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +65,7 @@ class Worker:
         *,
         queue: TriggerQueue,
         inbox: Inbox,
-        current: Callable[[], Current],
+        current: Callable[[], Active],
         leads: Callable[[], bool],
         stopping: Callable[[], bool],
         done: Callable[[CycleReport, float], None],

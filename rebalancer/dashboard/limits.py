@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.windows import WindowBook
-from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.cycle.ledger_state import looks_back
-from rebalancer.daemon.worker import Current
+from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import brakes
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.limits import Entry, OpenEviction
@@ -18,7 +18,7 @@ BRAKED_BY_SECONDS = 3 * 86_400.0
 """Assessments that may hold the brake are younger."""
 
 
-def limits_page(current: Current, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
+def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
     """Every scope against the ledger, now. Raises ConnectError, UnsafeDataError before the cluster was read."""
     world, policy = current.world, current.policy
     now, flying, book = ledger.now(), tuple(ledger.open_evictions()), WindowBook.of_policy(policy)

@@ -14,8 +14,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from rebalancer.bootstrap.active import Active
 from rebalancer.cycle.steering import our_taints
-from rebalancer.daemon.worker import Current
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.ports import Clock
@@ -115,7 +115,7 @@ class Pictures:
     def __init__(
         self,
         *,
-        current: Callable[[], Current],
+        current: Callable[[], Active],
         leads: Callable[[], bool],
         kept: KeptPeaks,
         clock: Clock,
@@ -189,7 +189,7 @@ class Pictures:
         measured, problem = self._measure(current, snapshot)
         return picture(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
 
-    def _measure(self, current: Current, snapshot: ClusterSnapshot) -> tuple[Measured | None, str]:
+    def _measure(self, current: Active, snapshot: ClusterSnapshot) -> tuple[Measured | None, str]:
         with self._guard:
             had, when = self._measured, self._measured_when
         if self._monotonic() - when < USAGE_SECONDS:
@@ -205,7 +205,7 @@ class Pictures:
             self._measured, self._measured_when = measured, self._monotonic()
         return measured
 
-    def _expected(self, current: Current, snapshot: ClusterSnapshot) -> Expected:
+    def _expected(self, current: Active, snapshot: ClusterSnapshot) -> Expected:
         now, room = self._clock.now(), snapshot.nodes.cpu_capacity_millicores
         nothing = np.full(len(room), np.nan)
         if current.lookout is None:

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from rebalancer import __version__
+from rebalancer.bootstrap.active import Active
 from rebalancer.dashboard.limits import brakes_now, limits_page
 from rebalancer.dashboard.nodes import KeptPeaks, Picture, Pictures, known
-from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.dashboard.rows import (
     cycle_line,
     found,
@@ -22,8 +22,8 @@ from rebalancer.dashboard.rows import (
     refused,
     service_line,
 )
-from rebalancer.daemon.worker import Current
 from rebalancer.effect.rates import Dimension
+from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
@@ -89,7 +89,7 @@ class Leads(Protocol):
 class Sources:
     """What the views are made from."""
 
-    current: Callable[[], Current]
+    current: Callable[[], Active]
     leadership: Leads
     ledger: Ledger
     inbox: Inbox

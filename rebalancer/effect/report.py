@@ -12,8 +12,8 @@ from typing import Final
 
 from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
-from rebalancer.effect.rates import Dimension, RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.effect.messages import counted, percent, sentence
+from rebalancer.effect.rates import Dimension, RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Moved, Outcome, PoolHour, Rate, Step
 from rebalancer.model.history import DAY_SECONDS
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Assessments of evictions, hot nodes by the hot-node SLO, and reports."""

@@ -1,8 +1,7 @@
-"""What is looked at again after evictions, the looking itself, and what is learned from it.
+"""Runs outcome assessments when they are due, and derives feedback from them.
 
-What will be due is written in the cycle that evicts, before each call: a restart misses none. Where nothing was evicted
-after all, by the API server's answer or because the pods are still there, the row says so and counts nothing. Looking
-decides no cycle by itself: a database that fails then is a note, and the next call goes on.
+An assessment whose pods were not evicted after all is withdrawn and counts nothing. No cycle depends on this module: a
+database error becomes a note, and the next call continues.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,28 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.constraints.backoff import give_up_seconds
-from rebalancer.cycle.observation import Observation
+from rebalancer.cycle.scheduled_assessments import pod_name, withdrawn
 from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Lessons, lessons
-from rebalancer.model.effect import Assessment, EffectRecords, PodBefore, Step
+from rebalancer.model.effect import Assessment, EffectRecords
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies import Findings
 
-MAY_HAVE_HAPPENED = (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN)
 LATE_SECONDS = 600.0
 """After it was due, or the settle time, if that is longer: then it says less."""
 TRY_FOR_SECONDS = 3600.0
 """So long a node that isn't known is looked for."""
 LEARN_FROM_SECONDS = 3 * 86_400.0
 """What is older teaches nothing any more."""
-
-STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
-"""After the last eviction; the third comes after the policy's settle time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,101 +35,6 @@ class Assessed:
     made: tuple[Assessment, ...] = ()
     notes: tuple[str, ...] = ()
     """Why not all that is due was, in sentences."""
-
-
-# ---- in the cycle that evicts
-
-
-def expected(
-    report: CycleReport,
-    seen: Observation,
-    found: Sequence[Findings],
-    policy: RebalancerPolicy,
-    *,
-    now: float,
-    node: str | None = None,
-) -> list[Assessment]:
-    """What is to be looked at after the evictions so far, as if the last of them were made now.
-
-    `found` is what the policy's strategies found, in their order; only nodes that were found by real CPU are assessed.
-    With `node` only that one: asked before each eviction call, and for all nodes at the end, the last answer counts.
-    """
-    if report.dry_run:
-        return []
-    marks = _cooled(found, policy)
-    by_node: dict[str, list[Eviction]] = {}
-    for each in report.evictions:
-        if node in (None, each.move.node_name):
-            by_node.setdefault(each.move.node_name, []).append(each)
-    out = []
-    for name, evictions in by_node.items():
-        finding = marks.get(seen.snapshot.node_index[name])
-        if finding is None or all(each.move.strategy != finding.strategy for each in evictions):
-            continue
-        happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
-        first = _of_node(report, seen, finding, happened, now)
-        rows = [replace(first, step=step, due_at=now + _after(step, policy)) for step in Step]
-        out += rows if happened else [_withdrawn(each, now) for each in rows]
-    return out
-
-
-def _withdrawn(assessment: Assessment, now: float) -> Assessment:
-    """Over, with nothing to be counted."""
-    return replace(
-        assessment, pods=(), planned_share=assessment.before_share, made_at=now, detail="nothing was evicted after all"
-    )
-
-
-def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
-    """Node -> why it is to be cooled. What pods request is no share of its CPU that could be measured again, and who
-    removes pods for another reason promises nothing about it."""
-    out: dict[int, Finding] = {}
-    for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
-        if strategy.by_cpu:
-            for finding in findings.findings:
-                if finding.goal is Goal.COOL:
-                    out.setdefault(finding.node, finding)
-    return out
-
-
-def _of_node(
-    report: CycleReport, seen: Observation, finding: Finding, evictions: Sequence[Eviction], now: float
-) -> Assessment:
-    snapshot, usage, node = seen.snapshot, seen.usage, finding.node
-    gone = {each.move.uid for each in evictions}
-    pods = tuple(
-        PodBefore(
-            uid=snapshot.pods.uids[pod],
-            pod=_name(snapshot, pod),
-            cpu_millicores=float(usage.pod_cpu_millicores[pod]),
-            evicted=snapshot.pods.uids[pod] in gone,
-        )
-        for pod in snapshot.pods_on(node).tolist()
-        if snapshot.active[pod]
-    )
-    capacity = float(snapshot.nodes.cpu_capacity_millicores[node])
-    before = float(usage.node_cpu_millicores[node])
-    relief = sum(each.cpu_millicores for each in pods if each.evicted and np.isfinite(each.cpu_millicores))
-    return Assessment(
-        cycle=report.id,
-        node=snapshot.nodes.names[node],
-        pool=finding.pool,
-        strategy=finding.strategy,
-        trigger=str(report.trigger),
-        step=Step.SETTLED,
-        acted_at=now,
-        due_at=now,
-        before_share=before / capacity,
-        planned_share=(before - relief) / capacity,
-        target=finding.target,
-        high=finding.high,
-        capacity_millicores=capacity,
-        pods=pods,
-    )
-
-
-def _after(step: Step, policy: RebalancerPolicy) -> float:
-    return STEP_SECONDS.get(step, policy.effect.settle)
 
 
 # ---- when it is due
@@ -162,7 +60,7 @@ def assess_due(
             return Assessed()
         since = min(each.acted_at for each in due)
         look = _Look(snapshot, usage, replacements(since), _evicted(records.assessments(since, now)))
-        nothing = [_withdrawn(each, now) for each in due if look.stayed(each)]
+        nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
         made = [done for each in due if not look.stayed(each) and (done := look.made(each, policy, now)) is not None]
         records.expect(nothing)
         records.made(made)
@@ -228,7 +126,7 @@ class _Look:
         return [
             PodNow(
                 uid=snapshot.pods.uids[pod],
-                name=_name(snapshot, pod),
+                name=pod_name(snapshot, pod),
                 cpu_millicores=float(self._usage.pod_cpu_millicores[pod]),
                 is_replacement=self._replacements.get(snapshot.pods.uids[pod]) == name,
             )
@@ -243,10 +141,6 @@ class _Look:
             return False
         there = {pods.uids[pod] for pod in self._snapshot.pods_on(node).tolist() if not pods.terminating[pod]}
         return all(pod.uid in there for pod in due.pods if pod.evicted)
-
-
-def _name(snapshot: ClusterSnapshot, pod: int) -> str:
-    return f"{snapshot.namespaces[int(snapshot.pods.namespace[pod])]}/{snapshot.pods.names[pod]}"
 
 
 # ---- what is learned

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.evaluation.attribution import Span, count_days, tell_episodes
 from rebalancer.evaluation.pool_hours import HOUR_SECONDS, Marks, marks_of, pool_hours
-from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.model.effect import EffectRecords, HotEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import JudgedForecast
 from rebalancer.model.limits import Pause
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.slo import StandardReader, StandardSamples
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
 LAG_SECONDS = 300.0

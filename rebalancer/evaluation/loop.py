@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from rebalancer.evaluation.assessments import assess_due, learn, remember
-from rebalancer.evaluation.hot_nodes import read_standard
 from rebalancer.effect.feedback import Lessons
 from rebalancer.effect.rates import day_of
+from rebalancer.evaluation.assessments import assess_due, learn, remember
+from rebalancer.evaluation.hot_nodes import read_standard
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords

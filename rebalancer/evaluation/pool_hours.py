@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.effect import PoolHour
-from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.slo import StandardSamples
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies.loads import cpu_marks
 

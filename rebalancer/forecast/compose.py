@@ -11,8 +11,8 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.load_profiles import ServiceCurves, sampled
 from rebalancer.forecast.imputation import Gap, fill_gaps
+from rebalancer.forecast.load_profiles import ServiceCurves, sampled
 from rebalancer.forecast.membership import Ints, Members
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import SLOTS, DayBlock, Grid

@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.arrivals import Arrival
+from rebalancer.forecast.membership import SHORT_LIVED_KINDS, Departed, Ints, leaving, members_of
+from rebalancer.forecast.predict import Expected, look_ahead
+from rebalancer.forecast.result import Forecasts
 from rebalancer.forecast.trajectories import (
     NodeCourses,
     PodLevels,
@@ -22,9 +25,6 @@ from rebalancer.forecast.trajectories import (
     pod_levels,
     service_shapes,
 )
-from rebalancer.forecast.membership import SHORT_LIVED_KINDS, Departed, Ints, leaving, members_of
-from rebalancer.forecast.predict import Expected, look_ahead
-from rebalancer.forecast.result import Forecasts
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
 from rebalancer.model.peaks import Peaks, ServiceDays
 from rebalancer.model.snapshot import ClusterSnapshot

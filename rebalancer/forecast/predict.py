@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
-from rebalancer.forecast.prediction_interval import YARDSTICKS, Margin, Outcome, learn, outcome_of
 from rebalancer.forecast.membership import Ints, Members, leaving, members_of
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve, weighted_mean
+from rebalancer.forecast.prediction_interval import YARDSTICKS, Margin, Outcome, learn, outcome_of
 from rebalancer.forecast.predictors import Past, Predictor, predictors
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Keeps forecasts current, and verifies them afterwards."""

@@ -13,10 +13,10 @@ import numpy as np
 
 from rebalancer.constraints.admission import Door, Standing
 from rebalancer.constraints.in_flight import usual_start_up
-from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.forecasting.verification import judge_due, keep_ahead, keep_daily
 from rebalancer.cycle.request import Request, Scope
 from rebalancer.forecast import Foresight, expected_arrivals, foresee
+from rebalancer.forecasting.history import HistoryKeeper
+from rebalancer.forecasting.verification import judge_due, keep_ahead, keep_daily
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, History
 from rebalancer.model.peaks import Peaks, ServiceDays

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
+from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.ports import Clock, ClusterReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools

@@ -11,8 +11,8 @@ A test's own cluster: `Lab.start(scenario(nodes=[node("a")], workloads=[workload
 """
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.load.cpu import Breaks, CpuModel
 from rebalancer.lab.lab import Lab, run
+from rebalancer.lab.load.cpu import Breaks, CpuModel
 from rebalancer.lab.scenario.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
 from rebalancer.lab.scenario.specs import NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
 

@@ -11,10 +11,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rebalancer.lab.prometheus import exposition
 from rebalancer.lab.apiserver.api import KubernetesApi, json_response
 from rebalancer.lab.apiserver.errors import ApiError
 from rebalancer.lab.faults import Switchboard
+from rebalancer.lab.prometheus import exposition
 from rebalancer.lab.prometheus.api import PrometheusApi
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import Self
 
 import uvicorn
 
-from rebalancer.lab.scenario import scenario as scenarios
 from rebalancer.lab.app import build_app
 from rebalancer.lab.clock import LabClock, SteppedClock
 from rebalancer.lab.controlplane.cluster import Cluster
-from rebalancer.lab.load.contention import ContentionModel
 from rebalancer.lab.faults import Switchboard
-from rebalancer.lab.log import EventLog
-from rebalancer.lab.prometheus.rates import ContentionRates
-from rebalancer.lab.scenario.scenario import Scenario
-from rebalancer.lab.prometheus.series import SeriesBook
+from rebalancer.lab.load.contention import ContentionModel
 from rebalancer.lab.load.truth import Truth
 from rebalancer.lab.load.usage import UsageModel
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.prometheus.rates import ContentionRates
+from rebalancer.lab.prometheus.series import SeriesBook
+from rebalancer.lab.scenario import scenario as scenarios
+from rebalancer.lab.scenario.scenario import Scenario
 
 DAY_SECONDS = 86400.0
 _SHORTEST_WAIT_SECONDS = 0.005

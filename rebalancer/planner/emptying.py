@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.admission import Door
+from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.seen import ours_cordoned

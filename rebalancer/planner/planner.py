@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.admission import Door
+from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.plan import Finding, Goal, Loads, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig

@@ -21,10 +21,10 @@ from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import decode
+from rebalancer.prometheus.chunks import Matchers, Piece, Question, pieces, questions
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.days import DayOfSeries
 from rebalancer.prometheus.nodes import NodeMap
-from rebalancer.prometheus.chunks import Matchers, Piece, Question, pieces, questions
 from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
 
 AT_ONCE = 2

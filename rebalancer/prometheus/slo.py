@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.snapshot import Nodes
 from rebalancer.model.slo import StandardSamples
+from rebalancer.model.snapshot import Nodes
 from rebalancer.policy.schema.effect import Standard
 from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import decode
+from rebalancer.prometheus.chunks import Matchers, Piece, pieces, questions
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.nodes import Labels, NodeMap, same_target, shown
-from rebalancer.prometheus.chunks import Matchers, Piece, pieces, questions
 from rebalancer.prometheus.queries import LABEL_NAME, NODE_BY_FIELD, Query, queries
 from rebalancer.prometheus.reader import MOST_PLAUSIBLE_SHARE
 

@@ -29,16 +29,16 @@ can't be reached, is locked or refuses us. Whoever gets one before an eviction m
 """
 
 from rebalancer.store.blocks import BlockStore
-from rebalancer.store.evaluation import SqlEffect
+from rebalancer.store.cycles.reading import SqlReading
+from rebalancer.store.cycles.records import SqlRecords, open_records
 from rebalancer.store.db.engine import database_exists, open_engine, shown_url
+from rebalancer.store.db.migrate import DatabaseStatus, check_schema, status, upgrade
+from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
-from rebalancer.store.db.migrate import DatabaseStatus, check_schema, status, upgrade
-from rebalancer.store.retention.pruning import Pruned, prune
-from rebalancer.store.cycles.reading import SqlReading
-from rebalancer.store.cycles.records import SqlRecords, open_records
 from rebalancer.store.ledger.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
+from rebalancer.store.retention.pruning import Pruned, prune
 
 __all__ = [
     "BlockStore",

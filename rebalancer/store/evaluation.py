@@ -27,11 +27,11 @@ from rebalancer.model.effect import (
     Stuck,
 )
 from rebalancer.model.plan import Outcome as EvictionOutcome
-from rebalancer.store.ledger.counting import upsert
+from rebalancer.store.cycles.node_observations import REASONS, read_sightings
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.cycles.node_observations import REASONS, read_sightings
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
+from rebalancer.store.ledger.counting import upsert
 
 HOUR_SECONDS = 3600.0
 AT_ONCE = 1000

@@ -22,10 +22,10 @@ from rebalancer.model.forecasts import (
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome
 from rebalancer.model.ports import Clock
-from rebalancer.store.ledger.counting import upsert
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.forecast_sums import read_minutes_off, read_sums
 from rebalancer.store.db.tables import EVICTIONS, FORECASTS
+from rebalancer.store.forecast_sums import read_minutes_off, read_sums
+from rebalancer.store.ledger.counting import upsert
 
 _ROWS = FORECASTS.c
 _HAPPENED = (Outcome.EVICTED.value, Outcome.UNKNOWN.value)

@@ -5,9 +5,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rebalancer.effect.messages import counted, percent
 from rebalancer.effect.rates import TrendPoint
 from rebalancer.effect.report import Report
-from rebalancer.effect.messages import counted, percent
 from rebalancer.model.effect import Rate
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.web import charts

@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from rebalancer.cli.registry import COMMANDS
 from rebalancer.cli.main import app
+from rebalancer.cli.registry import COMMANDS
 from tests.e2e.cli import rebalancer
 
 HEAVY = {"alembic", "kubernetes", "numpy", "pandas", "pydantic", "requests", "sqlalchemy", "starlette", "statsmodels"}

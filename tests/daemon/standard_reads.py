@@ -16,8 +16,8 @@ from rebalancer.model.effect import (
 )
 from rebalancer.model.errors import ConnectError, RebalancerError
 from rebalancer.model.limits import Pause
-from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.model.slo import StandardSamples
+from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.store import SqlRecords

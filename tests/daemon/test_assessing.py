@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rebalancer.constraints.admission import Standing
-from rebalancer.evaluation.assessments import Assessed, assess_due, expected, learn, remember
 from rebalancer.cycle.observation import Observation
+from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.evaluation.assessments import Assessed, assess_due, learn, remember
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Trigger
@@ -88,7 +89,7 @@ def expected_of(*evictions: Eviction, policy: RebalancerPolicy | None = None, **
     policy = policy or a_policy()
     seen = seen_at(NOW)
     report = a_report(*evictions, dry_run=fields.pop("dry_run", False), cycle=fields.pop("cycle", "c1"))
-    return expected(report, seen, found_by(seen, policy), policy, **{"now": NOW, **fields})
+    return scheduled_assessments(report, seen, found_by(seen, policy), policy, **{"now": NOW, **fields})
 
 
 # ---- what will be due
@@ -154,11 +155,11 @@ def test_what_was_found_by_requests_is_not_measured_in_cpu() -> None:
     seen = seen_at(NOW, policy=policy)
     found = found_by(seen, policy)
     assert [each.node for each in found[0].findings] == [0]
-    assert expected(a_report(an_eviction("web-1")), seen, found, policy, now=NOW) == []
+    assert scheduled_assessments(a_report(an_eviction("web-1")), seen, found, policy, now=NOW) == []
 
 
 def test_a_cycle_that_was_stopped_expects_nothing() -> None:
-    assert expected(a_report(), seen_at(NOW), [], a_policy(), now=NOW) == []
+    assert scheduled_assessments(a_report(), seen_at(NOW), [], a_policy(), now=NOW) == []
 
 
 # ---- when it is due

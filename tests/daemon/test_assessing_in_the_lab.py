@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.evaluation.assessments import Assessed, assess_due, expected
 from rebalancer.cycle.observation import find, observe
+from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.evaluation.assessments import Assessed, assess_due
 from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
 from rebalancer.model.plan import Outcome as Became
@@ -30,7 +31,7 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
     seen = observe(stage.world, stage.policy, writes=False)  # time stands still: the cycle sees the same
     found = find(seen, stage.policy)
     report = stage.cycle()
-    effect.expect(expected(report, seen, found, stage.policy, now=stage.lab.clock.now()))
+    effect.expect(scheduled_assessments(report, seen, found, stage.policy, now=stage.lab.clock.now()))
     return [each.move.uid for each in report.evictions if each.outcome is Became.EVICTED]
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NoProgress, World
 from rebalancer.cycle.cordons import asked, cordoned_by_others, lasting
 from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.steering import our_cordons
-from rebalancer.bootstrap import acting_world
-from rebalancer.cycle.context import NoProgress, World
 from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.lab import Lab
 from rebalancer.model.objects import Taint

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rebalancer.cli.main import app
 from rebalancer.bootstrap.doctor import Check, diagnose
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.cli.main import app
 from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.scenario import scenario
 from rebalancer.policy import load_policy

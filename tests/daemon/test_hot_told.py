@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.evaluation.assessments import assess_due, expected
-from rebalancer.cycle.run import run_cycle
-from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
 from rebalancer.cycle.observation import find, observe
+from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.evaluation.assessments import assess_due
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
 from rebalancer.model.effect import (
     Assessment,
     DayRow,
@@ -281,7 +282,7 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             seen = observe(stage.world, policy, writes=False)
             found = find(seen, policy)
             report = run_cycle(stage.world, policy, dry_run=not runs)
-            kept.expect(expected(report, seen, found, policy, now=lab.clock.now()))
+            kept.expect(scheduled_assessments(report, seen, found, policy, now=lab.clock.now()))
             for _ in range(5):
                 lab.clock.sleep(5 * MINUTE)
                 seen, now = observe(stage.world, policy, writes=False), lab.clock.now()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, text
 
-from rebalancer.forecasting.verification import IN_TIME_SECONDS, judge_due, keep_ahead, keep_daily
 from rebalancer.forecast.expected_peaks import Foresight, foresee
+from rebalancer.forecasting.verification import IN_TIME_SECONDS, judge_due, keep_ahead, keep_daily
 from rebalancer.model.forecasts import ForecastKind, KeptForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.plan import Outcome

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rebalancer.cli.output.document import cycle_document
 from rebalancer.cli.output.tables import print_cycle
-from rebalancer.evaluation.assessments import expected
+from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.daemon.telemetry import announce, count
 from rebalancer.lab import Breaks
 from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, PodRefusal, Trigger
@@ -81,7 +81,7 @@ def test_only_who_promised_to_cool_a_node_is_assessed_there() -> None:
 
     def nodes(found: list[Findings], *evictions: Eviction) -> set[str]:
         report = a_report(evictions=evictions)
-        return {each.node for each in expected(report, seen, found, policy, now=NOW)}
+        return {each.node for each in scheduled_assessments(report, seen, found, policy, now=NOW)}
 
     hot, other = Findings(findings=(cools,)), Findings(findings=(removes(),))
     nothing = Findings(findings=())

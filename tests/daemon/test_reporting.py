@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.evaluation.reporting import gather, sources_of
 from rebalancer.effect.report import Report
+from rebalancer.evaluation.reporting import gather, sources_of
 from rebalancer.model.effect import Rate
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_engine, open_records, upgrade

@@ -4,7 +4,8 @@ import threading
 import time
 from itertools import pairwise
 
-from rebalancer.cycle.request import Request, Scope, TriggerQueue
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.model.alerts import NodeMarks
 from rebalancer.model.plan import Trigger
 

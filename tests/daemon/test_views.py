@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.cycle.run import run_cycle
-from rebalancer.forecasting.loop import Lookout
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.request import Request, Scope
-from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
 from rebalancer.bootstrap import acting_world
-from rebalancer.daemon.worker import Current
+from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.run import run_cycle
+from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
+from rebalancer.forecasting.loop import Lookout
 from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.scenario import scenario
 from rebalancer.model.alerts import Alert, NodeMarks
@@ -80,7 +80,7 @@ def shown(lab: Lab, policy: RebalancerPolicy, world: World, database: str, looko
         records = stack.enter_context(open_records(url=database, cluster=policy.cluster, clock=lab.clock))
         ledger, inbox, leads = records.ledger(clock=lab.clock), records.inbox(clock=lab.clock), Leads()
         sources = Sources(
-            current=lambda: Current(policy=policy, world=world, lookout=lookout),
+            current=lambda: Active(policy=policy, world=world, lookout=lookout),
             leadership=leads,
             ledger=ledger,
             inbox=inbox,

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.request import Request, Scope, TriggerQueue
 from rebalancer.bootstrap import acting_world
-from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Current, Heartbeat, Worker, with_alerts
+from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.daemon.queue import TriggerQueue
+from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, with_alerts
 from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.scenario import scenario
 from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
@@ -97,7 +99,7 @@ def around(
             worker = Worker(
                 queue=queue,
                 inbox=wrap_inbox(inbox) if wrap_inbox else inbox,
-                current=lambda: Current(
+                current=lambda: Active(
                     policy=policy, world=replace(world, records=wrap_records(world.records)) if wrap_records else world
                 ),
                 leads=lambda: next_of(made.leads),

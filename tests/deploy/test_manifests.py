@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import rebalancer
-from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
 from rebalancer.kube.leader.lease import Timing
 from rebalancer.kube.probe import needed_permissions
 from rebalancer.model.match import selector_matches

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
 from rebalancer.lab.log import Entry
+from rebalancer.lab.scenario import scenario
 from tests.e2e.cli import Running, begin, policy_for, write_policy
 
 T = TypeVar("T")

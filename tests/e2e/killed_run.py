@@ -17,12 +17,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress
-from rebalancer.kube.client.client import ApiClient
+from rebalancer.cycle.run import run_cycle
 from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.policy import load_policy
 from rebalancer.store import SqlLedger, SqlRecords
 from rebalancer.store.ledger import ledger

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.cli.commands.demo import demo_policy
-from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, load, node, workload
 from rebalancer.lab.log import Entry
 from rebalancer.policy import RebalancerPolicy

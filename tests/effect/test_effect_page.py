@@ -5,13 +5,12 @@ from pathlib import Path
 
 import yaml
 
-from rebalancer.evaluation.reporting import FORECASTS_SECONDS
 from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
+from rebalancer.evaluation.reporting import FORECASTS_SECONDS
 from rebalancer.model.effect import Miss, Outcome, Stuck
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.policy.schema.effect import Effect
-from rebalancer.store.retention import details
-from rebalancer.store.retention import pruning
+from rebalancer.store.retention import details, pruning
 from rebalancer.web.metrics import described
 from tests.builders import a_policy
 

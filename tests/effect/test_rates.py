@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.effect.rates import DIMENSIONS, RateLine, day_of, day_rows, merged, monday_of, rates, trend
 from rebalancer.effect.messages import shown
+from rebalancer.effect.rates import DIMENSIONS, RateLine, day_of, day_rows, merged, monday_of, rates, trend
 from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Miss, Outcome, Rate, Step, Stuck
 from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode

@@ -7,9 +7,9 @@ import pytest
 
 from rebalancer.effect.comparison import compare
 from rebalancer.effect.document import to_json
+from rebalancer.effect.messages import CAME_OF_IT, MISSED, STUCK, cores, percent, sentence, shown
 from rebalancer.effect.rates import DIMENSIONS, day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.effect.messages import CAME_OF_IT, MISSED, STUCK, cores, percent, sentence, shown
 from rebalancer.model.effect import Account, Assessment, HotEpisode, Miss, Moved, Outcome, Rate, Step, Stuck
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import rebalancer
-from rebalancer.effect.discovery import MISS_OF
 from rebalancer.effect.blocked import LEAST_RELIEF, OF_OTHER_GOALS, STUCK_OF, why_stuck
+from rebalancer.effect.discovery import MISS_OF
 from rebalancer.model.effect import Sighting, Stuck
 from rebalancer.model.reason import Reason
 from rebalancer.planner.jobs import MIN_RELIEF
@@ -68,7 +68,7 @@ def test_every_code_that_the_source_gives_to_candidates_has_a_group() -> None:
     """Found in the source of the rooms that refuse candidates."""
     root = Path(rebalancer.__file__).parent
     files = [*root.glob("constraints/*.py"), *root.glob("planner/*.py"), *root.glob("placement/*.py")]
-    files += [root / "kube" / "evict.py", root / "daemon" / "cycle.py"]
+    files += [root / "kube" / "actions" / "evict.py", root / "cycle" / "run.py"]
     given = {Reason[name] for file in files for name in re.findall(r"\bReason\.([A-Z_]+)\b", file.read_text())}
     assert len(given) > 50
     assert given <= STUCK_OF.keys() | OF_OTHER_GOALS

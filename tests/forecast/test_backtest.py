@@ -10,10 +10,10 @@ import pytest
 from rebalancer.cli.output.backtest_report import aims
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import TraceRun, backtest
-from rebalancer.forecast.prediction_interval import Outcome, learn, weighted_quantile
-from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
-from rebalancer.forecast.predictors import Guess, Past, predictors
 from rebalancer.forecast.backtest.traces import cluster_of_traces
+from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
+from rebalancer.forecast.prediction_interval import Outcome, learn, weighted_quantile
+from rebalancer.forecast.predictors import Guess, Past, predictors
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 

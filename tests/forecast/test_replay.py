@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rebalancer.forecast.backtest.backtest import Backtest
-from rebalancer.forecast.backtest.own_days import MOST_NODES_FOR_SLOW, SLOW, replay
 from rebalancer.forecast.backtest.day_weights import as_policy
+from rebalancer.forecast.backtest.own_days import MOST_NODES_FOR_SLOW, SLOW, replay
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.model.snapshot import ClusterSnapshot

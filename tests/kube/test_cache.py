@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.model.errors import UnsafeDataError
 from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
 from tests.kube.objects import Json, a_node, a_pod, a_workload, meta, owned_by

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.watch.cache import WatchedCluster
-from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.actions.events import KubeEvents
+from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
+from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
 from rebalancer.model.snapshot import Owner, PodStatus

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.lab import Breaks, Lab, node, workload
 from rebalancer.lab.scenario import scenario
 from rebalancer.model.snapshot import ClusterSnapshot

@@ -12,7 +12,8 @@ from urllib3.exceptions import InsecureRequestWarning
 
 from rebalancer.kube.client.auth import Credentials
 from rebalancer.kube.client.client import AnswerLostError, NotSentError, connect
-from rebalancer.kube.probe import Permission, can_i, needed_permissions, server_version
+from rebalancer.kube.client.permissions import Permission, can_i
+from rebalancer.kube.probe import needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from tests.kube.fake_api import FakeApi, Reply, client_of, serving, status
 

@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.actions.events import BURST, KubeEvents
+from rebalancer.kube.client.client import ApiClient
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
 from tests.kube.fake_api import Asked, FakeClock, Reply, serving, status

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.client.client import connect
 from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.client.client import connect
 from rebalancer.model.plan import Answer, Landing, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service

@@ -1,7 +1,8 @@
 import pytest
 import yaml
 
-from rebalancer.kube.probe import Permission, can_i, lease_holder, needed_permissions, rules
+from rebalancer.kube.client.permissions import Permission, can_i
+from rebalancer.kube.probe import lease_holder, needed_permissions, rules
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fake_api import Asked, Reply, serving, status
 from tests.kube.objects import Json

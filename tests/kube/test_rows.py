@@ -3,7 +3,7 @@ import pytest
 
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import ContainerImage, Pod
-from rebalancer.kube.snapshot.rows import FIRST_TIDYING, PodRows
+from rebalancer.kube.watch.rows import FIRST_TIDYING, PodRows
 from tests.kube.objects import a_pod, owned_by
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.kube.snapshot.columns import LONGEST_ANNOTATION, PodColumns
 from rebalancer.kube.snapshot.records import Node, Pod
-from rebalancer.kube.snapshot.rows import FIRST_TIDYING, PodRows
+from rebalancer.kube.watch.rows import FIRST_TIDYING, PodRows
 from rebalancer.kube.watch.stores import NodeRecords
 from rebalancer.model.snapshot import Pods, PodStatus
 from tests.kube.objects import Cluster, Json, a_node, a_pod, read

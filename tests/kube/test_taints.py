@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import urllib3
 
+from rebalancer.kube.actions.taints import CONFLICT_RETRIES, KubeNodeTaints
 from rebalancer.kube.client.auth import find_credentials
 from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.kube.actions.taints import CONFLICT_RETRIES, KubeNodeTaints
 from rebalancer.lab import Lab, node
 from rebalancer.lab.scenario import scenario
 from rebalancer.model.errors import ConnectError

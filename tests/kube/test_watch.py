@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from rebalancer.kube.watch import watch
 from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES
+from rebalancer.kube.watch import watch
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Backoff, Reflector
 from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, status

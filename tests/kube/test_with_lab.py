@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.actions.evict import KubeEvictor
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
 from rebalancer.kube.probe import lease_holder

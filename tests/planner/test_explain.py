@@ -13,8 +13,8 @@ from rebalancer.model.snapshot import FAILED, PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
-from rebalancer.planner.explain.pods import PodExplanation, Scene, explain_pod, find_pod
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
+from rebalancer.planner.explain.pods import PodExplanation, Scene, explain_pod, find_pod
 from rebalancer.planner.explain.skew import Attraction, attraction_of, tail
 from rebalancer.policy.pools import assign_pools
 from tests.builders import (

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.policy.schema.windows import Spans, Window, common_spans, decided_by, is_open, open_spans, parse_change_window
+from rebalancer.policy.schema.windows import (
+    Spans,
+    Window,
+    common_spans,
+    decided_by,
+    is_open,
+    open_spans,
+    parse_change_window,
+)
 from tests.policy.test_windows import BERLIN, CASES, a_window, utc
 
 DAY = 86_400.0

@@ -13,8 +13,8 @@ from rebalancer.lab import Lab, node, workload
 from rebalancer.lab.scenario import scenario
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.snapshot import Nodes
 from rebalancer.model.slo import StandardSamples
+from rebalancer.model.snapshot import Nodes
 from rebalancer.policy.schema.effect import Standard
 from rebalancer.prometheus import PrometheusStandard
 from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus

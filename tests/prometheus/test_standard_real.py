@@ -10,8 +10,8 @@ import pytest
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.snapshot import Nodes
 from rebalancer.model.slo import StandardSamples
+from rebalancer.model.snapshot import Nodes
 from rebalancer.policy.schema.effect import Standard
 from rebalancer.prometheus import PrometheusStandard
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError

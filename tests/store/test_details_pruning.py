@@ -9,6 +9,9 @@ from rebalancer.model.effect import Outcome as CameOfIt
 from rebalancer.model.limits import Scope
 from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlRecords
+from rebalancer.store.db.effect_tables import LOOKS
+from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import CYCLES, METADATA, REFUSALS
 from rebalancer.store.retention import pruning
 from rebalancer.store.retention.details import (
     DETAILS_SECONDS_AT_LEAST,
@@ -17,10 +20,7 @@ from rebalancer.store.retention.details import (
     THINNED_AT_ONCE,
     keep_for,
 )
-from rebalancer.store.db.effect_tables import LOOKS
-from rebalancer.store.db.engine import read, write
 from rebalancer.store.retention.pruning import EVERY_SECONDS, Pruned, prune_in
-from rebalancer.store.db.tables import CYCLES, METADATA, REFUSALS
 from tests.store.builders import (
     CLUSTER,
     NOW,

@@ -9,9 +9,9 @@ from sqlalchemy import Engine, func, select
 
 from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
 from rebalancer.store import SqlRecords, open_records
+from rebalancer.store.db.tables import ALERT_EPISODES
 from rebalancer.store.inbox import AT_ONCE, SqlInbox
 from rebalancer.store.retention.pruning import prune_in
-from rebalancer.store.db.tables import ALERT_EPISODES
 from tests.store.builders import CLUSTER, SteppingClock
 
 HOUR = 3600.0

@@ -5,7 +5,14 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.limits import Scope
 from rebalancer.model.plan import Outcome
-from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, EVERY_SECONDS, MARGIN_SECONDS, SILENT_SECONDS, prune_in
+from rebalancer.store.retention.pruning import (
+    BATCH,
+    BATCHES_BY_ITSELF,
+    EVERY_SECONDS,
+    MARGIN_SECONDS,
+    SILENT_SECONDS,
+    prune_in,
+)
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, rate
 from tests.store.ledger_reader import raw_connection, read_rows
 

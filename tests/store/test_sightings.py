@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.run import run_cycle
 from rebalancer.model.effect import EffectRecords, Sighting
 from rebalancer.model.plan import Goal, Outcome, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.cycle.run import observe, reservation_details
-from rebalancer.cycle.ledger_state import looks_back, read_standing
-from rebalancer.cycle.steering import Steerer
 from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.ledger_state import looks_back, read_standing
+from rebalancer.cycle.run import observe, reservation_details
+from rebalancer.cycle.steering import Steerer
 from rebalancer.model.plan import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of

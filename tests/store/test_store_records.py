@@ -13,8 +13,8 @@ from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.plan import Goal, Outcome
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
-from rebalancer.store.db.engine import open_engine, read
 from rebalancer.store.cycles.records import OTHERS_KEPT
+from rebalancer.store.db.engine import open_engine, read
 from tests.store.builders import (
     CLUSTER,
     NOW,

@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rebalancer.evaluation.assessments import assess_due
-from rebalancer.cycle.run import run_cycle
-from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
-from rebalancer.cycle.observation import Observation, observe
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.request import Request, Scope
 from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.observation import Observation, observe
+from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.run import run_cycle
+from rebalancer.evaluation.assessments import assess_due
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
 from rebalancer.lab import CpuModel, Lab, NodeSpec, Scenario, workload
 from rebalancer.model import limits
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step

@@ -12,8 +12,8 @@ from typing import Any
 
 from rebalancer.lab import Lab
 from rebalancer.lab.load.history import Stay
-from rebalancer.lab.log import Entry
 from rebalancer.lab.load.truth import SAMPLE_SECONDS, Episode
+from rebalancer.lab.log import Entry
 from rebalancer.model.quantity import parse_quantity
 
 STEP_SECONDS = 60.0

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rebalancer.bootstrap import acting_world, history_keeper
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.request import Request
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import Lookout
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.request import Request
-from rebalancer.bootstrap import acting_world, history_keeper
-from rebalancer.cycle.context import NoProgress
 from rebalancer.lab import Lab, Scenario
-from rebalancer.lab.log import Entry
 from rebalancer.lab.apiserver.store import Change
+from rebalancer.lab.log import Entry
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.stage import Moved, Stage, moves, stories_policy

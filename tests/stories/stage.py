@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap.settings import Settings
 from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, NodeSpec, Scenario, node, workload
 from rebalancer.lab.log import Entry
 from rebalancer.model.plan import CycleReport

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rebalancer.bootstrap import acting_world, history_keeper
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.request import Request
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import Lookout
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.request import Request
-from rebalancer.bootstrap import acting_world, history_keeper
-from rebalancer.cycle.context import NoProgress, World
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.load.truth import Episode
 from rebalancer.model.plan import CycleReport, Trigger

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rebalancer.bootstrap import planning_world
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NoProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import BLIND_SECONDS, DUE_AGAIN_SECONDS, STALE_AFTER_LOOKS
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap import planning_world
-from rebalancer.cycle.context import NoProgress
 from rebalancer.model.plan import Trigger
 from tests.stories.test_ahead_of_the_peak import HOUR, MIDNIGHT, a_night
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rebalancer.evaluation.loop import Aftermath
-from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.request import Request
+from rebalancer.cycle.run import run_cycle
+from rebalancer.evaluation.loop import Aftermath
 from rebalancer.model.effect import Outcome, Step
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy

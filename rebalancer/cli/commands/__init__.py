@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands, one file each."""

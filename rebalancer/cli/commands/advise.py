@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli.output.advised import advice_document, advised_yaml
+from rebalancer.cli.commands.explain import looked_at
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -15,7 +15,7 @@ from rebalancer.cli.common import (
     read_policy,
     stdout_console,
 )
-from rebalancer.cli.commands.explain import looked_at
+from rebalancer.cli.output.advised import advice_document, advised_yaml
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.planner.advice.advice import advise
 

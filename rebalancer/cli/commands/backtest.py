@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rebalancer.cli.output.backtest_plot import write_picture
-from rebalancer.cli.output.backtest_report import document, print_report
+from rebalancer.bootstrap.backtest import look_back
 from rebalancer.cli.common import (
     ContextOption,
     KubeconfigOption,
@@ -17,9 +16,10 @@ from rebalancer.cli.common import (
     settings_for,
     stdout_console,
 )
+from rebalancer.cli.output.backtest_plot import write_picture
+from rebalancer.cli.output.backtest_report import document, print_report
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.traces import read_traces
-from rebalancer.bootstrap.backtest import look_back
 from rebalancer.forecast.backtest.backtest import Backtest, backtest
 from rebalancer.forecast.backtest.own_days import LEAST_CLOSED_DAYS
 from rebalancer.model.errors import ConfigError

@@ -6,6 +6,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from rebalancer.bootstrap import (
+    database_exists,
+    database_prune,
+    database_shown,
+    database_status,
+    database_upgrade,
+)
 from rebalancer.cli.common import (
     DEMO_DATABASE,
     DatabaseOption,
@@ -17,13 +24,6 @@ from rebalancer.cli.common import (
     stdout_console,
 )
 from rebalancer.constraints.limits import clock_time
-from rebalancer.bootstrap import (
-    database_exists,
-    database_prune,
-    database_shown,
-    database_status,
-    database_upgrade,
-)
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.schema.types import parse_duration
 

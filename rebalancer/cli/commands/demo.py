@@ -8,6 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from rebalancer.bootstrap import acting_world, database_shown
+from rebalancer.bootstrap.paths import shipped
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cli.commands.lab import on_the_lab
 from rebalancer.cli.common import (
     DEMO_DATABASE,
     UNSAFE_EXIT,
@@ -21,14 +25,10 @@ from rebalancer.cli.common import (
     stdout_console,
 )
 from rebalancer.cli.output.document import merged_document
-from rebalancer.cli.commands.lab import on_the_lab
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import print_cycle, print_nodes
 from rebalancer.cycle.remeasure import assess
 from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap.paths import shipped
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap import acting_world, database_shown
 from rebalancer.lab import Lab
 from rebalancer.model.plan import CycleReport, NodeLine
 from rebalancer.policy import RebalancerPolicy, load_policy

@@ -3,6 +3,7 @@
 import typer
 from rich.text import Text
 
+from rebalancer.bootstrap.doctor import Check, diagnose
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -15,7 +16,6 @@ from rebalancer.cli.common import (
     settings_for,
     stdout_console,
 )
-from rebalancer.bootstrap.doctor import Check, diagnose
 
 
 def doctor(

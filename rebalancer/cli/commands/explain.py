@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rebalancer.bootstrap import planning_world
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -20,10 +21,9 @@ from rebalancer.cli.common import (
 )
 from rebalancer.cli.output.explanations import node_document, pod_document, print_node, print_pod
 from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.observation import find, observe
 from rebalancer.cycle.planning import plan
-from rebalancer.bootstrap import planning_world
+from rebalancer.cycle.run import run_cycle
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import ClusterReader, PodState
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -31,8 +31,8 @@ from rebalancer.model.usage import Usage
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
-from rebalancer.planner.explain.pods import Scene, explain_pod, find_pod
 from rebalancer.planner.explain.nodes import explain_node
+from rebalancer.planner.explain.pods import Scene, explain_pod, find_pod
 from rebalancer.policy import RebalancerPolicy
 
 app = typer.Typer(help="Why a pod or a node is as it is, with the scheduler's own numbers.", no_args_is_help=True)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.accuracy import show_accuracy
+from rebalancer.bootstrap import history_keeper, planning_world
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -21,11 +21,11 @@ from rebalancer.cli.common import (
     settings_for,
     stdout_console,
 )
+from rebalancer.cli.output.accuracy import show_accuracy
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import plain_table
-from rebalancer.forecasting.node_forecasts import Outlook, outlooks
-from rebalancer.bootstrap import history_keeper, planning_world
 from rebalancer.forecast import Forecasts
+from rebalancer.forecasting.node_forecasts import Outlook, outlooks
 from rebalancer.model.errors import ConfigError
 
 SCHEMA_VERSION = "1"

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rebalancer.bootstrap import open_ledger, planning_world, read_cluster
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -24,7 +25,6 @@ from rebalancer.cli.output.tables import plain_table
 from rebalancer.constraints.limits import clock_time
 from rebalancer.constraints.windows import WindowBook
 from rebalancer.cycle.limits_overview import LimitLine, limit_lines, service_windows, window_lines
-from rebalancer.bootstrap import open_ledger, planning_world, read_cluster
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.limits import Scope
 from rebalancer.policy.schema.limits import format_bytes

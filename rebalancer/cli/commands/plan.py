@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rebalancer.bootstrap import planning_world
 from rebalancer.cli.common import (
     CONNECT_EXIT,
     NOT_EMPTY_EXIT,
@@ -26,7 +27,6 @@ from rebalancer.cli.output.document import cycle_document
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import print_cycle
 from rebalancer.cycle.run import run_cycle
-from rebalancer.bootstrap import planning_world
 from rebalancer.model.plan import CycleReport, Outcome
 from rebalancer.model.reason import Reason
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from rebalancer.bootstrap import database_shown, kept_records
 from rebalancer.cli.common import DatabaseOption, PolicyOption, read_policy, settings_for, stdout_console
 from rebalancer.cli.output.report_tables import print_report
-from rebalancer.evaluation.reporting import gather, sources_of
-from rebalancer.bootstrap import database_shown, kept_records
 from rebalancer.effect.document import to_json
 from rebalancer.effect.rates import DIMENSIONS, Dimension
 from rebalancer.effect.report import Report
+from rebalancer.evaluation.reporting import gather, sources_of
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.schema.types import parse_duration
 

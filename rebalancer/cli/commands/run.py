@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.common import (
     AllNodesOption,
     ContextOption,
@@ -24,14 +27,11 @@ from rebalancer.cli.common import (
     read_policy,
     settings_for,
 )
-from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cycle.remeasure import assess
 from rebalancer.cycle.run import begin_report, carry_out
 from rebalancer.daemon.logs import set_up
 from rebalancer.daemon.reload import PolicyFile
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap import acting_world
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
 

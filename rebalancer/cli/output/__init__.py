@@ -1,1 +1,1 @@
-"""TODO."""
+"""JSON documents and tables."""

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from rebalancer.bootstrap import kept_records
+from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.common import Output, print_json, stdout_console
 from rebalancer.cli.output.tables import plain_table
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.bootstrap import kept_records
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.forecasts import Verdict

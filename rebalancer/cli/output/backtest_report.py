@@ -10,8 +10,8 @@ from rich.text import Text
 
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.forecast.backtest.backtest import Backtest, bar
-from rebalancer.forecast.backtest.scores import Comparison, Errors, Score
 from rebalancer.forecast.backtest.day_weights import Proposal, as_policy, written
+from rebalancer.forecast.backtest.scores import Comparison, Errors, Score
 from rebalancer.policy.schema.forecast import Forecast
 
 SCHEMA_VERSION = "1"

@@ -9,8 +9,8 @@ from rich.text import Text
 from rebalancer.cli.output.document import SCHEMA_VERSION
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.model.reason import Refusal
-from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
 from rebalancer.planner.explain.nodes import NodeExplanation
+from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
 from rebalancer.planner.explain.skew import Attraction
 
 BEST_SHOWN = 20

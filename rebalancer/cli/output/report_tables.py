@@ -8,9 +8,9 @@ from rich.text import Text
 
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.effect.cluster import PoolSummary
+from rebalancer.effect.messages import NOTHING, cores, percent, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
-from rebalancer.effect.messages import NOTHING, cores, percent, shown
 from rebalancer.model.effect import Account
 from rebalancer.model.history import DAY_SECONDS
 

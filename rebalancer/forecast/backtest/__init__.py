@@ -1,1 +1,1 @@
-"""TODO."""
+"""Predictors compared on recorded days. Loaded only by `rebalancer backtest`."""

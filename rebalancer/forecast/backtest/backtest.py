@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.compose import compose
+from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSearch, propose
 from rebalancer.forecast.backtest.rolling_origin import Forward
-from rebalancer.forecast.prediction_interval import outcome_of
-from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve
-from rebalancer.forecast.predictors import Past, predictors
 from rebalancer.forecast.backtest.scores import Comparison, NodeDays, Said, Score, compare
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
-from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSearch, propose
+from rebalancer.forecast.compose import compose
+from rebalancer.forecast.membership import Ints
+from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve
+from rebalancer.forecast.prediction_interval import outcome_of
+from rebalancer.forecast.predictors import Past, predictors
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.rolling_origin import Forward
-from rebalancer.forecast.prediction_interval import outcome_of, pinball
-from rebalancer.forecast.percentiles import day_weights
-from rebalancer.forecast.predictors import Past, Predictor
 from rebalancer.forecast.backtest.scores import LOSS_AT
+from rebalancer.forecast.percentiles import day_weights
+from rebalancer.forecast.prediction_interval import outcome_of, pinball
+from rebalancer.forecast.predictors import Past, Predictor
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Writes to the cluster: evictions, taints, cordons, Events."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
-from rebalancer.kube.probe import TAINT_PERMISSIONS, can_i
+from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.snapshot.records import TaintedNode
 from rebalancer.kube.snapshot.snapshot import NODES
 from rebalancer.kube.snapshot.times import rfc3339
@@ -31,6 +31,9 @@ TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
 
 Taint = dict[str, Any]
+
+TAINT_PERMISSIONS = tuple(Permission(verb=verb, group=NODES.group, resource=NODES.plural) for verb in ("get", "patch"))
+"""What it takes to change a node's taints."""
 
 
 class _State(NamedTuple):

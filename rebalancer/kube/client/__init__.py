@@ -1,1 +1,1 @@
-"""TODO."""
+"""Requests to the API server: credentials, timeouts, retries, streams."""

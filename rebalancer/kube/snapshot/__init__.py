@@ -1,1 +1,1 @@
-"""TODO."""
+"""Lists of objects, decoded into the columns of a snapshot."""

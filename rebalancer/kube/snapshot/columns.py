@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import whole_up
 from rebalancer.kube.snapshot.images import ImageTable
+from rebalancer.kube.snapshot.pod_templates import Shapes
 from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
-from rebalancer.kube.snapshot.pod_templates import Shapes
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
 from rebalancer.model.quantity import parse_quantity

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Kinds kept current by watches."""

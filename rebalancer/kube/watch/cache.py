@@ -20,7 +20,6 @@ from rebalancer.kube.snapshot.records import (
     PriorityClass,
     Workload,
 )
-from rebalancer.kube.snapshot.rows import PodRows, PodsTaken
 from rebalancer.kube.snapshot.snapshot import (
     BUDGETS,
     NAMESPACES,
@@ -36,8 +35,9 @@ from rebalancer.kube.snapshot.snapshot import (
     named_kinds,
     put_together,
 )
-from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.snapshot.volumes import BoundClaims
+from rebalancer.kube.watch.rows import PodRows, PodsTaken
+from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock

@@ -17,9 +17,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from rebalancer.kube.client.client import JSON, ApiClient, Resource, SilentError, StatusError, Timeouts
+from rebalancer.kube.client.stream import LineStream
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list_at
 from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
-from rebalancer.kube.client.stream import LineStream
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600

@@ -10,21 +10,19 @@ import yaml
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rebalancer.lab.apiserver import access
-from rebalancer.lab.apiserver import discovery
-from rebalancer.lab.apiserver import metrics_server
-from rebalancer.lab.scenario.build import complete_pod
+from rebalancer.lab.apiserver import access, discovery, metrics_server
 from rebalancer.lab.apiserver.disruption import update_statuses
 from rebalancer.lab.apiserver.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
 from rebalancer.lab.apiserver.eviction import evict
 from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
-from rebalancer.lab.controlplane.owned import terminate
 from rebalancer.lab.apiserver.pages import Pages
 from rebalancer.lab.apiserver.patching import apply_patch
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.apiserver.tables import table, wanted_version
 from rebalancer.lab.apiserver.taints import check_taints, set_cordon
 from rebalancer.lab.apiserver.watch import watch_response
+from rebalancer.lab.controlplane.owned import terminate
+from rebalancer.lab.scenario.build import complete_pod
 
 if TYPE_CHECKING:
     from rebalancer.lab.lab import Lab

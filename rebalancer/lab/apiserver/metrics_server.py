@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rebalancer.lab.clock import timestamp
 from rebalancer.lab.apiserver.errors import ApiError, no_such_path
-from rebalancer.lab.faults import names_node
 from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION
 from rebalancer.lab.apiserver.selectors import predicate
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.faults import names_node
 from rebalancer.lab.load.usage import SCRAPE_SECONDS, Figures
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebalancer.lab.apiserver import kinds
-from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.apiserver.errors import already_exists, conflict, expired, not_found
+from rebalancer.lab.clock import LabClock, timestamp
 
 Obj = dict[str, Any]
 Key = tuple[str, str]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The lab's controllers, scheduler and kubelets."""

@@ -7,9 +7,9 @@ adds a node, never drains one, and leaves nodes alone that say `scale-down-disab
 from typing import Any
 
 from rebalancer.lab.apiserver.disruption import is_finished
-from rebalancer.lab.log import EventLog
-from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.apiserver.store import Store
+from rebalancer.lab.controlplane.owned import controller_of
+from rebalancer.lab.log import EventLog
 
 Obj = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rebalancer.lab.scenario.build import set_ready
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.load.cpu import Breaks
+from rebalancer.lab.scenario.build import set_ready
 
 Obj = dict[str, Any]
 

@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.lab.scenario import build
-from rebalancer.lab.controlplane.autoscaler import Autoscaler
-from rebalancer.lab.clock import LabClock, timestamp
-from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on, replica_set_of
-from rebalancer.lab.load.cpu import Breaks
 from rebalancer.lab.apiserver.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.apiserver.errors import conflict
-from rebalancer.lab.load.history import History
 from rebalancer.lab.apiserver.kinds import by_plural
-from rebalancer.lab.controlplane.kubelet import Kubelet
-from rebalancer.lab.log import EventLog
-from rebalancer.lab.controlplane.owned import daemon_affinity
-from rebalancer.lab.scenario.scenario import Scenario
-from rebalancer.lab.controlplane.scheduler import Scheduler
-from rebalancer.lab.scenario.specs import NodeSpec, WorkloadSpec
-from rebalancer.lab.controlplane.stateful_sets import pod_labels
 from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.apiserver.taints import changed, check_taints, set_cordon, set_taints
+from rebalancer.lab.clock import LabClock, timestamp
+from rebalancer.lab.controlplane.autoscaler import Autoscaler
+from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on, replica_set_of
+from rebalancer.lab.controlplane.kubelet import Kubelet
+from rebalancer.lab.controlplane.owned import daemon_affinity
+from rebalancer.lab.controlplane.scheduler import Scheduler
+from rebalancer.lab.controlplane.stateful_sets import pod_labels
+from rebalancer.lab.load.cpu import Breaks
+from rebalancer.lab.load.history import History
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.scenario import build
+from rebalancer.lab.scenario.scenario import Scenario
+from rebalancer.lab.scenario.specs import NodeSpec, WorkloadSpec
 
 Obj = dict[str, Any]
 

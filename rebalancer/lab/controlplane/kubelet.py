@@ -6,14 +6,14 @@ used goes on being used meanwhile.
 
 from typing import Any
 
-from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
-from rebalancer.lab.scenario.build import condition, set_ready
-from rebalancer.lab.clock import timestamp
-from rebalancer.lab.load.cpu import Breaks, behaviour_of
 from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
-from rebalancer.lab.controlplane.images import missing, reported
-from rebalancer.lab.log import EventLog
 from rebalancer.lab.apiserver.store import Change, Store
+from rebalancer.lab.clock import timestamp
+from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
+from rebalancer.lab.controlplane.images import missing, reported
+from rebalancer.lab.load.cpu import Breaks, behaviour_of
+from rebalancer.lab.log import EventLog
+from rebalancer.lab.scenario.build import condition, set_ready
 
 Obj = dict[str, Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
+from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import shape_of
 from rebalancer.model.objects import NodeSelector, PodShape, Taint

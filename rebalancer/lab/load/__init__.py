@@ -1,1 +1,1 @@
-"""TODO."""
+"""CPU of the lab's pods and nodes."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The lab's Prometheus."""

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.load.contention import ContentionModel
 from rebalancer.lab.faults import Faults, Switchboard, names_node
+from rebalancer.lab.load.contention import ContentionModel
 from rebalancer.lab.load.history import Columns, Machine, Stay
+from rebalancer.lab.load.usage import UsageModel
 from rebalancer.lab.prometheus.rates import (
     CONTAINER_WAITING,
     NODE_WAITING,
@@ -22,7 +23,6 @@ from rebalancer.lab.prometheus.rates import (
     container_labels,
 )
 from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of, node_labels
-from rebalancer.lab.load.usage import UsageModel
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -6,8 +6,8 @@ Names and labels are node_exporter's and cAdvisor's. cAdvisor has the CFS counte
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rebalancer.lab.load.contention import ContentionModel, Waiting
 from rebalancer.lab.faults import Switchboard, names_node
+from rebalancer.lab.load.contention import ContentionModel, Waiting
 from rebalancer.lab.load.history import Stay
 from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector
 

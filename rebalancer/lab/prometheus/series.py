@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.load.cpu import integral_basis
 from rebalancer.lab.faults import Switchboard, names_node
-from rebalancer.lab.prometheus.promql import Selector
+from rebalancer.lab.load.cpu import integral_basis
 from rebalancer.lab.load.usage import SCRAPE_SECONDS, Figures, UsageModel
+from rebalancer.lab.prometheus.promql import Selector
 
 if TYPE_CHECKING:
     from rebalancer.lab.controlplane.cluster import Cluster

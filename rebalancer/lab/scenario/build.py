@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.load.cpu import BEHAVIOUR, OVERHEAD, Behaviour
 from rebalancer.lab.controlplane.images import entry, reported
+from rebalancer.lab.load.cpu import BEHAVIOUR, OVERHEAD, Behaviour
 from rebalancer.lab.scenario.specs import NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
 

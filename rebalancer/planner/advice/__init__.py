@@ -1,1 +1,1 @@
-"""TODO."""
+"""Advice on the configuration of kube-scheduler."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Explanations of pods and nodes."""

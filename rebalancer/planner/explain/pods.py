@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.constraints.admission import Door
+from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig

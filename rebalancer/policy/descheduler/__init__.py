@@ -1,1 +1,1 @@
-"""TODO."""
+"""Import of a DeschedulerPolicy of kubernetes-sigs/descheduler."""

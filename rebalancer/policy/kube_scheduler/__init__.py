@@ -1,1 +1,1 @@
-"""TODO."""
+"""The configuration of kube-scheduler."""

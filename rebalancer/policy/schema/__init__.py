@@ -1,1 +1,1 @@
-"""TODO."""
+"""The policy file, section by section."""

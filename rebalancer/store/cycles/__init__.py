@@ -1,1 +1,1 @@
-"""TODO."""
+"""Records of cycles: written by the cycle, read by reports and the dashboard."""

@@ -20,18 +20,18 @@ from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome,
 from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store.cycles import history
-from rebalancer.store.evaluation import SqlEffect
+from rebalancer.store.cycles.node_observations import pack_looks
+from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.db.effect_tables import EFFECT_STATE, LOOKS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
+from rebalancer.store.db.migrate import check_schema
+from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
+from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
-from rebalancer.store.db.migrate import check_schema
-from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
 from rebalancer.store.ledger.settle import Unsettled
-from rebalancer.store.cycles.node_observations import pack_looks
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500

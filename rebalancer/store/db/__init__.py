@@ -1,1 +1,1 @@
-"""TODO."""
+"""Engine, tables and migrations."""

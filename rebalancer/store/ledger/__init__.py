@@ -1,1 +1,1 @@
-"""TODO."""
+"""The ledger of evictions: limits, reservations, outcomes."""

@@ -18,14 +18,14 @@ from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, u
 from rebalancer.model.limits import Check, Denied, Descent, Entry, OpenEviction, ReservationDetails, Scope
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
 from rebalancer.model.ports import ClusterReader
-from rebalancer.store.retention import pruning
-from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
-from rebalancer.store.retention.details import keep_for
 from rebalancer.store.db.engine import read, write
+from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
+from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
 from rebalancer.store.ledger.operator_state import Notes
 from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
 from rebalancer.store.ledger.settle import Unsettled, settle_unsettled
-from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
+from rebalancer.store.retention import pruning
+from rebalancer.store.retention.details import keep_for
 
 START_UPS_READ = 20
 

@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, 
 
 from rebalancer.model.limits import GaveUp, Pause, ReadyElsewhere, Scope
 from rebalancer.model.ports import Clock
-from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
+from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
 
 SHARED_KINDS = ("global", "service")
 """Scopes that are the same in every cluster; the keys of the others begin with the cluster's name."""

@@ -12,8 +12,8 @@ from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
 from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import shown_url
-from rebalancer.store.ledger.settle import Unsettled
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
+from rebalancer.store.ledger.settle import Unsettled
 
 DID_NOT_HAPPEN = (Outcome.REFUSED, Outcome.FAILED)
 """Outcomes that are certain and cost nobody anything."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Removal and thinning of old rows."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, exists, false, or_, select, true, union
 
 from rebalancer.model.plan import Outcome
-from rebalancer.store.ledger.counting import upsert
+from rebalancer.store.cycles.node_observations import unpack_looks
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, LOOKS, POOL_HOURS
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.cycles.node_observations import unpack_looks
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
+from rebalancer.store.ledger.counting import upsert
 
 LOOKS_SECONDS = 2 * 86_400.0
 DETAILS_SECONDS_AT_LEAST = 3 * 86_400.0

@@ -29,12 +29,12 @@ from rebalancer.model.alerts import EpisodeState
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.store.ledger.counting import read_clock
-from rebalancer.store.retention.details import Cut, cuts, old_rows, thin, to_be_thinned
 from rebalancer.store.db.effect_tables import LOOKS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, FORECASTS, LEDGER, READY_REPORTS, SCOPES
+from rebalancer.store.ledger.counting import read_clock
+from rebalancer.store.retention.details import Cut, cuts, old_rows, thin, to_be_thinned
 
 EVERY_SECONDS = 3600.0
 MARGIN_SECONDS = 86_400.0

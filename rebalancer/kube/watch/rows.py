@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.columns import controller_of, is_ready
-from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.pod_templates import ShapeColumns, Shapes
+from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.watch import Change

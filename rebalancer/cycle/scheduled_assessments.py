@@ -1,0 +1,118 @@
+"""Schedules outcome assessments for the nodes that a cycle evicts from.
+
+The rows are written before each eviction call, so a restart loses none of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.cycle.observation import Observation
+from rebalancer.model.effect import Assessment, PodBefore, Step
+from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.strategies import Findings
+
+MAY_HAVE_HAPPENED = (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN)
+
+STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
+"""After the last eviction; the third step comes after the policy's settle time."""
+
+
+def scheduled_assessments(
+    report: CycleReport,
+    seen: Observation,
+    found: Sequence[Findings],
+    policy: RebalancerPolicy,
+    *,
+    now: float,
+    node: str | None = None,
+) -> list[Assessment]:
+    """What is to be looked at after the evictions so far, as if the last of them were made now.
+
+    `found` is what the policy's strategies found, in their order; only nodes that were found by real CPU are assessed.
+    With `node` only that one: asked before each eviction call, and for all nodes at the end, the last answer counts.
+    """
+    if report.dry_run:
+        return []
+    marks = _cooled(found, policy)
+    by_node: dict[str, list[Eviction]] = {}
+    for each in report.evictions:
+        if node in (None, each.move.node_name):
+            by_node.setdefault(each.move.node_name, []).append(each)
+    out = []
+    for name, evictions in by_node.items():
+        finding = marks.get(seen.snapshot.node_index[name])
+        if finding is None or all(each.move.strategy != finding.strategy for each in evictions):
+            continue
+        happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
+        first = _of_node(report, seen, finding, happened, now)
+        rows = [replace(first, step=step, due_at=now + _after(step, policy)) for step in Step]
+        out += rows if happened else [withdrawn(each, now) for each in rows]
+    return out
+
+
+def withdrawn(assessment: Assessment, now: float) -> Assessment:
+    """Over, with nothing to be counted."""
+    return replace(
+        assessment, pods=(), planned_share=assessment.before_share, made_at=now, detail="nothing was evicted after all"
+    )
+
+
+def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
+    """Node -> why it is to be cooled. What pods request is no share of its CPU that could be measured again, and who
+    removes pods for another reason promises nothing about it."""
+    out: dict[int, Finding] = {}
+    for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
+        if strategy.by_cpu:
+            for finding in findings.findings:
+                if finding.goal is Goal.COOL:
+                    out.setdefault(finding.node, finding)
+    return out
+
+
+def _of_node(
+    report: CycleReport, seen: Observation, finding: Finding, evictions: Sequence[Eviction], now: float
+) -> Assessment:
+    snapshot, usage, node = seen.snapshot, seen.usage, finding.node
+    gone = {each.move.uid for each in evictions}
+    pods = tuple(
+        PodBefore(
+            uid=snapshot.pods.uids[pod],
+            pod=pod_name(snapshot, pod),
+            cpu_millicores=float(usage.pod_cpu_millicores[pod]),
+            evicted=snapshot.pods.uids[pod] in gone,
+        )
+        for pod in snapshot.pods_on(node).tolist()
+        if snapshot.active[pod]
+    )
+    capacity = float(snapshot.nodes.cpu_capacity_millicores[node])
+    before = float(usage.node_cpu_millicores[node])
+    relief = sum(each.cpu_millicores for each in pods if each.evicted and np.isfinite(each.cpu_millicores))
+    return Assessment(
+        cycle=report.id,
+        node=snapshot.nodes.names[node],
+        pool=finding.pool,
+        strategy=finding.strategy,
+        trigger=str(report.trigger),
+        step=Step.SETTLED,
+        acted_at=now,
+        due_at=now,
+        before_share=before / capacity,
+        planned_share=(before - relief) / capacity,
+        target=finding.target,
+        high=finding.high,
+        capacity_millicores=capacity,
+        pods=pods,
+    )
+
+
+def _after(step: Step, policy: RebalancerPolicy) -> float:
+    return STEP_SECONDS.get(step, policy.effect.settle)
+
+
+def pod_name(snapshot: ClusterSnapshot, pod: int) -> str:
+    """Namespace and name of a pod, `namespace/name`."""
+    return f"{snapshot.namespaces[int(snapshot.pods.namespace[pod])]}/{snapshot.pods.names[pod]}"
