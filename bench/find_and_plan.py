@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from rebalancer.constraints.admission import Door, Standing
+from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner
@@ -87,7 +87,9 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
     planner = Planner(
         snapshot=snapshot,
         found=[found],
-        door=Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=Standing(), now=now),
+        admission=EvictionAdmission(
+            policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now
+        ),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=["all"] * len(snapshot.nodes),
     )

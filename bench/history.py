@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.landing import a_cluster
-from rebalancer.cycle.context import NoProgress, SystemClock
+from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.policy import UsageSource
@@ -64,7 +64,7 @@ def _series(pods: int, nodes: int, since: float) -> list[LongSeries]:
 
 def _child(url: str, folder: Path, nodes: int) -> dict[str, float]:
     usage = UsageSource.model_validate({"prometheus": {"url": url}})
-    source = _Counting(usage, clock=SystemClock(), progress=NoProgress())
+    source = _Counting(usage, clock=SystemClock(), progress=NullProgress())
     blocks = BlockStore(folder, cluster="bench", source=source.identity)
     keeper = HistoryKeeper(source=source, blocks=blocks, clock=SystemClock())
     snapshot = a_cluster(nodes, rules=False)

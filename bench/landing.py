@@ -15,12 +15,21 @@ from rebalancer.model.objects import (
     LabelSelector,
     PodAffinity,
     PodAffinityTerm,
-    PodShape,
+    PodTemplate,
     SpreadConstraint,
     WeightedPodAffinityTerm,
 )
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import PENDING, RUNNING, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, ShapeTable
+from rebalancer.model.snapshot import (
+    PENDING,
+    RUNNING,
+    ClusterSnapshot,
+    NodeImages,
+    Nodes,
+    Owner,
+    Pods,
+    PodTemplateTable,
+)
 from rebalancer.placement.landing import LandingModel
 
 GIB = 2.0**30
@@ -87,7 +96,9 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             init_restarts=np.zeros(count, dtype=np.int32),
             status=np.zeros(count, dtype=np.int32),
         ),
-        shapes=ShapeTable([msgspec.json.encode(shape) for shape in shapes], msgspec.json.Decoder(PodShape).decode),
+        shapes=PodTemplateTable(
+            [msgspec.json.encode(shape) for shape in shapes], msgspec.json.Decoder(PodTemplate).decode
+        ),
         namespaces=tuple(f"n{index}" for index in range(50)),
         namespace_labels={},
         owners=owners,
@@ -95,7 +106,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
     )
 
 
-def _shape(index: int, *, rules: bool) -> PodShape:
+def _shape(index: int, *, rules: bool) -> PodTemplate:
     own = LabelSelector(match_labels={"app": f"w{index}"})
     affinity, spread = None, ()
     if rules and index % 10 < 3:
@@ -111,7 +122,7 @@ def _shape(index: int, *, rules: bool) -> PodShape:
             SpreadConstraint(topology_key=HOSTNAME, label_selector=own, when_unsatisfiable="ScheduleAnyway"),
         )
     cpu, memory = 50.0 * (1 + index % 12), GIB / 8 * (1 + index % 17)
-    return PodShape(
+    return PodTemplate(
         labels={"app": f"w{index}", "tier": f"t{index % 7}"},
         affinity=affinity,
         topology_spread=spread,

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, insert
 from rebalancer.model.effect import (
     Account,
     Assessment,
+    BlockedReason,
     DayRow,
     HotEpisode,
     Miss,
@@ -17,7 +18,6 @@ from rebalancer.model.effect import (
     PodBefore,
     PoolHour,
     Step,
-    Stuck,
 )
 from rebalancer.model.reason import Reason
 from rebalancer.store import SqlEffect
@@ -46,7 +46,7 @@ def a_day(day: int, pool: int, strategy: str, trigger: str) -> DayRow:
     """A day's counts of one pool and trigger; without one, of what was missed."""
     reasons = {f"discovery/{miss}": 1 for miss in list(Miss)[:3]} if not trigger else {}
     if trigger:
-        reasons |= {f"eviction/{Stuck.GUARDS}": 2, f"eviction/{Stuck.LIMITS}": 1}
+        reasons |= {f"eviction/{BlockedReason.GUARDS}": 2, f"eviction/{BlockedReason.LIMITS}": 1}
         reasons |= {f"effect/{outcome}": 1 for outcome in list(Outcome)[:5]}
     return DayRow(
         cluster=CLUSTER,
@@ -101,7 +101,7 @@ def an_episode(number: int, nodes: int, dice: random.Random) -> HotEpisode:
         evictions=PER_EPISODE if kind == 2 else 0,
         ours=0.93,
         miss=list(Miss)[number % len(Miss)] if kind == 0 else None,
-        stuck=list(Stuck)[number % len(Stuck)] if kind == 1 else None,
+        stuck=list(BlockedReason)[number % len(BlockedReason)] if kind == 1 else None,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 2} if kind == 1 else None,
         detail="found 5m after it became hot, 3 evictions" if kind == 2 else "nothing evicted: guards protect its pods",
         cooled=number % 2 == 0 if kind == 2 else None,

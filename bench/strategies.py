@@ -20,13 +20,13 @@ from rebalancer.model.objects import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
-    PodShape,
+    PodTemplate,
     PreferredTerm,
     Requirement,
     Taint,
 )
-from rebalancer.model.peaks import ServiceDays
-from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, ShapeTable
+from rebalancer.model.peaks import ServiceDayProfiles
+from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
@@ -95,12 +95,14 @@ def broken_cluster(nodes: int, *, seed: int = 1) -> ClusterSnapshot:
             restarts=np.where(some > 0.99, 500, 0).astype(np.int32),
             status=np.where(some < 0.005, 1, 0).astype(np.int32),
         ),
-        shapes=ShapeTable([msgspec.json.encode(each) for each in shapes], msgspec.json.Decoder(PodShape).decode),
+        shapes=PodTemplateTable(
+            [msgspec.json.encode(each) for each in shapes], msgspec.json.Decoder(PodTemplate).decode
+        ),
         statuses=(PodStatus(), PodStatus(reason="Evicted")),
     )
 
 
-def _asking(shape: PodShape, index: int) -> PodShape:
+def _asking(shape: PodTemplate, index: int) -> PodTemplate:
     if index % 10 not in (8, 9):
         return shape
     term = NodeSelectorTerm(match_expressions=(Requirement(key=ZONE, operator="In", values=(f"z{index % 3}",)),))
@@ -111,14 +113,16 @@ def _asking(shape: PodShape, index: int) -> PodShape:
     return msgspec.structs.replace(shape, affinity=Affinity(node_affinity=wish))
 
 
-def days_of(snapshot: ClusterSnapshot, *, seed: int = 2) -> ServiceDays:
+def days_of(snapshot: ClusterSnapshot, *, seed: int = 2) -> ServiceDayProfiles:
     """A day for each workload, of 24 kinds that peak at different hours."""
     random = np.random.default_rng(seed)
     rows = len(snapshot.owners)
     hours = np.arange(288) / 288 * 2 * np.pi
     peak_at = random.integers(0, 24, rows) / 24 * 2 * np.pi
     usual = 1_500.0 * (1.0 + 0.8 * np.cos(hours[None, :] - peak_at[:, None])) + random.normal(0, 50, (rows, 288))
-    return ServiceDays(row_of=np.arange(rows, dtype=np.int32), usual=usual, days=np.full(rows, 8, dtype=np.int32))
+    return ServiceDayProfiles(
+        row_of=np.arange(rows, dtype=np.int32), usual=usual, days=np.full(rows, 8, dtype=np.int32)
+    )
 
 
 def contended(usage: Usage, snapshot: ClusterSnapshot, *, seed: int = 3) -> Usage:

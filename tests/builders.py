@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rebalancer.constraints.admission import Door, Standing
-from rebalancer.model.objects import LabelSelector, PodShape, Taint
+from rebalancer.constraints.admission import EvictionAdmission, LedgerState
+from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
 from rebalancer.model.snapshot import (
     RUNNING,
     ClusterSnapshot,
@@ -19,7 +19,7 @@ from rebalancer.model.snapshot import (
     Pod,
     Pods,
     PodStatus,
-    ShapeTable,
+    PodTemplateTable,
 )
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.planner import Planner
@@ -69,7 +69,7 @@ class APod:
     owner_kind: str = "ReplicaSet"
     labels: Mapping[str, str] = field(default_factory=dict)
     shape: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of PodShape."""
+    """Further fields of PodTemplate."""
     phase: int = RUNNING
     ready: bool = True
     terminating: bool = False
@@ -128,7 +128,7 @@ def cluster(
     blobs = [msgspec.json.encode(_shape(pod)) for pod in pods]
     interned = sorted(set(blobs))
     shape_of = {blob: index for index, blob in enumerate(interned)}
-    shapes = ShapeTable(interned, msgspec.json.Decoder(PodShape).decode)
+    shapes = PodTemplateTable(interned, msgspec.json.Decoder(PodTemplate).decode)
     decoded = [shapes[shape_of[blob]] for blob in blobs]
     statuses = list(dict.fromkeys([PodStatus(), *(pod.status for pod in pods)]))
     return ClusterSnapshot(
@@ -201,7 +201,7 @@ def _images(nodes: Sequence[ANode]) -> NodeImages:
     return NodeImages(number, np.array(sizes, dtype=float), image, on)
 
 
-def _shape(pod: APod) -> PodShape:
+def _shape(pod: APod) -> PodTemplate:
     labels = {"app": pod.owner} if pod.owner else {}
     return msgspec.convert(
         {
@@ -213,7 +213,7 @@ def _shape(pod: APod) -> PodShape:
             "qos": "Burstable" if pod.cpu or pod.memory else "BestEffort",
             **pod.shape,
         },
-        PodShape,
+        PodTemplate,
     )
 
 
@@ -315,13 +315,15 @@ def found_in(
     ]
 
 
-def a_door(snapshot: ClusterSnapshot, policy: RebalancerPolicy, standing: Standing | None = None) -> Door:
+def a_door(
+    snapshot: ClusterSnapshot, policy: RebalancerPolicy, standing: LedgerState | None = None
+) -> EvictionAdmission:
     """The door of a policy; without `standing` nothing has happened yet."""
-    return Door(
+    return EvictionAdmission(
         policy=policy,
         snapshot=snapshot,
         pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
-        standing=standing or Standing(),
+        ledger_state=standing or LedgerState(),
         now=NOW,
     )
 
@@ -331,13 +333,13 @@ def planner_for(
     usage: Usage,
     policy: RebalancerPolicy,
     recent: Sequence[RecentMove] = (),
-    standing: Standing | None = None,
+    standing: LedgerState | None = None,
     **options: Any,
 ) -> Planner:
     return Planner(
         snapshot=snapshot,
         found=found_in(snapshot, usage, policy, recent),
-        door=a_door(snapshot, policy, standing),
+        admission=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=pool_names(snapshot, policy),
         **options,
@@ -380,7 +382,7 @@ def plan_all(
 def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
     moves = []
     while (move := planner.next_move()) is not None:
-        assert planner.door.reserve(move) is None
+        assert planner.admission.reserve(move) is None
         moves.append((move.name, move.node_name, snapshot.nodes.names[move.landings[0].node]))
         planner.accept(move)
     return Outcome(moves=moves, refusals={each.name: str(each.code) for each in planner.refusals()}, planner=planner)

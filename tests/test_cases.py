@@ -224,7 +224,7 @@ def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
     for _ in range(case["inFlight"]):
         move = planner.next_move()
         assert move is not None
-        assert planner.door.reserve(move) is None
+        assert planner.admission.reserve(move) is None
         planner.accept(move)
         under_way.append(move.name)
     outcome = carry_out(planner, snapshot)

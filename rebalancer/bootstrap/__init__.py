@@ -1,8 +1,8 @@
 """Adapters to ports: the only modules that know what the outside world is made of."""
 
 from rebalancer.bootstrap.active import Active
-from rebalancer.bootstrap.contexts import acting_world, planning_world, read_cluster
-from rebalancer.bootstrap.daemon import Parts, daemon_parts
+from rebalancer.bootstrap.contexts import acting_context, planning_context, read_cluster
+from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.database import (
     database_exists,
     database_prune,
@@ -17,10 +17,9 @@ from rebalancer.bootstrap.probes import Doctor
 
 __all__ = [
     "Active",
+    "DaemonResources",
     "Doctor",
-    "Parts",
-    "acting_world",
-    "daemon_parts",
+    "acting_context",
     "database_exists",
     "database_prune",
     "database_shown",
@@ -28,7 +27,8 @@ __all__ = [
     "database_upgrade",
     "history_keeper",
     "kept_records",
+    "open_daemon_resources",
     "open_ledger",
-    "planning_world",
+    "planning_context",
     "read_cluster",
 ]

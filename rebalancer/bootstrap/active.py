@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rebalancer.cycle.context import World
-from rebalancer.evaluation.loop import Aftermath
-from rebalancer.forecasting.loop import Lookout
+from rebalancer.cycle.context import CycleContext
+from rebalancer.evaluation.loop import EvaluationLoop
+from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.model.ports import UsageReader
 from rebalancer.policy import RebalancerPolicy
 
@@ -15,12 +15,12 @@ class Active:
     """One policy and what it alone needs; replaced as a whole when the policy file changes."""
 
     policy: RebalancerPolicy
-    world: World
-    lookout: Lookout | None = None
+    context: CycleContext
+    forecast_loop: ForecastLoop | None = None
     """None where the policy makes no forecasts."""
-    glance: UsageReader | None = None
-    """Reads the current CPU for the dashboard, without the stabilization window; None = `world.usage`."""
-    aftermath: Aftermath | None = None
+    undamped_usage: UsageReader | None = None
+    """Reads the current CPU for the dashboard, without the stabilization window; None = `context.usage`."""
+    evaluation: EvaluationLoop | None = None
     """Assessments and feedback; None in tests that need neither."""
     close: Callable[[], None] = lambda: None
     """Releases what only this policy needed."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rebalancer import __version__
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import World
-from rebalancer.cycle.steering import Steerer
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.steering import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient, connect
@@ -17,11 +17,11 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.slo import StandardReader
+from rebalancer.model.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from rebalancer.policy.schema.policy import Debounce
-from rebalancer.prometheus import PrometheusStandard, PrometheusUsage
+from rebalancer.policy.schema.policy import StabilizationWindow
+from rebalancer.prometheus import PrometheusSlo, PrometheusUsage
 from rebalancer.store import SqlRecords, open_records
 
 TAINT_MARGIN_SECONDS = 5.0
@@ -43,7 +43,7 @@ def records_of(settings: Settings, policy: RebalancerPolicy, clock: Clock) -> Sq
     return open_records(url=settings.database, cluster=policy.cluster, clock=clock)
 
 
-def make_world(
+def make_context(
     policy: RebalancerPolicy,
     settings: Settings,
     client: ApiClient,
@@ -54,7 +54,7 @@ def make_world(
     records: Records,
     lease: LeaseLock | Leadership | None,
     steer: bool = True,
-) -> World:
+) -> CycleContext:
     evictor = KubeEvictor(client=client)
     if lease is not None:
         evictor = KubeEvictor(
@@ -64,7 +64,7 @@ def make_world(
             deadline_seconds=lease.seconds_left,
         )
     scheduler = scheduler_of(policy)  # before anything is opened: its file may be wrong
-    return World(
+    return CycleContext(
         cluster=KubeCluster(client=client, clock=clock, progress=progress),
         usage=usage_of(policy, client, clock, progress, stack),
         evictor=evictor,
@@ -74,9 +74,9 @@ def make_world(
         clock=clock,
         progress=progress,
         scheduler=scheduler,
-        steerer=Steerer(
+        soft_taint_controller=SoftTaintController(
             taints=KubeNodeTaints(client=client, clock=clock),
-            only_clears=not steer,
+            remove_only=not steer,
             may=lambda: lease is not None and lease.holds(TAINT_MARGIN_SECONDS),
         ),
         own_pod=settings.own_pod,
@@ -95,9 +95,9 @@ def scheduler_of(policy: RebalancerPolicy) -> SchedulerConfig:
     return load_scheduler_config(data, source=path)
 
 
-def without_debounce(policy: RebalancerPolicy) -> RebalancerPolicy:
+def without_stabilization(policy: RebalancerPolicy) -> RebalancerPolicy:
     """Its usage is read at once."""
-    debounce = Debounce.model_validate({"samples": 1, "over": "0s"})
+    debounce = StabilizationWindow.model_validate({"samples": 1, "over": "0s"})
     return policy.model_copy(update={"usage": policy.usage.model_copy(update={"debounce": debounce})})
 
 
@@ -112,9 +112,9 @@ def usage_of(
     return reader
 
 
-def standard_of(policy: RebalancerPolicy, stack: ExitStack) -> StandardReader | None:
+def slo_reader_of(policy: RebalancerPolicy, stack: ExitStack) -> SloReader | None:
     if policy.usage.source == "MetricsServer":
         return None
-    reader = PrometheusStandard(policy.usage, policy.effect.standard)
+    reader = PrometheusSlo(policy.usage, policy.effect.standard)
     stack.callback(reader.close)
     return reader

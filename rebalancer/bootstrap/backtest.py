@@ -13,7 +13,7 @@ from rebalancer.policy.pools import assign_pools
 from rebalancer.policy.schema.policy import Pool
 
 
-def look_back(policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress) -> Backtest:
+def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress) -> Backtest:
     """Read what is missing of the last `days` closed days, and compare the predictors on them.
 
     Raises ConfigError, ConnectError, and UnsafeDataError when too little is known.

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.adapters import (
     client_of,
-    make_world,
+    make_context,
     records_of,
-    standard_of,
+    slo_reader_of,
     usage_of,
-    without_debounce,
+    without_stabilization,
 )
 from rebalancer.bootstrap.history import history_keeper
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, SystemClock
-from rebalancer.evaluation.loop import Aftermath
-from rebalancer.forecasting.loop import Lookout
+from rebalancer.cycle.context import NullProgress, SystemClock
+from rebalancer.evaluation.loop import EvaluationLoop
+from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.leader.leadership import Leadership
 from rebalancer.kube.leader.lease import LeaseLock, Sighting
@@ -32,7 +32,7 @@ from rebalancer.store import database_exists as exists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class DaemonResources:
     """What the daemon keeps for its whole life, whatever the policy says."""
 
     cluster: WatchedCluster
@@ -43,14 +43,16 @@ class Parts:
     forecasts: SqlForecasts
     events: KubeEvents
     leadership: Leadership
-    world: Callable[[RebalancerPolicy, Clock, Callable[[], bool]], Active]
+    context: Callable[[RebalancerPolicy, Clock, Callable[[], bool]], Active]
     """Builds what a policy needs; long reads end when the last argument returns true."""
     database_problem: Callable[[], str]
     """Why the database can't be used; empty when it can."""
 
 
 @contextmanager
-def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None) -> Iterator[Parts]:
+def open_daemon_resources(
+    policy: RebalancerPolicy, settings: Settings, *, clock: Clock | None = None
+) -> Iterator[DaemonResources]:
     """Connections for the daemon. A new SQLite file gets its tables. Raises ConfigError, ConnectError."""
     ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
@@ -62,7 +64,7 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
         ledger = records.ledger(clock=ledger_clock)
         cluster = WatchedCluster(client=watching, clock=clock)
         namespace, name = settings.lease_at
-        sighting = Sighting()
+        observed = Sighting()
 
         def make_lock() -> LeaseLock:
             return LeaseLock(
@@ -72,23 +74,23 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 identity=f"{settings.pod_name or socket.gethostname()}_{os.getpid()}",
                 ledger_identity=records.ledger_identity(),
                 last_term=ledger.last_term(),
-                sighting=sighting,
+                sighting=observed,
             )
 
         leadership = Leadership(make_lock=make_lock, fence=ledger.fence)
 
-        def world(policy: RebalancerPolicy, clock: Clock, stop_asked: Callable[[], bool]) -> Active:
+        def context(policy: RebalancerPolicy, clock: Clock, stop_asked: Callable[[], bool]) -> Active:
             own = ExitStack()  # what this policy alone needs; closed when another has replaced it, or with the rest
             stack.callback(own.close)
-            made = make_world(policy, settings, client, clock, NoProgress(), own, records=records, lease=leadership)
-            aftermath = Aftermath(
+            made = make_context(policy, settings, client, clock, NullProgress(), own, records=records, lease=leadership)
+            evaluation = EvaluationLoop(
                 policy=policy,
                 cluster=cluster,
-                usage=usage_of(without_debounce(policy), client, clock, NoProgress(), own),
+                usage=usage_of(without_stabilization(policy), client, clock, NullProgress(), own),
                 effect=records.effect(),
                 forecasts=records.forecasts(),
                 ledger=ledger,
-                standard=standard_of(policy, own),
+                standard=slo_reader_of(policy, own),
                 clock=clock,
                 stopping=lambda: stop_asked() or not leadership.holds(),
             )
@@ -97,20 +99,25 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 cluster=cluster,
                 ledger=ledger,
                 effect=records.effect(),
-                lessons=lambda: aftermath.lessons,
+                feedback=lambda: evaluation.feedback,
             )
-            glance = usage_of(without_debounce(policy), client, clock, NoProgress(), own)
+            undamped_usage = usage_of(without_stabilization(policy), client, clock, NullProgress(), own)
             if policy.forecast.mode == "Off":
                 return Active(
-                    policy=policy, world=made, lookout=None, glance=glance, aftermath=aftermath, close=own.close
+                    policy=policy,
+                    context=made,
+                    forecast_loop=None,
+                    undamped_usage=undamped_usage,
+                    evaluation=evaluation,
+                    close=own.close,
                 )
-            lookout = Lookout(
+            forecast_loop = ForecastLoop(
                 policy=policy,
                 keeper=own.enter_context(
                     history_keeper(
                         policy,
                         settings,
-                        progress=NoProgress(),
+                        progress=NullProgress(),
                         clock=clock,
                         stopping=lambda: stop_asked() or not leadership.holds(),
                     )
@@ -120,9 +127,19 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 records=records.forecasts(),
                 own_pod=settings.own_pod,
             )
-            made = replace(made, peaks=lookout.peaks, service_days=lookout.service_days, remember=lookout.remember)
+            made = replace(
+                made,
+                peaks=forecast_loop.peaks,
+                service_day_profiles=forecast_loop.service_day_profiles,
+                record_usage=forecast_loop.record_usage,
+            )
             return Active(
-                policy=policy, world=made, lookout=lookout, glance=glance, aftermath=aftermath, close=own.close
+                policy=policy,
+                context=made,
+                forecast_loop=forecast_loop,
+                undamped_usage=undamped_usage,
+                evaluation=evaluation,
+                close=own.close,
             )
 
         def database_problem() -> str:
@@ -132,7 +149,7 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
                 return str(error)
             return ""
 
-        yield Parts(
+        yield DaemonResources(
             cluster=cluster,
             ledger=ledger,
             inbox=records.inbox(clock=ledger_clock),
@@ -141,6 +158,6 @@ def daemon_parts(policy: RebalancerPolicy, settings: Settings, *, clock: Clock |
             forecasts=records.forecasts(),
             events=KubeEvents(client=client, clock=clock, instance=settings.pod_name or socket.gethostname()),
             leadership=leadership,
-            world=world,
+            context=context,
             database_problem=database_problem,
         )

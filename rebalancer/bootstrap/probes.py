@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from rebalancer.bootstrap.adapters import client_of, records_of
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, SystemClock
+from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
@@ -83,7 +83,7 @@ class Doctor:
 
     def prometheus(self) -> Probe:
         """Raises ConfigError, ConnectError."""
-        reader = PrometheusUsage(self._policy.usage, NoProgress())
+        reader = PrometheusUsage(self._policy.usage, NullProgress())
         try:
             return reader.probe()
         finally:

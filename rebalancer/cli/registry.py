@@ -58,7 +58,7 @@ class _Loaded(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         module, _, attribute = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"{__package__}.{module}"), attribute)
+        found = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
         app = typer.Typer(rich_markup_mode=None, callback=_nothing)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)

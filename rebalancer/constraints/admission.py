@@ -14,13 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints import lists as list_rules
-from rebalancer.constraints.backoff import Memory
+from rebalancer.constraints.backoff import EvictionCooldowns
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
-from rebalancer.constraints.limits import Bases, LimitBook, LimitView, clock_time, refusal_for
-from rebalancer.constraints.windows import WindowBook, annotation_of
-from rebalancer.model.limits import Check, Denied, Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.constraints.limits import LimitRules, LimitUsage, PercentBases, clock_time, refusal_for
+from rebalancer.constraints.windows import ChangeWindows, annotation_of
+from rebalancer.model.limits import (
+    Check,
+    Denied,
+    EvictionBackoff,
+    LedgerEntry,
+    OpenEviction,
+    Pause,
+    RemoteReadiness,
+    ReplacementLineage,
+    Scope,
+)
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.plan import Move
@@ -30,21 +40,21 @@ from rebalancer.policy import RebalancerPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LedgerState:
     """What the ledger says at the start of a cycle."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
     open_evictions: tuple[OpenEviction, ...] = ()
     """Still in flight, as the snapshot shows it."""
     landed: tuple[OpenEviction, ...] = ()
     """In flight by `entries`, but the snapshot shows that they have landed."""
     pauses: tuple[Pause, ...] = ()
-    gave_up: tuple[GaveUp, ...] = ()
-    descents: Mapping[str, Descent] = field(default_factory=dict)
+    backoffs: tuple[EvictionBackoff, ...] = ()
+    lineages: Mapping[str, ReplacementLineage] = field(default_factory=dict)
     """uid of a pod -> whose place it took."""
     elsewhere: Mapping[str, float] | None = None
     """Service identity -> when another cluster moved it last."""
-    ready_elsewhere: Mapping[str, ReadyElsewhere] | None = None
+    remote_readiness: Mapping[str, RemoteReadiness] | None = None
     useless: Mapping[str, str] = field(default_factory=dict)
     """Pool -> why nothing is evicted from it for a while: evictions there don't help."""
 
@@ -59,7 +69,7 @@ class Traits:
     cost: float
 
 
-class Door:
+class EvictionAdmission:
     """See the module. One for each cycle; it counts what the plan has taken."""
 
     def __init__(
@@ -68,34 +78,34 @@ class Door:
         policy: RebalancerPolicy,
         snapshot: ClusterSnapshot,
         pool_of: NDArray[np.int32],
-        standing: Standing,
+        ledger_state: LedgerState,
         now: float,
         own_pod: tuple[str, str] | None = None,
     ) -> None:
         """`pool_of` (nodes,) index into the policy's pools, -1 for none; `now` is the cycle's start."""
         self._policy = policy
         self._snapshot = snapshot
-        self._standing = standing
+        self._ledger_state = ledger_state
         self._now = now
         self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
-        self.windows = WindowBook.of_policy(policy)
+        self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
         self.book = _book(policy, snapshot, pool_of)
-        self.view = LimitView(standing.entries, now=now, wait_at_most=policy.safety.wait_at_most)
-        for landed in standing.landed:
+        self.view = LimitUsage(ledger_state.entries, now=now, wait_at_most=policy.safety.wait_at_most)
+        for landed in ledger_state.landed:
             self.view.release(self.book.scopes_of(landed), pull_bytes=landed.pull_bytes)
-        self._memory = Memory(
+        self._cooldown_checks = EvictionCooldowns(
             cluster=policy.cluster,
             cooldowns=policy.safety.cooldowns,
             view=self.view,
-            gave_up=standing.gave_up,
-            descents=standing.descents,
-            pauses=standing.pauses,
+            backoffs=ledger_state.backoffs,
+            lineages=ledger_state.lineages,
+            pauses=ledger_state.pauses,
             young_pools=_young_pools(policy, snapshot, pool_of),
             now=now,
         )
-        late = [each for each in standing.open_evictions if each.late]
+        late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.brake)
         self._taken = 0
         self._gone: dict[str, int] = {}
@@ -152,10 +162,10 @@ class Door:
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
-            self._memory.refuses(move, self.book.scopes(move))
+            self._cooldown_checks.refuses(move, self.book.scopes(move))
             or self._late.refuses(pool=move.pool, service=move.identity)
-            or self._useless(move)
-            or self._elsewhere(move)
+            or self._breaker_refusal(move)
+            or self._cross_cluster_refusal(move)
         )
         if refusal is not None:
             return refusal
@@ -179,7 +189,7 @@ class Door:
         self._count(move, 1, at=due)
         return None
 
-    def refund(self, move: Move) -> None:
+    def cancel_reservation(self, move: Move) -> None:
         """Uncount a move that certainly did not happen."""
         self._count(move, -1, at=self._counted_at.pop(move.uid))
 
@@ -195,21 +205,21 @@ class Door:
         else:
             self.view.uncount(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
 
-    def _useless(self, move: Move) -> Refusal | None:
-        why = self._standing.useless.get(move.pool)
+    def _breaker_refusal(self, move: Move) -> Refusal | None:
+        why = self._ledger_state.useless.get(move.pool)
         return Refusal.of(Reason.BRAKED, why) if why is not None else None
 
-    def _elsewhere(self, move: Move) -> Refusal | None:
-        cross, standing = self._policy.safety.cross_cluster, self._standing
-        last = (standing.elsewhere or {}).get(move.identity)
+    def _cross_cluster_refusal(self, move: Move) -> Refusal | None:
+        cross, ledger_state = self._policy.safety.cross_cluster, self._ledger_state
+        last = (ledger_state.elsewhere or {}).get(move.identity)
         if last is not None and self._now - last < cross.separation:
             due = last + cross.separation
             return Refusal.of(Reason.MOVED_ELSEWHERE, f"{move.identity}, next at {clock_time(due)}", next_at=due)
-        others = (standing.ready_elsewhere or {}).get(move.identity)
+        others = (ledger_state.remote_readiness or {}).get(move.identity)
         if cross.min_ready_share is None or others is None:
             return None
-        here_wanted, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
-        wanted = here_wanted + others.wanted
+        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
+        wanted = here_desired + others.wanted
         loses = int(self._snapshot.pods.ready[move.pod])
         left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
         if loses and wanted and left * 100 < cross.min_ready_share * wanted:
@@ -224,7 +234,7 @@ def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
     return (pod.shape.labels.get(label, "") if label is not None else "") or str(pod.service)
 
 
-def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitBook:
+def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitRules:
     counts = np.bincount(pool_of[pool_of >= 0], minlength=len(policy.pools))
     pool_nodes = {pool.name: int(count) for pool, count in zip(policy.pools, counts, strict=True)}
 
@@ -239,18 +249,18 @@ def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[
                 services[str(snapshot.service_of(index))] = count
         return namespaces, services
 
-    return LimitBook(
+    return LimitRules(
         cluster=policy.cluster,
         limits=policy.limits,
         pool_limits={pool.name: pool.limits for pool in policy.pools if pool.limits is not None},
         level_limits={level.name: level.limits for level in policy.service_levels.levels},
-        bases=Bases(
+        bases=PercentBases(
             nodes=len(snapshot.nodes),
             pool_nodes=pool_nodes,
-            namespace_wanted=lambda: wanted()[0],
-            level_wanted=cache(lambda: _level_replicas(policy, snapshot)),
-            identity_wanted=lambda: wanted()[1],
-            service_wanted=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod]))[0],
+            namespace_desired=lambda: wanted()[0],
+            level_desired=cache(lambda: _level_replicas(policy, snapshot)),
+            identity_desired=lambda: wanted()[1],
+            service_desired=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod]))[0],
         ),
     )
 

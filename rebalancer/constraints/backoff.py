@@ -2,22 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 
-from rebalancer.constraints.limits import LimitView, clock_time, paused
-from rebalancer.model.limits import Descent, GaveUp, Pause, Scope
+from rebalancer.constraints.limits import LimitUsage, clock_time, paused
+from rebalancer.model.limits import EvictionBackoff, Pause, ReplacementLineage, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema.safety import Cooldowns, GiveUp
+from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
 from rebalancer.policy.schema.types import format_duration
 
 
-def give_up_seconds(policy: GiveUp, count: int) -> float:
+def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
     """How long a service stays after the `count`-th useless move (1 = the first)."""
     # the exponent is bounded before the power is taken: 2.0 ** 5000 is no float
     steps = min(count - 1, 64)
     return min(policy.first * policy.factor**steps, policy.longest)
 
 
-class Memory:
+class EvictionCooldowns:
     """What is remembered, asked for one move at a time."""
 
     def __init__(
@@ -25,9 +25,9 @@ class Memory:
         *,
         cluster: str,
         cooldowns: Cooldowns,
-        view: LimitView,
-        gave_up: Sequence[GaveUp],
-        descents: Mapping[str, Descent],
+        view: LimitUsage,
+        backoffs: Sequence[EvictionBackoff],
+        lineages: Mapping[str, ReplacementLineage],
         pauses: Sequence[Pause],
         young_pools: Mapping[str, float],
         now: float,
@@ -37,8 +37,8 @@ class Memory:
         self._cluster = cluster
         self._cooldowns = cooldowns
         self._view = view
-        self._gave_up = {(each.node, each.service_identity): each for each in gave_up if each.until > now}
-        self._descents = descents
+        self._backoffs = {(each.node, each.service_identity): each for each in backoffs if each.until > now}
+        self._lineages = lineages
         self._pauses = {each.scope: each for each in pauses if each.until is None or each.until > now}
         self._young_pools = young_pools
         self._now = now
@@ -48,7 +48,7 @@ class Memory:
         for scope in scopes:
             if (pause := self._pauses.get(scope)) is not None:
                 return paused(pause)
-        found = self._gave_up.get((move.node_name, move.identity))
+        found = self._backoffs.get((move.node_name, move.identity))
         if found is not None:
             times = f"{found.count} times" if found.count > 1 else "once"
             told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
@@ -66,22 +66,22 @@ class Memory:
         state, so the state comes back, be it by itself or by another strategy's doing. Each time longer."""
         if not move.once:
             return None
-        moves = self._moves_of_predecessors(move)
+        moves = self._moves_of_lineage(move)
         if not moves:
             return None
-        times, due = len(moves), max(moves) + give_up_seconds(self._cooldowns.give_up, len(moves))
+        times, due = len(moves), max(moves) + backoff_seconds(self._cooldowns.give_up, len(moves))
         if due <= self._now:
             return None
         often = f"{times} times" if times > 1 else "once"
         told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
         return Refusal.of(Reason.MOVED_BEFORE, told, next_at=due)
 
-    def _moves_of_predecessors(self, move: Move) -> list[float]:
+    def _moves_of_lineage(self, move: Move) -> list[float]:
         """When this strategy moved them."""
         out: list[float] = []
         waiting, seen = [move.uid], {move.uid}
         while waiting:
-            found = self._descents.get(waiting.pop())
+            found = self._lineages.get(waiting.pop())
             if found is None or found.uids <= seen:
                 continue
             out += [found.moved[move.strategy]] if move.strategy in found.moved else []

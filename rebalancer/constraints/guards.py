@@ -71,14 +71,14 @@ class GuardView:
 Guard = Callable[[Pod, GuardView], Refusal | None]
 
 
-LIFTED_IF_BROKEN = (Reason.FINISHED, Reason.NOT_READY, Reason.MIN_REPLICAS, Reason.OWNER_NOT_HEALTHY)
+WAIVED_IF_UNHEALTHY = (Reason.FINISHED, Reason.NOT_READY, Reason.MIN_REPLICAS, Reason.OWNER_NOT_HEALTHY)
 """These protect the work that a pod does; one that does none has nothing to lose."""
 
 
 def guarded(pod: Pod, view: GuardView, *, broken: bool = False) -> Refusal | None:
     """The first reason that protects `pod`, or None when it may go. `broken`: it doesn't do its work as it is."""
     refusals = (refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None)
-    return next((each for each in refusals if not (broken and each.code in LIFTED_IF_BROKEN)), None)
+    return next((each for each in refusals if not (broken and each.code in WAIVED_IF_UNHEALTHY)), None)
 
 
 def parse_flag(value: str) -> bool | None:

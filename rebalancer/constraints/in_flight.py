@@ -22,23 +22,23 @@ import numpy as np
 from rebalancer.model.limits import OpenEviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.schema.safety import Brake
+from rebalancer.policy.schema.safety import CircuitBreaker
 
 CLOCK_SLACK_SECONDS = 5.0
 """The API server's clock and the ledger's may differ by so much; API times are whole seconds besides."""
 
-ENOUGH_START_UPS = 3
-USUAL_PERCENTILE = 90.0
+MIN_START_UPS = 3
+START_UP_PERCENTILE = 90.0
 
 
-def usual_start_up(measured: Sequence[float], *, otherwise: float) -> float:
+def typical_start_up(measured: Sequence[float], *, otherwise: float) -> float:
     """How long a service's pods usually take until they are Ready, in seconds, from what its last ones took.
 
-    Fewer than ENOUGH_START_UPS tell nothing: then it is `otherwise`.
+    Fewer than MIN_START_UPS tell nothing: then it is `otherwise`.
     """
-    if len(measured) < ENOUGH_START_UPS:
+    if len(measured) < MIN_START_UPS:
         return otherwise
-    return max(float(np.percentile(measured, USUAL_PERCENTILE)), 0.0)
+    return max(float(np.percentile(measured, START_UP_PERCENTILE)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class EvictionProgress:
     """What became of one eviction in flight."""
 
     eviction: OpenEviction
@@ -74,7 +74,7 @@ def follow(
     *,
     now: float,
     replacements: Collection[str] = (),
-) -> list[Progress]:
+) -> list[EvictionProgress]:
     """Hold every open eviction against the cluster as it is now.
 
     A pod takes the place of one eviction only: of several of one owner, the oldest eviction gets the oldest new pod.
@@ -101,7 +101,7 @@ def follow(
         # while the evicted pod is still alive its service looks complete although nothing has landed
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))
         late = not landed and now > each.deadline_at
-        out.append(Progress(eviction=each, landed=landed, late=late, replacement=replacement))
+        out.append(EvictionProgress(eviction=each, landed=landed, late=late, replacement=replacement))
     return out
 
 
@@ -137,7 +137,7 @@ def _replacement(snapshot: ClusterSnapshot, each: OpenEviction, owner: int, take
 class LateEvictions:
     """What late evictions stop."""
 
-    def __init__(self, late: Sequence[OpenEviction], brake: Brake) -> None:
+    def __init__(self, late: Sequence[OpenEviction], brake: CircuitBreaker) -> None:
         self._brake = brake
         self._services = {each.service_identity for each in late}
         self._total = len(late)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 
-from rebalancer.model.limits import Check, Denied, Entry, OpenEviction, Pause, Scope
+from rebalancer.model.limits import Check, Denied, LedgerEntry, OpenEviction, Pause, Scope
 from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.limits import Limits, ScopeLimits, format_bytes, resolve
@@ -31,20 +31,20 @@ REASON_OF: Mapping[str, Reason] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bases:
+class PercentBases:
     """What percentages are taken of; counted only where a limit is a percentage."""
 
     nodes: int
     """Nodes of the cluster."""
     pool_nodes: Mapping[str, int]
-    namespace_wanted: Callable[[], Mapping[str, int]]
-    level_wanted: Callable[[], Mapping[str, int]]
-    service_wanted: Callable[[Move], int]
-    identity_wanted: Callable[[], Mapping[str, int]]
+    namespace_desired: Callable[[], Mapping[str, int]]
+    level_desired: Callable[[], Mapping[str, int]]
+    service_desired: Callable[[Move], int]
+    identity_desired: Callable[[], Mapping[str, int]]
     """The same by service identity, where that is namespace/name."""
 
 
-class LimitBook:
+class LimitRules:
     """Which scopes a move counts in, and which checks it has to pass."""
 
     def __init__(
@@ -54,7 +54,7 @@ class LimitBook:
         limits: Limits,
         pool_limits: Mapping[str, ScopeLimits],
         level_limits: Mapping[str, ScopeLimits],
-        bases: Bases,
+        bases: PercentBases,
     ) -> None:
         self._cluster = cluster
         self._limits = limits
@@ -90,16 +90,16 @@ class LimitBook:
                 out.append(Check(scope=pulls, kind="bytes", at_most=limits.landings.pull_bytes_per_pool))
         for level, of_level in self._level_limits.items():
             out += _checks(
-                Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_wanted().get(level, 0))
+                Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_desired().get(level, 0))
             )
         for scope in sorted(seen):
             name = scope.key.partition("/")[2]
             if scope.kind == "node":
                 out += _checks(scope, limits.node, _nothing)
             elif scope.kind == "namespace":
-                out += _checks(scope, limits.namespace, partial(_same, bases.namespace_wanted().get(name, 0)))
+                out += _checks(scope, limits.namespace, partial(_same, bases.namespace_desired().get(name, 0)))
             elif scope.kind == "service":
-                out += _checks(scope, limits.service, partial(_same, bases.identity_wanted().get(scope.key, 0)))
+                out += _checks(scope, limits.service, partial(_same, bases.identity_desired().get(scope.key, 0)))
             elif scope.kind == "landing" and limits.landings.per_node is not None:
                 out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
         return out
@@ -163,14 +163,14 @@ class LimitBook:
             (
                 Scope("namespace", f"{cluster}/{move.namespace}"),
                 limits.namespace,
-                lambda: bases.namespace_wanted().get(move.namespace, 0),
+                lambda: bases.namespace_desired().get(move.namespace, 0),
             ),
-            (Scope("service", move.identity), limits.service, lambda: bases.service_wanted(move)),
+            (Scope("service", move.identity), limits.service, lambda: bases.service_desired(move)),
         ):
             out += _checks(scope, of_scope, base)
         if move.level in self._level_limits:
             scope = Scope("level", f"{cluster}/{move.level}")
-            out += _checks(scope, self._level_limits[move.level], lambda: bases.level_wanted().get(move.level, 0))
+            out += _checks(scope, self._level_limits[move.level], lambda: bases.level_desired().get(move.level, 0))
         if limits.landings.per_node is not None and move.landing_name:
             scope = Scope("landing", f"{cluster}/{move.landing_name}")
             out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
@@ -211,10 +211,10 @@ def _resolved(limit: int | str, base: Callable[[], int], at_least: int) -> int:
     return limit if isinstance(limit, int) else resolve(limit, base(), at_least)
 
 
-class LimitView:
+class LimitUsage:
     """The ledger's entries at one moment, and this plan's own."""
 
-    def __init__(self, entries: Sequence[Entry], *, now: float, wait_at_most: float) -> None:
+    def __init__(self, entries: Sequence[LedgerEntry], *, now: float, wait_at_most: float) -> None:
         """`wait_at_most` seconds: a move that only has to be spaced out is let through when it is due by then."""
         self._now = now
         self._wait_at_most = wait_at_most

@@ -52,7 +52,7 @@ class Windowed(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowBook:
+class ChangeWindows:
     """The windows of every scope, made anew from the policy for each cycle.
 
     Asking again for the same windows at the same `now` costs a look-up.
@@ -72,7 +72,7 @@ class WindowBook:
         cluster_windows: tuple[Window, ...] = (),
         pools: Mapping[str, tuple[Window, ...]] | None = None,
         levels: Mapping[str, tuple[Window, ...]] | None = None,
-    ) -> "WindowBook":
+    ) -> "ChangeWindows":
         """The policy's windows: of all clusters, of this one, and by the names of its pools and service levels."""
         named = {
             Scope("global", ""): global_windows,
@@ -83,7 +83,7 @@ class WindowBook:
         return cls(cluster=cluster, windows={scope: windows for scope, windows in named.items() if windows})
 
     @classmethod
-    def of_policy(cls, policy: RebalancerPolicy) -> "WindowBook":
+    def of_policy(cls, policy: RebalancerPolicy) -> "ChangeWindows":
         """Every window that a policy states."""
         return cls.of(
             cluster=policy.cluster,
@@ -143,7 +143,7 @@ class WindowBook:
 class Outlook:
     """When the windows of a book are open in [now, end). Each set of windows is worked out once."""
 
-    def __init__(self, book: WindowBook, *, now: float, end: float) -> None:
+    def __init__(self, book: ChangeWindows, *, now: float, end: float) -> None:
         """`now` and `end` are in seconds since the epoch."""
         self._book, self._now, self._end = book, now, end
         self._own: dict[Key, Spans] = {}
@@ -173,7 +173,7 @@ class Outlook:
         return found
 
 
-def next_opening(book: WindowBook, of: Windowed, *, now: float) -> tuple[float, Window] | None:
+def next_opening(book: ChangeWindows, of: Windowed, *, now: float) -> tuple[float, Window] | None:
     """When windows that are closed at `now` are all open next, and the window that opens last; None where they aren't
     within 400 days."""
     for days in SEARCH_DAYS:

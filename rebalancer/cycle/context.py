@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rebalancer.cycle.steering import Steerer
-from rebalancer.effect.feedback import Lessons
+from rebalancer.cycle.steering import SoftTaintController
+from rebalancer.effect.feedback import Feedback
 from rebalancer.model.effect import EffectRecords
-from rebalancer.model.peaks import Peaks, ServiceDays
+from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import CycleReport, Eviction
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
@@ -25,14 +25,14 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class NoProgress:
+class NullProgress:
     """`model.ports.Progress` for nobody."""
 
     def step(self, label: str, done: int, total: int | None) -> None:
         """Say nothing."""
 
 
-class NoRecords:
+class NullRecords:
     """`model.ports.Records` that keep nothing: for `plan`, which reads the ledger and writes nothing."""
 
     def __init__(self, ledger: Records | None = None) -> None:
@@ -55,7 +55,7 @@ class NoRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class CycleContext:
     """One cluster, as the cycle sees it."""
 
     cluster: ClusterReader
@@ -70,17 +70,17 @@ class World:
     progress: Progress
     scheduler: SchedulerConfig = SchedulerConfig()  # noqa: RUF009 - frozen
     """How kube-scheduler is configured."""
-    steerer: Steerer
+    soft_taint_controller: SoftTaintController
     """Our taints and cordons on nodes."""
     peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
     """What is expected of a snapshot's nodes at a moment; None where nothing may be decided by it."""
-    service_days: Callable[[ClusterSnapshot, float], ServiceDays | None] = lambda _snapshot, _now: None
+    service_day_profiles: Callable[[ClusterSnapshot, float], ServiceDayProfiles | None] = lambda _snapshot, _now: None
     """How the services' usual days go; None where nobody knows."""
     effect: EffectRecords | None = None
     """What is looked at again after evictions; None where nobody will."""
-    lessons: Callable[[], Lessons | None] = lambda: None
+    feedback: Callable[[], Feedback | None] = lambda: None
     """What earlier evictions taught."""
-    remember: Callable[[ClusterSnapshot, Usage], None] = lambda _snapshot, _usage: None
+    record_usage: Callable[[ClusterSnapshot, Usage], None] = lambda _snapshot, _usage: None
     """Told of every usage that was read."""
     stopping: Callable[[], bool] = lambda: False
     """Whether no new eviction may be begun, because the program is to end."""

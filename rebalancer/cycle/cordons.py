@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CordonRequests:
     """What the strategies ask for."""
 
     sure: dict[str, str]
@@ -33,7 +33,7 @@ class Asked:
     """Node that may be begun with, or gone on with -> value of its cordon."""
 
 
-def asked(seen: Observation, found: Sequence[Findings]) -> Asked:
+def asked(seen: Observation, found: Sequence[Findings]) -> CordonRequests:
     """Read it from all findings. Nodes that somebody else has cordoned are not ours to mark."""
     names, theirs = seen.snapshot.nodes.names, cordoned_by_others(seen)
     value_of: dict[str, str] = {}
@@ -46,7 +46,7 @@ def asked(seen: Observation, found: Sequence[Findings]) -> Asked:
             if not theirs[node]:
                 _want(wanted, names[node], value)
     drained = {name: value for name, value in wanted.items() if value == DRAINING and name in value_of}
-    return Asked(
+    return CordonRequests(
         sure={name: value for name, value in wanted.items() if name not in drained}, drained=drained, value_of=value_of
     )
 

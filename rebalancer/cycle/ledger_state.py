@@ -4,44 +4,44 @@ import hashlib
 import json
 from dataclasses import replace
 
-from rebalancer.constraints.admission import Standing, identity_of
-from rebalancer.constraints.backoff import give_up_seconds
-from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow
+from rebalancer.constraints.admission import LedgerState, identity_of
+from rebalancer.constraints.backoff import backoff_seconds
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
 
-def read_standing(
+def load_ledger_state(
     ledger: Ledger | None, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, writes: bool
-) -> Standing:
+) -> LedgerState:
     """Everything that limits, cooldowns and brakes go by. Without a ledger nothing has happened yet.
 
     With `writes`, evictions that have landed or are late are written down, other clusters are told of our replicas, and
     what no limit can see any more is dropped now and then. A dry run decides on the same, and writes nothing.
     """
     if ledger is None:
-        return Standing()
+        return LedgerState()
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(looks_back(policy)))
     progress = _follow(ledger, snapshot, now)
     if writes:
         _write_down(ledger, policy, progress, now)
-        _tell_others(ledger, policy, snapshot)
+        _publish_readiness(ledger, policy, snapshot)
         ledger.prune_at_times(keep_details=policy.effect.keep_details)
     ready = None
     if cross.min_ready_share is not None:
-        ready = ledger.ready_elsewhere(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
-    return Standing(
+        ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
+    return LedgerState(
         entries=entries,
         open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if not each.landed),
         landed=tuple(each.eviction for each in progress if each.landed),
         pauses=tuple(ledger.pauses()),
-        gave_up=tuple(ledger.memories()),
-        descents=ledger.descents(now - policy.safety.cooldowns.give_up.longest),
-        elsewhere=ledger.services_evicted_elsewhere(cross.separation) if cross.separation else None,
-        ready_elsewhere=ready,
+        backoffs=tuple(ledger.backoffs()),
+        lineages=ledger.lineages(now - policy.safety.cooldowns.give_up.longest),
+        elsewhere=ledger.services_evicted_remotely(cross.separation) if cross.separation else None,
+        remote_readiness=ready,
     )
 
 
@@ -56,7 +56,7 @@ def global_limits_text(policy: RebalancerPolicy) -> str:
     return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
 
 
-def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[Progress]:
+def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
     flying = ledger.open_evictions()
     if not flying:
         return []
@@ -65,7 +65,7 @@ def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[Progr
     return follow(snapshot, flying, now=now, replacements=ledger.replacement_uids(since))
 
 
-def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Progress], now: float) -> None:
+def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
     for each in progress:
         eviction, replacement = each.eviction, each.replacement
         if each.landed and replacement is not None:
@@ -79,17 +79,17 @@ def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Progres
                 service_identity=eviction.service_identity,
                 node=eviction.node,
                 reason="its replacement came back to the same node",
-                seconds=lambda count: give_up_seconds(policy.safety.cooldowns.give_up, count),
+                seconds=lambda count: backoff_seconds(policy.safety.cooldowns.give_up, count),
             )
 
 
-def _tell_others(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
+def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
     text = global_limits_text(policy)
-    ledger.state_global_limits(
+    ledger.publish_global_limits(
         digest=hashlib.sha256(text.encode()).hexdigest(), text=text, looks_back_seconds=looks_back(policy)
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
-        ledger.report_ready(_replicas(policy, snapshot))
+        ledger.publish_readiness(_replicas(policy, snapshot))
 
 
 def _replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:

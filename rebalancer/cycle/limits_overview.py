@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.limits import describe_check
 from rebalancer.constraints.lists import service_name
-from rebalancer.constraints.windows import CHANGE_WINDOW, WindowBook, describe
-from rebalancer.cycle.context import World
-from rebalancer.cycle.ledger_state import read_standing
+from rebalancer.constraints.windows import CHANGE_WINDOW, ChangeWindows, describe
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.model.limits import Denied, Scope
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -31,18 +31,18 @@ class LimitLine:
     """Seconds since the epoch when one more fits; None where there is room, or only a landing helps."""
 
 
-def limit_lines(world: World, policy: RebalancerPolicy) -> list[LimitLine]:
+def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLine]:
     """The limits of global, cluster, pools and levels, and of whatever else has been counted lately."""
-    snapshot = world.cluster.snapshot()
+    snapshot = context.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    standing = read_standing(world.ledger, policy, snapshot, writes=False)
-    now = world.ledger.now() if world.ledger is not None else world.clock.now()
-    door = Door(policy=policy, snapshot=snapshot, pool_of=pool_of, standing=standing, now=now)
-    seen = {entry.scope for entry in standing.entries}
+    ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=False)
+    now = context.ledger.now() if context.ledger is not None else context.clock.now()
+    admission = EvictionAdmission(policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=ledger_state, now=now)
+    seen = {entry.scope for entry in ledger_state.entries}
     out = []
-    for check in door.book.every_check(seen):
-        due = door.view.due((check,))
-        used = door.view.used(check)
+    for check in admission.book.every_check(seen):
+        due = admission.view.due((check,))
+        used = admission.view.used(check)
         out.append(
             LimitLine(
                 scope=check.scope,
@@ -56,14 +56,14 @@ def limit_lines(world: World, policy: RebalancerPolicy) -> list[LimitLine]:
     return out
 
 
-def window_lines(book: WindowBook, *, now: float) -> list[tuple[Scope, WindowState, str]]:
+def window_lines(book: ChangeWindows, *, now: float) -> list[tuple[Scope, WindowState, str]]:
     """(scope, state, words) of every scope that has windows, widest first."""
     states = ((scope, book.state(scope, now=now)) for scope in book.windows)
     return [(scope, state, describe(state, now=now)) for scope, state in states]
 
 
 def service_windows(
-    snapshot: ClusterSnapshot, book: WindowBook, *, namespace: str | None, now: float
+    snapshot: ClusterSnapshot, book: ChangeWindows, *, namespace: str | None, now: float
 ) -> list[tuple[Scope, WindowState, str]]:
     """The same of every service that carries windows of its own, by name; `namespace` None = of all.
 

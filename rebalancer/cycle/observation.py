@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Standing
-from rebalancer.cycle.context import World
-from rebalancer.cycle.ledger_state import read_standing
-from rebalancer.cycle.request import Request
+from rebalancer.constraints.admission import LedgerState
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.ledger_state import load_ledger_state
+from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.steering import our_cordons
-from rebalancer.model.peaks import Peaks, ServiceDays
+from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -24,7 +24,7 @@ from rebalancer.strategies.high_node_utilization import STUCK_SECONDS
 from rebalancer.strategies.loads import base_loads
 from rebalancer.strategies.plugins import strategy_for
 
-ANY = Request()
+ANY = CycleRequest()
 """All strategies, all nodes."""
 
 BY_DAYS = (ServiceSpread, PluginStrategy)
@@ -43,9 +43,9 @@ class Observation:
     pool_of: NDArray[np.int32]
     """(nodes,) index into the policy's pools, -1 for none."""
     recent: tuple[RecentMove, ...]
-    standing: Standing
+    ledger_state: LedgerState
     peaks: Peaks | None = None
-    days: ServiceDays | None = None
+    days: ServiceDayProfiles | None = None
     """What services' usual days look like; None where nobody knows."""
     base: Loads | None = None
     """Real CPU of all nodes, with the marks of their pools: what every landing is held to."""
@@ -54,34 +54,36 @@ class Observation:
     now: float
 
 
-def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observation:
+def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) -> Observation:
     """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
-    if writes and world.ledger is not None:
-        world.ledger.settle_unsettled(world.cluster)  # before anything is counted: what did not happen is given back
-    snapshot = world.cluster.snapshot()
+    if writes and context.ledger is not None:
+        context.ledger.settle_unsettled(
+            context.cluster
+        )  # before anything is counted: what did not happen is given back
+    snapshot = context.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    usage = world.usage.read(snapshot)
-    world.remember(snapshot, usage)
+    usage = context.usage.read(snapshot)
+    context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: what it holds against now was dated by it
-    now = world.ledger.now() if world.ledger is not None else world.clock.now()
+    now = context.ledger.now() if context.ledger is not None else context.clock.now()
     memory = max([MEMORY_WINDOWS * usage.window_seconds, *_holds(policy)])
-    recent = tuple(world.records.recent_moves(now - memory))
-    standing = read_standing(world.ledger, policy, snapshot, writes=writes)
-    lessons = world.lessons()
-    if lessons is not None:
-        useless = {pool: each.reason for pool, each in lessons.braked.items() if each.until > now}
-        standing = replace(standing, useless=useless)
+    recent = tuple(context.records.recent_moves(now - memory))
+    ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
+    feedback = context.feedback()
+    if feedback is not None:
+        useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
+        ledger_state = replace(ledger_state, useless=useless)
     seen = Observation(
         snapshot=snapshot,
         usage=usage,
         pool_of=pool_of,
         recent=recent,
-        standing=standing,
-        peaks=world.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
-        days=world.service_days(snapshot, now)
+        ledger_state=ledger_state,
+        peaks=context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
+        days=context.service_day_profiles(snapshot, now)
         if any(isinstance(each, BY_DAYS) for each in policy.strategies)
         else None,
-        relief_factor=lessons.relief_factor if lessons is not None else {},
+        relief_factor=feedback.relief_factor if feedback is not None else {},
         now=now,
     )
     loads = base_loads(
@@ -93,7 +95,7 @@ def observe(world: World, policy: RebalancerPolicy, *, writes: bool) -> Observat
         now=now,
         peaks=seen.peaks,
     )
-    return replace(seen, base=_as_it_turned_out(loads, seen, policy))
+    return replace(seen, base=_with_measured_relief(loads, seen, policy))
 
 
 def _holds(policy: RebalancerPolicy) -> list[float]:
@@ -113,7 +115,7 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
     return None
 
 
-def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) -> list[Findings]:
+def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = ANY) -> list[Findings]:
     """What each strategy of the policy finds on the nodes that it is asked to look at."""
     index = seen.snapshot.node_index
     cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
@@ -144,12 +146,12 @@ def find(seen: Observation, policy: RebalancerPolicy, request: Request = ANY) ->
         )
         findings = strategy_for(strategy)(view)
         if strategy.by_cpu and findings.loads is not None:
-            findings = replace(findings, loads=_as_it_turned_out(findings.loads, seen, policy))
+            findings = replace(findings, loads=_with_measured_relief(findings.loads, seen, policy))
         found.append(findings)
     return found
 
 
-def _as_it_turned_out(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
+def _with_measured_relief(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
     """With what leaving pods take away corrected by what they took away so far."""
     if not seen.relief_factor:
         return loads
@@ -158,8 +160,8 @@ def _as_it_turned_out(loads: Loads, seen: Observation, policy: RebalancerPolicy)
     return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
 
 
-def highs(
-    seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: Request = ANY
+def high_thresholds(
+    seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: CycleRequest = ANY
 ) -> NDArray[np.float64]:
     """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none looked at it."""
     names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Door
-from rebalancer.cycle.context import World
-from rebalancer.cycle.cordons import Asked, asked, cordoned_by_others, lasting, mask
+from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.cordons import CordonRequests, asked, cordoned_by_others, lasting, mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.steering import our_cordons, our_taints
 from rebalancer.model.plan import PEAK, CycleReport, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
 from rebalancer.planner import Planner
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
@@ -31,7 +31,7 @@ PLAN_SECONDS_AT_MOST = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class AppliedMarks:
     """How nodes are while a plan runs: made so in a real run, assumed in a dry one."""
 
     steered: Bools
@@ -50,43 +50,43 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _DesiredTaints:
     """What nodes shall carry while the plan runs."""
 
     values: Mapping[str, str]
     """Node -> value of our taint."""
     not_emptied: Mapping[tuple[str, str], PodRefusal] = field(default_factory=dict)
-    """As in `Held`."""
+    """As in `AppliedMarks`."""
 
 
 def steer(
-    world: World,
+    context: CycleContext,
     seen: Observation,
     found: list[Findings],
     policy: RebalancerPolicy,
     report: CycleReport,
-) -> Held:
+) -> AppliedMarks:
     """Taint and cordon nodes for this plan.
 
     It is rehearsed, so that everything is there before the first eviction. What earlier plans left and this one doesn't
     want is removed, also when nothing can be planned.
     """
-    steerer = world.steerer
-    steerer.see(seen.snapshot)
+    soft_taint_controller = context.soft_taint_controller
+    soft_taint_controller.see(seen.snapshot)
     if report.stopped is not None:
-        want = _Wanted(values=lasting(seen, policy))
+        want = _DesiredTaints(values=lasting(seen, policy))
     else:
-        want = _wanted(world, seen, found, policy, report)
+        want = _wanted(context, seen, found, policy, report)
     wanted = want.values
-    if steerer.only_clears:
+    if soft_taint_controller.remove_only:
         # nobody stays to let go of a drained node; maintenance is for people to end, and outlives every process
         wanted = {name: value for name, value in wanted.items() if value == MAINTENANCE}
-    held = set(wanted) if report.dry_run else steerer.hold(wanted)
+    held = set(wanted) if report.dry_run else soft_taint_controller.hold(wanted)
     cordons = {name for name in held if wanted[name] in CORDONS}
     report.steered = {name: wanted[name] for name in sorted(held - cordons)}
     report.cordons_before = {name: value for name, (value, _) in sorted(our_cordons(seen.snapshot).items())}
     report.cordons = {name: wanted[name] for name in sorted(cordons)}
-    return Held(
+    return AppliedMarks(
         steered=mask(seen, held),
         cordoned=mask(seen, cordons) | cordoned_by_others(seen),
         not_emptied=want.not_emptied,
@@ -94,23 +94,23 @@ def steer(
 
 
 def _wanted(
-    world: World, seen: Observation, found: list[Findings], policy: RebalancerPolicy, report: CycleReport
-) -> _Wanted:
+    context: CycleContext, seen: Observation, found: list[Findings], policy: RebalancerPolicy, report: CycleReport
+) -> _DesiredTaints:
     want = asked(seen, found)
-    steers = policy.steering.mode == "Taint" and not world.steerer.only_clears
+    steers = policy.steering.mode == "Taint" and not context.soft_taint_controller.remove_only
     steering = kept(seen, found, policy) if steers else {}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
     to_plan = steers and any(each.findings for each in found)
     if not (to_plan or want.value_of or want.sure.items() - there.items()):
-        return _Wanted(values={**steering, **want.sure, **want.drained})
-    if not world.steerer.granted():
+        return _DesiredTaints(values={**steering, **want.sure, **want.drained})
+    if not context.soft_taint_controller.granted():
         report.notes.append("nodes may not be patched, so none is steered away from: only sure landings count")
         if want.value_of or want.sure:
             report.notes.append("nodes may not be patched, so none is cordoned: no whole node is emptied")
-        return _Wanted(values={**steering, **there})
+        return _DesiredTaints(values={**steering, **there})
     if not (to_plan or want.value_of):
-        return _Wanted(values={**steering, **want.sure, **want.drained})
-    return rehearse(world, seen, found, policy, steering, want, TimeLimit(PLAN_SECONDS_AT_MOST), steers=steers)
+        return _DesiredTaints(values={**steering, **want.sure, **want.drained})
+    return simulate(context, seen, found, policy, steering, want, TimeLimit(PLAN_SECONDS_AT_MOST), steers=steers)
 
 
 def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> dict[str, str]:
@@ -121,7 +121,7 @@ def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> 
     index, loads = seen.snapshot.node_index, _loads(seen, found)
     warm = _any_of(seen, [_over_target(each, ahead=False) for each in loads])
     warm_ahead = _any_of(seen, [_over_target(each, ahead=True) for each in loads])
-    on_their_way = {each.node for each in seen.standing.open_evictions}
+    on_their_way = {each.node for each in seen.ledger_state.open_evictions}
     out = {}
     for name, (value, since) in our_taints(seen.snapshot).items():
         is_warm = (warm_ahead if value == PREDICTED_HOT else warm)[index[name]]
@@ -156,17 +156,17 @@ def _any_of(seen: Observation, masks: list[Bools]) -> Bools:
     return out
 
 
-def rehearse(
-    world: World,
+def simulate(
+    context: CycleContext,
     seen: Observation,
     found: list[Findings],
     policy: RebalancerPolicy,
     kept: Mapping[str, str],
-    want: Asked,
+    want: CordonRequests,
     limit: "TimeLimit",
     *,
     steers: bool,
-) -> _Wanted:
+) -> _DesiredTaints:
     """Soft taints that are kept, on what stands in the plan's way, then on the nodes that it cools; and cordons of the
     nodes that it empties. Without `steers` no soft one."""
     names, index = seen.snapshot.nodes.names, seen.snapshot.node_index
@@ -174,7 +174,7 @@ def rehearse(
     lost = [name for name, taint in there.items() if name not in kept and not _may_go_on(taint, seen.now, policy)]
     cordoned = mask(seen, {**want.sure, **want.drained}) | cordoned_by_others(seen)
     sizes = np.bincount(seen.pool_of[seen.pool_of >= 0], minlength=len(policy.pools)).tolist()
-    budget = SteeringBudget(
+    budget = SoftTaintBudget(
         # a node that has just lost its taint to age goes without for this cycle; one that is cordoned needs no other
         pool_of=np.where(mask(seen, lost) | cordoned, -1, seen.pool_of),
         left=[
@@ -183,15 +183,17 @@ def rehearse(
         ],
         hot=_any_of(seen, [loads.hot for loads in _loads(seen, found)]),
         due=_any_of(seen, [loads.over & ~loads.hot for loads in _loads(seen, found)]),
-        free=mask(seen, (seen.snapshot.nodes.names[node] for each in found for node in each.given_up if steers)),
+        free=mask(
+            seen, (seen.snapshot.nodes.names[node] for each in found for node in each.maintenance_nodes if steers)
+        ),
     )
     for name in sorted(kept):
         budget.take([index[name]])
     cooled = {(each.strategy, each.node) for all_ in found for each in all_.findings if each.goal is Goal.COOL}
-    planner = plan(world, seen, found, policy, steered=budget.mask, cordoned=cordoned, steering=budget, limit=limit)
+    planner = plan(context, seen, found, policy, steered=budget.mask, cordoned=cordoned, steering=budget, limit=limit)
     moved, sources = False, []
     while (move := planner.next_move()) is not None:
-        if (refusal := planner.door.reserve(move)) is not None:
+        if (refusal := planner.admission.reserve(move)) is not None:
             planner.reject(move, refusal)
             continue
         planner.accept(move)
@@ -206,7 +208,7 @@ def rehearse(
         budget.take([node])
     # with the value that is there: another one would make it look new
     steering = {names[node]: there.get(names[node], (value, 0.0))[0] for node, value in budget.chosen.items()}
-    return _Wanted(
+    return _DesiredTaints(
         values={**(steering if moved else kept), **cordons},
         not_emptied={
             (each.namespace, each.name): each
@@ -217,35 +219,35 @@ def rehearse(
 
 
 def plan(
-    world: World,
+    context: CycleContext,
     seen: Observation,
     found: list[Findings],
     policy: RebalancerPolicy,
     *,
     steered: Bools | None = None,
     cordoned: Bools | None = None,
-    steering: SteeringBudget | None = None,
+    steering: SoftTaintBudget | None = None,
     limit: "TimeLimit | None" = None,
 ) -> Planner:
     """A planner over everything that was found, behind the one door."""
     limit = limit or TimeLimit(math.inf)
-    door = Door(
+    admission = EvictionAdmission(
         policy=policy,
         snapshot=seen.snapshot,
         pool_of=seen.pool_of,
-        standing=seen.standing,
+        ledger_state=seen.ledger_state,
         now=seen.now,
-        own_pod=world.own_pod,
+        own_pod=context.own_pod,
     )
     if steered is None:
         steered = np.zeros(len(seen.pool_of), dtype=np.bool_)
     return Planner(
         snapshot=seen.snapshot,
         found=found,
-        door=door,
+        admission=admission,
         cpu_millicores=seen.usage.pod_cpu_millicores,
         pools=[policy.pools[pool].name if pool >= 0 else "" for pool in seen.pool_of],
-        config=world.scheduler,
+        config=context.scheduler,
         base=seen.base,
         steered=steered,
         cordoned=cordoned,
@@ -253,7 +255,7 @@ def plan(
         out_of_time=limit,
         share_of_time=limit.share,
         young_seconds=policy.safety.cooldowns.new_node,
-        closed=mask(seen, world.steerer.uncertain),
+        closed=mask(seen, context.soft_taint_controller.uncertain),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cycle.context import World
+from rebalancer.cycle.context import CycleContext
 from rebalancer.model.plan import CycleReport, Outcome
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -16,19 +16,19 @@ SCRAPE_SLACK_SECONDS = 30.0
 """Two scrape intervals of Prometheus' default configuration in kube-prometheus-stack."""
 
 
-def assess(world: World, policy: RebalancerPolicy, report: CycleReport) -> None:
+def assess(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
     """Fill `cpu_after` of every node line, and record it. Nothing evicted, nothing to assess."""
     moved = {str(each.move.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
     if not moved:
         return
-    late = _wait_until_ready(world, moved)
+    late = _wait_until_ready(context, moved)
     if late:
         report.notes.append(
             f"measured although not Ready after {READY_DEADLINE_SECONDS:g} s: {', '.join(sorted(late))}"
         )
-    _wait(world, "a full rate window", policy.usage.rate_window + SCRAPE_SLACK_SECONDS)
-    snapshot = world.cluster.snapshot()
-    usage = world.usage.read(snapshot)
+    _wait(context, "a full rate window", policy.usage.rate_window + SCRAPE_SLACK_SECONDS)
+    snapshot = context.cluster.snapshot()
+    usage = context.usage.read(snapshot)
     after = usage.node_cpu_millicores / snapshot.nodes.cpu_capacity_millicores
     report.nodes = [
         replace(line, cpu_after=_known(after[snapshot.node_index[line.name]]))
@@ -36,18 +36,18 @@ def assess(world: World, policy: RebalancerPolicy, report: CycleReport) -> None:
         else line
         for line in report.nodes
     ]
-    report.finished_at = world.clock.now()
-    world.records.finish(report)
+    report.finished_at = context.clock.now()
+    context.records.finish(report)
 
 
-def _wait_until_ready(world: World, services: set[str]) -> set[str]:
+def _wait_until_ready(context: CycleContext, services: set[str]) -> set[str]:
     """Services that are still not Ready at the deadline."""
     waited, pause = 0.0, POLL_SECONDS
-    while waiting := _not_ready(world.cluster.snapshot(), services):
+    while waiting := _not_ready(context.cluster.snapshot(), services):
         if waited >= READY_DEADLINE_SECONDS:
             return waiting
-        world.progress.step("replacements Ready", len(services) - len(waiting), len(services))
-        world.clock.sleep(pause)
+        context.progress.step("replacements Ready", len(services) - len(waiting), len(services))
+        context.clock.sleep(pause)
         waited += pause
         pause = min(pause * 1.5, LONGEST_POLL_SECONDS)  # each look lists the cluster
     return set()
@@ -64,12 +64,12 @@ def _not_ready(snapshot: ClusterSnapshot, services: set[str]) -> set[str]:
     return out
 
 
-def _wait(world: World, label: str, seconds: float) -> None:
+def _wait(context: CycleContext, label: str, seconds: float) -> None:
     steps = max(1, round(seconds / POLL_SECONDS))
     for step in range(steps):
-        world.progress.step(label, step, steps)
-        world.clock.sleep(seconds / steps)
-    world.progress.step(label, steps, steps)
+        context.progress.step(label, step, steps)
+        context.clock.sleep(seconds / steps)
+    context.progress.step(label, steps, steps)
 
 
 def _known(share: float) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rebalancer.model.alerts import NodeMarks
+from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import Trigger
 
 # what a cycle with several triggers is recorded as: the most urgent
@@ -11,7 +11,7 @@ _URGENCY = (Trigger.PERIODIC, Trigger.FORECAST, Trigger.ALERT, Trigger.MANUAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class RequestScope:
     """Which part of the cluster one reason asks to be looked at."""
 
     strategy: str | None = None
@@ -22,24 +22,24 @@ class Scope:
     """None = all."""
 
 
-EVERYTHING = Scope()
+WHOLE_CLUSTER = RequestScope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CycleRequest:
     """What a cycle is to do."""
 
     trigger: Trigger = Trigger.MANUAL
-    scopes: frozenset[Scope] = frozenset({EVERYTHING})
+    scopes: frozenset[RequestScope] = frozenset({WHOLE_CLUSTER})
     """Looked at is what any of them asks for."""
-    marks: Mapping[str, NodeMarks] = field(default_factory=dict)
+    marks: Mapping[str, ThresholdOverride] = field(default_factory=dict)
     """Node -> what an alert calls hot there."""
     due: Mapping[str, float] = field(default_factory=dict)
     """Nodes that are to be relieved now, ahead of their peak -> when it is too late for that (they are hot by then)."""
 
-    def merged(self, other: "Request") -> "Request":
+    def merged(self, other: "CycleRequest") -> "CycleRequest":
         """Both in one."""
-        return Request(
+        return CycleRequest(
             trigger=max(self.trigger, other.trigger, key=_URGENCY.index),
             scopes=self.scopes | other.scopes,
             marks={**self.marks, **other.marks},

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Door
-from rebalancer.constraints.in_flight import usual_start_up
+from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.constraints.limits import refusal_for
-from rebalancer.cycle.context import World
-from rebalancer.cycle.observation import ANY, Observation, find, highs, observe, unsafe
-from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, Held, TimeLimit, plan, steer
-from rebalancer.cycle.request import Request
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
+from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, AppliedMarks, TimeLimit, plan, steer
+from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.model.limits import Denied, ReservationDetails
 from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
@@ -31,18 +31,18 @@ from rebalancer.strategies import Findings
 LEASE_MARGIN_SECONDS = 5.0
 """With less left of the lease no eviction is begun; the call itself is bounded by what is left then."""
 
-SERVER_ERRORS_AT_MOST = 3
+MAX_SERVER_ERRORS = 3
 """So many errors of the API server in one cycle are enough."""
 
-STOPS_THE_CYCLE = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
+CYCLE_STOPPING_ERRORS = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
 """Answers that the next call would get too."""
 
 
 def run_cycle(
-    world: World,
+    context: CycleContext,
     policy: RebalancerPolicy,
     *,
-    request: Request = ANY,
+    request: CycleRequest = ANY,
     dry_run: bool,
     server_dry_run: bool = False,
 ) -> CycleReport:
@@ -50,13 +50,13 @@ def run_cycle(
 
     Data that is readable but not safe to act on ends in `report.stopped`, with nothing planned.
     """
-    report = begin_report(world, policy, trigger=request.trigger, dry_run=dry_run)
-    carry_out(world, policy, report, request=request, server_dry_run=server_dry_run)
+    report = begin_report(context, policy, trigger=request.trigger, dry_run=dry_run)
+    execute_cycle(context, policy, report, request=request, server_dry_run=server_dry_run)
     return report
 
 
 def begin_report(
-    world: World, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
+    context: CycleContext, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
 ) -> CycleReport:
     """An empty report: whoever holds it sees what was done, even when the cycle ends in an error."""
     return CycleReport(
@@ -64,56 +64,56 @@ def begin_report(
         cluster=policy.cluster,
         trigger=trigger,
         dry_run=dry_run,
-        started_at=world.clock.now(),
+        started_at=context.clock.now(),
     )
 
 
-def carry_out(
-    world: World,
+def execute_cycle(
+    context: CycleContext,
     policy: RebalancerPolicy,
     report: CycleReport,
     *,
-    request: Request = ANY,
+    request: CycleRequest = ANY,
     server_dry_run: bool = False,
 ) -> None:
     """The story itself."""
     with timed(report, "observe"):
-        seen = observe(world, policy, writes=not report.dry_run)
-    world.records.begin(report)
+        seen = observe(context, policy, writes=not report.dry_run)
+    context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else find(seen, policy, request)
     with timed(report, "steer"):
-        held = steer(world, seen, found, policy, report)
+        held = steer(context, seen, found, policy, report)
     with timed(report, "relieve"):
-        planner = relieve(world, seen, found, policy, report, held, server_dry_run=server_dry_run)
-    expect(world, report, seen, found, policy)
-    describe(report, seen, found, planner, held, policy, highs(seen, found, policy, request))
-    report.finished_at = world.clock.now()
-    world.records.finish(report)
+        planner = relieve(context, seen, found, policy, report, held, server_dry_run=server_dry_run)
+    expect(context, report, seen, found, policy)
+    describe(report, seen, found, planner, held, policy, high_thresholds(seen, found, policy, request))
+    report.finished_at = context.clock.now()
+    context.records.finish(report)
 
 
 def relieve(
-    world: World,
+    context: CycleContext,
     seen: Observation,
     found: list[Findings],
     policy: RebalancerPolicy,
     report: CycleReport,
-    held: Held,
+    held: AppliedMarks,
     *,
     server_dry_run: bool,
 ) -> Planner:
     """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
     thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
-    planner = plan(world, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
+    planner = plan(context, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
     server_errors = 0
     while (move := planner.next_move()) is not None:
-        if world.stopping():
+        if context.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             break
         eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
         with thinking.stopped():
-            refusal = admit(world, report, seen, planner.door, eviction, policy)
+            refusal = admit(context, report, seen, planner.admission, eviction, policy)
         if refusal is not None:
             planner.reject(move, refusal)
             if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
@@ -121,22 +121,22 @@ def relieve(
             continue
         report.evictions.append(eviction)
         with thinking.stopped():
-            expect(world, report, seen, found, policy, node=move.node_name)
-            answer = evict(world, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
+            expect(context, report, seen, found, policy, node=move.node_name)
+            answer = evict(context, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
         if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
             planner.accept(move)
             continue
         refusal = answer.refusal or Refusal.of(Reason.SERVER_ERROR)
-        planner.door.refund(move)
+        planner.admission.cancel_reservation(move)
         planner.reject(move, refusal)
         server_errors += refusal.code is Reason.SERVER_ERROR
-        if refusal.code in STOPS_THE_CYCLE or server_errors >= SERVER_ERRORS_AT_MOST:
+        if refusal.code in CYCLE_STOPPING_ERRORS or server_errors >= MAX_SERVER_ERRORS:
             interrupt(report, planner, refusal)
     return planner
 
 
 def expect(
-    world: World,
+    context: CycleContext,
     report: CycleReport,
     seen: Observation,
     found: list[Findings],
@@ -145,8 +145,8 @@ def expect(
     node: str | None = None,
 ) -> None:
     """Write down what is to be looked at again, of one node or of all: before each call, so that nothing is missed."""
-    if world.effect is not None and not report.dry_run and report.evictions:
-        world.effect.expect(scheduled_assessments(report, seen, found, policy, now=world.clock.now(), node=node))
+    if context.effect is not None and not report.dry_run and report.evictions:
+        context.effect.expect(scheduled_assessments(report, seen, found, policy, now=context.clock.now(), node=node))
 
 
 @contextmanager
@@ -167,45 +167,50 @@ def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
 
 
 def admit(
-    world: World, report: CycleReport, seen: Observation, door: Door, eviction: Eviction, policy: RebalancerPolicy
+    context: CycleContext,
+    report: CycleReport,
+    seen: Observation,
+    admission: EvictionAdmission,
+    eviction: Eviction,
+    policy: RebalancerPolicy,
 ) -> Refusal | None:
     """Reserve the move: in this plan, and for a real run in the ledger, whose row is written before the call.
 
     A move that has to be spaced out is waited for, as long as the policy allows.
     """
     move = eviction.move
-    due = door.due(move)
+    due = admission.due(move)
     if isinstance(due, Refusal):
         return due
-    door.reserve(move)
+    admission.reserve(move)
     if report.dry_run:
         eviction.not_before = due if due > seen.now else None
-        eviction.record = world.records.planned(report, eviction)
+        eviction.record = context.records.planned(report, eviction)
         return None
-    assert world.ledger is not None
-    wait = due - world.clock.now()
+    assert context.ledger is not None
+    wait = due - context.clock.now()
     if wait > 0:
-        world.clock.sleep(wait)
+        context.clock.sleep(wait)
     refusal = None
-    if world.stopping():
+    if context.stopping():
         refusal = Refusal.of(Reason.STOPPING)
-    elif world.lease is None or not world.lease.holds(LEASE_MARGIN_SECONDS):
+    elif context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
         refusal = Refusal.of(Reason.LEASE_LOST)
     else:
-        answer = world.ledger.reserve(
+        answer = context.ledger.reserve(
             report,
             eviction,
-            scopes=door.book.scopes(move),
-            checks=door.checks(move),
-            term=world.lease.term,
-            details=reservation_details(seen.snapshot, move, policy, world.ledger),
+            scopes=admission.book.scopes(move),
+            checks=admission.checks(move),
+            term=context.lease.term,
+            details=reservation_details(seen.snapshot, move, policy, context.ledger),
         )
         if isinstance(answer, Denied):
             refusal = refusal_for(answer)
         else:
             eviction.record = answer
     if refusal is not None:
-        door.refund(move)
+        admission.cancel_reservation(move)
     return refusal
 
 
@@ -219,7 +224,7 @@ def reservation_details(
     owner = int(snapshot.pods.owner[move.pod])
     wanted, ready = snapshot.replicas(owner)
     grace = snapshot.pod(move.pod).shape.grace_seconds
-    start_up = usual_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
+    start_up = typical_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
     return ReservationDetails(
         service_identity=move.identity,
         level=move.level,
@@ -234,22 +239,24 @@ def reservation_details(
     )
 
 
-def evict(world: World, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
+def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
     """Make the call and write its outcome. A dry run makes none; a server dry run probes."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
-    answer = world.evictor.evict(eviction.move, server_dry_run=dry_run)
+    answer = context.evictor.evict(eviction.move, server_dry_run=dry_run)
     eviction.outcome = answer.outcome
     eviction.code = answer.refusal.code if answer.refusal else None
     eviction.detail = answer.refusal.message if answer.refusal else ""
     if dry_run:
         if answer.outcome is Outcome.PLANNED:
             eviction.detail = "the API server would accept it, probed alone"
-        world.records.outcome(eviction)
-    elif world.ledger is not None:
-        world.ledger.outcome(eviction)
+        context.records.outcome(eviction)
+    elif context.ledger is not None:
+        context.ledger.outcome(eviction)
         if answer.outcome is Outcome.EVICTED and not eviction.move.landings and eviction.record is not None:
-            world.ledger.landed(eviction.record, at=world.ledger.now())  # it had finished: nothing comes in its place
+            context.ledger.landed(
+                eviction.record, at=context.ledger.now()
+            )  # it had finished: nothing comes in its place
     return answer
 
 
@@ -262,11 +269,11 @@ def describe(
     seen: Observation,
     found: list[Findings],
     planner: Planner,
-    held: Held,
+    held: AppliedMarks,
     policy: RebalancerPolicy,
     high: NDArray[np.float64],
 ) -> None:
-    """Fill the report with what was seen, found and refused. `high` (nodes,) is what `highs` says."""
+    """Fill the report with what was seen, found and refused. `high` (nodes,) is what `high_thresholds` says."""
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
     planned = seen.usage.node_cpu_millicores.copy()
@@ -289,9 +296,9 @@ def describe(
             for node, refusal in sorted(findings.skipped.items())
         ]
     report.refusals += held.said(planner.refusals())
-    for check in planner.door.book.every_check(()):
+    for check in planner.admission.book.every_check(()):
         if check.kind in ("rate", "inFlight"):
-            left = max(check.at_most - planner.door.view.used(check), 0)
+            left = max(check.at_most - planner.admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
     for index in sorted(range(len(names)), key=lambda node: names[node]):
         pool = int(seen.pool_of[index])

@@ -1,7 +1,8 @@
 """Our taints on nodes, soft ones and cordons: from before the first eviction until nobody needs them any more.
 
 Nobody else removes them, so whoever may evict clears up first: what an earlier process left, what has cooled, what is
-too old, what nobody asks for. `Steerer.clear` is called on every way out of a run. A cordon for maintenance outlives
+too old, what nobody asks for. `SoftTaintController.clear` is called on
+every way out of a run. A cordon for maintenance outlives
 us: people took the node out of service, and it is lifted only when they no longer choose it.
 """
 
@@ -16,20 +17,20 @@ from numpy.typing import NDArray
 
 from rebalancer.model.ports import NodeTaints
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import CORDONS, MAINTENANCE, STEERING_TAINT
+from rebalancer.model.steering import CORDONS, MAINTENANCE, SOFT_TAINT
 
 Bools = NDArray[np.bool_]
 
 HALF = ""
-"""Value of `Steerer.held` for a node that has our mark of a cordon and isn't cordoned: people have uncordoned it."""
+"""Value of `SoftTaintController.held` for a node that carries our cordon annotation and was uncordoned by people."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Steerer:
+class SoftTaintController:
     """What we know of our taints and cordons. `taints` does the patching. Safe to use from several threads."""
 
     taints: NodeTaints
-    only_clears: bool = False
+    remove_only: bool = False
     """It puts nothing that somebody would have to remove later, and removes what others of us left."""
     may: Callable[[], bool] = lambda: True
     """Asked before each taint is put: whether we still lead and are not about to end."""
@@ -37,7 +38,7 @@ class Steerer:
     """Node -> value of the taint that is on it, as far as we know."""
     uncertain: set[str] = field(default_factory=set)
     """Nodes of which we don't know whether they carry it: the last patch may have failed, or its answer was lost."""
-    _guard: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _closed: bool = False
 
     def granted(self) -> bool:
@@ -46,7 +47,7 @@ class Steerer:
 
     def see(self, snapshot: ClusterSnapshot) -> None:
         """Take over what the snapshot shows, also what an earlier process left."""
-        with self._guard:
+        with self._lock:
             cordons = our_cordons(snapshot)
             self.held = {
                 name: HALF if value in CORDONS and name not in cordons else value
@@ -61,7 +62,7 @@ class Steerer:
             self._take(node)
         sure = {node for node, value in wanted.items() if self.held.get(node) == value}
         for node in sorted(wanted.keys() - sure):
-            with self._guard:
+            with self._lock:
                 if self._closed or not self.may():
                     break
                 # also where it seems to fail: an answer may be lost, and it is to be removed at the end
@@ -76,7 +77,7 @@ class Steerer:
         """Remove all but the cordons for maintenance, and put none any more. What isn't removed after so long is left
         to the next leader."""
         end = time.monotonic() + seconds
-        with self._guard:
+        with self._lock:
             self._closed = True
         for node in sorted(node for node, value in self.held.items() if value != MAINTENANCE):
             if time.monotonic() > end:
@@ -84,7 +85,7 @@ class Steerer:
             self._take(node)
 
     def _take(self, node: str) -> None:
-        with self._guard:
+        with self._lock:
             if self.taints.take(node):
                 self.held.pop(node, None)
             else:
@@ -97,7 +98,7 @@ def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
         name: (taint.value, _seconds(taint.time_added))
         for name, taints in zip(snapshot.nodes.names, snapshot.nodes.taints, strict=True)
         for taint in taints
-        if taint.key == STEERING_TAINT and taint.effect == "PreferNoSchedule"
+        if taint.key == SOFT_TAINT and taint.effect == "PreferNoSchedule"
     }
 
 

@@ -8,13 +8,13 @@ down and nothing moves.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, NodeMarks
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, ThresholdOverride
 from rebalancer.model.plan import CycleReport, Outcome, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
-LOOK_AGAIN_SECONDS = 60.0
+RECHECK_SECONDS = 60.0
 """When nothing says when it may have changed."""
 
 LONGEST_WAIT_SECONDS = 900.0
@@ -22,60 +22,62 @@ LONGEST_WAIT_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readable:
+class ActionableEpisode:
     """An episode that can be acted on."""
 
-    episode: Episode
-    marks: NodeMarks
+    episode: AlertEpisode
+    marks: ThresholdOverride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class RejectedEpisode:
     """An episode that says too little."""
 
-    episode: Episode
+    episode: AlertEpisode
     reason: str
     final: bool
     """Time won't change it."""
 
 
-def read_episode(
-    episode: Episode, snapshot: ClusterSnapshot, policy: RebalancerPolicy, pool_of_node: Mapping[str, str]
-) -> Readable | Unreadable:
+def resolve_episode(
+    episode: AlertEpisode, snapshot: ClusterSnapshot, policy: RebalancerPolicy, pool_of_node: Mapping[str, str]
+) -> ActionableEpisode | RejectedEpisode:
     """Which node it means, and at which marks."""
     alert = episode.alert
     rule = policy.alerts.rule_for(alert)
     if rule is None:
-        return Unreadable(episode=episode, reason=f"the policy has no rule for {alert.name} any more", final=True)
+        return RejectedEpisode(episode=episode, reason=f"the policy has no rule for {alert.name} any more", final=True)
     named = [value for label in policy.alerts.node_labels if (value := alert.labels.get(label))]
     if not named:
         labels = ", ".join(policy.alerts.node_labels)
-        return Unreadable(episode=episode, reason=f"the alert names no node: expected one of {labels}", final=True)
+        return RejectedEpisode(episode=episode, reason=f"the alert names no node: expected one of {labels}", final=True)
     node = next((found for value in named if (found := _node(value, snapshot)) is not None), None)
     if node is None:
-        return Unreadable(episode=episode, reason=f"no node of this cluster is {' or '.join(named)}", final=False)
+        return RejectedEpisode(episode=episode, reason=f"no node of this cluster is {' or '.join(named)}", final=False)
     pool = next((each for each in policy.pools if each.name == pool_of_node.get(node)), None)
     if pool is None:
-        return Unreadable(episode=episode, reason=f"{node} is in no pool of the policy", final=False)
+        return RejectedEpisode(episode=episode, reason=f"{node} is in no pool of the policy", final=False)
     own = pool.thresholds
     try:
         high = _percent(alert, policy.alerts.high_annotation) or rule.high or (own.high if own else None)
         target = _percent(alert, policy.alerts.target_annotation) or rule.target
     except ValueError as error:
-        return Unreadable(episode=episode, reason=str(error), final=True)
+        return RejectedEpisode(episode=episode, reason=str(error), final=True)
     if high is None:
-        return Unreadable(episode=episode, reason="neither alert nor policy says what is hot", final=True)
+        return RejectedEpisode(episode=episode, reason="neither alert nor policy says what is hot", final=True)
     if high < policy.alerts.floor:
         reason = f"its high of {high:g} % is under the policy's floor of {policy.alerts.floor:g} %"
-        return Unreadable(episode=episode, reason=reason, final=True)
+        return RejectedEpisode(episode=episode, reason=reason, final=True)
     if target is None:
         target = high - (own.high - own.target if own else 10.0)
     if not 0 < target < high:
-        return Unreadable(episode=episode, reason=f"expected target < high, got {target:g} and {high:g}", final=True)
-    marks = NodeMarks(
+        return RejectedEpisode(
+            episode=episode, reason=f"expected target < high, got {target:g} and {high:g}", final=True
+        )
+    marks = ThresholdOverride(
         node=node, strategy=rule.strategy, high=high / 100, target=target / 100, source=f"alert {alert.name}"
     )
-    return Readable(episode=episode, marks=marks)
+    return ActionableEpisode(episode=episode, marks=marks)
 
 
 def _node(value: str, snapshot: ClusterSnapshot) -> str | None:
@@ -103,25 +105,25 @@ def _percent(alert: Alert, annotation: str) -> float | None:
     return value
 
 
-def conclude(inbox: Inbox, readable: Sequence[Readable], report: CycleReport, *, now: float) -> None:
+def record_results(inbox: Inbox, actionable: Sequence[ActionableEpisode], report: CycleReport, *, now: float) -> None:
     """Write down what the cycle did about each episode, and when to look again."""
-    for each in readable:
-        reason, next_at = _came_of(each.marks, report, now)
+    for each in actionable:
+        reason, next_at = _episode_result(each.marks, report, now)
         inbox.tried(each.episode, reason=reason, next_at=next_at)
 
 
-def set_aside(inbox: Inbox, unreadable: Sequence[Unreadable], *, now: float) -> None:
+def close_rejected(inbox: Inbox, rejected: Sequence[RejectedEpisode], *, now: float) -> None:
     """Close what time won't change; look again at the rest."""
-    for each in unreadable:
+    for each in rejected:
         if each.final:
             inbox.close(each.episode, state=EpisodeState.REFUSED, reason=each.reason)
         else:
-            inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * LOOK_AGAIN_SECONDS)
+            inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RECHECK_SECONDS)
 
 
-def _came_of(marks: NodeMarks, report: CycleReport, now: float) -> tuple[str, float]:
+def _episode_result(marks: ThresholdOverride, report: CycleReport, now: float) -> tuple[str, float]:
     """What to say, and when to look again (seconds since the epoch)."""
-    again = now + LOOK_AGAIN_SECONDS
+    again = now + RECHECK_SECONDS
     if report.stopped is not None:
         return report.stopped.message, again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
@@ -151,5 +153,5 @@ def _when(refusals: Sequence[PodRefusal], now: float) -> float:
     """The next possible time: when the first of the refusals that time lifts is lifted."""
     known = [each.next_at for each in refusals if each.next_at is not None and each.next_at > now]
     if not known:
-        return now + LOOK_AGAIN_SECONDS
+        return now + RECHECK_SECONDS
     return min(max(min(known), now + 1.0), now + LONGEST_WAIT_SECONDS)

@@ -6,7 +6,7 @@ One cycle at a time runs for a cluster. Requests that arrive meanwhile are merge
 import threading
 from collections.abc import Callable
 
-from rebalancer.cycle.request import Request
+from rebalancer.cycle.request import CycleRequest
 
 
 class TriggerQueue:
@@ -14,10 +14,10 @@ class TriggerQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._pending: Request | None = None
+        self._pending: CycleRequest | None = None
         self._woken = False
 
-    def put(self, request: Request) -> None:
+    def put(self, request: CycleRequest) -> None:
         """Ask for a cycle."""
         with self._changed:
             self._pending = request if self._pending is None else self._pending.merged(request)
@@ -29,7 +29,7 @@ class TriggerQueue:
             self._woken = True
             self._changed.notify_all()
 
-    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> Request | None:
+    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> CycleRequest | None:
         """The next request; None when woken, or when there is none for so long."""
         end = monotonic() + timeout_seconds
         with self._changed:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.bootstrap import Parts, daemon_parts
+from rebalancer.bootstrap import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry as told
 from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.daemon.reload import PolicyFile
@@ -47,12 +47,12 @@ CLEAR_SECONDS = 2.0
 DEAD_AFTER_SECONDS = 180.0
 """The worker beats at every move; the longest it may be silent is one wait for spacing and one call."""
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """So often it is asked whether it is time to look ahead."""
-LOOK_AGAIN_SECONDS = 10.0
+RECHECK_SECONDS = 10.0
 """After an error."""
 
-AFTERMATH_SECONDS = 15.0
+EVALUATION_SECONDS = 15.0
 """So often it is looked whether an assessment is due."""
 
 RELOAD_SECONDS = 5.0
@@ -95,7 +95,7 @@ class Daemon:
         supervisor, queue, metrics = Supervisor(), TriggerQueue(), Metrics()
         policy = self.policy_file.policy
         with ExitStack() as stack:
-            parts = stack.enter_context(daemon_parts(policy, self.settings, clock=self.clock))
+            parts = stack.enter_context(open_daemon_resources(policy, self.settings, clock=self.clock))
             leadership = parts.leadership
             state = _State(self, parts, supervisor, queue, metrics)
             web = WebServer(
@@ -117,7 +117,7 @@ class Daemon:
             supervisor.start("policy", lambda: state.reload(timer))
             supervisor.start("gauges", state.gauges)
             supervisor.start("forecast", state.look_ahead)
-            supervisor.start("effect", state.look_after)
+            supervisor.start("effect", state.run_evaluation)
             LOG.info("started", cluster=policy.cluster, address=web.url, dry_run=self.dry_run)
             if self.ready is not None:
                 self.ready(web.url)
@@ -141,7 +141,7 @@ class _State:
     def __init__(
         self,
         daemon: Daemon,
-        parts: Parts,
+        parts: DaemonResources,
         supervisor: Supervisor,
         queue: TriggerQueue,
         metrics: Metrics,
@@ -189,13 +189,13 @@ class _State:
         return self._leadership.holds() and self._parts.cluster.synced()
 
     def _make_current(self, policy: RebalancerPolicy) -> Active:
-        active = self._parts.world(policy, self._clock, self._supervisor.stopping.is_set)
+        active = self._parts.context(policy, self._clock, self._supervisor.stopping.is_set)
 
-        def remember(snapshot: ClusterSnapshot, usage: Usage) -> None:
-            active.world.remember(snapshot, usage)
+        def record_usage(snapshot: ClusterSnapshot, usage: Usage) -> None:
+            active.context.record_usage(snapshot, usage)
             self._views.measured(snapshot, usage)
 
-        return replace(active, world=replace(active.world, stopping=self._stopping, remember=remember))
+        return replace(active, context=replace(active.context, stopping=self._stopping, record_usage=record_usage))
 
     def _stopping(self) -> bool:
         self._heartbeat.beat()
@@ -203,44 +203,44 @@ class _State:
 
     def _done(self, report: CycleReport, seconds: float) -> None:
         told.count(self._metrics, report, seconds)
-        told.announce(self._parts.events, report)
+        told.publish_events(self._parts.events, report)
         self._views.done(report)
 
     def clear_taints(self) -> None:
         """None of ours may outlive us."""
         if not self._daemon.dry_run:
-            self._current.world.steerer.clear(seconds=CLEAR_SECONDS)
+            self._current.context.soft_taint_controller.clear(seconds=CLEAR_SECONDS)
 
     # ---- looking ahead
 
     def look_ahead(self) -> None:
         """Make the forecast again and again, and ask for a cycle ahead of each peak. Only the leader does."""
-        while not self._supervisor.stopping.wait(LOOK_SECONDS):
-            lookout = self._current.lookout
-            if lookout is None or self._clock.now() < lookout.next_at() or not self._leads():
+        while not self._supervisor.stopping.wait(POLL_SECONDS):
+            forecast_loop = self._current.forecast_loop
+            if forecast_loop is None or self._clock.now() < forecast_loop.next_at() or not self._leads():
                 continue
             began = time.monotonic()
             try:
-                seen = lookout.look(self._current.world.cluster.snapshot())
+                seen = forecast_loop.look(self._current.context.cluster.snapshot())
             except RebalancerError as error:
                 LOG.warning("look ahead failed", error=str(error))
-                self._supervisor.stopping.wait(LOOK_AGAIN_SECONDS)
+                self._supervisor.stopping.wait(RECHECK_SECONDS)
                 continue
-            told.count_look(self._metrics, seen, time.monotonic() - began)
+            told.record_forecast_run(self._metrics, seen, time.monotonic() - began)
             if (request := seen.request()) is not None:
                 self._queue.put(request)
 
-    def look_after(self) -> None:
+    def run_evaluation(self) -> None:
         """See what became of what was evicted, and how the standard saw it. Only the leader does."""
-        counted = told.EffectTold(self._metrics)
-        while not self._supervisor.stopping.wait(AFTERMATH_SECONDS):
-            aftermath = self._current.aftermath
-            if aftermath is None or not self._leads():
+        counted = told.EffectTelemetry(self._metrics)
+        while not self._supervisor.stopping.wait(EVALUATION_SECONDS):
+            evaluation = self._current.evaluation
+            if evaluation is None or not self._leads():
                 counted.forget()
                 continue
-            aftermath.turn()
+            evaluation.turn()
             try:
-                counted.tell(aftermath.days(told.EffectTold.DAYS))
+                counted.tell(evaluation.days(told.EffectTelemetry.DAYS))
             except RebalancerError as error:
                 LOG.warning("effect not counted", error=str(error))
 
@@ -271,9 +271,15 @@ class _State:
             return False
         # what carries our taint is known to one steerer, whatever the policy
         before = self._current
-        if current.lookout is not None and before.lookout is not None and before.lookout.last is not None:
-            current.lookout.before = before.lookout.last.foresight
-        self._current = replace(current, world=replace(current.world, steerer=before.world.steerer))
+        if (
+            current.forecast_loop is not None
+            and before.forecast_loop is not None
+            and before.forecast_loop.last is not None
+        ):
+            current.forecast_loop.before = before.forecast_loop.last.node_forecasts
+        self._current = replace(
+            current, context=replace(current.context, soft_taint_controller=before.context.soft_taint_controller)
+        )
         # a cycle may still be at work with the one before, but not with the one before that
         if self._retired is not None:
             self._retired.close()
@@ -336,11 +342,11 @@ class _State:
         have = [each.name for each in self._current.policy.strategies]
         if strategy is not None and strategy not in have:
             raise ConfigError(f"strategy: expected one of {', '.join(have)}, got {strategy}")
-        unknown = sorted(set(nodes) - self._current.world.cluster.snapshot().node_index.keys())
+        unknown = sorted(set(nodes) - self._current.context.cluster.snapshot().node_index.keys())
         if unknown:
             raise ConfigError(f"nodes: no node of this cluster is {', '.join(unknown)}")
-        scope = Scope(strategy=strategy, nodes=frozenset(nodes))
-        self._queue.put(Request(trigger=Trigger.MANUAL, scopes=frozenset({scope})))
+        scope = RequestScope(strategy=strategy, nodes=frozenset(nodes))
+        self._queue.put(CycleRequest(trigger=Trigger.MANUAL, scopes=frozenset({scope})))
 
     def _alive(self) -> bool:
         # a follower's worker beats too: it looks whether it leads

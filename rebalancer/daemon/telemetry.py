@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import structlog
 
 from rebalancer.effect.rates import rates
-from rebalancer.forecasting.loop import Ahead
+from rebalancer.forecasting.loop import ForecastRun
 from rebalancer.model.effect import DayRow
 from rebalancer.model.forecasts import Verdict
 from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome
@@ -15,7 +15,7 @@ from rebalancer.model.steering import CORDONS
 from rebalancer.web.metrics import FOUND, Metrics
 
 LOG = structlog.get_logger("rebalancer")
-MOST_TOLD = 20
+MAX_EVENTS = 20
 _MAINTENANCE_STATES = ("empty", "working", "waiting")
 _RESULT_STOPPED, _RESULT_INTERRUPTED, _RESULT_DONE, _RESULT_FAILED = "stopped", "interrupted", "done", "failed"
 
@@ -48,9 +48,9 @@ def _result(report: CycleReport) -> str:
     return _RESULT_STOPPED if report.stopped else _RESULT_INTERRUPTED if report.interrupted else _RESULT_DONE
 
 
-def count_look(metrics: Metrics, seen: Ahead, seconds: float) -> None:
+def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> None:
     """A look ahead as figures and lines for the log."""
-    forecasts = seen.foresight.forecasts
+    forecasts = seen.node_forecasts.forecasts
     metrics.forecast_duration.observe(seconds)
     metrics.forecast_last.set(seen.at)
     metrics.forecast_nodes.labels(state="known").set(sum(each.days_used > 0 for each in forecasts.nodes))
@@ -64,11 +64,11 @@ def count_look(metrics: Metrics, seen: Ahead, seconds: float) -> None:
         due=sorted(each.node_name for each in seen.due),
         notes=[*forecasts.notes, *seen.notes],
     )
-    for each in seen.coming[:MOST_TOLD]:
+    for each in seen.coming[:MAX_EVENTS]:
         LOG.info("peak expected", node=each.node_name, pool=each.pool, why=each.why)
 
 
-class EffectTold:
+class EffectTelemetry:
     """Shows what became of it. Only the leader has something to tell: what two replicas count would be counted twice.
 
     What is counted are a day's counts as they grow, so nothing counts twice that is read or judged again.
@@ -133,7 +133,7 @@ def count_failure(metrics: Metrics, trigger: str) -> None:
     metrics.cycles.labels(trigger=trigger, result=_RESULT_FAILED).inc()
 
 
-def announce(events: EventSink, report: CycleReport) -> None:
+def publish_events(events: EventSink, report: CycleReport) -> None:
     """Evictions as Events on the service and the node; a dry run announces nothing."""
     if report.dry_run:
         return

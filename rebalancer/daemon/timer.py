@@ -6,7 +6,7 @@ is a second late by default; a late look is better than none, so here it is neve
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
@@ -27,7 +27,7 @@ class Timer:
         """Begin, with a look at everything at once."""
         self.use(policy)
         self._scheduler.start()
-        self._queue.put(Request(trigger=Trigger.PERIODIC))
+        self._queue.put(CycleRequest(trigger=Trigger.PERIODIC))
 
     def use(self, policy: RebalancerPolicy) -> None:
         """Go by another policy from now on."""
@@ -38,9 +38,9 @@ class Timer:
                     self._queue.put,
                     "interval",
                     args=(
-                        Request(
+                        CycleRequest(
                             trigger=Trigger.PERIODIC,
-                            scopes=frozenset({Scope(strategy=strategy.name, pools=frozenset({pool}))}),
+                            scopes=frozenset({RequestScope(strategy=strategy.name, pools=frozenset({pool}))}),
                         ),
                     ),
                     seconds=strategy.every,

@@ -7,12 +7,18 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebalancer.bootstrap.active import Active
-from rebalancer.cycle.context import World
-from rebalancer.cycle.request import Request, Scope
-from rebalancer.cycle.run import begin_report, carry_out
-from rebalancer.daemon.alert_requests import Readable, Unreadable, conclude, read_episode, set_aside
+from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.cycle.run import begin_report, execute_cycle
+from rebalancer.daemon.alert_requests import (
+    ActionableEpisode,
+    RejectedEpisode,
+    close_rejected,
+    record_results,
+    resolve_episode,
+)
 from rebalancer.daemon.queue import TriggerQueue
-from rebalancer.model.alerts import Episode
+from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger
 from rebalancer.model.ports import ClusterReader, Inbox, PodState
@@ -41,7 +47,7 @@ class Heartbeat:
         self.at = time.monotonic()
 
 
-class _SeenOnce:
+class _FrozenCluster:
     """A cluster of which one snapshot is taken: the alerts are read by the same one that the cycle decides on."""
 
     def __init__(self, cluster: ClusterReader) -> None:
@@ -102,7 +108,7 @@ class Worker:
                 LOG.error("cycle failed", error=str(error))
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
 
-    def work(self, request: Request | None) -> CycleReport | None:
+    def work(self, request: CycleRequest | None) -> CycleReport | None:
         """One cycle for the request and the alerts that are due; None when there is nothing to do.
 
         Raises RebalancerError when nothing could be observed; the request is asked for again.
@@ -110,28 +116,34 @@ class Worker:
         if self._stopping():
             return None
         current = self._current()
-        world, policy = replace(current.world, cluster=_SeenOnce(current.world.cluster)), current.policy
+        context, policy = replace(current.context, cluster=_FrozenCluster(current.context.cluster)), current.policy
         try:
             try:
                 episodes = self._inbox.due(expire_after_seconds=policy.alerts.expire_after)
-                readable = self._read(episodes, world, policy)
+                actionable = self._read(episodes, context, policy)
             except RebalancerError as error:
                 self._failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
-            asked = with_alerts(request, readable)
-            return None if asked is None else self._cycle(world, policy, asked, readable)
+            asked = with_alerts(request, actionable)
+            return None if asked is None else self._cycle(context, policy, asked, actionable)
         except RebalancerError:
             if request is not None:
                 self._queue.put(request)
             raise
 
-    def _cycle(self, world: World, policy: RebalancerPolicy, request: Request, readable: list[Readable]) -> CycleReport:
-        report = begin_report(world, policy, trigger=request.trigger, dry_run=self._dry_run)
+    def _cycle(
+        self,
+        context: CycleContext,
+        policy: RebalancerPolicy,
+        request: CycleRequest,
+        actionable: list[ActionableEpisode],
+    ) -> CycleReport:
+        report = begin_report(context, policy, trigger=request.trigger, dry_run=self._dry_run)
         with structlog.contextvars.bound_contextvars(cycle=report.id, trigger=str(request.trigger)):
             began = time.monotonic()
             try:
-                carry_out(world, policy, report, request=request)
-                conclude(self._inbox, readable, report, now=world.clock.now())
+                execute_cycle(context, policy, report, request=request)
+                record_results(self._inbox, actionable, report, now=context.clock.now())
             finally:
                 # whatever happens after an eviction, people get to see which pods went
                 took = time.monotonic() - began
@@ -139,24 +151,28 @@ class Worker:
                 self._done(report, took)
         return report
 
-    def _read(self, episodes: Sequence[Episode], world: World, policy: RebalancerPolicy) -> list[Readable]:
+    def _read(
+        self, episodes: Sequence[AlertEpisode], context: CycleContext, policy: RebalancerPolicy
+    ) -> list[ActionableEpisode]:
         if not episodes:
             return []
-        snapshot = world.cluster.snapshot()
+        snapshot = context.cluster.snapshot()
         pools = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
         pool_of = {
             name: policy.pools[pool].name for name, pool in zip(snapshot.nodes.names, pools, strict=True) if pool >= 0
         }
-        read = [read_episode(each, snapshot, policy, pool_of) for each in episodes]
-        set_aside(self._inbox, [each for each in read if isinstance(each, Unreadable)], now=world.clock.now())
-        return [each for each in read if isinstance(each, Readable)]
+        read = [resolve_episode(each, snapshot, policy, pool_of) for each in episodes]
+        close_rejected(
+            self._inbox, [each for each in read if isinstance(each, RejectedEpisode)], now=context.clock.now()
+        )
+        return [each for each in read if isinstance(each, ActionableEpisode)]
 
     def _nap(self) -> float:
         due = self._inbox.next_at()
         if due is None:
             return LONGEST_NAP_SECONDS
         # the database's clock may be behind ours: what is due for us is not for it, and that is no reason to hurry
-        return min(max(due - self._current().world.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
+        return min(max(due - self._current().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
 
     def _rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -165,19 +181,19 @@ class Worker:
             time.sleep(0.1)
 
 
-def with_alerts(request: Request | None, readable: list[Readable]) -> Request | None:
+def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode]) -> CycleRequest | None:
     """The request with the nodes that alerts ask for; None when nobody asks for anything.
 
     Of two alerts for one node the one with the lower high counts.
     """
-    if not readable:
+    if not actionable:
         return request
     marks = {}
-    for each in sorted((each.marks for each in readable), key=lambda mark: -mark.high):
+    for each in sorted((each.marks for each in actionable), key=lambda mark: -mark.high):
         marks[each.node] = each
-    alerted = Request(
+    alerted = CycleRequest(
         trigger=Trigger.ALERT,
-        scopes=frozenset(Scope(strategy=each.strategy, nodes=frozenset({each.node})) for each in marks.values()),
+        scopes=frozenset(RequestScope(strategy=each.strategy, nodes=frozenset({each.node})) for each in marks.values()),
         marks=marks,
     )
     return alerted if request is None else request.merged(alerted)

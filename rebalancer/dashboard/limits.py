@@ -4,26 +4,26 @@ from collections.abc import Sequence
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
-from rebalancer.constraints.windows import WindowBook
+from rebalancer.constraints.windows import ChangeWindows
 from rebalancer.cycle.ledger_state import looks_back
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import brakes
 from rebalancer.model.effect import EffectRecords
-from rebalancer.model.limits import Entry, OpenEviction
+from rebalancer.model.limits import LedgerEntry, OpenEviction
 from rebalancer.model.ports import Ledger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
 
-BRAKED_BY_SECONDS = 3 * 86_400.0
+BREAKER_LOOKBACK_SECONDS = 3 * 86_400.0
 """Assessments that may hold the brake are younger."""
 
 
 def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
     """Every scope against the ledger, now. Raises ConnectError, UnsafeDataError before the cluster was read."""
-    world, policy = current.world, current.policy
-    now, flying, book = ledger.now(), tuple(ledger.open_evictions()), WindowBook.of_policy(policy)
+    context, policy = current.context, current.policy
+    now, flying, book = ledger.now(), tuple(ledger.open_evictions()), ChangeWindows.of_policy(policy)
     windows = window_lines(book, now=now)
-    windows += service_windows(world.cluster.snapshot(), book, namespace=None, now=now)
+    windows += service_windows(context.cluster.snapshot(), book, namespace=None, now=now)
     return LimitsPage(
         at=now,
         limits=tuple(
@@ -35,7 +35,7 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
                 in_bytes=line.in_bytes,
                 next_at=line.next_at,
             )
-            for line in limit_lines(world, policy)
+            for line in limit_lines(context, policy)
         ),
         windows=tuple(
             WindowLine(
@@ -49,26 +49,26 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
             for scope, state, words in windows
         ),
         pauses=tuple(ledger.pauses()),
-        brakes=brakes_now(policy, flying, effect, now=now),
+        brakes=open_breaker_messages(policy, flying, effect, now=now),
         cooldowns=cooldowns(policy, ledger.entries(looks_back(policy)), now=now),
-        gave_up=tuple(ledger.memories()),
+        gave_up=tuple(ledger.backoffs()),
         open_evictions=flying,
     )
 
 
-def brakes_now(
+def open_breaker_messages(
     policy: RebalancerPolicy, flying: Sequence[OpenEviction], effect: EffectRecords, *, now: float
 ) -> tuple[str, ...]:
     """Why evictions stop by themselves, one sentence each: late replacements, and pools that evictions don't help."""
     late = LateEvictions([each for each in flying if each.late], policy.safety.brake)
     refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
-    assessed = effect.assessments(now - BRAKED_BY_SECONDS, now + 1)
+    assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
     useless = brakes(assessed, policy.safety.brake.effect, now=now)
     said = [*(each.message for each in refusals if each is not None), *(each.reason for each in useless.values())]
     return tuple(dict.fromkeys(said))
 
 
-def cooldowns(policy: RebalancerPolicy, entries: Sequence[Entry], *, now: float) -> tuple[Cooldown, ...]:
+def cooldowns(policy: RebalancerPolicy, entries: Sequence[LedgerEntry], *, now: float) -> tuple[Cooldown, ...]:
     """What is left alone because something was moved there a short while ago; what is free first, first."""
     seconds = {
         "node": (policy.safety.cooldowns.node, "not relieved again"),

@@ -23,7 +23,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies.loads import cpu_marks
+from rebalancer.strategies.loads import cpu_thresholds
 from rebalancer.web.views import NodeLine, NodeState, PoolLine
 
 LOG = structlog.get_logger("rebalancer")
@@ -41,7 +41,7 @@ FIRST_WAIT_SECONDS = 10.0
 _RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
 
 
-class KeptPeaks(Protocol):
+class StoredPeaks(Protocol):
     """Forecasts that the leader has written down."""
 
     def expected_peaks(self, now: float) -> Sequence[Mapping[str, Any]]:
@@ -50,7 +50,7 @@ class KeptPeaks(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredCpu:
     """CPU of nodes by name, without the pods behind it."""
 
     at: float
@@ -59,7 +59,7 @@ class Measured:
     """Node -> why it isn't known."""
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "Measured":
+    def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "MeasuredCpu":
         """`usage` is of `snapshot`."""
         names = snapshot.nodes.names
         return cls(
@@ -70,7 +70,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ExpectedPeaks:
     """What is expected of the snapshot's nodes. NaN where too little is known."""
 
     made_at: float | None
@@ -83,7 +83,7 @@ class Expected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class NodeView:
     """The nodes at one moment."""
 
     lines: tuple[NodeLine, ...]
@@ -93,7 +93,7 @@ class Picture:
     """In the policy's order; those of no pool last."""
     measured_at: float | None
     forecast_at: float | None
-    expected: Expected
+    expected: ExpectedPeaks
     row: Mapping[str, int]
     """Node -> its row in `expected`."""
     problem: str = ""
@@ -109,7 +109,7 @@ class Picture:
         return [(first + step * STEP_SECONDS, known(share)) for step, share in enumerate(shares)]
 
 
-class Pictures:
+class NodeViewCache:
     """Keeps the newest one. `latest` is for any thread, `measured` for that of the cycles."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Pictures:
         *,
         current: Callable[[], Active],
         leads: Callable[[], bool],
-        kept: KeptPeaks,
+        kept: StoredPeaks,
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -126,40 +126,40 @@ class Pictures:
         self._kept = kept
         self._clock = clock
         self._monotonic = monotonic
-        self._guard = threading.Lock()
-        self._measured: Measured | None = None
+        self._lock = threading.Lock()
+        self._measured: MeasuredCpu | None = None
         self._measured_when = -np.inf
-        self._picture: Picture | None = None
+        self._node_view: NodeView | None = None
         self._made_when = -np.inf
         self._making: threading.Event | None = None
         self._said = ""
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """What a cycle has just read."""
-        self._keep(Measured.of(snapshot, usage))
+        self._keep(MeasuredCpu.of(snapshot, usage))
 
-    def latest(self) -> Picture | None:
+    def latest(self) -> NodeView | None:
         """The newest; asks for a new one where it isn't, and waits a little for it. None while nothing is known."""
         now = self._monotonic()
-        with self._guard:
+        with self._lock:
             age = now - self._made_when
             if age < FRESH_SECONDS:
-                return self._picture
+                return self._node_view
             if self._making is None:
                 self._making = threading.Event()
                 threading.Thread(target=self._make, args=(self._making,), name="picture", daemon=True).start()
-            making, had = self._making, self._picture
+            making, had = self._making, self._node_view
         if had is None:
             making.wait(FIRST_WAIT_SECONDS)
         elif age > USAGE_SECONDS:
             making.wait(WAIT_SECONDS)
-        with self._guard:
-            return self._picture
+        with self._lock:
+            return self._node_view
 
     @property
     def problem(self) -> str:
         """Why there is no newer one; empty when there is."""
-        with self._guard:
+        with self._lock:
             return self._said
 
     def _make(self, done: threading.Event) -> None:
@@ -171,11 +171,11 @@ class Pictures:
         except Exception:  # a page must show an older picture rather than none, and the next try must be possible
             LOG.exception("the picture for the dashboard could not be made")
             problem = "an internal error, see the log"
-        with self._guard:
+        with self._lock:
             if made is not None:
-                self._picture = made
-            elif self._picture is not None:
-                self._picture = replace(self._picture, problem=problem)
+                self._node_view = made
+            elif self._node_view is not None:
+                self._node_view = replace(self._node_view, problem=problem)
             if problem and problem != self._said:
                 LOG.warning("the dashboard shows an older picture", error=problem)
             self._said = problem
@@ -183,38 +183,38 @@ class Pictures:
             self._making = None
         done.set()
 
-    def _look(self) -> Picture:
+    def _look(self) -> NodeView:
         current = self._current()
-        snapshot = current.world.cluster.snapshot()
+        snapshot = current.context.cluster.snapshot()
         measured, problem = self._measure(current, snapshot)
-        return picture(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
+        return node_view(snapshot, measured, self._expected(current, snapshot), current.policy, problem=problem)
 
-    def _measure(self, current: Active, snapshot: ClusterSnapshot) -> tuple[Measured | None, str]:
-        with self._guard:
+    def _measure(self, current: Active, snapshot: ClusterSnapshot) -> tuple[MeasuredCpu | None, str]:
+        with self._lock:
             had, when = self._measured, self._measured_when
         if self._monotonic() - when < USAGE_SECONDS:
             return had, ""
         try:
-            usage = (current.glance or current.world.usage).read(snapshot)
+            usage = (current.undamped_usage or current.context.usage).read(snapshot)
         except RebalancerError as error:
             return had, str(error)
-        return self._keep(Measured.of(snapshot, usage)), ""
+        return self._keep(MeasuredCpu.of(snapshot, usage)), ""
 
-    def _keep(self, measured: Measured) -> Measured:
-        with self._guard:
+    def _keep(self, measured: MeasuredCpu) -> MeasuredCpu:
+        with self._lock:
             self._measured, self._measured_when = measured, self._monotonic()
         return measured
 
-    def _expected(self, current: Active, snapshot: ClusterSnapshot) -> Expected:
+    def _expected(self, current: Active, snapshot: ClusterSnapshot) -> ExpectedPeaks:
         now, room = self._clock.now(), snapshot.nodes.cpu_capacity_millicores
         nothing = np.full(len(room), np.nan)
-        if current.lookout is None:
-            return Expected(made_at=None, peak_millicores=nothing, peak_at=nothing, hot_from=nothing)
+        if current.forecast_loop is None:
+            return ExpectedPeaks(made_at=None, peak_millicores=nothing, peak_at=nothing, hot_from=nothing)
         pool_of = assign_pools(current.policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-        peaks = current.lookout.peaks(snapshot, now) if self._leads() else None
+        peaks = current.forecast_loop.peaks(snapshot, now) if self._leads() else None
         if peaks is not None:
             high, _ = marks(current.policy, pool_of, peaks.node_millicores / room)
-            return Expected(
+            return ExpectedPeaks(
                 made_at=peaks.made_at,
                 peak_millicores=peaks.node_millicores,
                 peak_at=peaks.node_at,
@@ -235,17 +235,17 @@ class Pictures:
         with np.errstate(invalid="ignore"):
             hot_from = np.where(peak > high * room, at, np.nan)
         made_at = max((float(each["made_at"]) for each in kept), default=None)
-        return Expected(made_at=made_at, peak_millicores=peak, peak_at=at, hot_from=hot_from)
+        return ExpectedPeaks(made_at=made_at, peak_millicores=peak, peak_at=at, hot_from=hot_from)
 
 
-def picture(
+def node_view(
     snapshot: ClusterSnapshot,
-    measured: Measured | None,
-    expected: Expected,
+    measured: MeasuredCpu | None,
+    expected: ExpectedPeaks,
     policy: RebalancerPolicy,
     *,
     problem: str = "",
-) -> Picture:
+) -> NodeView:
     """Put together what is known of the snapshot's nodes. `expected` is of that snapshot."""
     nodes, room = snapshot.nodes, snapshot.nodes.cpu_capacity_millicores
     pool_of = assign_pools(policy.pools, nodes.names, nodes.labels)
@@ -279,7 +279,7 @@ def picture(
             )
         )
     lines.sort(key=lambda line: (_RANK[line.state], -(line.share or 0.0), line.name))
-    return Picture(
+    return NodeView(
         lines=tuple(lines),
         by_name={line.name: line for line in lines},
         pools=_pools(lines, [pool.name for pool in policy.pools]),
@@ -298,7 +298,7 @@ def marks(policy: RebalancerPolicy, pool_of: Ints, shares: Floats) -> tuple[Floa
     for index, pool in enumerate(policy.pools):
         members = np.flatnonzero(pool_of == index)
         if pool.thresholds is not None and len(members):
-            high[members], target[members], _ = cpu_marks(pool.thresholds, shares[members])
+            high[members], target[members], _ = cpu_thresholds(pool.thresholds, shares[members])
     return high, target
 
 

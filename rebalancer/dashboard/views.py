@@ -11,8 +11,8 @@ import numpy as np
 
 from rebalancer import __version__
 from rebalancer.bootstrap.active import Active
-from rebalancer.dashboard.limits import brakes_now, limits_page
-from rebalancer.dashboard.nodes import KeptPeaks, Picture, Pictures, known
+from rebalancer.dashboard.limits import limits_page, open_breaker_messages
+from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
 from rebalancer.dashboard.rows import (
     cycle_line,
     found,
@@ -40,7 +40,7 @@ from rebalancer.web.views import MOST_TILES, Asked, NodeLine, NodeState
 T = TypeVar("T")
 
 AHEAD_SECONDS = BEHIND_SECONDS = 86_400.0
-SAID_SECONDS = 7 * 86_400.0
+LOG_INTERVAL_SECONDS = 7 * 86_400.0
 """So far back findings and refusals of a node are looked for."""
 EPISODE_SECONDS = 30 * 86_400.0
 CYCLES_AT_ONCE = 50
@@ -54,7 +54,7 @@ LIMITS_SECONDS = 10.0
 """A page of limits is made anew after so long: on a large cluster it costs a second."""
 
 
-class Archive(KeptPeaks, Protocol):
+class Archive(StoredPeaks, Protocol):
     """Reads the database; see `store.reading`. Everything raises ConnectError."""
 
     def cycles(
@@ -74,7 +74,7 @@ class Archive(KeptPeaks, Protocol):
     def moves_of(self, service: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
 
 
-class Leads(Protocol):
+class LeaderStatus(Protocol):
     """Whether we lead, in words too."""
 
     waiting_for: str
@@ -90,7 +90,7 @@ class Sources:
     """What the views are made from."""
 
     current: Callable[[], Active]
-    leadership: Leads
+    leadership: LeaderStatus
     ledger: Ledger
     inbox: Inbox
     archive: Archive
@@ -105,7 +105,7 @@ class LiveViews:
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources
-        self._pictures = Pictures(
+        self._node_views = NodeViewCache(
             current=sources.current,
             leads=sources.leadership.holds,
             kept=sources.archive,
@@ -113,17 +113,17 @@ class LiveViews:
         )
         self._stages: OrderedDict[str, Mapping[str, float]] = OrderedDict()
         self._limits: tuple[float, views.LimitsPage] | None = None
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
 
     # -- what the daemon tells ----------------------------------------------------------------------------------------
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """What a cycle has just read."""
-        self._pictures.measured(snapshot, usage)
+        self._node_views.measured(snapshot, usage)
 
     def done(self, report: CycleReport) -> None:
         """A cycle is over: how long its stages took is kept here and nowhere else."""
-        with self._guard:
+        with self._lock:
             self._stages[report.id] = dict(report.stages)
             while len(self._stages) > STAGES_KEPT:
                 self._stages.popitem(last=False)
@@ -143,18 +143,18 @@ class LiveViews:
         )
 
     def map(self, asked: Asked) -> views.Map:
-        picture = self._pictures.latest()
-        lines = picture.lines if picture is not None else ()
+        node_view = self._node_views.latest()
+        lines = node_view.lines if node_view is not None else ()
         wanted = [line for line in lines if _is_asked(line, asked)]
         return views.Map(
             asked=asked,
-            at=picture.measured_at if picture is not None else None,
+            at=node_view.measured_at if node_view is not None else None,
             forecast_mode=self._policy.forecast.mode,
-            forecast_at=picture.forecast_at if picture is not None else None,
-            pools=picture.pools if picture is not None else (),
+            forecast_at=node_view.forecast_at if node_view is not None else None,
+            pools=node_view.pools if node_view is not None else (),
             nodes=tuple(wanted[asked.first : asked.first + MOST_TILES]),
             of=len(wanted),
-            problem=picture.problem if picture is not None else self._pictures.problem or NOT_READ_YET,
+            problem=node_view.problem if node_view is not None else self._node_views.problem or NOT_READ_YET,
         )
 
     def overview(self, asked: Asked) -> views.Overview:
@@ -179,48 +179,48 @@ class LiveViews:
             last_cycle=cycle_line(cycles[0]) if cycles else None,
             due=(*coming, *due, *self._looks_due()),
             more_due=more,
-            brakes=tuple(or_nothing(self._brakes)),
+            brakes=tuple(or_nothing(self._open_breakers)),
             pauses=tuple(or_nothing(self._from.ledger.pauses)),
             problem=problem,
         )
 
     def node(self, name: str) -> views.NodePage | None:
         archive, now = self._from.archive, self._now
-        picture = self._pictures.latest()
-        line = picture.by_name.get(name) if picture is not None else None
+        node_view = self._node_views.latest()
+        line = node_view.by_name.get(name) if node_view is not None else None
         moves = tuple(moved(row) for row in archive.moves_from(name, limit=MOVES_AT_ONCE))
         assessments = self._from.effect.assessments(now - EPISODE_SECONDS, now + 1, node=name)
         episodes = self._from.effect.episodes(now - EPISODE_SECONDS, now + 1, node=name)
         if line is None and not (moves or assessments or episodes):
             return None
         shown = line or NodeLine(name=name, pool="", state=NodeState.UNKNOWN, share=None)
-        findings = archive.findings_of(name, since=now - SAID_SECONDS, limit=FINDINGS_AT_ONCE)
+        findings = archive.findings_of(name, since=now - LOG_INTERVAL_SECONDS, limit=FINDINGS_AT_ONCE)
         return views.NodePage(
             line=shown,
-            at=picture.measured_at if picture is not None else None,
+            at=node_view.measured_at if node_view is not None else None,
             plan=self._plan(name),
-            curve=self._curve(shown, picture),
+            curve=self._curve(shown, node_view),
             moves=moves,
             findings=tuple(found(row) for row in findings),
-            refusals=tuple(refused(row) for row in archive.refusals_of(name, since=now - SAID_SECONDS)),
+            refusals=tuple(refused(row) for row in archive.refusals_of(name, since=now - LOG_INTERVAL_SECONDS)),
             assessments=tuple(reversed(assessments)),
             episodes=tuple(reversed(episodes)),
             gone=line is None,
         )
 
-    def _curve(self, line: NodeLine, picture: Picture | None) -> views.Curve:
+    def _curve(self, line: NodeLine, node_view: NodeView | None) -> views.Curve:
         now = self._now
         since = now - BEHIND_SECONDS
         past, source = self._kept(line, since, now), "means of five minutes, as kept for forecasts"
         if not past:
-            seen = self._from.effect.sightings([line.name], since, now + 1).get(line.name, ())
+            seen = self._from.effect.node_observations([line.name], since, now + 1).get(line.name, ())
             past, source = [(each.at, each.share) for each in seen], "what our cycles measured"
-        if line.share is not None and picture is not None and picture.measured_at is not None:
-            past.append((picture.measured_at, line.share))
+        if line.share is not None and node_view is not None and node_view.measured_at is not None:
+            past.append((node_view.measured_at, line.share))
         return views.Curve(
             past=tuple(sorted(past)),
             source=source,
-            ahead=tuple(picture.ahead(line.name)) if picture is not None else (),
+            ahead=tuple(node_view.ahead(line.name)) if node_view is not None else (),
             now=now,
             since=since,
             until=now + AHEAD_SECONDS,
@@ -228,12 +228,12 @@ class LiveViews:
 
     def _kept(self, line: NodeLine, since: float, until: float) -> list[tuple[float, float | None]]:
         """(time, share) from the day blocks; empty where none is kept here."""
-        lookout, room = self._from.current().lookout, line.capacity_millicores
-        if lookout is None or not room:
+        forecast_loop, room = self._from.current().forecast_loop, line.capacity_millicores
+        if forecast_loop is None or not room:
             return []
         out: list[tuple[float, float | None]] = []
         for day in range(int(since // DAY_SECONDS), int(until // DAY_SECONDS) + 1):
-            block = lookout.keeper.nodes_of(day)
+            block = forecast_loop.keeper.nodes_of(day)
             if block is None or line.name not in block[0]:
                 continue
             shares = block[1][block[0].index(line.name)] / room
@@ -246,15 +246,15 @@ class LiveViews:
 
     def _coming(self) -> tuple[list[views.Due], int]:
         """What is expected, as far as it is shown, and how much more there is."""
-        lookout = self._from.current().lookout
-        last = lookout.last if lookout is not None else None
+        forecast_loop = self._from.current().forecast_loop
+        last = forecast_loop.last if forecast_loop is not None else None
         coming = last.coming if last is not None else ()
         shown = [views.Due(at=each.start_by, what=each.why, node=each.node_name) for each in coming[:DUE_AT_ONCE]]
         return shown, max(len(coming) - DUE_AT_ONCE, 0)
 
     def _plan(self, node: str) -> str:
-        lookout = self._from.current().lookout
-        last = lookout.last if lookout is not None else None
+        forecast_loop = self._from.current().forecast_loop
+        last = forecast_loop.last if forecast_loop is not None else None
         return next((each.why for each in last.coming if each.node_name == node), "") if last is not None else ""
 
     def _alerts_due(self) -> tuple[views.Due, ...]:
@@ -262,18 +262,18 @@ class LiveViews:
         return () if at is None else (views.Due(at=at, what="an alert that is still open is tried again"),)
 
     def _looks_due(self) -> list[views.Due]:
-        lookout = self._from.current().lookout
+        forecast_loop = self._from.current().forecast_loop
         due = []
-        if lookout is not None and lookout.last is not None:
-            due.append(views.Due(at=lookout.next_at(), what="the forecast is made anew"))
+        if forecast_loop is not None and forecast_loop.last is not None:
+            due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is made anew"))
         for strategy in self._policy.strategies:
             pools = ", ".join(strategy.pools or [pool.name for pool in self._policy.pools])
             every = format_duration(strategy.every)
             due.append(views.Due(at=None, what=f"{strategy.name} looks at {pools} every {every}"))
         return due
 
-    def _brakes(self) -> tuple[str, ...]:
-        return brakes_now(self._policy, self._from.ledger.open_evictions(), self._from.effect, now=self._now)
+    def _open_breakers(self) -> tuple[str, ...]:
+        return open_breaker_messages(self._policy, self._from.ledger.open_evictions(), self._from.effect, now=self._now)
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class LiveViews:
         if kept is None:
             return None
         line = cycle_line(kept["cycle"])
-        with self._guard:
+        with self._lock:
             stages = self._stages.get(cycle, {})
         until = (line.finished_at or line.started_at) + DAY_SECONDS
         assessed = self._from.effect.assessments(line.started_at, until) if line.outcomes else ()
@@ -312,12 +312,12 @@ class LiveViews:
     # -- limits -------------------------------------------------------------------------------------------------------
 
     def limits(self) -> views.LimitsPage:
-        with self._guard:
+        with self._lock:
             kept = self._limits
         if kept is not None and time.monotonic() - kept[0] < LIMITS_SECONDS:
             return kept[1]
         page = limits_page(self._from.current(), self._from.ledger, self._from.effect)
-        with self._guard:
+        with self._lock:
             self._limits = (time.monotonic(), page)
         return page
 

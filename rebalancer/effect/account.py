@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.effect.messages import CAME_OF_IT, cores, percent
+from rebalancer.effect.messages import OUTCOME_TEXTS, cores, percent
 from rebalancer.model.effect import Account, Assessment, Outcome
 
 ROUNDING: Final = 1e-9
@@ -65,7 +65,7 @@ def outcome_of(assessment: Assessment, account: Account | None, after_share: flo
     came on top.
     """
     if after_share is None or not math.isfinite(after_share):
-        return Outcome.UNKNOWN, CAME_OF_IT[Outcome.UNKNOWN]
+        return Outcome.UNKNOWN, OUTCOME_TEXTS[Outcome.UNKNOWN]
     target = assessment.target
     change = f"{percent(assessment.before_share)} to {percent(after_share)}, target {percent(target)}"
     if after_share <= target * (1 + ROUNDING):
@@ -73,7 +73,7 @@ def outcome_of(assessment: Assessment, account: Account | None, after_share: flo
     if account is None:
         return Outcome.UNKNOWN, f"{change}; what its pods used isn't known"
     outcome = _to_blame(assessment, account)
-    return outcome, f"{change}: {CAME_OF_IT[outcome]}{_parts(account)}"
+    return outcome, f"{change}: {OUTCOME_TEXTS[outcome]}{_parts(account)}"
 
 
 def _to_blame(assessment: Assessment, account: Account) -> Outcome:

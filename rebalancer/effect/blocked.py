@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rebalancer.effect.messages import STUCK, counted
-from rebalancer.model.effect import Sighting, Stuck
+from rebalancer.effect.messages import BLOCKED_TEXTS, counted
+from rebalancer.model.effect import BlockedReason, NodeObservation
 from rebalancer.model.reason import Reason
 
 LEAST_RELIEF: Final = 0.02
@@ -23,93 +23,93 @@ LEAST_RELIEF: Final = 0.02
 
 EXAMPLES: Final = 3
 
-STUCK_OF: Final[Mapping[Reason, Stuck]] = {
-    Reason.MIRROR_POD: Stuck.GUARDS,
-    Reason.STATIC_POD: Stuck.GUARDS,
-    Reason.DAEMONSET_POD: Stuck.GUARDS,
-    Reason.TERMINATING: Stuck.GUARDS,
-    Reason.FINISHED: Stuck.GUARDS,
-    Reason.NOT_READY: Stuck.GUARDS,
-    Reason.BARE_POD: Stuck.GUARDS,
-    Reason.UNKNOWN_OWNER_KIND: Stuck.GUARDS,
-    Reason.JOB_POD: Stuck.GUARDS,
-    Reason.OURSELVES: Stuck.GUARDS,
-    Reason.OUR_PROMETHEUS: Stuck.GUARDS,
-    Reason.OUR_DATABASE: Stuck.GUARDS,
-    Reason.SYSTEM_CRITICAL: Stuck.GUARDS,
-    Reason.PRIORITY_THRESHOLD: Stuck.GUARDS,
-    Reason.HOST_PATH: Stuck.GUARDS,
-    Reason.LOCAL_STORAGE: Stuck.GUARDS,
-    Reason.LOCAL_VOLUME: Stuck.GUARDS,
-    Reason.PERSISTENT_VOLUME: Stuck.GUARDS,
-    Reason.TOO_YOUNG: Stuck.GUARDS,
-    Reason.MIN_REPLICAS: Stuck.GUARDS,
-    Reason.ROLLOUT_IN_PROGRESS: Stuck.GUARDS,
-    Reason.OWNER_NOT_HEALTHY: Stuck.GUARDS,
-    Reason.ANNOTATION_VETO: Stuck.GUARDS,
-    Reason.OPTED_OUT: Stuck.GUARDS,
-    Reason.NOT_OPTED_IN: Stuck.GUARDS,
-    Reason.NAMESPACE_EXCLUDED: Stuck.GUARDS,
-    Reason.LABEL_EXCLUDED: Stuck.GUARDS,
-    Reason.CROSS_CLUSTER: Stuck.GUARDS,
-    Reason.BUDGET_EXHAUSTED: Stuck.BUDGETS,
-    Reason.BUDGET_OUTDATED: Stuck.BUDGETS,
-    Reason.SEVERAL_BUDGETS: Stuck.BUDGETS,
-    Reason.SERVER_BUDGET: Stuck.BUDGETS,
-    Reason.SERVER_SEVERAL_BUDGETS: Stuck.BUDGETS,
-    Reason.DENY_LISTED: Stuck.LISTS,
-    Reason.NOT_ALLOW_LISTED: Stuck.LISTS,
-    Reason.UNKNOWN_LEVEL: Stuck.LEVELS,
-    Reason.LEVEL_FORBIDS: Stuck.LEVELS,
-    Reason.WINDOW_CLOSED: Stuck.WINDOWS,
-    Reason.WINDOW_BROKEN: Stuck.WINDOWS,
-    Reason.COOLDOWN_NODE: Stuck.COOLDOWNS,
-    Reason.COOLDOWN_SERVICE: Stuck.COOLDOWNS,
-    Reason.COOLDOWN_SERVICE_NODE: Stuck.COOLDOWNS,
-    Reason.COOLDOWN_POOL: Stuck.COOLDOWNS,
-    Reason.GAVE_UP: Stuck.COOLDOWNS,
-    Reason.BRAKED: Stuck.COOLDOWNS,
-    Reason.SERVICE_LATE: Stuck.COOLDOWNS,
-    Reason.MOVED_ELSEWHERE: Stuck.COOLDOWNS,
-    Reason.PAUSED: Stuck.PAUSED,
-    Reason.NO_LANDING: Stuck.NO_LANDING,
-    Reason.NO_ROOM_IN_TARGETS: Stuck.NO_LANDING,
-    Reason.WOULD_COME_BACK: Stuck.NO_LANDING,
-    Reason.LANDING_TOO_WARM: Stuck.NO_LANDING,
-    Reason.LANDING_NOT_MODELLED: Stuck.NO_LANDING,
-    Reason.LANDING_CLOSED: Stuck.NO_LANDING,
-    Reason.NEEDS_PREEMPTION: Stuck.NO_LANDING,
-    Reason.PENDING_TAKES_ROOM: Stuck.NO_LANDING,
-    Reason.LANDING_NOT_BETTER: Stuck.NO_LANDING,
-    Reason.NOWHERE_BETTER: Stuck.NO_LANDING,
-    Reason.POOL_FULL: Stuck.POOL_FULL,
-    Reason.NO_RELIEF: Stuck.POOR_SELECTION,
-    Reason.GOAL_REACHED: Stuck.POOR_SELECTION,
-    Reason.OUT_OF_TIME: Stuck.POOR_SELECTION,
-    Reason.NO_POD_USAGE: Stuck.NO_CANDIDATES,
-    Reason.READY_SHARE: Stuck.LIMITS,
-    Reason.LIMIT_CYCLE: Stuck.LIMITS,
-    Reason.LIMIT_GLOBAL: Stuck.LIMITS,
-    Reason.LIMIT_CLUSTER: Stuck.LIMITS,
-    Reason.LIMIT_POOL: Stuck.LIMITS,
-    Reason.LIMIT_NODE: Stuck.LIMITS,
-    Reason.LIMIT_NAMESPACE: Stuck.LIMITS,
-    Reason.LIMIT_LEVEL: Stuck.LIMITS,
-    Reason.LIMIT_SERVICE: Stuck.LIMITS,
-    Reason.LIMIT_LANDINGS: Stuck.LIMITS,
-    Reason.LIMIT_PULLS: Stuck.LIMITS,
-    Reason.LEASE_LOST: Stuck.INTERRUPTED,
-    Reason.STOPPING: Stuck.INTERRUPTED,
-    Reason.SERVER_THROTTLED: Stuck.SERVER,
-    Reason.SERVER_GONE: Stuck.SERVER,
-    Reason.SERVER_UID_CHANGED: Stuck.SERVER,
-    Reason.SERVER_FORBIDDEN: Stuck.SERVER,
-    Reason.SERVER_UNKNOWN: Stuck.SERVER,
-    Reason.SERVER_ERROR: Stuck.SERVER,
+BLOCKED_REASON_OF: Final[Mapping[Reason, BlockedReason]] = {
+    Reason.MIRROR_POD: BlockedReason.GUARDS,
+    Reason.STATIC_POD: BlockedReason.GUARDS,
+    Reason.DAEMONSET_POD: BlockedReason.GUARDS,
+    Reason.TERMINATING: BlockedReason.GUARDS,
+    Reason.FINISHED: BlockedReason.GUARDS,
+    Reason.NOT_READY: BlockedReason.GUARDS,
+    Reason.BARE_POD: BlockedReason.GUARDS,
+    Reason.UNKNOWN_OWNER_KIND: BlockedReason.GUARDS,
+    Reason.JOB_POD: BlockedReason.GUARDS,
+    Reason.OURSELVES: BlockedReason.GUARDS,
+    Reason.OUR_PROMETHEUS: BlockedReason.GUARDS,
+    Reason.OUR_DATABASE: BlockedReason.GUARDS,
+    Reason.SYSTEM_CRITICAL: BlockedReason.GUARDS,
+    Reason.PRIORITY_THRESHOLD: BlockedReason.GUARDS,
+    Reason.HOST_PATH: BlockedReason.GUARDS,
+    Reason.LOCAL_STORAGE: BlockedReason.GUARDS,
+    Reason.LOCAL_VOLUME: BlockedReason.GUARDS,
+    Reason.PERSISTENT_VOLUME: BlockedReason.GUARDS,
+    Reason.TOO_YOUNG: BlockedReason.GUARDS,
+    Reason.MIN_REPLICAS: BlockedReason.GUARDS,
+    Reason.ROLLOUT_IN_PROGRESS: BlockedReason.GUARDS,
+    Reason.OWNER_NOT_HEALTHY: BlockedReason.GUARDS,
+    Reason.ANNOTATION_VETO: BlockedReason.GUARDS,
+    Reason.OPTED_OUT: BlockedReason.GUARDS,
+    Reason.NOT_OPTED_IN: BlockedReason.GUARDS,
+    Reason.NAMESPACE_EXCLUDED: BlockedReason.GUARDS,
+    Reason.LABEL_EXCLUDED: BlockedReason.GUARDS,
+    Reason.CROSS_CLUSTER: BlockedReason.GUARDS,
+    Reason.BUDGET_EXHAUSTED: BlockedReason.BUDGETS,
+    Reason.BUDGET_OUTDATED: BlockedReason.BUDGETS,
+    Reason.SEVERAL_BUDGETS: BlockedReason.BUDGETS,
+    Reason.SERVER_BUDGET: BlockedReason.BUDGETS,
+    Reason.SERVER_SEVERAL_BUDGETS: BlockedReason.BUDGETS,
+    Reason.DENY_LISTED: BlockedReason.LISTS,
+    Reason.NOT_ALLOW_LISTED: BlockedReason.LISTS,
+    Reason.UNKNOWN_LEVEL: BlockedReason.LEVELS,
+    Reason.LEVEL_FORBIDS: BlockedReason.LEVELS,
+    Reason.WINDOW_CLOSED: BlockedReason.WINDOWS,
+    Reason.WINDOW_BROKEN: BlockedReason.WINDOWS,
+    Reason.COOLDOWN_NODE: BlockedReason.COOLDOWNS,
+    Reason.COOLDOWN_SERVICE: BlockedReason.COOLDOWNS,
+    Reason.COOLDOWN_SERVICE_NODE: BlockedReason.COOLDOWNS,
+    Reason.COOLDOWN_POOL: BlockedReason.COOLDOWNS,
+    Reason.GAVE_UP: BlockedReason.COOLDOWNS,
+    Reason.BRAKED: BlockedReason.COOLDOWNS,
+    Reason.SERVICE_LATE: BlockedReason.COOLDOWNS,
+    Reason.MOVED_ELSEWHERE: BlockedReason.COOLDOWNS,
+    Reason.PAUSED: BlockedReason.PAUSED,
+    Reason.NO_LANDING: BlockedReason.NO_LANDING,
+    Reason.NO_ROOM_IN_TARGETS: BlockedReason.NO_LANDING,
+    Reason.WOULD_COME_BACK: BlockedReason.NO_LANDING,
+    Reason.LANDING_TOO_WARM: BlockedReason.NO_LANDING,
+    Reason.LANDING_NOT_MODELLED: BlockedReason.NO_LANDING,
+    Reason.LANDING_CLOSED: BlockedReason.NO_LANDING,
+    Reason.NEEDS_PREEMPTION: BlockedReason.NO_LANDING,
+    Reason.PENDING_TAKES_ROOM: BlockedReason.NO_LANDING,
+    Reason.LANDING_NOT_BETTER: BlockedReason.NO_LANDING,
+    Reason.NOWHERE_BETTER: BlockedReason.NO_LANDING,
+    Reason.POOL_FULL: BlockedReason.POOL_FULL,
+    Reason.NO_RELIEF: BlockedReason.POOR_SELECTION,
+    Reason.GOAL_REACHED: BlockedReason.POOR_SELECTION,
+    Reason.OUT_OF_TIME: BlockedReason.POOR_SELECTION,
+    Reason.NO_POD_USAGE: BlockedReason.NO_CANDIDATES,
+    Reason.READY_SHARE: BlockedReason.LIMITS,
+    Reason.LIMIT_CYCLE: BlockedReason.LIMITS,
+    Reason.LIMIT_GLOBAL: BlockedReason.LIMITS,
+    Reason.LIMIT_CLUSTER: BlockedReason.LIMITS,
+    Reason.LIMIT_POOL: BlockedReason.LIMITS,
+    Reason.LIMIT_NODE: BlockedReason.LIMITS,
+    Reason.LIMIT_NAMESPACE: BlockedReason.LIMITS,
+    Reason.LIMIT_LEVEL: BlockedReason.LIMITS,
+    Reason.LIMIT_SERVICE: BlockedReason.LIMITS,
+    Reason.LIMIT_LANDINGS: BlockedReason.LIMITS,
+    Reason.LIMIT_PULLS: BlockedReason.LIMITS,
+    Reason.LEASE_LOST: BlockedReason.INTERRUPTED,
+    Reason.STOPPING: BlockedReason.INTERRUPTED,
+    Reason.SERVER_THROTTLED: BlockedReason.SERVER,
+    Reason.SERVER_GONE: BlockedReason.SERVER,
+    Reason.SERVER_UID_CHANGED: BlockedReason.SERVER,
+    Reason.SERVER_FORBIDDEN: BlockedReason.SERVER,
+    Reason.SERVER_UNKNOWN: BlockedReason.SERVER,
+    Reason.SERVER_ERROR: BlockedReason.SERVER,
 }
 """Every code that a candidate on a node to be cooled can get; the others are of nodes, or of whole cycles."""
 
-OF_OTHER_GOALS: Final = frozenset(
+REASONS_OF_OTHER_GOALS: Final = frozenset(
     {
         Reason.ENOUGH_GO,
         Reason.EVEN_ALREADY,
@@ -130,25 +130,25 @@ BACKGROUND: Final = frozenset(
 """Pods that nobody would ever think of moving."""
 
 _FURTHEST = (
-    Stuck.SERVER,
-    Stuck.INTERRUPTED,
-    Stuck.NO_LANDING,
-    Stuck.LIMITS,
-    Stuck.COOLDOWNS,
-    Stuck.PAUSED,
-    Stuck.BUDGETS,
-    Stuck.POOL_FULL,
-    Stuck.WINDOWS,
-    Stuck.LEVELS,
-    Stuck.LISTS,
-    Stuck.GUARDS,
-    Stuck.POOR_SELECTION,
-    Stuck.NO_CANDIDATES,
+    BlockedReason.SERVER,
+    BlockedReason.INTERRUPTED,
+    BlockedReason.NO_LANDING,
+    BlockedReason.LIMITS,
+    BlockedReason.COOLDOWNS,
+    BlockedReason.PAUSED,
+    BlockedReason.BUDGETS,
+    BlockedReason.POOL_FULL,
+    BlockedReason.WINDOWS,
+    BlockedReason.LEVELS,
+    BlockedReason.LISTS,
+    BlockedReason.GUARDS,
+    BlockedReason.POOR_SELECTION,
+    BlockedReason.NO_CANDIDATES,
 )
 """Of groups of the same size the one whose pods had got furthest."""
 
 
-def why_stuck(found: Sequence[Sighting], *, paused: bool) -> tuple[Stuck, dict[Reason, int], str]:
+def why_blocked(found: Sequence[NodeObservation], *, paused: bool) -> tuple[BlockedReason, dict[Reason, int], str]:
     """(group, refusals of candidates by code, sentence) of a node that nothing was evicted from.
 
     `found` are the cycles that found it, at least one; dry runs count only where there was nothing else. `paused`: for
@@ -158,34 +158,34 @@ def why_stuck(found: Sequence[Sighting], *, paused: bool) -> tuple[Stuck, dict[R
     told = real or found
     codes: Counter[Reason] = Counter()
     for each in told:
-        codes.update({code: count for code, count in each.refusals.items() if code in STUCK_OF})
-    stuck = Stuck.PAUSED if paused else _group(told, codes) if real else _of_dry_run(told, codes)
+        codes.update({code: count for code, count in each.refusals.items() if code in BLOCKED_REASON_OF})
+    stuck = BlockedReason.PAUSED if paused else _group(told, codes) if real else _of_dry_run(told, codes)
     return stuck, dict(codes), _sentence(stuck, told, codes)
 
 
-def _of_dry_run(told: Sequence[Sighting], codes: Mapping[Reason, int]) -> Stuck:
+def _of_dry_run(told: Sequence[NodeObservation], codes: Mapping[Reason, int]) -> BlockedReason:
     """What a real run would have done is what a dry run did: only where it would have moved something is it the dry
     run that kept it."""
     would = not codes or Reason.GOAL_REACHED in codes or any(each.evictions for each in told)
-    return Stuck.DRY_RUN if would else _group(told, codes)
+    return BlockedReason.DRY_RUN if would else _group(told, codes)
 
 
-def _group(told: Sequence[Sighting], codes: Mapping[Reason, int]) -> Stuck:
-    groups: Counter[Stuck] = Counter()
+def _group(told: Sequence[NodeObservation], codes: Mapping[Reason, int]) -> BlockedReason:
+    groups: Counter[BlockedReason] = Counter()
     for code, count in codes.items():
         if code not in BACKGROUND and code is not Reason.NO_RELIEF:
-            groups[STUCK_OF[code]] += count
+            groups[BLOCKED_REASON_OF[code]] += count
     small = [each.refusals.get(Reason.NO_RELIEF, 0) for each in told]
-    groups[Stuck.POOR_SELECTION] += sum(count for count in small if count * LEAST_RELIEF >= 1)
+    groups[BlockedReason.POOR_SELECTION] += sum(count for count in small if count * LEAST_RELIEF >= 1)
     if groups.total():
         return max(groups, key=lambda group: (groups[group], -_FURTHEST.index(group)))
     if Reason.NO_RELIEF in codes or not codes:
-        return Stuck.NO_CANDIDATES
-    return Stuck.GUARDS
+        return BlockedReason.NO_CANDIDATES
+    return BlockedReason.GUARDS
 
 
-def _sentence(stuck: Stuck, told: Sequence[Sighting], codes: Mapping[Reason, int]) -> str:
-    text = STUCK[stuck]
+def _sentence(stuck: BlockedReason, told: Sequence[NodeObservation], codes: Mapping[Reason, int]) -> str:
+    text = BLOCKED_TEXTS[stuck]
     if codes:
         text += f": {by_count(codes)} in {counted(len(told), 'cycle')}"
     examples = next((pods for each in reversed(told) if (pods := _of_pods(each.examples))), ())

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from rebalancer.effect.blocked import by_count, why_stuck
-from rebalancer.effect.messages import MISSED, counted, percent
-from rebalancer.model.effect import Assessment, HotEpisode, Miss, Outcome, Sighting, Step
+from rebalancer.effect.blocked import by_count, why_blocked
+from rebalancer.effect.messages import MISS_TEXTS, counted, percent
+from rebalancer.model.effect import Assessment, HotEpisode, Miss, NodeObservation, Outcome, Step
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.types import format_duration
@@ -29,7 +29,7 @@ usual settle time."""
 JITTER: Final = 1.1
 """Looks come at their interval, give or take a tenth."""
 
-LOOKS_LEFT_OUT: Final = 3
+IGNORED_OBSERVATIONS: Final = 3
 """No cycle for so many intervals: nobody was there."""
 
 MISS_OF: Final[Mapping[Reason, Miss]] = {
@@ -47,9 +47,9 @@ MISS_OF: Final[Mapping[Reason, Miss]] = {
 """Codes of nodes and of whole cycles. The first in this order decides where a cycle gave several."""
 
 
-def discovered(
+def attribute_episode(
     episode: HotEpisode,
-    sightings: Sequence[Sighting],
+    node_observations: Sequence[NodeObservation],
     *,
     covered: bool,
     every_seconds: float,
@@ -59,13 +59,13 @@ def discovered(
 ) -> HotEpisode:
     """The episode with all that our cycles tell of it, in place of what was told before.
 
-    `sightings` of its node, oldest first, from a day before it began until it ended, or until now. `covered`: a
+    `node_observations` of its node, oldest first, from a day before it began until it ended, or until now. `covered`: a
     strategy looks at its pool, every `every_seconds`. `paused`: evictions from it were paused for all of that time.
     `settled`: assessments of its node. `after`: end of the node's episode before this one, what was found until then
     was that one. One that is still hot and that no cycle has come by yet is neither found nor missed.
     """
     ended_at = math.inf if episode.ended_at is None else episode.ended_at
-    hot = [each for each in sightings if episode.started_at <= each.at <= ended_at]
+    hot = [each for each in node_observations if episode.started_at <= each.at <= ended_at]
     measured = [episode.ours, *(each.share for each in hot)]
     bare = replace(
         episode,
@@ -83,13 +83,13 @@ def discovered(
     early = max(every_seconds, EARLY_SECONDS)
     found = [
         each
-        for each in sightings
+        for each in node_observations
         if each.finding is not None and max(episode.started_at - _ahead(each, early), after) <= each.at <= ended_at
     ]
     if found:
         return _found(bare, found, paused=paused, settled=settled)
     if not covered:
-        return replace(bare, miss=Miss.NOT_COVERED, detail=f"{MISSED[Miss.NOT_COVERED]}; {_seen(bare)}")
+        return replace(bare, miss=Miss.NOT_COVERED, detail=f"{MISS_TEXTS[Miss.NOT_COVERED]}; {_seen(bare)}")
     missed = _missed(bare, hot, every_seconds)
     if missed is None:
         return bare
@@ -97,14 +97,16 @@ def discovered(
     return replace(bare, miss=miss, detail=f"{detail}; {_seen(bare)}")
 
 
-def _ahead(sighting: Sighting, early: float) -> float:
-    return LOOKAHEAD_SECONDS if sighting.trigger == Trigger.FORECAST else early
+def _ahead(observation: NodeObservation, early: float) -> float:
+    return LOOKAHEAD_SECONDS if observation.trigger == Trigger.FORECAST else early
 
 
 # ---- found
 
 
-def _found(bare: HotEpisode, found: Sequence[Sighting], *, paused: bool, settled: Sequence[Assessment]) -> HotEpisode:
+def _found(
+    bare: HotEpisode, found: Sequence[NodeObservation], *, paused: bool, settled: Sequence[Assessment]
+) -> HotEpisode:
     first = found[0]
     acting = [each for each in found if each.evictions and not each.dry_run]
     evictions = sum(each.evictions for each in acting)
@@ -114,7 +116,7 @@ def _found(bare: HotEpisode, found: Sequence[Sighting], *, paused: bool, settled
     if acting:
         cooled = _cooled(bare.node, {each.cycle for each in acting}, settled)
         return replace(told, detail=f"{when}, {counted(evictions, 'eviction')}", cooled=cooled)
-    stuck, codes, why = why_stuck(found, paused=paused)
+    stuck, codes, why = why_blocked(found, paused=paused)
     return replace(told, stuck=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
 
 
@@ -130,7 +132,7 @@ def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool 
 # ---- missed
 
 
-def _missed(episode: HotEpisode, hot: Sequence[Sighting], every_seconds: float) -> tuple[Miss, str] | None:
+def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: float) -> tuple[Miss, str] | None:
     """(why, sentence); None: too early to tell."""
     if not hot:
         if episode.ended_at is None:
@@ -144,26 +146,26 @@ def _missed(episode: HotEpisode, hot: Sequence[Sighting], every_seconds: float) 
     moments = [episode.started_at, *(each.at for each in hot), ended_at]
     gap = max(later - earlier for earlier, later in pairwise(moments))
     span = ended_at - episode.started_at
-    if gap > LOOKS_LEFT_OUT * every_seconds and gap * 2 >= span:
+    if gap > IGNORED_OBSERVATIONS * every_seconds and gap * 2 >= span:
         return Miss.DAEMON_DOWN, f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot"
     miss = _most(Counter(_said(each) for each in hot))
     return miss, _told(miss, hot)
 
 
-def _said(sighting: Sighting) -> Miss:
+def _said(observation: NodeObservation) -> Miss:
     """What one cycle says of why it had no finding."""
-    codes = {*sighting.refusals, sighting.stopped}
+    codes = {*observation.refusals, observation.stopped}
     for code, miss in MISS_OF.items():
         if code in codes:
             return miss
-    if sighting.stopped is not None:
+    if observation.stopped is not None:
         return Miss.DAEMON_DOWN
-    if sighting.high is None:
+    if observation.high is None:
         return Miss.NOT_LOOKED_AT
-    if sighting.share is None:
+    if observation.share is None:
         return Miss.NO_METRICS
     # measured over its mark and not found: what a move just took away is no longer counted, but still measured
-    return Miss.DEBOUNCE if sighting.share > sighting.high else Miss.NOT_SENSITIVE
+    return Miss.DEBOUNCE if observation.share > observation.high else Miss.NOT_SENSITIVE
 
 
 def _most(said: Counter[Miss]) -> Miss:
@@ -179,7 +181,7 @@ def _most(said: Counter[Miss]) -> Miss:
     return Miss.NOT_LOOKED_AT
 
 
-def _told(miss: Miss, hot: Sequence[Sighting]) -> str:
+def _told(miss: Miss, hot: Sequence[NodeObservation]) -> str:
     looked = [each for each in hot if _said(each) is not Miss.NOT_LOOKED_AT]
     if miss is Miss.NOT_LOOKED_AT:
         return f"{counted(len(hot), 'cycle')} ran, none looked at it"
@@ -192,11 +194,11 @@ def _told(miss: Miss, hot: Sequence[Sighting]) -> str:
         for code in {*each.refusals, each.stopped}
         if code is not None and (code in MISS_OF or code is each.stopped)
     )
-    told = f"{MISSED[miss]}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else MISSED[miss]
+    told = f"{MISS_TEXTS[miss]}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else MISS_TEXTS[miss]
     return f"{told}; {_measured(known)}" if miss is Miss.DEBOUNCE and known else told
 
 
-def _measured(known: Sequence[Sighting]) -> str:
+def _measured(known: Sequence[NodeObservation]) -> str:
     most = max(known, key=lambda each: each.share or 0.0)
     return f"we measured at most {percent(most.share)}, our high is {percent(most.high)}"
 

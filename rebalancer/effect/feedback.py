@@ -13,21 +13,21 @@ from typing import Final
 from rebalancer.effect.account import planned_relief
 from rebalancer.effect.messages import percent
 from rebalancer.model.effect import Assessment, Moved, Outcome, Step
-from rebalancer.policy.schema.safety import EffectBrake
+from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 TWICE_WITHIN_SECONDS: Final = 86_400.0
-BRAKE_SECONDS: Final = 3600.0
+BREAKER_OPEN_SECONDS: Final = 3600.0
 RELIEF_LAST: Final = 50
 RELIEF_ENOUGH: Final = 5
 """With fewer assessments the plan's own figure stands."""
 RELIEF_LEAST, RELIEF_MOST = 0.5, 1.5
 
-DID_NOT_HELP: Final = frozenset({Outcome.LANDED, Outcome.GREW, Outcome.UNEXPLAINED})
+INEFFECTIVE_OUTCOMES: Final = frozenset({Outcome.LANDED, Outcome.GREW, Outcome.UNEXPLAINED})
 """Not `tooLittleMoved`, for what went did help; and what came back is given up as soon as it is seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UselessMove:
+class IneffectiveMove:
     """A service whose pods need not leave a node again soon."""
 
     service_identity: str
@@ -36,7 +36,7 @@ class UselessMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Braked:
+class OpenBreaker:
     """A pool from which nothing is evicted for a while."""
 
     pool: str
@@ -46,35 +46,37 @@ class Braked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lessons:
+class Feedback:
     """What was learned."""
 
-    give_up: tuple[UselessMove, ...] = ()
+    give_up: tuple[IneffectiveMove, ...] = ()
     """Each is to be remembered once."""
-    braked: Mapping[str, Braked]
+    open_breakers: Mapping[str, OpenBreaker]
     """By pool; those in force."""
     relief_factor: Mapping[str, float]
     """Pool -> what the planned relief is to be multiplied by; 1 for a pool that isn't there."""
 
 
-def lessons(
+def feedback(
     new: Sequence[Assessment],
     earlier: Sequence[Assessment],
     *,
     moved: Sequence[Moved],
-    brake: EffectBrake,
+    brake: EffectivenessBreaker,
     now: float,
-) -> Lessons:
+) -> Feedback:
     """What those that were just made teach, beside those that were made before; `moved` are the evictions in them."""
     known = _by_key((*earlier, *new))
-    return Lessons(
-        give_up=tuple(useless_moves(new, known, moved)),
-        braked=brakes(known, brake, now=now),
+    return Feedback(
+        give_up=tuple(ineffective_moves(new, known, moved)),
+        open_breakers=brakes(known, brake, now=now),
         relief_factor=relief_factors(known),
     )
 
 
-def useless_moves(new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Moved]) -> list[UselessMove]:
+def ineffective_moves(
+    new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Moved]
+) -> list[IneffectiveMove]:
     """(service, node) where the node did not cool twice in a row within a day, the second time just now."""
     services: dict[tuple[str, str], set[str]] = {}
     for one in moved:
@@ -82,7 +84,7 @@ def useless_moves(new: Sequence[Assessment], known: Sequence[Assessment], moved:
     just_now = {_key(each) for each in new}
     history: dict[tuple[str, str], list[Assessment]] = {}
     for each in sorted(_taught(known), key=lambda one: (one.acted_at, one.cycle)):
-        if _was_hot(each) and (each.outcome in DID_NOT_HELP or each.outcome is Outcome.COOLED):
+        if _was_hot(each) and (each.outcome in INEFFECTIVE_OUTCOMES or each.outcome is Outcome.COOLED):
             for service in services.get((each.cycle, each.node), ()):
                 history.setdefault((service, each.node), []).append(each)
     found = []
@@ -90,29 +92,29 @@ def useless_moves(new: Sequence[Assessment], known: Sequence[Assessment], moved:
         last = times[-2:]
         if (
             len(last) == 2
-            and all(each.outcome in DID_NOT_HELP for each in last)
+            and all(each.outcome in INEFFECTIVE_OUTCOMES for each in last)
             and _key(last[1]) in just_now
             and last[1].acted_at - last[0].acted_at <= TWICE_WITHIN_SECONDS
         ):
             why = " and ".join(dict.fromkeys(str(each.outcome) for each in last))
             reason = f"its node did not cool twice within a day after it had left: {why}"
-            found.append(UselessMove(service_identity=service, node=node, reason=reason))
+            found.append(IneffectiveMove(service_identity=service, node=node, reason=reason))
     return found
 
 
-def brakes(known: Sequence[Assessment], brake: EffectBrake, *, now: float) -> dict[str, Braked]:
+def brakes(known: Sequence[Assessment], brake: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
     """Pools that rest, because too few of their last nodes have cooled; an hour from the newest that says so."""
     found = {}
     for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
         last = made[-brake.last :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)
-        until = (last[-1].made_at or 0.0) + BRAKE_SECONDS
+        until = (last[-1].made_at or 0.0) + BREAKER_OPEN_SECONDS
         if len(last) == brake.last and cooled * 100 < brake.at_least * len(last) and now < until:
             reason = (
                 f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
                 f"at least {percent(brake.at_least / 100)} must"
             )
-            found[pool] = Braked(pool=pool, until=until, reason=reason)
+            found[pool] = OpenBreaker(pool=pool, until=until, reason=reason)
     return found
 
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from rebalancer.model.effect import Miss, Outcome, Rate, Stuck
+from rebalancer.model.effect import BlockedReason, Miss, Outcome, Rate
 
 NOTHING: Final = "-"
 """A rate of nothing, and whatever isn't known."""
 
-MISSED: Final[Mapping[Miss, str]] = {
+MISS_TEXTS: Final[Mapping[Miss, str]] = {
     Miss.DAEMON_DOWN: "no cycle ran while it was hot",
     Miss.NOT_COVERED: "it is in no pool that a strategy looks at",
     Miss.NO_METRICS: "its usage was missing or not to be trusted",
@@ -19,25 +19,25 @@ MISSED: Final[Mapping[Miss, str]] = {
     Miss.NOT_READY: "the node was not Ready",
 }
 
-STUCK: Final[Mapping[Stuck, str]] = {
-    Stuck.GUARDS: "guards protect its pods",
-    Stuck.LISTS: "allow and deny lists keep its pods",
-    Stuck.LEVELS: "its pods' service levels are never moved",
-    Stuck.WINDOWS: "outside the change windows of its pods",
-    Stuck.LIMITS: "limits were used up",
-    Stuck.COOLDOWNS: "something was moved a short while ago, given up, or is late",
-    Stuck.PAUSED: "evictions were paused",
-    Stuck.BUDGETS: "PodDisruptionBudgets had no room",
-    Stuck.NO_LANDING: "the replacements would not have landed where they may",
-    Stuck.POOL_FULL: "no node of its pool was under its low",
-    Stuck.SERVER: "the API server refused",
-    Stuck.POOR_SELECTION: "only our own choice kept the candidates there",
-    Stuck.INTERRUPTED: "the plan was broken off: the lease was lost, or the program was stopped",
-    Stuck.NO_CANDIDATES: "nothing on it could be judged, or would have helped",
-    Stuck.DRY_RUN: "a dry run: nothing is evicted",
+BLOCKED_TEXTS: Final[Mapping[BlockedReason, str]] = {
+    BlockedReason.GUARDS: "guards protect its pods",
+    BlockedReason.LISTS: "allow and deny lists keep its pods",
+    BlockedReason.LEVELS: "its pods' service levels are never moved",
+    BlockedReason.WINDOWS: "outside the change windows of its pods",
+    BlockedReason.LIMITS: "limits were used up",
+    BlockedReason.COOLDOWNS: "something was moved a short while ago, given up, or is late",
+    BlockedReason.PAUSED: "evictions were paused",
+    BlockedReason.BUDGETS: "PodDisruptionBudgets had no room",
+    BlockedReason.NO_LANDING: "the replacements would not have landed where they may",
+    BlockedReason.POOL_FULL: "no node of its pool was under its low",
+    BlockedReason.SERVER: "the API server refused",
+    BlockedReason.POOR_SELECTION: "only our own choice kept the candidates there",
+    BlockedReason.INTERRUPTED: "the plan was broken off: the lease was lost, or the program was stopped",
+    BlockedReason.NO_CANDIDATES: "nothing on it could be judged, or would have helped",
+    BlockedReason.DRY_RUN: "a dry run: nothing is evicted",
 }
 
-CAME_OF_IT: Final[Mapping[Outcome, str]] = {
+OUTCOME_TEXTS: Final[Mapping[Outcome, str]] = {
     Outcome.COOLED: "at or under the target",
     Outcome.TOO_LITTLE: "what was moved would not have been enough even if nothing else had changed",
     Outcome.LANDED: "other pods came and took the room",
@@ -52,9 +52,9 @@ def sentence(reason: str) -> str:
     """Of a key of `DayRow.reasons`, such as `eviction/limits`; the key itself where another version wrote it."""
     group, _, name = reason.partition("/")
     known: dict[str, Mapping[str, str]] = {
-        "discovery": {each.value: text for each, text in MISSED.items()},
-        "eviction": {each.value: text for each, text in STUCK.items()},
-        "effect": {each.value: text for each, text in CAME_OF_IT.items()},
+        "discovery": {each.value: text for each, text in MISS_TEXTS.items()},
+        "eviction": {each.value: text for each, text in BLOCKED_TEXTS.items()},
+        "effect": {each.value: text for each, text in OUTCOME_TEXTS.items()},
     }
     return known.get(group, {}).get(name, reason)
 

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
 from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
-from rebalancer.model.forecasts import JudgedForecast, Verdict
+from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 
@@ -70,7 +70,7 @@ def day_rows(
     now: float,
     episodes: Sequence[HotEpisode],
     assessments: Sequence[Assessment],
-    judged: Sequence[JudgedForecast] = (),
+    judged: Sequence[VerifiedForecast] = (),
     replaces: Sequence[DayRow] = (),
 ) -> list[DayRow]:
     """The rows of those `days`, whatever else is given; by day, pool, strategy and trigger.
@@ -91,7 +91,7 @@ def day_rows(
         if assessment.step is Step.SETTLED:
             book.count(_of_assessment(assessment))
     for each in judged:
-        if each.truth.verdict in _COUNTED:
+        if each.actuals.verdict in _COUNTED:
             book.count(_of_forecast(each))
     return book.rows()
 
@@ -134,8 +134,8 @@ def _of_assessment(assessment: Assessment) -> DayRow:
     )
 
 
-def _of_forecast(each: JudgedForecast) -> DayRow:
-    forecast, verdict = each.forecast, each.truth.verdict
+def _of_forecast(each: VerifiedForecast) -> DayRow:
+    forecast, verdict = each.forecast, each.actuals.verdict
     at = forecast.made_at if forecast.hot_from is None else forecast.hot_from
     return replace(
         _blank(day_of(at), forecast.pool, "", Trigger.FORECAST.value),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.constraints.backoff import give_up_seconds
+from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.cycle.scheduled_assessments import pod_name, withdrawn
 from rebalancer.effect.account import PodNow, account, outcome_of
-from rebalancer.effect.feedback import Lessons, lessons
+from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.model.effect import Assessment, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.ports import Ledger
@@ -22,14 +22,14 @@ from rebalancer.policy import RebalancerPolicy
 
 LATE_SECONDS = 600.0
 """After it was due, or the settle time, if that is longer: then it says less."""
-TRY_FOR_SECONDS = 3600.0
+RETRY_FOR_SECONDS = 3600.0
 """So long a node that isn't known is looked for."""
-LEARN_FROM_SECONDS = 3 * 86_400.0
+FEEDBACK_WINDOW_SECONDS = 3 * 86_400.0
 """What is older teaches nothing any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assessed:
+class AssessmentBatch:
     """What was made now."""
 
     made: tuple[Assessment, ...] = ()
@@ -40,7 +40,7 @@ class Assessed:
 # ---- when it is due
 
 
-def assess_due(
+def run_due_assessments(
     records: EffectRecords,
     snapshot: ClusterSnapshot,
     usage: Usage,
@@ -48,7 +48,7 @@ def assess_due(
     replacements: Callable[[float], Mapping[str, str]],
     policy: RebalancerPolicy,
     now: float,
-) -> Assessed:
+) -> AssessmentBatch:
     """Make the assessments that are due, as far as their nodes are known; the others are tried again for an hour.
 
     `usage` is of `snapshot`. `replacements` (of the ledger): since when -> uid of a pod that took an evicted one's
@@ -57,18 +57,18 @@ def assess_due(
     try:
         due = records.due(now)
         if not due:
-            return Assessed()
+            return AssessmentBatch()
         since = min(each.acted_at for each in due)
-        look = _Look(snapshot, usage, replacements(since), _evicted(records.assessments(since, now)))
+        look = _NodeMeasurement(snapshot, usage, replacements(since), _evicted(records.assessments(since, now)))
         nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
         made = [done for each in due if not look.stayed(each) and (done := look.made(each, policy, now)) is not None]
         records.expect(nothing)
         records.made(made)
     except RebalancerError as error:
-        return Assessed(notes=(f"what became of evictions is not assessed: {error}",))
+        return AssessmentBatch(notes=(f"what became of evictions is not assessed: {error}",))
     waiting = sorted({each.node for each in due} - {each.node for each in (*nothing, *made)})
     notes = (f"not assessed yet, their CPU isn't known: {', '.join(waiting)}",) if waiting else ()
-    return Assessed(made=tuple(made), notes=notes)
+    return AssessmentBatch(made=tuple(made), notes=notes)
 
 
 def _evicted(assessments: Sequence[Assessment]) -> dict[str, set[str]]:
@@ -79,7 +79,7 @@ def _evicted(assessments: Sequence[Assessment]) -> dict[str, set[str]]:
     return out
 
 
-class _Look:
+class _NodeMeasurement:
     """At the cluster, now."""
 
     def __init__(
@@ -104,7 +104,7 @@ class _Look:
         ours = self._evicted.get(due.node, set())
         counted = replace(due, pods=tuple(replace(pod, evicted=pod.evicted or pod.uid in ours) for pod in due.pods))
         known = after is not None and (not pods or any(np.isfinite(each.cpu_millicores) for each in pods))
-        if not known and now < due.due_at + TRY_FOR_SECONDS:
+        if not known and now < due.due_at + RETRY_FOR_SECONDS:
             return None
         accounted = None
         if known and after is not None:
@@ -146,13 +146,15 @@ class _Look:
 # ---- what is learned
 
 
-def learn(effect: EffectRecords, policy: RebalancerPolicy, *, made: Sequence[Assessment] = (), now: float) -> Lessons:
+def derive_feedback(
+    effect: EffectRecords, policy: RebalancerPolicy, *, made: Sequence[Assessment] = (), now: float
+) -> Feedback:
     """What the assessments of the last days teach, those that were just `made` among them. Raises ConnectError.
 
     To be asked at the start, whenever something was made, and now and then: a brake lets go with time.
     """
-    since = now - LEARN_FROM_SECONDS
-    return lessons(
+    since = now - FEEDBACK_WINDOW_SECONDS
+    return feedback(
         made,
         effect.assessments(since, now),
         moved=effect.moved(since, now) if made else (),
@@ -161,12 +163,12 @@ def learn(effect: EffectRecords, policy: RebalancerPolicy, *, made: Sequence[Ass
     )
 
 
-def remember(ledger: Ledger, learned: Lessons, policy: RebalancerPolicy) -> None:
+def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> None:
     """Write down what is given up. Raises ConnectError."""
     for each in learned.give_up:
         ledger.give_up(
             service_identity=each.service_identity,
             node=each.node,
             reason=each.reason,
-            seconds=lambda count: give_up_seconds(policy.safety.cooldowns.give_up, count),
+            seconds=lambda count: backoff_seconds(policy.safety.cooldowns.give_up, count),
         )

@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.effect.discovery import EARLY_SECONDS, LOOKAHEAD_SECONDS, discovered
+from rebalancer.effect.discovery import EARLY_SECONDS, LOOKAHEAD_SECONDS, attribute_episode
 from rebalancer.effect.rates import day_of, day_rows
-from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, Outcome, Sighting, Step
-from rebalancer.model.forecasts import JudgedForecast
+from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
+from rebalancer.model.forecasts import VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import Pause
 from rebalancer.model.reason import Reason
@@ -32,7 +32,7 @@ KEPT_SECONDS = 3 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class SloWindow:
     """What was read of the standard now; seconds since the epoch."""
 
     began: float
@@ -48,8 +48,8 @@ class Span:
         return self.until is not None and self.began // HOUR_SECONDS < self.until // HOUR_SECONDS
 
 
-def tell_episodes(
-    records: EffectRecords, policy: RebalancerPolicy, span: Span, pauses: Callable[[], Sequence[Pause]]
+def attribute_episodes(
+    records: EffectRecords, policy: RebalancerPolicy, span: SloWindow, pauses: Callable[[], Sequence[Pause]]
 ) -> list[HotEpisode]:
     """Those of which more may be known by now, as they are told now. Raises ConnectError."""
     over = span.began - JUST_OVER_SECONDS
@@ -64,13 +64,13 @@ def tell_episodes(
     every = _looked_at(policy)
     slowest = max(every.values(), default=0.0)
     since_of = {each.id: _said_since(each, policy, max(slowest, EARLY_SECONDS)) for each in asked}
-    sightings = _sightings(records, asked, since_of, span)
+    node_observations = _node_observations(records, asked, since_of, span)
     in_force = pauses()
     out = []
     for each in asked:
         until = math.inf if each.ended_at is None else each.ended_at
-        said = [one for one in sightings[each.id] if since_of[each.id] <= one.at <= until]
-        told = discovered(
+        said = [one for one in node_observations[each.id] if since_of[each.id] <= one.at <= until]
+        told = attribute_episode(
             each,
             said,
             covered=each.pool in every,
@@ -84,7 +84,7 @@ def tell_episodes(
     return out
 
 
-def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Span, over: float) -> bool:
+def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: SloWindow, over: float) -> bool:
     if episode.found_at is None and episode.miss is None:
         return True
     if episode.ended_at is None:
@@ -113,18 +113,18 @@ def _said_since(episode: HotEpisode, policy: RebalancerPolicy, early: float) -> 
     return min(episode.started_at - early, math.inf if episode.found_at is None else episode.found_at)
 
 
-def _sightings(
-    records: EffectRecords, asked: Sequence[HotEpisode], since_of: Mapping[int, float], span: Span
-) -> dict[int, Sequence[Sighting]]:
+def _node_observations(
+    records: EffectRecords, asked: Sequence[HotEpisode], since_of: Mapping[int, float], span: SloWindow
+) -> dict[int, Sequence[NodeObservation]]:
     """By the episode's row. Those that are asked for the first time are read by themselves: they look far back."""
     # what a cycle said after that time may be of an episode that wasn't read yet
     until = span.until if span.behind and span.until is not None else span.now
-    out: dict[int, Sequence[Sighting]] = {}
+    out: dict[int, Sequence[NodeObservation]] = {}
     for first in (True, False):
         some = [each for each in asked if (each.found_at is None and each.miss is None) is first]
         if some:
             nodes, since = sorted({each.node for each in some}), min(since_of[each.id] for each in some)
-            said = records.sightings(nodes, since, until)
+            said = records.node_observations(nodes, since, until)
             out |= {each.id: said[each.node] for each in some}
     return out
 
@@ -149,7 +149,7 @@ def _end_of_the_one_before(episode: HotEpisode, stored: Sequence[HotEpisode]) ->
     return max(ends, default=-math.inf)
 
 
-def _paused(episode: HotEpisode, said: Sequence[Sighting], pauses: Sequence[Pause], cluster: str) -> bool:
+def _paused(episode: HotEpisode, said: Sequence[NodeObservation], pauses: Sequence[Pause], cluster: str) -> bool:
     """Whether a pause that is in force kept all its pods there. When it began isn't known: the refusals tell."""
     scopes = {("global", ""), ("cluster", cluster), ("pool", f"{cluster}/{episode.pool}")}
     scopes.add(("node", f"{cluster}/{episode.node}"))
@@ -164,9 +164,9 @@ def _paused(episode: HotEpisode, said: Sequence[Sighting], pauses: Sequence[Paus
 def count_days(
     records: EffectRecords,
     policy: RebalancerPolicy,
-    span: Span,
+    span: SloWindow,
     told: Sequence[HotEpisode],
-    judged: Callable[[float], Sequence[JudgedForecast]],
+    judged: Callable[[float], Sequence[VerifiedForecast]],
 ) -> None:
     """Roll up today, the days of episodes that are told anew, and once an hour those before: what is counted late.
 

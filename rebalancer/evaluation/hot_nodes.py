@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
-from rebalancer.evaluation.attribution import Span, count_days, tell_episodes
-from rebalancer.evaluation.pool_hours import HOUR_SECONDS, Marks, marks_of, pool_hours
+from rebalancer.evaluation.attribution import SloWindow, attribute_episodes, count_days
+from rebalancer.evaluation.pool_hours import HOUR_SECONDS, PoolThresholds, pool_hours, thresholds_of
 from rebalancer.model.effect import EffectRecords, HotEpisode
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.forecasts import JudgedForecast
+from rebalancer.model.forecasts import VerifiedForecast
 from rebalancer.model.limits import Pause
-from rebalancer.model.slo import StandardReader, StandardSamples
+from rebalancer.model.slo import SloReader, SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
@@ -28,7 +28,7 @@ LAG_SECONDS = 300.0
 FIRST_LOOK_BACK_SECONDS = 86_400.0
 HOURS_AT_ONCE = 6
 """More are read by the next call."""
-GIVE_UP_SECONDS = 86_400.0
+MAX_RETRY_SECONDS = 86_400.0
 """What can't be read for so long never will be."""
 STEP_SECONDS, LONG_STEP_SECONDS = 60.0, 300.0
 LONG_FOR_SECONDS = 1800.0
@@ -36,7 +36,7 @@ LONG_FOR_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SloReading:
     """What one call did."""
 
     read_until: float | None = None
@@ -49,8 +49,8 @@ class Reading:
     """What went wrong or is doubtful, in sentences."""
 
 
-def read_standard(
-    reader: StandardReader | None,
+def evaluate_slo(
+    reader: SloReader | None,
     records: EffectRecords,
     snapshot: ClusterSnapshot,
     pool_of: NDArray[np.int32],
@@ -58,30 +58,30 @@ def read_standard(
     *,
     now: float,
     pauses: Callable[[], Sequence[Pause]] = lambda: (),
-    judged: Callable[[float], Sequence[JudgedForecast]] = lambda _since: (),
+    judged: Callable[[float], Sequence[VerifiedForecast]] = lambda _since: (),
     stopping: Callable[[], bool] = lambda: False,
-) -> Reading:
+) -> SloReading:
     """Read the standard from where the last call ended, and bring episodes, hours and days up to date.
 
     `reader` None: there is no Prometheus. `pauses` in force now, and the forecasts `judged` that were made at or after
     some time, are asked for when they are needed. To be called every few minutes, by the leader.
     """
     if reader is None:
-        return Reading(notes=("hot nodes by the standard are not known: they are read from Prometheus",))
+        return SloReading(notes=("hot nodes by the standard are not known: they are read from Prometheus",))
     look = _Look(reader, records, snapshot, pool_of, policy, now, stopping)
     try:
         look.read_on()
     except RebalancerError as error:
         look.notes.append(f"hot nodes by the standard are not read: {error}")
     told: list[HotEpisode] = []
-    span = Span(began=now if look.began is None else look.began, until=look.until, behind=look.behind, now=now)
+    span = SloWindow(began=now if look.began is None else look.began, until=look.until, behind=look.behind, now=now)
     try:
-        told = tell_episodes(records, policy, span, pauses)
+        told = attribute_episodes(records, policy, span, pauses)
         count_days(records, policy, span, told, judged)
     except RebalancerError as error:
         look.notes.append(f"hot nodes by the standard are not held against our cycles: {error}")
     notes = tuple(dict.fromkeys(look.notes))
-    return Reading(read_until=look.until, episodes=tuple(told), behind=look.behind, notes=notes)
+    return SloReading(read_until=look.until, episodes=tuple(told), behind=look.behind, notes=notes)
 
 
 class _Look:
@@ -89,7 +89,7 @@ class _Look:
 
     def __init__(
         self,
-        reader: StandardReader,
+        reader: SloReader,
         records: EffectRecords,
         snapshot: ClusterSnapshot,
         pool_of: NDArray[np.int32],
@@ -138,7 +138,7 @@ class _Look:
         try:
             samples = self._reader.read(self._snapshot.nodes, start=begin, end=end, step=self._step)
         except RebalancerError:
-            if self.now - end < GIVE_UP_SECONDS:
+            if self.now - end < MAX_RETRY_SECONDS:
                 raise
             self.notes.append("what the standard says of a time more than a day ago can't be read, and is left out")
             self.records.put_hours([], read_until=end)
@@ -148,7 +148,7 @@ class _Look:
             # its source may only be late
             self.notes.append("the standard has no samples of this cluster's nodes of late")
             return False
-        marks = marks_of(samples, self._pool_of, self.policy)
+        marks = thresholds_of(samples, self._pool_of, self.policy)
         self.records.put_episodes(self._episodes(samples, marks, until=until, end=end))
         before = {each.pool: each for each in self.records.hours(hour * HOUR_SECONDS, (hour + 1) * HOUR_SECONDS)}
         hours = pool_hours(samples, marks, self._snapshot, self._pool_of, self.policy, hour=hour, before=before)
@@ -160,7 +160,7 @@ class _Look:
 
     # ---- episodes
 
-    def _episodes(self, samples: StandardSamples, marks: Marks, *, until: float, end: float) -> list[HotEpisode]:
+    def _episodes(self, samples: SloSamples, marks: PoolThresholds, *, until: float, end: float) -> list[HotEpisode]:
         """What is new, and what goes on or ends."""
         column = {name: index for index, name in enumerate(samples.nodes)}
         stored: dict[str, list[HotEpisode]] = {}
@@ -186,7 +186,9 @@ class _Look:
             out.append(self._episode(span, samples, marks, before))
         return out
 
-    def _episode(self, span: HotSpan, samples: StandardSamples, marks: Marks, before: HotEpisode | None) -> HotEpisode:
+    def _episode(
+        self, span: HotSpan, samples: SloSamples, marks: PoolThresholds, before: HotEpisode | None
+    ) -> HotEpisode:
         times, last = samples.times, math.inf if span.ended_at is None else span.ended_at
         inside = samples.shares[(times >= span.started_at) & (times <= last), span.node]
         peak = float(np.max(inside, where=np.isfinite(inside), initial=-math.inf))

@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from rebalancer.effect.feedback import Lessons
+from rebalancer.effect.feedback import Feedback
 from rebalancer.effect.rates import day_of
-from rebalancer.evaluation.assessments import assess_due, learn, remember
-from rebalancer.evaluation.hot_nodes import read_standard
+from rebalancer.evaluation.assessments import derive_feedback, remember, run_due_assessments
+from rebalancer.evaluation.hot_nodes import evaluate_slo
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.ports import Clock, ClusterReader, Ledger, UsageReader
-from rebalancer.model.slo import StandardReader
+from rebalancer.model.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 
 LOG = structlog.get_logger("rebalancer")
 
-STANDARD_EVERY_SECONDS = 300.0
-LEARN_EVERY_SECONDS = 300.0
+SLO_EVERY_SECONDS = 300.0
+FEEDBACK_EVERY_SECONDS = 300.0
 """A brake lets go with time."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Aftermath:
-    """Of one policy. `turn` is for one thread, `lessons` for any."""
+class EvaluationLoop:
+    """Of one policy. `turn` is for one thread, `feedback` for any."""
 
     policy: RebalancerPolicy
     cluster: ClusterReader
@@ -37,11 +37,11 @@ class Aftermath:
     effect: EffectRecords
     forecasts: ForecastRecords
     ledger: Ledger
-    standard: StandardReader | None
+    standard: SloReader | None
     """None without Prometheus."""
     clock: Clock
     stopping: Callable[[], bool] = lambda: False
-    lessons: Lessons | None = None
+    feedback: Feedback | None = None
     """What was learned last; None before anything was."""
     _learned_at: float = float("-inf")
     _read_at: float = float("-inf")
@@ -52,13 +52,13 @@ class Aftermath:
         now = self.clock.now()
         try:
             made = self._assess(now)
-            if made or now - self._learned_at >= LEARN_EVERY_SECONDS:
-                self.lessons = learned = learn(self.effect, self.policy, made=made, now=now)
+            if made or now - self._learned_at >= FEEDBACK_EVERY_SECONDS:
+                self.feedback = learned = derive_feedback(self.effect, self.policy, made=made, now=now)
                 remember(self.ledger, learned, self.policy)
                 self._learned_at = now
-            if now - self._read_at >= STANDARD_EVERY_SECONDS:
+            if now - self._read_at >= SLO_EVERY_SECONDS:
                 self._read_at = now
-                self._read_standard(now)
+                self._evaluate_slo(now)
         except RebalancerError as error:
             self._tell([f"what became of evictions is not known: {error}"])
 
@@ -71,7 +71,7 @@ class Aftermath:
         if not self.effect.due(now):
             return ()
         snapshot = self.cluster.snapshot()
-        done = assess_due(
+        done = run_due_assessments(
             self.effect,
             snapshot,
             self.usage.read(snapshot),
@@ -91,9 +91,9 @@ class Aftermath:
             )
         return done.made
 
-    def _read_standard(self, now: float) -> None:
+    def _evaluate_slo(self, now: float) -> None:
         snapshot = self.cluster.snapshot()
-        reading = read_standard(
+        reading = evaluate_slo(
             self.standard,
             self.effect,
             snapshot,

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.effect import PoolHour
-from rebalancer.model.slo import StandardSamples
+from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies.loads import cpu_marks
+from rebalancer.strategies.loads import cpu_thresholds
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ NOT_PLACED = ("DaemonSet", "Node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class PoolThresholds:
     """What the samples are held against; (times, nodes) shares, NaN where there is none."""
 
     high: Floats
@@ -29,7 +29,7 @@ class Marks:
     """Its pool's own."""
 
 
-def marks_of(samples: StandardSamples, pool_of: NDArray[np.int32], policy: RebalancerPolicy) -> Marks:
+def thresholds_of(samples: SloSamples, pool_of: NDArray[np.int32], policy: RebalancerPolicy) -> PoolThresholds:
     """The standard's threshold, else each pool's own high; in deviation mode it lies above the mean of each moment."""
     high, target = np.full(samples.shares.shape, np.nan), np.full(samples.shares.shape, np.nan)
     for index, pool in enumerate(policy.pools):
@@ -37,17 +37,17 @@ def marks_of(samples: StandardSamples, pool_of: NDArray[np.int32], policy: Rebal
         if pool.thresholds is None or not len(members):
             continue
         for at in range(len(samples.times) if pool.thresholds.relative_to_mean else 1):
-            top, cooled, _ = cpu_marks(pool.thresholds, samples.shares[at, members])
+            top, cooled, _ = cpu_thresholds(pool.thresholds, samples.shares[at, members])
             rows = at if pool.thresholds.relative_to_mean else slice(None)
             high[rows, members], target[rows, members] = top, cooled
     if policy.effect.standard.threshold is not None:
         high[:] = policy.effect.standard.threshold / 100
-    return Marks(high=high, target=target)
+    return PoolThresholds(high=high, target=target)
 
 
 def pool_hours(
-    samples: StandardSamples,
-    marks: Marks,
+    samples: SloSamples,
+    marks: PoolThresholds,
     snapshot: ClusterSnapshot,
     pool_of: NDArray[np.int32],
     policy: RebalancerPolicy,
@@ -92,7 +92,7 @@ def pool_hours(
     return out
 
 
-def _step(samples: StandardSamples) -> float:
+def _step(samples: SloSamples) -> float:
     return float(samples.times[1] - samples.times[0]) if len(samples.times) > 1 else 0.0
 
 
@@ -112,7 +112,7 @@ def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
 
 
 def _new_pods(
-    samples: StandardSamples, marks: Marks, snapshot: ClusterSnapshot, hour: int
+    samples: SloSamples, marks: PoolThresholds, snapshot: ClusterSnapshot, hour: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(pods,) created in that hour and placed on a node; and those of them whose node was over its target then."""
     pods = snapshot.pods

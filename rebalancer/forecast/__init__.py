@@ -1,7 +1,7 @@
 """History of usage to predicted peaks: what each node will need in the next 24 hours, when, and how sure that is."""
 
 from rebalancer.forecast.arrivals import Arrival, expected_arrivals
-from rebalancer.forecast.expected_peaks import Foresight, foresee
+from rebalancer.forecast.expected_peaks import NodeForecasts, forecast_nodes
 from rebalancer.forecast.predict import forecast
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 
@@ -9,10 +9,10 @@ __all__ = [
     "Arrival",
     "ForecastParts",
     "Forecasts",
-    "Foresight",
     "NodeForecast",
+    "NodeForecasts",
     "PoolForecast",
     "expected_arrivals",
     "forecast",
-    "foresee",
+    "forecast_nodes",
 ]

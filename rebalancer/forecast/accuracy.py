@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.forecasts import ForecastKind, JudgedForecast, Verdict
+from rebalancer.model.forecasts import ForecastKind, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ class Accuracy:
     """By name; empty name: nodes in no pool."""
 
 
-def accuracy(judged: Sequence[JudgedForecast], *, since: float, now: float) -> Accuracy:
+def accuracy(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Accuracy:
     """Score the forecasts that were made at or after `since`; a drift is looked for in those of the last 18 days."""
     names = sorted({each.forecast.pool for each in judged})
     pools = {name: [each for each in judged if each.forecast.pool == name] for name in names}
@@ -102,26 +102,29 @@ def accuracy(judged: Sequence[JudgedForecast], *, since: float, now: float) -> A
 class _Columns:
     """Daily forecasts of which there are samples, as columns; CPU as shares of capacity."""
 
-    def __init__(self, judged: Sequence[JudgedForecast]) -> None:
+    def __init__(self, judged: Sequence[VerifiedForecast]) -> None:
         daily = [each for each in judged if each.forecast.kind is ForecastKind.DAILY]
         known = [each for each in daily if math.isfinite(_error(each))]
         self.unknown = len(daily) - len(known)
         self.until = np.array([each.forecast.until for each in known])
-        self.actual = np.array([_share(each, each.truth.p95_millicores) for each in known])
+        self.actual = np.array([_share(each, each.actuals.p95_millicores) for each in known])
         self.upper = np.array([_share(each, each.forecast.peak_millicores) for each in known])
         self.error: Floats = np.array([_error(each) for each in known])
         self.high = np.array([math.nan if each.forecast.high is None else each.forecast.high for each in known])
-        self.changed = np.array([each.truth.changed_share for each in known])
+        self.changed = np.array([each.actuals.changed_share for each in known])
         self.hours_off: Floats = np.array([_hours_apart(each) for each in known])
         # so written that a day of which nobody knows what it would have been counts as relieved
         self.relieved: Bools = np.array(
-            [not each.truth.without_us_millicores <= each.truth.peak_millicores * (1 + TOLERANCE) for each in known],
+            [
+                not each.actuals.without_us_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
+                for each in known
+            ],
             dtype=np.bool_,
         )
         self.covered: Floats = (self.actual <= self.upper + TOLERANCE).astype(np.float64)
 
 
-def _scores(judged: Sequence[JudgedForecast], *, since: float, now: float) -> Scores:
+def _scores(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Scores:
     counted = [each for each in judged if each.forecast.made_at >= since]
     days = _Columns(counted)
     marked = ~days.relieved & np.isfinite(days.high)
@@ -145,7 +148,7 @@ def _scores(judged: Sequence[JudgedForecast], *, since: float, now: float) -> Sc
         peak_hour_error=_median(days.hours_off[np.isfinite(days.hours_off)]),
         unchanged_share=_mean(unchanged[looked].astype(np.float64)),
         unchanged_mae=_mean(np.abs(days.error[unchanged])),
-        verdicts={verdict: sum(each.truth.verdict is verdict for each in counted) for verdict in Verdict},
+        verdicts={verdict: sum(each.actuals.verdict is verdict for each in counted) for verdict in Verdict},
         drift=_drift(_Columns(judged), now),
     )
 
@@ -174,19 +177,19 @@ def drift_sentence(*, covered: float, was_covered: float, error: float, was_erro
     return "; ".join(found)
 
 
-def _share(each: JudgedForecast, millicores: float) -> float:
+def _share(each: VerifiedForecast, millicores: float) -> float:
     capacity = each.forecast.capacity_millicores
     return millicores / capacity if capacity > 0 else math.nan
 
 
-def _error(each: JudgedForecast) -> float:
+def _error(each: VerifiedForecast) -> float:
     """What came, less what was expected before the margin."""
     expected = each.forecast.peak_millicores - each.forecast.margin_millicores
-    return _share(each, each.truth.p95_millicores - expected)
+    return _share(each, each.actuals.p95_millicores - expected)
 
 
-def _hours_apart(each: JudgedForecast) -> float:
-    apart = abs(each.forecast.peak_at - each.truth.peak_at) / 3600.0 % HOURS
+def _hours_apart(each: VerifiedForecast) -> float:
+    apart = abs(each.forecast.peak_at - each.actuals.peak_at) / 3600.0 % HOURS
     return min(apart, HOURS - apart)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, MovedAway, Truth, Verdict
+from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ EARLY_SECONDS = 1800.0
 WAIT_SECONDS = 2 * DAY_SECONDS
 """Samples that are still to be read so long after a forecast's end won't come."""
 QUARTER_STEPS = 3
-NOTHING_KNOWN = Truth(
+NOTHING_KNOWN = Actuals(
     p95_millicores=math.nan,
     peak_millicores=math.nan,
     peak_at=math.nan,
@@ -93,13 +93,13 @@ class Samples:
 
 
 def judge(
-    forecast: KeptForecast,
+    forecast: StoredForecast,
     samples: Samples,
     *,
     pods_now: frozenset[str] | None,
-    moved: Sequence[MovedAway],
+    moved: Sequence[EvictedPod],
     now: float,
-) -> Truth | None:
+) -> Actuals | None:
     """What came of a forecast that is over; None while samples of it are still to be read.
 
     `pods_now`: first eight characters of the uids that are on the node at the forecast's end, None where nobody looked
@@ -115,7 +115,7 @@ def judge(
     moved = [each for each in moved if forecast.made_at <= each.at < forecast.until]
     without_us = node + _elsewhere(moved, samples, first, end)
     peak, at = _busiest_quarter(node)
-    return Truth(
+    return Actuals(
         p95_millicores=float(quantile(node[None].astype(np.float32), P95)[0]),
         peak_millicores=peak,
         peak_at=float((first + at) * STEP_SECONDS) if math.isfinite(peak) else math.nan,
@@ -125,7 +125,7 @@ def judge(
     )
 
 
-def _verdict(forecast: KeptForecast, node: Floats, without_us: Floats, first: int, *, moved: bool) -> Verdict | None:
+def _verdict(forecast: StoredForecast, node: Floats, without_us: Floats, first: int, *, moved: bool) -> Verdict | None:
     """None for a forecast that nobody acted on, without `high`, or where samples are missing at the peak."""
     if forecast.kind is not ForecastKind.AHEAD or forecast.high is None:
         return None
@@ -141,7 +141,7 @@ def _verdict(forecast: KeptForecast, node: Floats, without_us: Floats, first: in
     return Verdict.PREVENTED if _busiest_quarter(without_us)[0] > limit else Verdict.FALSE_ALARM
 
 
-def _elsewhere(moved: Sequence[MovedAway], samples: Samples, first: int, end: int) -> Floats:
+def _elsewhere(moved: Sequence[EvictedPod], samples: Samples, first: int, end: int) -> Floats:
     """(steps,) CPU of the pods that took the place of those that were moved, each from its move on.
 
     All NaN when the CPU of one of them isn't known in any way.
@@ -154,7 +154,7 @@ def _elsewhere(moved: Sequence[MovedAway], samples: Samples, first: int, end: in
     return total if np.isfinite(total).all() else np.full(end - first, np.nan)
 
 
-def _changed_share(forecast: KeptForecast, pods_now: frozenset[str] | None) -> float:
+def _changed_share(forecast: StoredForecast, pods_now: frozenset[str] | None) -> float:
     if pods_now is None or not forecast.pods:
         return math.nan
     return min(sum((share for uid, share in forecast.pods if uid not in pods_now), 0.0), 1.0)

@@ -11,8 +11,8 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.imputation import Gap, fill_gaps
-from rebalancer.forecast.load_profiles import ServiceCurves, sampled
+from rebalancer.forecast.imputation import MissingSteps, impute
+from rebalancer.forecast.load_profiles import ServiceLoadProfiles, sampled
 from rebalancer.forecast.membership import Ints, Members
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import SLOTS, DayBlock, Grid
@@ -41,7 +41,7 @@ class Composition:
     """(nodes,) steps at which the node had nothing left to give."""
     crowds: Grid
     """(pools, days, 288) millicores of short-lived pods together, NaN where nothing is known."""
-    curves: ServiceCurves
+    curves: ServiceLoadProfiles
     pod_daily: NDArray[np.float64]
     """(pods, days) mean millicores of what `series` holds of each pod; of a short-lived one, while it ran. NaN for days
     without samples, and for a pod of which nothing is known."""
@@ -86,8 +86,8 @@ class _Sums:
         self.again = np.array([members.index[pod] for pod in members.departed if pod in members.index], dtype=np.int32)
         """Pods of a name that another one had on another node."""
         self.crowds: Grid = np.full((len(members.pools), steps), np.nan, dtype=np.float32)
-        self.curves = ServiceCurves(len(members.services), steps)
-        self.gaps: list[Gap] = []
+        self.curves = ServiceLoadProfiles(len(members.services), steps)
+        self.gaps: list[MissingSteps] = []
 
     def add(self, block: DayBlock, columns: slice, at: slice) -> None:
         """Read one day: `columns` of its steps lie `at` these steps of the window."""
@@ -172,7 +172,7 @@ class _Sums:
                 missing_rows.append((chunk[gappy], holes))
         self.covered[at] = covered
         # steps that nobody has a sample of are no gap of these pods
-        self.gaps += [Gap.of(who, at, missing & covered) for who, missing in missing_rows]
+        self.gaps += [MissingSteps.of(who, at, missing & covered) for who, missing in missing_rows]
 
     def _learn(self, block: DayBlock, pod_of_row: Ints, service: Ints, columns: slice, at: slice) -> None:
         """What one replica of each service used, on the reference machine, where its node had room."""
@@ -229,7 +229,7 @@ class _Sums:
         """The sum of everything."""
         members, window = self.members, self.window
         shown = np.stack([self.shown.sum(axis=1), self.count])
-        filled, by_curve, guessed = fill_gaps(self.gaps, members, self.curves, shown, self.covered)
+        filled, by_curve, guessed = impute(self.gaps, members, self.curves, shown, self.covered)
         wanted = np.bincount(members.node[self.steady], minlength=len(members.nodes))
         own = self._own_of_nodes(wanted)
         nobody = (self.known == 0) & ~by_curve

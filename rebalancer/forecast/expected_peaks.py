@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.arrivals import Arrival
-from rebalancer.forecast.membership import SHORT_LIVED_KINDS, Departed, Ints, leaving, members_of
+from rebalancer.forecast.membership import SHORT_LIVED_KINDS, DepartedPod, Ints, leaving, members_of
 from rebalancer.forecast.predict import Expected, look_ahead
 from rebalancer.forecast.result import Forecasts
 from rebalancer.forecast.trajectories import (
-    NodeCourses,
-    PodLevels,
-    ServiceShapes,
+    NodeTrajectories,
+    PodLoads,
+    SeasonalProfiles,
     lay,
-    node_courses,
-    pod_levels,
-    service_shapes,
+    node_trajectories,
+    pod_loads,
+    seasonal_profiles,
 )
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
-from rebalancer.model.peaks import Peaks, ServiceDays
+from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Forecast
 
@@ -41,9 +41,9 @@ class _Seen:
     """The pods of a newer snapshot, held against those of the forecast."""
 
     row: Ints
-    """Index into `PodLevels`, -1 for one that it doesn't hold."""
+    """Index into `PodLoads`, -1 for one that it doesn't hold."""
     on: Ints
-    """Index of its node in `NodeCourses`, -1 for none or an unknown one."""
+    """Index of its node in `NodeTrajectories`, -1 for none or an unknown one."""
     service: Ints
     level: Floats
     short_lived: Bools
@@ -54,21 +54,21 @@ class _Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foresight:
+class NodeForecasts:
     """What is expected of a cluster, to be laid over its newer snapshots. Nothing changes it."""
 
     forecasts: Forecasts
     made_at: float
     """Seconds since the epoch."""
-    departed: tuple[Departed, ...]
+    departed: tuple[DepartedPod, ...]
     """Pods that left within the last day."""
     first_step: int
     """The step, counted from the epoch, that `made_at` lies in."""
     steps: int
     """How many the horizon holds."""
-    nodes: NodeCourses
-    services: ServiceShapes
-    pods: PodLevels
+    nodes: NodeTrajectories
+    services: SeasonalProfiles
+    pods: PodLoads
     expected: Expected
     """Arrivals that are in the courses."""
 
@@ -101,7 +101,7 @@ class Foresight:
             pod_millicores=seen.level * np.where(seen.short_lived, 1.0, highest * ratio),
         )
 
-    def service_days(self, snapshot: ClusterSnapshot) -> ServiceDays:
+    def service_day_profiles(self, snapshot: ClusterSnapshot) -> ServiceDayProfiles:
         """How the usual days of the snapshot's services go."""
         tops = np.unique(snapshot.top_owner)
         row_of = np.full(len(snapshot.owners), -1, dtype=np.int32)
@@ -110,7 +110,7 @@ class Foresight:
             if row >= 0 and math.isfinite(self.services.usual[row]):
                 row_of[top] = row
         usual = self.services.usual[:-1, None] * self.services.shapes[:-1]
-        return ServiceDays(row_of=row_of, usual=usual, days=self.services.days[:-1])
+        return ServiceDayProfiles(row_of=row_of, usual=usual, days=self.services.days[:-1])
 
     def _look_at(self, snapshot: ClusterSnapshot, rows: Ints) -> _Seen:
         """`rows` (nodes + 1,): row of each of the snapshot's nodes in `nodes`, -1 for an unknown one and at the end."""
@@ -188,7 +188,7 @@ class Foresight:
         return relief
 
 
-def foresee(
+def forecast_nodes(
     history: History,
     snapshot: ClusterSnapshot,
     *,
@@ -197,8 +197,8 @@ def foresee(
     pools: Sequence[str],
     now: float,
     arrivals: Sequence[Arrival] = (),
-    before: Foresight | None = None,
-) -> Foresight:
+    before: NodeForecasts | None = None,
+) -> NodeForecasts:
     """Look ahead from `now`; other arguments as for `forecast`.
 
     `before` is the last one: from it is known which pods left which node since. Without it, what they used counts as
@@ -215,22 +215,22 @@ def foresee(
         departed_known=before is not None,
     )
     ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals)
-    services = service_shapes(ahead, policy.days)
-    pods = pod_levels(ahead)
-    return Foresight(
+    services = seasonal_profiles(ahead, policy.days)
+    pods = pod_loads(ahead)
+    return NodeForecasts(
         forecasts=ahead.forecasts,
         made_at=now,
         departed=departed,
         first_step=ahead.composition.window.end_step,
         steps=min(math.ceil(policy.horizon / STEP_SECONDS), SLOTS),
-        nodes=node_courses(ahead, services, pods, policy.min_days),
+        nodes=node_trajectories(ahead, services, pods, policy.min_days),
         services=services,
         pods=pods,
         expected=ahead.expected,
     )
 
 
-def _departed(before: Foresight | None, snapshot: ClusterSnapshot, now: float) -> tuple[Departed, ...]:
+def _departed(before: NodeForecasts | None, snapshot: ClusterSnapshot, now: float) -> tuple[DepartedPod, ...]:
     """Pods that left within the last day, or are leaving, as far as they were seen; the newest last."""
     out = {(each.pod, each.node): each for each in leaving(snapshot)}
     if before is not None:
@@ -239,7 +239,7 @@ def _departed(before: Foresight | None, snapshot: ClusterSnapshot, now: float) -
         names = [each.node for each in before.forecasts.nodes]
         for uid, row in before.pods.row.items():
             if uid not in staying:
-                each = Departed(before.pods.names[row], names[before.pods.node[row]], now)
+                each = DepartedPod(before.pods.names[row], names[before.pods.node[row]], now)
                 out[each.pod, each.node] = each
         out |= {(each.pod, each.node): each for each in before.departed if now - each.seen_at < REMEMBERED_SECONDS}
     return tuple(sorted(out.values(), key=lambda each: each.seen_at))

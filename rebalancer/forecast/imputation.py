@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.load_profiles import ServiceCurves
+from rebalancer.forecast.load_profiles import ServiceLoadProfiles
 from rebalancer.forecast.membership import Ints, Members
 from rebalancer.model.history import SLOTS, Grid
 
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class MissingSteps:
     """Steps of some pods that are to be filled: bits, since there may be many."""
 
     pods: Ints
@@ -34,14 +34,18 @@ class Gap:
     bits: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, pods: Ints, at: slice, missing: Bools) -> "Gap":
+    def of(cls, pods: Ints, at: slice, missing: Bools) -> "MissingSteps":
         """`missing` (rows, steps) of `pods`; rows without any are left out."""
         some = missing.any(axis=1)
         return cls(pods=pods[some].astype(np.int32), at=at, bits=np.packbits(missing[some], axis=1))
 
 
-def fill_gaps(
-    gaps: Sequence[Gap], members: Members, curves: ServiceCurves, shown: NDArray[np.float64], covered: Bools
+def impute(
+    gaps: Sequence[MissingSteps],
+    members: Members,
+    curves: ServiceLoadProfiles,
+    shown: NDArray[np.float64],
+    covered: Bools,
 ) -> tuple[Grid, Bools, Grid]:
     """(nodes, steps) millicores to add for the gaps, where a curve stood behind them, and (pods, days) their sums; NaN
     for a pod of which neither samples nor a curve are known.
@@ -75,7 +79,9 @@ def fill_gaps(
     return filled, by_curve, of_pods
 
 
-def _expected(pods: Ints, present: Bools, members: Members, curves: ServiceCurves, shown: NDArray[np.float64]) -> Grid:
+def _expected(
+    pods: Ints, present: Bools, members: Members, curves: ServiceLoadProfiles, shown: NDArray[np.float64]
+) -> Grid:
     """(pods, steps) millicores by the services' curves, on the machines that the pods are on; NaN where unknown."""
     service = members.service[pods]
     factor = members.factor[members.node[pods]]

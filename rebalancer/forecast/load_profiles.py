@@ -17,7 +17,7 @@ LEAST_IN_LAYER = 2
 LEAST_FILLED = 1e-6
 
 
-class ServiceCurves:
+class ServiceLoadProfiles:
     """(services, 2, steps) millicores for one replica, on the reference machine; NaN where no replica ran.
 
     The two are the light and the heavy layer of a service whose replicas differ (leader and followers, shards of

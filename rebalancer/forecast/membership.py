@@ -18,7 +18,7 @@ SHORT_LIVED_SECONDS = float(DAY_SECONDS)
 """A Job's pod that is older is a pod like any other."""
 
 
-class Departed(NamedTuple):
+class DepartedPod(NamedTuple):
     """A pod that was on a node and no longer is: what it used there is not the node's own."""
 
     pod: str
@@ -82,11 +82,11 @@ class Members:
         return found if found >= 0 else self._service_index.get(one.rpartition("-")[0], -1)
 
 
-def leaving(snapshot: ClusterSnapshot) -> list[Departed]:
+def leaving(snapshot: ClusterSnapshot) -> list[DepartedPod]:
     """The pods that are on their way out."""
     pods, spaces, nodes = snapshot.pods, snapshot.namespaces, snapshot.nodes.names
     return [
-        Departed(f"{spaces[pods.namespace[index]]}/{pods.names[index]}", nodes[pods.node[index]], snapshot.taken)
+        DepartedPod(f"{spaces[pods.namespace[index]]}/{pods.names[index]}", nodes[pods.node[index]], snapshot.taken)
         for index in np.flatnonzero(snapshot.active & pods.terminating).tolist()
     ]
 
@@ -98,7 +98,7 @@ def members_of(
     pools: Sequence[str],
     generation: Generation | None,
     now: float,
-    departed: Sequence[Departed] = (),
+    departed: Sequence[DepartedPod] = (),
     departed_known: bool = False,
 ) -> Members:
     """The members of a snapshot: bound, not finished, not on their way out. `pool_of` (nodes,) indexes `pools`."""

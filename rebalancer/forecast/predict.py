@@ -173,7 +173,7 @@ def margin_of(predictor: Predictor, past: Past, coverage: float) -> Margin | Non
         enough = np.isfinite(before.daily).sum(axis=1) >= LEAST_DAYS_BEFORE
         if enough.any():
             actual = np.where(enough, past.daily[:, day], np.nan)
-            outcomes.append(outcome_of(before, predictor.guess(before), actual))
+            outcomes.append(outcome_of(before, predictor.predict(before), actual))
     return learn(outcomes, coverage)
 
 
@@ -209,7 +209,7 @@ class Group:
         """One for each node of the group."""
         past, window = self.past, self.composition.window
         predictor = predictors()[self.policy.predictor]
-        guess = predictor.guess(past)
+        guess = predictor.predict(past)
         learned = margin_of(predictor, past, self.policy.coverage / 100.0)
         margin = learned or Margin(factor=MARGIN_WITHOUT_ERRORS)
         level = margin.centre(guess)

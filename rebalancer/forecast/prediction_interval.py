@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 Floats = NDArray[np.float64]
 YARDSTICKS = ("share of the level", "swing of the node")
@@ -27,7 +27,7 @@ MOST_SHARE = 0.99
 class Outcome:
     """One day's guesses and what came of them."""
 
-    guess: Guess
+    guess: Prediction
     swing: Floats
     """(nodes,)"""
     level: Floats
@@ -47,21 +47,21 @@ class Margin:
     days: int = 0
     """Days that it was learned from."""
 
-    def millicores(self, guess: Guess, swing: Floats) -> Floats:
+    def millicores(self, guess: Prediction, swing: Floats) -> Floats:
         """(nodes,) what to add."""
         return self.factor * _yardstick(guess.centres[self.version], swing, self.yardstick)
 
-    def centre(self, guess: Guess) -> Floats:
+    def centre(self, guess: Prediction) -> Floats:
         """(nodes,) the version that holds."""
         centre: Floats = guess.centres[self.version]
         return centre
 
-    def upper(self, guess: Guess, swing: Floats) -> Floats:
+    def upper(self, guess: Prediction, swing: Floats) -> Floats:
         """(nodes,) guess and margin."""
         return np.maximum(self.centre(guess) + self.millicores(guess, swing), 0.0)
 
 
-def outcome_of(past: Past, guess: Guess, actual: Floats) -> Outcome:
+def outcome_of(past: Past, guess: Prediction, actual: Floats) -> Outcome:
     """What came of a guess that was made from `past`."""
     return Outcome(guess=guess, swing=past.swing, level=past.level, actual=actual)
 

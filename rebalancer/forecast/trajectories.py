@@ -26,7 +26,7 @@ MOST_RATIO = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeCourses:
+class NodeTrajectories:
     """What is expected of the nodes."""
 
     row: Mapping[str, int]
@@ -42,7 +42,7 @@ class NodeCourses:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceShapes:
+class SeasonalProfiles:
     """How the services use what they use."""
 
     row: Mapping[str, int]
@@ -60,7 +60,7 @@ class ServiceShapes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodLevels:
+class PodLoads:
     """How much the pods use that the forecast was made of."""
 
     row: Mapping[str, int]
@@ -79,7 +79,7 @@ class PodLevels:
         return np.isfinite(self.level) & ~self.short_lived
 
 
-def service_shapes(ahead: Ahead, days: DayWeights) -> ServiceShapes:
+def seasonal_profiles(ahead: Ahead, days: DayWeights) -> SeasonalProfiles:
     """Shapes over the day and usual levels, from the mean of the days."""
     members, window = ahead.members, ahead.composition.window
     weights = day_weights(days, window.days)
@@ -100,10 +100,10 @@ def service_shapes(ahead: Ahead, days: DayWeights) -> ServiceShapes:
         shapes[some] = np.nan_to_num(shape, nan=1.0)
     # of two services of one name the first counts, as in `Members`
     row = {name: index for index, name in reversed(tuple(enumerate(members.services)))}
-    return ServiceShapes(row=row, shapes=shapes, usual=usual, days=days_known)
+    return SeasonalProfiles(row=row, shapes=shapes, usual=usual, days=days_known)
 
 
-def pod_levels(ahead: Ahead) -> PodLevels:
+def pod_loads(ahead: Ahead) -> PodLoads:
     """Levels with the day weights of each node's pool; declared events of the past are taken out."""
     members, composition = ahead.members, ahead.composition
     level = np.full(len(members.pods) + 1, np.nan)
@@ -111,7 +111,7 @@ def pod_levels(ahead: Ahead) -> PodLevels:
         mine = np.append(np.isin(members.node, group.nodes), False)
         daily = composition.pod_daily[mine[:-1]] / group.past_factor.mean(axis=1)
         level[mine] = weighted_mean(daily, group.weights * composition.day_shares)
-    return PodLevels(
+    return PodLoads(
         row={uid: index for index, uid in enumerate(members.uids)},
         names=members.pods,
         node=np.append(members.node, np.int32(-1)),
@@ -121,7 +121,7 @@ def pod_levels(ahead: Ahead) -> PodLevels:
     )
 
 
-def node_courses(ahead: Ahead, services: ServiceShapes, pods: PodLevels, min_days: int) -> NodeCourses:
+def node_trajectories(ahead: Ahead, services: SeasonalProfiles, pods: PodLoads, min_days: int) -> NodeTrajectories:
     """Courses, and what a millicore of a pod is in them."""
     members, found = ahead.members, ahead.forecasts.nodes
     course, usual = _courses(ahead, min_days)
@@ -131,7 +131,7 @@ def node_courses(ahead: Ahead, services: ServiceShapes, pods: PodLevels, min_day
     lay(sums, services.shapes, pods.node[counted], pods.service[counted], pods.level[counted])
     # what the pods don't explain is the node's own, the crowd's, and what arrivals will bring
     usual = np.fmax(usual, sums)
-    return NodeCourses(
+    return NodeTrajectories(
         row={each.node: index for index, each in enumerate(found)},
         course=course,
         gain=np.divide(course, usual, out=np.where(np.isnan(course), course, np.float32(0)), where=usual > 0),

@@ -22,7 +22,7 @@ from rebalancer.model.history import (
     Grid,
     History,
     HistorySource,
-    KeptDay,
+    StoredDay,
     date_of,
     slot_of,
 )
@@ -197,7 +197,7 @@ class HistoryKeeper:
                 notes.append(f"{date_of(day)}: the answers were partial: {'; '.join(warnings)}")
         return History(days=_Days(sorted(kept), self._blocks, self._loaded), notes=tuple(dict.fromkeys(notes)))
 
-    def _missing(self, kept: dict[int, KeptDay], today: int) -> Iterator[str]:
+    def _missing(self, kept: dict[int, StoredDay], today: int) -> Iterator[str]:
         missing = [day for day in range(today - self._days, today) if day not in kept]
         if not missing:
             return

@@ -28,7 +28,7 @@ class Outlook:
         return self.forecast.peak_share > self.high
 
 
-def outlooks(
+def pooled_forecasts(
     cluster: ClusterReader, keeper: HistoryKeeper, policy: RebalancerPolicy, *, clock: Clock
 ) -> tuple[list[Outlook], Forecasts]:
     """Every node's next 24 hours, highest peak first; asks for what history is missing.

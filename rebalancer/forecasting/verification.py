@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rebalancer.forecast import Forecasts
 from rebalancer.forecast.actuals import Samples, judge
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.forecasts import ForecastKind, ForecastRecords, JudgedForecast, KeptForecast
+from rebalancer.model.forecasts import ForecastKind, ForecastRecords, StoredForecast, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS, History
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -27,15 +27,15 @@ IN_TIME_SECONDS = 7200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class VerificationRun:
     """What was judged now."""
 
-    judged: tuple[JudgedForecast, ...] = ()
+    judged: tuple[VerifiedForecast, ...] = ()
     notes: tuple[str, ...] = ()
     """Why not everything was, in sentences."""
 
 
-def keep_daily(
+def record_daily_forecasts(
     records: ForecastRecords,
     forecasts: Forecasts,
     snapshot: ClusterSnapshot,
@@ -61,7 +61,7 @@ def keep_daily(
     return ()
 
 
-def keep_ahead(
+def record_acted_forecasts(
     records: ForecastRecords,
     forecasts: Forecasts,
     snapshot: ClusterSnapshot,
@@ -71,7 +71,7 @@ def keep_ahead(
     hot_from: Mapping[str, float],
     now: float,
 ) -> tuple[str, ...]:
-    """Write down the forecasts that a cycle is started for, before it evicts; see `keep_daily`.
+    """Write down the forecasts that a cycle is started for, before it evicts; see `record_daily_forecasts`.
 
     `hot_from`: node -> when it is expected to become hot.
     """
@@ -95,7 +95,7 @@ def keep_ahead(
     return ()
 
 
-def judge_due(records: ForecastRecords, history: History, snapshot: ClusterSnapshot, *, now: float) -> Judging:
+def verify_due(records: ForecastRecords, history: History, snapshot: ClusterSnapshot, *, now: float) -> VerificationRun:
     """Judge the forecasts that are over, as far as their samples are there.
 
     Reads no more days of `history` than they speak of, one after another, and none when nothing is due.
@@ -103,28 +103,30 @@ def judge_due(records: ForecastRecords, history: History, snapshot: ClusterSnaps
     try:
         due = records.due(now)
         if not due:
-            return Judging()
+            return VerificationRun()
         since = min(forecast.made_at for _, forecast in due)
         until = max(forecast.until for _, forecast in due)
-        moved = records.moved_away(since, until)
+        moved = records.evicted_pods(since, until)
         nodes = {forecast.node for _, forecast in due}
         replacements = {each.replacement for node in nodes for each in moved.get(node, ()) if each.replacement}
         samples = Samples.of(history.days, nodes=nodes, pods=replacements, since=since, until=until)
         truths = []
         for number, forecast in due:
-            truth = judge(
+            actuals = judge(
                 forecast,
                 samples,
                 pods_now=_pods_on(snapshot, forecast.node) if _in_time(snapshot, forecast) else None,
                 moved=moved.get(forecast.node, ()),
                 now=now,
             )
-            if truth is not None:
-                truths.append((number, forecast, truth))
-        records.judge([(number, truth) for number, _, truth in truths])
+            if actuals is not None:
+                truths.append((number, forecast, actuals))
+        records.judge([(number, actuals) for number, _, actuals in truths])
     except RebalancerError as error:
-        return Judging(notes=(f"forecasts are not judged: {error}",))
-    return Judging(judged=tuple(JudgedForecast(forecast=forecast, truth=truth) for _, forecast, truth in truths))
+        return VerificationRun(notes=(f"forecasts are not judged: {error}",))
+    return VerificationRun(
+        judged=tuple(VerifiedForecast(forecast=forecast, actuals=actuals) for _, forecast, actuals in truths)
+    )
 
 
 def _kept(
@@ -137,7 +139,7 @@ def _kept(
     kind: ForecastKind,
     wanted: Callable[[str], bool],
     hot_from: Mapping[str, float] | None = None,
-) -> list[KeptForecast]:
+) -> list[StoredForecast]:
     """Of the wanted nodes, those of which a peak is known."""
     nodes = snapshot.nodes
     pool_of = assign_pools(policy.pools, nodes.names, nodes.labels).tolist()
@@ -147,7 +149,7 @@ def _kept(
             continue
         pool = policy.pools[pool_of[node]] if pool_of[node] >= 0 else None
         found.append(
-            KeptForecast(
+            StoredForecast(
                 kind=kind,
                 node=one.node,
                 pool=pool.name if pool is not None else "",
@@ -185,7 +187,7 @@ def _pods_of(snapshot: ClusterSnapshot, peaks: Peaks, node: int) -> tuple[tuple[
     return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
 
 
-def _in_time(snapshot: ClusterSnapshot, forecast: KeptForecast) -> bool:
+def _in_time(snapshot: ClusterSnapshot, forecast: StoredForecast) -> bool:
     return snapshot.taken <= forecast.until + IN_TIME_SECONDS
 
 

@@ -99,7 +99,7 @@ class MetricsServerUsage:
             if self._progress is not None:
                 passed = int(min(now - began, wanted.over))
                 self._progress.step("distinct samples of node CPU (seconds)", passed, int(wanted.over))
-            if now >= give_up or self._debounced(rows, now):
+            if now >= give_up or self._stabilized(rows, now):
                 return rows
             self._clock.sleep(min(POLL_SECONDS, max(0.1, give_up - now)))
 
@@ -123,7 +123,7 @@ class MetricsServerUsage:
         rows.cpu.append(cpu)
         rows.times.append(times)
 
-    def _debounced(self, rows: _Rows, now: float) -> bool:
+    def _stabilized(self, rows: _Rows, now: float) -> bool:
         """Whether every node that has a fresh sample has enough distinct ones, spread over the debounce's duration."""
         wanted = self._policy.debounce
         times = np.stack(rows.times)

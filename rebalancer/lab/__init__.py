@@ -12,9 +12,9 @@ A test's own cluster: `Lab.start(scenario(nodes=[node("a")], workloads=[workload
 
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.lab import Lab, run
-from rebalancer.lab.load.cpu import Breaks, CpuModel
-from rebalancer.lab.scenario.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
-from rebalancer.lab.scenario.specs import NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
+from rebalancer.lab.loads.cpu import Breaks, CpuModel
+from rebalancer.lab.scenarios.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
+from rebalancer.lab.scenarios.specs import NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
 
 __all__ = [
     "Breaks",

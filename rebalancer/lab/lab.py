@@ -15,14 +15,14 @@ from rebalancer.lab.app import build_app
 from rebalancer.lab.clock import LabClock, SteppedClock
 from rebalancer.lab.controlplane.cluster import Cluster
 from rebalancer.lab.faults import Switchboard
-from rebalancer.lab.load.contention import ContentionModel
-from rebalancer.lab.load.truth import Truth
-from rebalancer.lab.load.usage import UsageModel
+from rebalancer.lab.loads.contention import ContentionModel
+from rebalancer.lab.loads.truth import Truth
+from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.series import SeriesBook
-from rebalancer.lab.scenario import scenario as scenarios
-from rebalancer.lab.scenario.scenario import Scenario
+from rebalancer.lab.scenarios import scenario as scenarios
+from rebalancer.lab.scenarios.scenario import Scenario
 
 DAY_SECONDS = 86400.0
 _SHORTEST_WAIT_SECONDS = 0.005

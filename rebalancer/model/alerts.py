@@ -40,7 +40,7 @@ class EpisodeState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class AlertEpisode:
     """An alert from its start until it is over: one for each (cluster, fingerprint, start)."""
 
     id: int
@@ -66,7 +66,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMarks:
+class ThresholdOverride:
     """Marks that an alert sets for one node, as shares of its capacity (0..1)."""
 
     node: str

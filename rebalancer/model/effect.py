@@ -31,7 +31,7 @@ class Miss(StrEnum):
     """The node itself was not Ready."""
 
 
-class Stuck(StrEnum):
+class BlockedReason(StrEnum):
     """Why nothing was evicted from a node that was found: the group of its refusals' codes."""
 
     GUARDS = "guards"
@@ -171,7 +171,7 @@ class HotEpisode:
     ours: float | None = None
     """The highest share that we measured meanwhile."""
     miss: Miss | None = None
-    stuck: Stuck | None = None
+    stuck: BlockedReason | None = None
     codes: Mapping[Reason, int] | None = None
     """Refusals of its candidates by code."""
     detail: str = ""
@@ -204,7 +204,7 @@ class PoolHour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class NodeObservation:
     """What one cycle of ours said about one node."""
 
     cycle: str
@@ -280,7 +280,8 @@ class DayRow:
     false_alarms: int = 0
     too_late: int = 0
     reasons: Mapping[str, int] | None = None
-    """`discovery/<Miss>`, `eviction/<Stuck>` -> how many episodes; `effect/<Outcome>` -> how many assessments after the
+    """`discovery/<Miss>`, `eviction/<BlockedReason>` -> how many episodes; `effect/<Outcome>` -> how many assessments
+    after the
     settle time, whether or not the standard called the node hot."""
 
 
@@ -307,7 +308,9 @@ class EffectRecords(Protocol):
         """Made or not, of evictions (`acted_at`) in the span, oldest first."""
         ...
 
-    def sightings(self, nodes: Sequence[str], since: float, until: float) -> Mapping[str, Sequence[Sighting]]:
+    def node_observations(
+        self, nodes: Sequence[str], since: float, until: float
+    ) -> Mapping[str, Sequence[NodeObservation]]:
         """What our cycles that began in the span said of each node, oldest first. A cycle that said nothing of a node
         is in the list of that node too, with nothing found and nothing refused."""
         ...

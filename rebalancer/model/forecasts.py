@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptForecast:
+class StoredForecast:
     """One node's forecast, as it was written down. Shares are of the node's capacity."""
 
     kind: ForecastKind
@@ -57,7 +57,7 @@ class KeptForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class Actuals:
     """What came. NaN where the samples don't tell."""
 
     p95_millicores: float
@@ -76,11 +76,11 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedForecast:
+class VerifiedForecast:
     """Both."""
 
-    forecast: KeptForecast
-    truth: Truth
+    forecast: StoredForecast
+    actuals: Actuals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class ForecastSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovedAway:
+class EvictedPod:
     """A pod that we evicted from a node, and the one that took its place (`namespace/name`, empty = not known)."""
 
     pod: str
@@ -123,7 +123,7 @@ class MovedAway:
 class ForecastRecords(Protocol):
     """Keeps the forecasts of one cluster."""
 
-    def keep(self, forecasts: Sequence[KeptForecast]) -> None:
+    def keep(self, forecasts: Sequence[StoredForecast]) -> None:
         """Write them down. A second one of the same kind, node and UTC day (of `made_at`; for those ahead of a peak: of
         `hot_from`) is left out. Raises ConnectError."""
         ...
@@ -132,15 +132,15 @@ class ForecastRecords(Protocol):
         """Nodes of which one of that kind is kept for the UTC day of `at`. Raises ConnectError."""
         ...
 
-    def due(self, now: float) -> Sequence[tuple[int, KeptForecast]]:
+    def due(self, now: float) -> Sequence[tuple[int, StoredForecast]]:
         """(id, forecast) of those that are over and not judged yet, oldest first. Raises ConnectError."""
         ...
 
-    def judge(self, truths: Sequence[tuple[int, Truth]]) -> None:
+    def judge(self, truths: Sequence[tuple[int, Actuals]]) -> None:
         """Write down what came. Raises ConnectError."""
         ...
 
-    def judged(self, since: float) -> Sequence[JudgedForecast]:
+    def judged(self, since: float) -> Sequence[VerifiedForecast]:
         """Those made at or after `since`, oldest first. Raises ConnectError."""
         ...
 
@@ -153,7 +153,7 @@ class ForecastRecords(Protocol):
         Raises ConnectError."""
         ...
 
-    def moved_away(self, since: float, until: float) -> Mapping[str, Sequence[MovedAway]]:
+    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[EvictedPod]]:
         """Node -> the pods that we evicted from it then, for whatever reason, oldest first; not those that are known to
         have come back to it. Raises ConnectError."""
         ...

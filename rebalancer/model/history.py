@@ -108,7 +108,7 @@ class HistorySource(Protocol):
 class DayStore(Protocol):
     """Keeps days; losing one costs only the time to read it again."""
 
-    def days(self) -> Mapping[int, "KeptDay"]:
+    def days(self) -> Mapping[int, "StoredDay"]:
         """What is kept. Whatever can't be read is removed."""
         ...
 
@@ -137,7 +137,7 @@ class DayStore(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptDay:
+class StoredDay:
     """What is known of a day without loading it."""
 
     day: int

@@ -76,7 +76,7 @@ class Denied:
         return cls(check=check, used=0, next_at=pause.until, pause=pause)
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One reservation as one scope counts it."""
 
     scope: Scope
@@ -133,7 +133,7 @@ class ReservationDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaveUp:
+class EvictionBackoff:
     """A service whose move off a node did not help."""
 
     service_identity: str
@@ -145,7 +145,7 @@ class GaveUp:
     reason: str
 
 
-class Descent(NamedTuple):
+class ReplacementLineage(NamedTuple):
     """Whose place a pod took: of several pods of a service that were on their way at once, nobody knows which."""
 
     uids: frozenset[str]
@@ -154,7 +154,7 @@ class Descent(NamedTuple):
     """Strategy that wanted one of them gone -> when, seconds since the epoch; of several the last."""
 
 
-class ReadyElsewhere(NamedTuple):
+class RemoteReadiness(NamedTuple):
     """A service's replicas in the other clusters, as they reported them."""
 
     ready: int

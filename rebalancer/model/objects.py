@@ -114,7 +114,7 @@ class Volume(Noun, frozen=True):
     ephemeral: dict[str, msgspec.Raw] | None = None
 
 
-class PodShape(Noun, frozen=True):
+class PodTemplate(Noun, frozen=True):
     """What pods of one template share, and all that matters for guarding and placing them.
 
     Resource figures are effective requests: the larger of the running containers' sum and each init container's

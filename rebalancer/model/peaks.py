@@ -43,7 +43,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceDays:
+class ServiceDayProfiles:
     """How services' usual days go: real CPU of one of their pods, from the days that are known."""
 
     row_of: Ints

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.limits import (
     Check,
     Denied,
-    Descent,
-    Entry,
-    GaveUp,
+    EvictionBackoff,
+    LedgerEntry,
     OpenEviction,
     Pause,
-    ReadyElsewhere,
+    RemoteReadiness,
+    ReplacementLineage,
     ReservationDetails,
     Scope,
 )
@@ -163,7 +163,7 @@ class Inbox(Protocol):
         """
         ...
 
-    def due(self, *, expire_after_seconds: float) -> Sequence[Episode]:
+    def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
         """Open episodes whose time to be tried has come, oldest first; expired ones are closed on the way."""
         ...
 
@@ -171,11 +171,11 @@ class Inbox(Protocol):
         """When the next open episode is to be tried; None without any."""
         ...
 
-    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+    def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         """It stays open and is to be tried again then."""
         ...
 
-    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None: ...
+    def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None: ...
 
 
 class Ledger(Protocol):
@@ -203,7 +203,7 @@ class Ledger(Protocol):
         """Write what the call came to; what certainly did not happen is refunded."""
         ...
 
-    def entries(self, since_seconds: float) -> Sequence[Entry]: ...
+    def entries(self, since_seconds: float) -> Sequence[LedgerEntry]: ...
 
     def open_evictions(self) -> Sequence[OpenEviction]: ...
 
@@ -213,21 +213,23 @@ class Ledger(Protocol):
 
     def pauses(self) -> Sequence[Pause]: ...
 
-    def memories(self) -> Sequence[GaveUp]: ...
+    def backoffs(self) -> Sequence[EvictionBackoff]: ...
 
-    def descents(self, since: float) -> Mapping[str, Descent]:
+    def lineages(self, since: float) -> Mapping[str, ReplacementLineage]:
         """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
         ...
 
-    def give_up(self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]) -> GaveUp: ...
+    def give_up(
+        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
+    ) -> EvictionBackoff: ...
 
-    def services_evicted_elsewhere(self, since_seconds: float) -> Mapping[str, float]: ...
+    def services_evicted_remotely(self, since_seconds: float) -> Mapping[str, float]: ...
 
-    def report_ready(self, services: Mapping[str, tuple[int, int]]) -> None: ...
+    def publish_readiness(self, services: Mapping[str, tuple[int, int]]) -> None: ...
 
-    def ready_elsewhere(self, services: Sequence[str], *, max_age_seconds: float) -> Mapping[str, ReadyElsewhere]: ...
+    def remote_readiness(self, services: Sequence[str], *, max_age_seconds: float) -> Mapping[str, RemoteReadiness]: ...
 
-    def state_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None: ...
+    def publish_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None: ...
 
     def replacement_uids(self, since: float) -> Collection[str]:
         """Pods that were seen at or after `since` to have taken an evicted one's place."""

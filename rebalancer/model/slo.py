@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandardSamples:
+class SloSamples:
     """What was read: neither debounced nor corrected for anything that we moved."""
 
     nodes: tuple[str, ...]
@@ -24,10 +24,10 @@ class StandardSamples:
     """Not empty: what was answered is partial, as the source says."""
 
 
-class StandardReader(Protocol):
+class SloReader(Protocol):
     """Reads the standard."""
 
-    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> StandardSamples:
+    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> SloSamples:
         """At start, start + step, … up to and including end (seconds since the epoch).
 
         Raises ConnectError, or ConfigError for a query that is refused or doesn't answer shares of nodes.

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.objects import LabelSelector, NodeSelector, PodShape, Taint
+from rebalancer.model.objects import LabelSelector, NodeSelector, PodTemplate, Taint
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -80,7 +80,7 @@ class Nodes:
         return len(self.names)
 
 
-class ShapeOutline(NamedTuple):
+class PodTemplateOutline(NamedTuple):
     """What is asked of every template of a cluster, and not only of those that a decision looks at."""
 
     labels: Mapping[str, str]
@@ -88,39 +88,39 @@ class ShapeOutline(NamedTuple):
     """JSON of its `Affinity`; empty where it has none. Templates with equal bytes have equal affinity."""
 
 
-class ShapeTable:
+class PodTemplateTable:
     """Pod templates, interned. A shape is decoded when somebody looks at it.
 
-    `decode` turns one stored blob into a `PodShape`; adapters that have objects already pass them through. `outline`
+    `decode` turns one stored blob into a `PodTemplate`; adapters that have objects already pass them through. `outline`
     does the same for the little that is asked of all of them, where that is quicker than decoding the whole.
     """
 
     def __init__(
         self,
         blobs: list[bytes],
-        decode: Callable[[bytes], PodShape],
-        outline: Callable[[bytes], ShapeOutline] | None = None,
+        decode: Callable[[bytes], PodTemplate],
+        outline: Callable[[bytes], PodTemplateOutline] | None = None,
     ) -> None:
         self._blobs = blobs
         self._decode = decode
         self._outline = outline
-        self._decoded: dict[int, PodShape] = {}
+        self._decoded: dict[int, PodTemplate] = {}
 
     def __len__(self) -> int:
         return len(self._blobs)
 
-    def __getitem__(self, index: int) -> PodShape:
+    def __getitem__(self, index: int) -> PodTemplate:
         shape = self._decoded.get(index)
         if shape is None:
             shape = self._decoded[index] = self._decode(self._blobs[index])
         return shape
 
-    def outline(self, index: int) -> ShapeOutline:
+    def outline(self, index: int) -> PodTemplateOutline:
         """Labels and affinity of one template; not kept."""
         if self._outline is not None:
             return self._outline(self._blobs[index])
         shape = self[index]
-        return ShapeOutline(shape.labels, b"" if shape.affinity is None else msgspec.json.encode(shape.affinity))
+        return PodTemplateOutline(shape.labels, b"" if shape.affinity is None else msgspec.json.encode(shape.affinity))
 
 
 # Pod phases, as small numbers in the column.
@@ -241,7 +241,7 @@ class Pod:
     node_name: str
     owner: Owner | None
     service: Service | None
-    shape: PodShape
+    shape: PodTemplate
     phase: int
     ready: bool
     terminating: bool
@@ -261,7 +261,7 @@ class ClusterSnapshot:
     """Seconds since the epoch, by the API server's side of our clock."""
     nodes: Nodes
     pods: Pods
-    shapes: ShapeTable
+    shapes: PodTemplateTable
     namespaces: tuple[str, ...]
     namespace_labels: Mapping[str, Mapping[str, str]]
     owners: tuple[Owner, ...]

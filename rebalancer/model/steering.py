@@ -1,6 +1,6 @@
 """Our taint on nodes that kube-scheduler should rather avoid: it knows requests, not real CPU."""
 
-STEERING_TAINT = "rebalancer.dev/steer"
+SOFT_TAINT = "rebalancer.dev/steer"
 """Key of the taint; its effect is PreferNoSchedule, its value says why."""
 
 HOT = "hot"

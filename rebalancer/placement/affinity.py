@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodShape
+from rebalancer.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.placement.arrays import EPS, Bools, Floats
 from rebalancer.placement.board import Board, Group, Kind, pairs_of
 from rebalancer.placement.nodes import HOSTNAME
@@ -110,7 +110,7 @@ class Terms:
             if name in term.namespaces or selector_matches(selector, snapshot.namespace_labels.get(name, {}))
         )
 
-    def selecting(self, kind: Kind, shape: PodShape) -> Iterator[tuple[object, _Held]]:
+    def selecting(self, kind: Kind, shape: PodTemplate) -> Iterator[tuple[object, _Held]]:
         """The terms of existing pods that select this kind."""
         for pair in (None, *shape.labels.items()):
             for key, held in self._by_pair.get(pair, ()):
@@ -126,7 +126,7 @@ class Terms:
                     selected = self._board.selected((held.term.label_selector,), (held.namespaces,))
                     yield held.term.topology_key, Group(("held", key), held.holders), selected
 
-    def compile(self, kind: Kind, shape: PodShape, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
+    def compile(self, kind: Kind, shape: PodTemplate, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
         """`hard_weight`, `ignore_preferred`: InterPodAffinityArgs' hardPodAffinityWeight and
         ignorePreferredTermsOfExistingPods."""
         affinity = shape.affinity
@@ -166,7 +166,7 @@ class Terms:
             tuple(self.namespaces(term, kind.namespace) for term in terms),
         )
 
-    def _matches(self, term: PodAffinityTerm, kind: Kind, shape: PodShape) -> bool:
+    def _matches(self, term: PodAffinityTerm, kind: Kind, shape: PodTemplate) -> bool:
         return _looks_at(self.namespaces(term, kind.namespace), kind) and selector_matches(
             term.label_selector, shape.labels
         )

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector, PodShape, Taint
+from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.placement.seen import seen_cordons, seen_taints
@@ -96,7 +96,7 @@ class Board:
         stays."""
         self.snapshot = snapshot
         self.nodes = NodeTable(snapshot.nodes)
-        self._steering_taint = steering_taint or Taint(key=STEERING_TAINT, effect="PreferNoSchedule")
+        self._steering_taint = steering_taint or Taint(key=SOFT_TAINT, effect="PreferNoSchedule")
         self.taints = seen_taints(snapshot, steered, cordoned, self._steering_taint)
         """(nodes,) as the scheduler sees them."""
         self.unschedulable: Bools = seen_cordons(snapshot, cordoned)
@@ -139,7 +139,7 @@ class Board:
         self._postings: dict[tuple[str, str], list[int]] = {}
         """Label pair -> shapes that have it."""
         self.affinities: dict[bytes, list[int]] = {}
-        """Affinity, as in `ShapeOutline` -> numbers of the kinds that have it, ascending."""
+        """Affinity, as in `PodTemplateOutline` -> numbers of the kinds that have it, ascending."""
         self._read_outlines()
 
     # ---- kinds
@@ -173,14 +173,14 @@ class Board:
         self._active_node = pods.node[active].astype(np.int64)
         self._active_stays = (~pods.terminating[active]).astype(np.float64)
         self._starts = np.searchsorted(self._active_kind, np.arange(len(self.kinds) + 1)).tolist()
-        self._kinds_of_shape: dict[int, list[int]] = {}
+        self._kinds_of_template: dict[int, list[int]] = {}
         self._kinds_of_owner: dict[int, list[int]] = {}
         for index, kind in enumerate(self.kinds):
-            self._kinds_of_shape.setdefault(kind.shape, []).append(index)
+            self._kinds_of_template.setdefault(kind.shape, []).append(index)
             self._kinds_of_owner.setdefault(kind.owner, []).append(index)
 
     def _read_outlines(self) -> None:
-        for shape, kinds in self._kinds_of_shape.items():
+        for shape, kinds in self._kinds_of_template.items():
             labels, affinity = self.snapshot.shapes.outline(shape)
             for pair in labels.items():
                 self._postings.setdefault(pair, []).append(shape)
@@ -200,7 +200,7 @@ class Board:
         """Where a kind stands in `kinds` and `demand`."""
         return self._number[kind]
 
-    def shape_of(self, kind: Kind) -> PodShape:
+    def template_of(self, kind: Kind) -> PodTemplate:
         """The template of a kind."""
         return self.snapshot.shapes[kind.shape]
 
@@ -225,7 +225,7 @@ class Board:
             kind
             for shape in self._candidates(selector)
             if selector_matches(selector, self.snapshot.shapes[shape].labels)
-            for kind in self._kinds_of_shape[shape]
+            for kind in self._kinds_of_template[shape]
             if namespaces is None or self.kinds[kind].namespace in namespaces
         }
 
@@ -233,7 +233,7 @@ class Board:
         """Shapes that may match: those with the rarest of the label pairs that the selector asks for."""
         pairs = pairs_of(selector)
         if not pairs:
-            return list(self._kinds_of_shape)
+            return list(self._kinds_of_template)
         return min((self._postings.get(pair, []) for pair in pairs), key=len)
 
     def owned_by(self, owner: int) -> Group:
@@ -244,7 +244,7 @@ class Board:
             group = self._selected[key] = Group(key, dict.fromkeys(self._kinds_of_owner.get(owner, ()), 1.0))
         return group
 
-    def grouped(self, key: object, weight_of: Callable[[Kind, PodShape], float]) -> Group:
+    def grouped(self, key: object, weight_of: Callable[[Kind, PodTemplate], float]) -> Group:
         """The kinds to which `weight_of` gives something; it is asked once for each kind."""
         group = self._selected.get(key)
         if group is None:
@@ -349,7 +349,7 @@ class Board:
         """From now on these nodes are seen with our taint, or without it."""
         seen = list(self.taints)
         for node in nodes:
-            others = tuple(each for each in seen[node] if each.key != STEERING_TAINT)
+            others = tuple(each for each in seen[node] if each.key != SOFT_TAINT)
             seen[node] = (*others, self._steering_taint) if away else others
         self.taints = tuple(seen)
         self.version = next(self._stamps)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.model.match import tolerates
-from rebalancer.model.objects import PodShape
+from rebalancer.model.objects import PodTemplate
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.placement import affinity, spread
@@ -72,7 +72,7 @@ class _Pod:
     """One kind of pod, worked out once."""
 
     kind: Kind
-    shape: PodShape
+    shape: PodTemplate
     rules: _Rules
     requests: Requests
     spread: Spread
@@ -120,7 +120,7 @@ class Engine:
 
     def knows(self, kind: Kind) -> Refusal | None:
         """Why the landing of such a pod can't be told, or None."""
-        shape, snapshot = self.board.shape_of(kind), self.board.snapshot
+        shape, snapshot = self.board.template_of(kind), self.board.snapshot
         if shape.scheduler_name not in self._config.profiles:
             return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
         if any(volume.ephemeral is not None for volume in shape.volumes):
@@ -245,7 +245,7 @@ class Engine:
 
     def _compile(self, kind: Kind) -> _Pod:
         board = self.board
-        shape, snapshot = board.shape_of(kind), board.snapshot
+        shape, snapshot = board.template_of(kind), board.snapshot
         claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(shape)]
         rules = self._rules_of(shape, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
         profile = rules.profile
@@ -301,7 +301,7 @@ class Engine:
             only_worse=not attraction.near and not spreading.hard,
         )
 
-    def _rules_of(self, shape: PodShape, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
+    def _rules_of(self, shape: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
         """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
         affinity = shape.affinity.node_affinity if shape.affinity is not None else None
         # structs that hold dicts can't be hashed; their text can

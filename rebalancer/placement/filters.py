@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rebalancer.model.match import tolerates, untolerated_taint
-from rebalancer.model.objects import NodeAffinity, NodeSelector, PodShape, Taint, Toleration
+from rebalancer.model.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
 from rebalancer.model.snapshot import Nodes
 from rebalancer.placement.arrays import Bools, Floats
 from rebalancer.placement.nodes import NodeTable
@@ -52,7 +52,7 @@ class StaticFilter:
 
     def checks(
         self,
-        shape: PodShape,
+        shape: PodTemplate,
         *,
         added: NodeAffinity | None = None,
         volume_nodes: tuple[NodeSelector, ...] = (),
@@ -87,7 +87,7 @@ class StaticFilter:
                     mask[members] = False
         return mask
 
-    def node_affinity(self, shape: PodShape) -> Bools:
+    def node_affinity(self, shape: PodTemplate) -> Bools:
         """(nodes,) node selector and required node affinity."""
         affinity = shape.affinity.node_affinity if shape.affinity is not None else None
         required = None if affinity is None else affinity.required
@@ -146,7 +146,7 @@ def leaving(nodes: Nodes) -> Bools:
     return np.fromiter(marked, bool, len(nodes))
 
 
-def claims_of(shape: PodShape) -> list[str]:
+def claims_of(shape: PodTemplate) -> list[str]:
     """Names of the PersistentVolumeClaims of a template."""
     return [
         str(volume.persistent_volume_claim.get("claimName", ""))

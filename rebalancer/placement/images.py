@@ -5,7 +5,7 @@ Source: Kubernetes v1.36, plugins/imagelocality/image_locality.go.
 
 import numpy as np
 
-from rebalancer.model.objects import PodShape
+from rebalancer.model.objects import PodTemplate
 from rebalancer.model.snapshot import NodeImages
 from rebalancer.placement.arrays import Floats, Rows
 
@@ -19,7 +19,7 @@ def normalised(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def image_locality(images: NodeImages, shape: PodShape, nodes: int) -> Floats:
+def image_locality(images: NodeImages, shape: PodTemplate, nodes: int) -> Floats:
     """(nodes,) 0..100: the images' sizes, each scaled by the share of all nodes that have it."""
     total = np.zeros(nodes)
     for name in map(normalised, (*shape.images, *shape.volume_images)):
@@ -32,7 +32,7 @@ def image_locality(images: NodeImages, shape: PodShape, nodes: int) -> Floats:
     return score
 
 
-def missing_bytes(images: NodeImages, shape: PodShape, rows: Rows, nodes: int) -> Floats:
+def missing_bytes(images: NodeImages, shape: PodTemplate, rows: Rows, nodes: int) -> Floats:
     """(rows,) bytes that a node would have to pull; images that no node has reported count 0."""
     total = np.zeros(nodes)
     for name in {normalised(each) for each in (*shape.images, *shape.volume_images)}:

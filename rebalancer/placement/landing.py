@@ -34,7 +34,7 @@ def never() -> bool:
     return False
 
 
-class Likely(NamedTuple):
+class LikelyTargets(NamedTuple):
     """Where a replacement lands."""
 
     nodes: Rows
@@ -62,7 +62,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _ReplacementView:
     """How the scheduler sees the evicted pod when its replacement comes."""
 
     without: int | None = None
@@ -120,7 +120,7 @@ class LandingModel:
         kind = self._board.kind_of(pod.index)
         return Distribution(likely.nodes, likely.shares, self._engine.exclusive(kind, likely.nodes), likely.feasible)
 
-    def likely(self, pod: Pod) -> Likely | Refusal:
+    def likely(self, pod: Pod) -> LikelyTargets | Refusal:
         """The same without what only those ask that let it land there."""
         kind = self._board.kind_of(pod.index)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
@@ -145,7 +145,7 @@ class LandingModel:
         if len(rows) > 1:
             order = np.lexsort((self._name_rank[rows], -shares))
             rows, shares = rows[order], shares[order]
-        return Likely(rows, shares, most)
+        return LikelyTargets(rows, shares, most)
 
     def pending_takes(self, pod: Pod) -> Refusal | None:
         """Whether a pending pod that fits nowhere would take the room that this one leaves."""
@@ -196,15 +196,15 @@ class LandingModel:
 
     # ---- scenes
 
-    def _scenes(self, pod: Pod) -> list[_Scene]:
+    def _scenes(self, pod: Pod) -> list[_ReplacementView]:
         """A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards,
         and so is one that needs the same exclusive claim. Of other owners nobody knows: both."""
         if pod.node < 0:
-            return [_Scene()]
+            return [_ReplacementView()]
         kind = pod.owner.kind if pod.owner is not None else ""
-        after = _Scene(without=pod.node)
+        after = _ReplacementView(without=pod.node)
         # a pod that terminates already is no longer counted by spreading
-        while_it_goes = _Scene() if pod.terminating else _Scene(terminating=pod.node)
+        while_it_goes = _ReplacementView() if pod.terminating else _ReplacementView(terminating=pod.node)
         if kind in MADE_AFTERWARDS or self._uses_exclusive_claim(pod):
             return [after]
         return [while_it_goes] if kind in ("ReplicaSet", "ReplicationController") else [after, while_it_goes]
@@ -217,7 +217,7 @@ class LandingModel:
             if volume.persistent_volume_claim is not None
         )
 
-    def _feasible(self, kind: Kind, scene: _Scene) -> Bools:
+    def _feasible(self, kind: Kind, scene: _ReplacementView) -> Bools:
         return self._engine.feasible(kind, without=scene.without, terminating=scene.terminating)
 
     def _homeless(self, pod: Pod, kind: Kind) -> Refusal:

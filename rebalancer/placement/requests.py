@@ -6,7 +6,7 @@ plugins/nodeports. Pods that ask for the same share one `Requests`; nodes that d
 
 import numpy as np
 
-from rebalancer.model.objects import PodShape
+from rebalancer.model.objects import PodTemplate
 from rebalancer.model.scheduler import SchedulerProfile
 from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
@@ -65,7 +65,7 @@ class Supply:
     def holding(self, port: Port) -> Group:
         """Kinds that a host port is in conflict with; every address is in conflict with 0.0.0.0."""
 
-        def conflicts(_: Kind, shape: PodShape) -> float:
+        def conflicts(_: Kind, shape: PodTemplate) -> float:
             return float(any(in_conflict(port, each) for each in shape.host_ports))
 
         return self._board.grouped(("port", port), conflicts)
@@ -81,7 +81,7 @@ class Requests:
     """What pods of the same requests and host ports find on the nodes, kept up to date row by row."""
 
     def __init__(
-        self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, shape: PodShape
+        self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, shape: PodTemplate
     ) -> None:
         self._board, self._supply, self._profile = board, supply, profile
         self._demand = demand

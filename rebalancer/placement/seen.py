@@ -4,7 +4,7 @@ import numpy as np
 
 from rebalancer.model.objects import Taint
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import CORDONS, STEERING_TAINT
+from rebalancer.model.steering import CORDONS, SOFT_TAINT
 from rebalancer.placement.arrays import Bools
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -25,7 +25,7 @@ def seen_taints(
     if steered is None:
         return seen
     return tuple(
-        (*(each for each in taints if each.key != STEERING_TAINT), *((ours,) if steer else ()))
+        (*(each for each in taints if each.key != SOFT_TAINT), *((ours,) if steer else ()))
         for taints, steer in zip(seen, steered.tolist(), strict=True)
     )
 
@@ -47,6 +47,6 @@ def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
 def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
     """(nodes,) nodes that are cordoned, by us."""
     nodes = snapshot.nodes
-    marked = (any(each.key == STEERING_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
+    marked = (any(each.key == SOFT_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
     ours: Bools = np.fromiter(marked, np.bool_, len(nodes)) & nodes.unschedulable
     return ours

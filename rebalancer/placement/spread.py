@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector, PodShape, Requirement, SpreadConstraint
+from rebalancer.model.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.scheduler import SchedulerProfile
 from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import Board, Group, Kind
@@ -80,7 +80,7 @@ class Spread:
 def compile_spread(
     board: Board,
     kind: Kind,
-    shape: PodShape,
+    shape: PodTemplate,
     profile: SchedulerProfile,
     *,
     masks: "EligibleNodes",
@@ -152,7 +152,7 @@ class EligibleNodes:
         return found[1:]
 
 
-def _with_keys(constraint: SpreadConstraint, shape: PodShape) -> LabelSelector | None:
+def _with_keys(constraint: SpreadConstraint, shape: PodTemplate) -> LabelSelector | None:
     selector = constraint.label_selector
     keys = [key for key in constraint.match_label_keys if key in shape.labels]
     if selector is None or not keys:

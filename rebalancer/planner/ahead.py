@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -26,7 +26,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
 from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
-from rebalancer.strategies.loads import cpu_marks
+from rebalancer.strategies.loads import cpu_thresholds
 from rebalancer.strategies.low_node_utilization import NAME
 
 Floats = NDArray[np.float64]
@@ -36,7 +36,7 @@ BEFORE_CLOSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upcoming:
+class PredictedHotNode:
     """A node that is expected to become hot. Shares are of its capacity, instants in seconds since the epoch."""
 
     node: int
@@ -58,16 +58,16 @@ class Upcoming:
         return self.start_by is not None and self.start_by - every <= now < self.hot_from
 
 
-def upcoming(
+def predicted_hot_nodes(
     *,
     snapshot: ClusterSnapshot,
     peaks: Peaks,
     policy: RebalancerPolicy,
     pool_of: NDArray[np.int32],
-    door: Door,
+    admission: EvictionAdmission,
     start_up: Callable[[str], float],
     now: float,
-) -> list[Upcoming]:
+) -> list[PredictedHotNode]:
     """The Ready nodes whose peak is still to come at `now` (seconds since the epoch), and over `high`, within the
     policy's horizon: the soonest start first, then by name; those without a start come last.
 
@@ -75,7 +75,7 @@ def upcoming(
     seconds its service (`namespace/name`) usually takes to be Ready.
     """
     room = snapshot.nodes.cpu_capacity_millicores
-    high, target = _marks(peaks.node_millicores / room, policy, pool_of)
+    high, target = _thresholds(peaks.node_millicores / room, policy, pool_of)
     over_from = peaks.first_over(high * room)
     # over it already, by what is expected, and the peak is still to come: there is time until then
     hot_from = np.where((over_from <= now) & (peaks.node_at > now), peaks.node_at, over_from)
@@ -83,14 +83,14 @@ def upcoming(
     nodes = np.flatnonzero(ahead & snapshot.nodes.ready)
     if not len(nodes):
         return []
-    look = _Look(snapshot=snapshot, peaks=peaks, policy=policy, door=door, start_up=start_up, now=now)
+    look = _Look(snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now)
     found = []
     for node in nodes.tolist():
         pool, peak_at = policy.pools[pool_of[node]].name, float(peaks.node_at[node])
         share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
         first = float(hot_from[node])
         start = look.start(node, pool=pool, excess=float((share - target[node]) * room[node]), hot_from=first)
-        each = Upcoming(
+        each = PredictedHotNode(
             node=node,
             node_name=snapshot.nodes.names[node],
             pool=pool,
@@ -107,7 +107,7 @@ def upcoming(
     return sorted(found, key=lambda each: (math.inf if each.start_by is None else each.start_by, each.node_name))
 
 
-def _marks(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.int32]) -> tuple[Floats, Floats]:
+def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.int32]) -> tuple[Floats, Floats]:
     """(high, target) of each node as shares; NaN where no strategy looks at real CPU. Marks around a mean lie around
     that of what is expected."""
     high, target = np.full(len(peak_shares), np.nan), np.full(len(peak_shares), np.nan)
@@ -116,7 +116,7 @@ def _marks(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.in
         members = np.flatnonzero(pool_of == index)
         chosen = any(each.pools is None or pool.name in each.pools for each in looks)
         if chosen and pool.thresholds is not None and len(members):
-            high[members], target[members], _ = cpu_marks(pool.thresholds, peak_shares[members])
+            high[members], target[members], _ = cpu_thresholds(pool.thresholds, peak_shares[members])
     return high, target
 
 
@@ -162,13 +162,13 @@ class _Look:
         snapshot: ClusterSnapshot,
         peaks: Peaks,
         policy: RebalancerPolicy,
-        door: Door,
+        admission: EvictionAdmission,
         start_up: Callable[[str], float],
         now: float,
     ) -> None:
-        self._snapshot, self._peaks, self._door, self._now = snapshot, peaks, door, now
+        self._snapshot, self._peaks, self._admission, self._now = snapshot, peaks, admission, now
         self._start_up = start_up
-        self._next_opening = cache(lambda of: next_opening(door.windows, of, now=now))
+        self._next_opening = cache(lambda of: next_opening(admission.windows, of, now=now))
         self._limits = policy.limits
         self._cooldowns = policy.safety.cooldowns
         self._every = policy.forecast.every
@@ -177,7 +177,7 @@ class _Look:
         self._before_close = max(self._lead, BEFORE_CLOSE_SECONDS)
         # far behind the horizon, so that a span that is cut there doesn't look as if it closed before a deadline; and
         # where none opens in time, the next one mostly does by then
-        self._outlook = Outlook(door.windows, now=now, end=now + SEARCH_DAYS[0] * DAY_SECONDS)
+        self._outlook = Outlook(admission.windows, now=now, end=now + SEARCH_DAYS[0] * DAY_SECONDS)
 
     def start(self, node: int, *, pool: str, excess: float, hot_from: float) -> _Start:
         """The last moment to begin with a node whose peak is `excess` millicores over its target."""
@@ -201,9 +201,9 @@ class _Look:
             if not each >= MIN_RELIEF * excess:
                 continue
             pod = self._snapshot.pod(index)
-            if self._door.protected(pod, pool=pool) is not None:
+            if self._admission.protected(pod, pool=pool) is not None:
                 continue
-            of = Windowed(pool, self._door.traits(pod).level, annotation_of(pod))
+            of = Windowed(pool, self._admission.traits(pod).level, annotation_of(pod))
             relief[of] = relief.get(of, 0.0) + each
             name = str(pod.service)
             service.setdefault(of, name)
@@ -285,7 +285,9 @@ class _Look:
         found = self._next_opening(of)
         if found is not None:
             return self._too_late(*found)
-        broken = of.annotation is not None and self._door.windows.state_of_service(of.annotation, now=self._now).broken
+        broken = (
+            of.annotation is not None and self._admission.windows.state_of_service(of.annotation, now=self._now).broken
+        )
         what = "can't be understood" if broken else "don't open within 400 days"
         return _Start(at=None, why=f"no window opens in time: those of {candidates.service[of]} {what}")
 

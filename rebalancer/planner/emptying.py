@@ -1,4 +1,4 @@
-"""Emptying nodes: all pods of a node go, or none does.
+"""NodeDrainer nodes: all pods of a node go, or none does.
 
 Before anything leaves, the plan is made for the whole node on trial: cordoned, every candidate gone and landed with all
 earlier ones counted in. That limits, windows and budgets spread the evictions over several cycles is no reason against
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -32,7 +32,7 @@ PASSING = (*BY_TIME, Reason.NOT_READY, Reason.ROLLOUT_IN_PROGRESS, Reason.OWNER_
 """What mostly passes; our own evictions bring it about, too."""
 
 
-class Emptying:
+class NodeDrainer:
     """See the module. One for each plan."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Emptying:
         *,
         snapshot: ClusterSnapshot,
         moved: Bools,
-        door: Door,
+        admission: EvictionAdmission,
         budgets: BudgetRoom,
         landings: Landings,
         cordoned: Bools | None,
@@ -49,10 +49,10 @@ class Emptying:
     ) -> None:
         """`moved` (pods,): the planner keeps it up to date. `cordoned` (nodes,): as in `Planner`."""
         self._moved = moved
-        self._snapshot, self._door, self._budgets, self._landings = snapshot, door, budgets, landings
+        self._snapshot, self._admission, self._budgets, self._landings = snapshot, admission, budgets, landings
         self._ours = ours_cordoned(snapshot)
         self._cordoned: Bools = self._ours.copy() if cordoned is None else cordoned.copy()
-        self._rehearsal, self._out_of_time = rehearsal, out_of_time
+        self._simulation, self._out_of_time = rehearsal, out_of_time
         self._begun: Counter[int] = Counter()
         """Which findings (their place among all) -> how many of them are worked on."""
         self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
@@ -70,7 +70,7 @@ class Emptying:
         """Why its turn hasn't come, whatever is on it. `among`, `at_most`: of which findings it is, and how many of
         these are worked on at a time."""
         begun = bool(self._cordoned[node])
-        if not (begun or self._rehearsal):
+        if not (begun or self._simulation):
             return Refusal.of(Reason.NOT_CORDONED)
         if at_most is not None and self._begun[among] >= at_most:
             return Refusal.of(Reason.NOT_ITS_TURN, f"{at_most} at a time")
@@ -90,7 +90,7 @@ class Emptying:
         if refusal is None and not begun:
             refusal = _nothing_now(job.left, may_go_now)
         if refusal is None:
-            refusal = self._on_trial(job, pods)
+            refusal = self._simulate_drain(job, pods)
         if refusal is not None:
             return refusal
         if not begun:
@@ -119,7 +119,7 @@ class Emptying:
         return largest_first(staying, self._snapshot)
 
     def _stays(self, job: Job, pod: Pod) -> Refusal | None:
-        return self._door.stays(pod, pool=job.finding.pool, broken=job.finding.broken)
+        return self._admission.stays(pod, pool=job.finding.pool, broken=job.finding.broken)
 
     def _protected(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Why one of them can't go, not even later."""
@@ -132,13 +132,13 @@ class Emptying:
                 return _because(pod, refusal)
         return None
 
-    def _on_trial(self, job: Job, pods: list[Pod]) -> Refusal | None:
+    def _simulate_drain(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Why they can't all land."""
         before = self._landings.steered
         with self._landings.as_if_cordoned(job.finding.node):
             refusal = self._lands_all(job, pods)
         if refusal is not None:
-            self._landings.steer_no_more_than(before)
+            self._landings.limit_soft_taints_to(before)
         return refusal
 
     def _lands_all(self, job: Job, pods: list[Pod]) -> Refusal | None:

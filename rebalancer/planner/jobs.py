@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.plan import Finding, Goal, Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -72,14 +72,14 @@ def goal_reached(job: Job) -> Refusal | None:
     return None
 
 
-def in_order(job: Job, door: Door) -> list[Pod]:
+def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     """The candidates that are left, best first. What has been moved since may have changed the order."""
     room = job.cooled
     if room is None or job.finding.in_order:
         return job.left
     relief, overshoot = reliefs(room.loads.relieved[[pod.index for pod in job.left]], room.excess(job.finding.node))
     keys = [
-        order_key(pod, share, over, door.traits(pod).cost)
+        order_key(pod, share, over, admission.traits(pod).cost)
         for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
     ]
     return [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.landing import Distribution, LandingModel, Likely
+from rebalancer.placement.landing import Distribution, LandingModel, LikelyTargets
 from rebalancer.planner.evenness import EvenGroups
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.planner.targets import TargetRoom
 from rebalancer.strategies.view import Findings
 
@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-STEERINGS_AT_MOST = 8
+MAX_SOFT_TAINTS_PER_POD = 8
 """For one pod: when so many rounds of taints don't free its landing, more won't."""
 
 
@@ -40,7 +40,7 @@ class Landings:
         model: LandingModel,
         found: Sequence[Findings],
         base: Loads | None,
-        steering: SteeringBudget | None,
+        steering: SoftTaintBudget | None,
     ) -> None:
         self.model = model
         self.rooms = [
@@ -62,7 +62,7 @@ class Landings:
     def of(self, pod: Pod, finding: Finding, room: TargetRoom | None) -> Distribution | Refusal:
         """Where the replacement lands, when all those nodes may take it; `room` is the finding's own."""
         taken: list[int] = []
-        for _ in range(STEERINGS_AT_MOST):
+        for _ in range(MAX_SOFT_TAINTS_PER_POD):
             likely = self.model.likely(pod)
             if isinstance(likely, Refusal):
                 refusal = likely
@@ -76,11 +76,11 @@ class Landings:
                 break
             taken += more
             self.model.steer(more)
-        self._unsteer(taken)  # it was for nothing: others may need it
+        self._remove_soft_taints(taken)  # it was for nothing: others may need it
         return refusal
 
     def _unfit(
-        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: Likely
+        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: LikelyTargets
     ) -> tuple[list[int], Refusal] | None:
         """The likely landings that may not take the replacement and might be steered away from, and why it must not
         go."""
@@ -184,17 +184,17 @@ class Landings:
         """Nodes that a rehearsal steers away from so far."""
         return frozenset(() if self._steering is None else self._steering.chosen)
 
-    def steer_no_more_than(self, nodes: frozenset[int]) -> None:
+    def limit_soft_taints_to(self, nodes: frozenset[int]) -> None:
         """Don't steer away from others after all."""
-        self._unsteer(sorted(self.steered - nodes))
+        self._remove_soft_taints(sorted(self.steered - nodes))
 
-    def _unsteer(self, nodes: list[int]) -> None:
+    def _remove_soft_taints(self, nodes: list[int]) -> None:
         if self._steering is not None and nodes:
             self._steering.give_back(nodes)
             self.model.steer(nodes, away=False)
 
 
-def _chance(landing: Likely, node: int) -> str:
+def _chance(landing: LikelyTargets, node: int) -> str:
     return f"a probability of {float(landing.shares[landing.nodes == node][0]):.0%}"
 
 

@@ -10,7 +10,7 @@ replacement must stay at or under its target, with all earlier moves of this pla
 finding's goal is reached: the node is at its target (COOL), so many are gone (REMOVE), or nothing is left (EMPTY,
 `emptying`). The same input gives the same plan, in whatever order nodes and pods are listed.
 
-With a `SteeringBudget` it is a rehearsal: nodes that stand in a landing's way get our soft taint, as far as that goes,
+With a `SoftTaintBudget` it is a rehearsal: nodes that stand in a landing's way get our soft taint, as far as that goes,
 and nodes that are to be emptied are cordoned.
 """
 
@@ -21,17 +21,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.plan import Finding, Goal, Loads, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.landing import YOUNG_SECONDS, Distribution, LandingModel
-from rebalancer.planner.emptying import Emptying
+from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, goal_reached, in_order, useless
 from rebalancer.planner.landings import Landings
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
 Bools = NDArray[np.bool_]
@@ -54,14 +54,14 @@ class Planner:
         *,
         snapshot: ClusterSnapshot,
         found: Sequence[Findings],
-        door: Door,
+        admission: EvictionAdmission,
         cpu_millicores: Floats,
         pools: Sequence[str],
         base: Loads | None = None,
         config: SchedulerConfig = SchedulerConfig(),  # noqa: B008 - frozen
         steered: Bools | None = None,
         cordoned: Bools | None = None,
-        steering: SteeringBudget | None = None,
+        steering: SoftTaintBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
         share_of_time: Callable[[int], Callable[[], bool]] = _no_share,
         closed: Bools | None = None,
@@ -75,7 +75,7 @@ class Planner:
         may not be landed on besides those that the model closes; nor may nodes that are younger than
         `young_seconds`."""
         self._snapshot = snapshot
-        self.door = door
+        self.admission = admission
         self._cpu = cpu_millicores
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
@@ -92,10 +92,10 @@ class Planner:
         self._landings = Landings(snapshot=snapshot, model=model, found=found, base=base, steering=steering)
         self._budgets = BudgetRoom(snapshot)
         self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)
-        self._emptying = Emptying(
+        self._drainer = NodeDrainer(
             snapshot=snapshot,
             moved=self._moved,
-            door=door,
+            admission=admission,
             budgets=self._budgets,
             landings=self._landings,
             cordoned=cordoned,
@@ -105,7 +105,7 @@ class Planner:
         self._refused: dict[int, Refusal] = {}
         self._landings_of: dict[int, Distribution] = {}
         self._stopped: Refusal | None = None
-        self._jobs = self._each_job(found)
+        self._jobs = self._each_finding(found)
         self._job: Job | None = next(self._jobs, None)
 
     # ---- the loop
@@ -118,7 +118,7 @@ class Planner:
                 return None
             if (move := self._best(self._job)) is not None:
                 return move
-            self._emptying.end(self._job)
+            self._drainer.end(self._job)
             self._job = next(self._jobs, None)
         return None
 
@@ -185,11 +185,11 @@ class Planner:
     @property
     def cordoned(self) -> Bools:
         """(nodes,) that are being emptied: they must be, or stay, cordoned. A rehearsal says so at its end."""
-        return self._emptying.worked_on
+        return self._drainer.worked_on
 
     # ---- one finding
 
-    def _each_job(self, found: Sequence[Findings]) -> Iterator[Job]:
+    def _each_finding(self, found: Sequence[Findings]) -> Iterator[Job]:
         late: list[tuple[int, Finding]] = []
         for at, findings in enumerate(found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
@@ -208,9 +208,9 @@ class Planner:
         empties = finding.goal is Goal.EMPTY
         if (refusal := self._stopped) is not None:
             if empties:
-                self._emptying.leave(finding.node)
+                self._drainer.leave(finding.node)
         elif empties:
-            refusal = self._emptying.waits(finding.node, among=at, at_most=at_most)
+            refusal = self._drainer.waits(finding.node, among=at, at_most=at_most)
         if refusal is not None:
             for index in finding.candidates.tolist():
                 self._refused.setdefault(index, refusal)
@@ -224,7 +224,7 @@ class Planner:
 
     def _order(self, finding: Finding) -> bool:
         """As they are given, but a node that is half empty before one that is not begun."""
-        return not (finding.goal is Goal.EMPTY and self._emptying.comes_first(finding.node))
+        return not (finding.goal is Goal.EMPTY and self._drainer.comes_first(finding.node))
 
     def _sort_out(self, job: Job) -> None:
         """Find the candidates that no guard protects and whose move would help."""
@@ -233,7 +233,7 @@ class Planner:
             if self._moved[index]:
                 continue
             pod = self._snapshot.pod(index)
-            refusal = self.door.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:
@@ -241,12 +241,12 @@ class Planner:
 
     def _empty(self, job: Job, *, among: int) -> None:
         """All of it, or none."""
-        refusal = self._emptying.begin(
-            job, among=among, may_go_now=lambda pod: self._refused_at_door(pod, self._move(job, pod))
+        refusal = self._drainer.begin(
+            job, among=among, may_go_now=lambda pod: self._admission_refusal(pod, self._move(job, pod))
         )
         if refusal is not None:
             if refusal.code is Reason.OUT_OF_TIME:
-                self._emptying.leave(job.finding.node)
+                self._drainer.leave(job.finding.node)
             self._refused.update((pod.index, refusal) for pod in job.left)
             job.left = []
 
@@ -258,7 +258,7 @@ class Planner:
             for pod in job.left:
                 self._refused.setdefault(pod.index, refusal)
             return None
-        job.left = in_order(job, self.door)
+        job.left = in_order(job, self.admission)
         warmer: Move | None = None
         undecided: list[Pod] = []
         for at, pod in enumerate(job.left):
@@ -283,7 +283,7 @@ class Planner:
             if enough is not None:
                 return enough
         move = self._move(job, pod)
-        if (refusal := self._refused_at_door(pod, move)) is not None:
+        if (refusal := self._admission_refusal(pod, move)) is not None:
             return refusal
         if pod.phase in (SUCCEEDED, FAILED):
             return move
@@ -300,11 +300,11 @@ class Planner:
             pull_bytes=self._landings.model.pull_bytes(pod, landing.nodes),
         )
         # once more, now that it is known where it goes: too much may be on its way there
-        return self.door.refuses(landed) or landed
+        return self.admission.refuses(landed) or landed
 
-    def _refused_at_door(self, pod: Pod, move: Move) -> Refusal | None:
+    def _admission_refusal(self, pod: Pod, move: Move) -> Refusal | None:
         """Why it may not leave now, wherever it goes."""
-        return self._budgets.refuses(pod) or self.door.refuses(move)
+        return self._budgets.refuses(pod) or self.admission.refuses(move)
 
     def _move(self, job: Job, pod: Pod) -> Move:
         """The move of a candidate, its landing not looked for yet."""
@@ -312,7 +312,7 @@ class Planner:
         owner = int(snapshot.pods.owner[pod.index])
         service = snapshot.service_of(owner)
         assert service is not None  # a bare pod never passes the guards
-        traits = self.door.traits(pod)
+        traits = self.admission.traits(pod)
         return Move(
             pod=pod.index,
             namespace=pod.namespace,

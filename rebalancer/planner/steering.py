@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True, kw_only=True)
-class SteeringBudget:
+class SoftTaintBudget:
     """Nodes that are steered away from, never more of a pool than allowed."""
 
     pool_of: NDArray[np.int32]

@@ -15,6 +15,6 @@ probe    what `doctor` asks
 from rebalancer.prometheus.probe import MetricProbe, Probe
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.prometheus.reader import PrometheusUsage
-from rebalancer.prometheus.slo import PrometheusStandard
+from rebalancer.prometheus.slo import PrometheusSlo
 
-__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusStandard", "PrometheusUsage"]
+__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusSlo", "PrometheusUsage"]

@@ -42,7 +42,7 @@ Count = Callable[[str, str, Matchers], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ChunkedQuery:
     """What is asked of nodes, or of pods."""
 
     field: str
@@ -58,10 +58,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class QueryChunk:
     """One range query."""
 
-    question: Question
+    question: ChunkedQuery
     promql: str
     first: int
     end: int
@@ -74,10 +74,10 @@ class Piece:
         """For the client."""
         return Query(field=self.question.field, promql=self.promql)
 
-    def over(self, slots: int) -> "list[Piece]":
+    def over(self, slots: int) -> "list[QueryChunk]":
         """The same in pieces of at most so many slots."""
         return [
-            Piece(
+            QueryChunk(
                 question=self.question,
                 promql=self.promql,
                 first=first,
@@ -88,12 +88,14 @@ class Piece:
         ]
 
 
-def questions(queries: Queries, prometheus: Prometheus, *, window_seconds: float) -> tuple[Question, Question]:
+def chunked_queries(
+    queries: Queries, prometheus: Prometheus, *, window_seconds: float
+) -> tuple[ChunkedQuery, ChunkedQuery]:
     """Of nodes and of pods. The default queries get a rate window of at least one step."""
     window = format_duration(window_seconds)
     node, pod = prometheus.node_cpu, prometheus.pod_cpu
     if queries.node_is_default:
-        nodes = Question(
+        nodes = ChunkedQuery(
             field=queries.node.field,
             of_pods=False,
             ask=lambda matchers: default_node_query(label=node.label, window=window, matchers=matchers),
@@ -107,7 +109,7 @@ def questions(queries: Queries, prometheus: Prometheus, *, window_seconds: float
     if not queries.pod_is_default:
         return nodes, _own(queries.pod, labels=labels, of_pods=True)
     one = f"{pod.namespace_label}, {pod.pod_label}, {pod.node_label}"
-    pods = Question(
+    pods = ChunkedQuery(
         field=queries.pod.field,
         of_pods=True,
         ask=lambda matchers: default_pod_query(
@@ -120,10 +122,10 @@ def questions(queries: Queries, prometheus: Prometheus, *, window_seconds: float
     return nodes, pods
 
 
-def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> Question:
+def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> ChunkedQuery:
     plain = _SELECTOR.fullmatch(query.promql)
     if plain is None:
-        return Question(
+        return ChunkedQuery(
             field=query.field,
             of_pods=of_pods,
             ask=lambda _: query.promql,
@@ -137,7 +139,7 @@ def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> Question:
         inside = ",".join((own, *matchers) if own else matchers)
         return f"{name}{{{inside}}}" if inside else name
 
-    return Question(
+    return ChunkedQuery(
         field=query.field,
         of_pods=of_pods,
         ask=ask,
@@ -148,8 +150,8 @@ def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> Question:
 
 
 def pieces(
-    question: Question, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
-) -> Iterator[Piece]:
+    question: ChunkedQuery, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
+) -> Iterator[QueryChunk]:
     """All that must be asked for these slots.
 
     `known` tells whether a value of the first label is a node of this cluster, and `slots_at_most` how many points
@@ -158,13 +160,13 @@ def pieces(
     slots = end - first
     most = min(question.series_at_most * SLOTS // slots, question.series_at_most * SPREAD_AT_MOST)
     for matchers, series, late in _divided(question, question.labels, (), count, known, most):
-        whole = Piece(question=question, promql=question.ask(matchers), first=first, end=end, late=late)
+        whole = QueryChunk(question=question, promql=question.ask(matchers), first=first, end=end, late=late)
         fitting = slots if series <= most else max(question.series_at_most * SLOTS // series, 1)
         yield from whole.over(min(fitting, slots_at_most))
 
 
 def _divided(
-    question: Question,
+    question: ChunkedQuery,
     labels: tuple[str, ...],
     matchers: Matchers,
     count: Count,

@@ -163,7 +163,7 @@ def pod_counters(matchers: Sequence[str] = ()) -> str:
     return _selector(POD_CPU, *NAMED_CONTAINERS, *matchers)
 
 
-def debounce_offsets(usage: UsageSource) -> tuple[float, ...]:
+def stabilization_offsets(usage: UsageSource) -> tuple[float, ...]:
     """Seconds before now at which samples are looked up, largest first; empty when now is enough.
 
     At least two looks for each wanted sample, and no further apart than half a rate window, so that nothing between

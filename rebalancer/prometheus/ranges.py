@@ -21,7 +21,7 @@ from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import decode
-from rebalancer.prometheus.chunks import Matchers, Piece, Question, pieces, questions
+from rebalancer.prometheus.chunks import ChunkedQuery, Matchers, QueryChunk, chunked_queries, pieces
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.days import DayOfSeries
 from rebalancer.prometheus.nodes import NodeMap
@@ -92,7 +92,7 @@ class PrometheusHistory:
         self.progress = progress
         self.stopping = stopping
         window = max(usage.rate_window, float(STEP_SECONDS))
-        self.nodes, self.pods = questions(self.queries, usage.prometheus, window_seconds=window)
+        self.nodes, self.pods = chunked_queries(self.queries, usage.prometheus, window_seconds=window)
         self.slots_at_most = SLOTS
         """Halved when Prometheus has refused or failed to answer more."""
         pod = usage.prometheus.pod_cpu
@@ -158,7 +158,7 @@ class PrometheusHistory:
         return self._vector(Query(field=NODE_BY_FIELD, promql=metric)).labels
 
     def count(
-        self, question: Question, promql: str, plain: str, label: str, start: float, end: float
+        self, question: ChunkedQuery, promql: str, plain: str, label: str, start: float, end: float
     ) -> dict[str, int]:
         """Series for each value of a label: the most at any look. Where the server can't count, we do."""
         step = max((end - start) / _LOOKS, 1.0)
@@ -182,7 +182,7 @@ class PrometheusHistory:
             labels.get(label, ""): int(values.max()) for labels, values in zip(found.labels, found.values, strict=True)
         }
 
-    def read(self, piece: Piece, day: int) -> _Read:
+    def read(self, piece: QueryChunk, day: int) -> _Read:
         """Ask one piece; called by several threads."""
         start = day * DAY_SECONDS + (piece.first + 1) * STEP_SECONDS
         end = day * DAY_SECONDS + piece.end * STEP_SECONDS
@@ -238,7 +238,7 @@ class PrometheusDay:
             node_unit=source.queries.node_unit,
             merge_target_on=node.label if source.queries.node_is_default else None,
         )
-        self._open: deque[Piece] | None = None
+        self._open: deque[QueryChunk] | None = None
         self._done = 0
         self._warnings: dict[str, None] = {}
 
@@ -265,17 +265,17 @@ class PrometheusDay:
         """What was read, laid over what was known of the day; None when there is no sample at all."""
         return self._answers.onto(old)
 
-    def _planned(self) -> list[Piece]:
+    def _planned(self) -> list[QueryChunk]:
         source = self._source
         start = self._day * DAY_SECONDS + (self._first + 1) * STEP_SECONDS
         end = self._day * DAY_SECONDS + self._end * STEP_SECONDS
-        out: list[Piece] = []
+        out: list[QueryChunk] = []
         for question in (source.nodes, source.pods):
 
-            def count(label: str, promql: str, matchers: Matchers, asked: Question = question) -> Mapping[str, int]:
+            def count(label: str, promql: str, matchers: Matchers, asked: ChunkedQuery = question) -> Mapping[str, int]:
                 return source.count(asked, promql, asked.ask(matchers), label, start=start, end=end)
 
-            def known(value: str, asked: Question = question) -> bool:
+            def known(value: str, asked: ChunkedQuery = question) -> bool:
                 return not asked.of_pods or not value or self._node_map.named(value) >= 0
 
             out += pieces(
@@ -288,51 +288,51 @@ class PrometheusDay:
             )
         return out
 
-    def _ask_all(self, open_pieces: deque[Piece]) -> None:
+    def _ask_all(self, open_chunks: deque[QueryChunk]) -> None:
         """Raises _LaterError with the rest still open, and what went wrong first."""
-        asked: dict[Future[_Read], Piece] = {}
+        asked: dict[Future[_Read], QueryChunk] = {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             stop: Exception | None = None
-            while asked or (open_pieces and stop is None):
-                while stop is None and open_pieces and len(asked) < AT_ONCE and self._may_join(open_pieces[0], asked):
+            while asked or (open_chunks and stop is None):
+                while stop is None and open_chunks and len(asked) < AT_ONCE and self._may_join(open_chunks[0], asked):
                     try:
                         self._source.spend()
                     except _LaterError as error:
                         stop = error
                         break
-                    piece = open_pieces.popleft()
+                    piece = open_chunks.popleft()
                     asked[pool.submit(self._source.read, piece, self._day)] = piece
                 for future in wait(asked, return_when=FIRST_COMPLETED).done:
                     piece = asked.pop(future)
                     try:
                         self._add(piece, future.result())
                     except TooMuchError as error:
-                        stop = stop or self._halved(piece, open_pieces, error)
+                        stop = stop or self._halved(piece, open_chunks, error)
                     except (ConnectError, ConfigError, _LaterError) as error:
-                        open_pieces.appendleft(piece)
+                        open_chunks.appendleft(piece)
                         stop = stop or error
                 self._source.progress.step(
-                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_pieces) + len(asked)
+                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_chunks) + len(asked)
                 )
         if stop is not None:
             raise stop
 
-    def _may_join(self, piece: Piece, asked: Mapping[Future[_Read], Piece]) -> bool:
+    def _may_join(self, piece: QueryChunk, asked: Mapping[Future[_Read], QueryChunk]) -> bool:
         return not piece.late or all(each.late for each in asked.values())
 
-    def _halved(self, piece: Piece, open_pieces: deque[Piece], error: TooMuchError) -> TooMuchError | None:
+    def _halved(self, piece: QueryChunk, open_chunks: deque[QueryChunk], error: TooMuchError) -> TooMuchError | None:
         """Put a piece back in smaller ones; the error when they would be too small."""
         slots = piece.end - piece.first
         if slots <= _FEWEST_SLOTS:
-            open_pieces.appendleft(piece)
+            open_chunks.appendleft(piece)
             return error
         self._source.slots_at_most = min(self._source.slots_at_most, max(-(-slots // 2), _FEWEST_SLOTS))
-        smaller = [each for one in (piece, *open_pieces) for each in one.over(self._source.slots_at_most)]
-        open_pieces.clear()
-        open_pieces.extend(smaller)
+        smaller = [each for one in (piece, *open_chunks) for each in one.over(self._source.slots_at_most)]
+        open_chunks.clear()
+        open_chunks.extend(smaller)
         return None
 
-    def _add(self, piece: Piece, read: _Read) -> None:
+    def _add(self, piece: QueryChunk, read: _Read) -> None:
         if isinstance(read.lines, decode.PodLines):
             self._answers.add_pods(read.lines, read.values, piece.first)
         else:

@@ -28,8 +28,8 @@ from rebalancer.prometheus.queries import (
     ContentionQueries,
     Query,
     contention_queries,
-    debounce_offsets,
     queries,
+    stabilization_offsets,
 )
 
 Floats = NDArray[np.float64]
@@ -239,7 +239,7 @@ class PrometheusUsage:
         self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, said: list[str]
     ) -> tuple[Floats, Floats]:
         """Raw times and millicores before now, each (looks, nodes), oldest first."""
-        offsets = debounce_offsets(self._usage)
+        offsets = stabilization_offsets(self._usage)
         count = len(snapshot.nodes)
         if not offsets:
             return np.empty((0, count)), np.empty((0, count))

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.slo import StandardSamples
+from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import Standard
+from rebalancer.policy.schema.effect import HotNodeSlo
 from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.prometheus import decode
-from rebalancer.prometheus.chunks import Matchers, Piece, pieces, questions
+from rebalancer.prometheus.chunks import Matchers, QueryChunk, chunked_queries, pieces
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.nodes import Labels, NodeMap, same_target, shown
 from rebalancer.prometheus.queries import LABEL_NAME, NODE_BY_FIELD, Query, queries
@@ -45,13 +45,15 @@ class _Line:
     values: Floats
 
 
-class PrometheusStandard:
-    """Reads the standard from Prometheus; implements `model.standard.StandardReader`. Not for several threads at once.
+class PrometheusSlo:
+    """Reads the standard from Prometheus; implements `model.standard.SloReader`. Not for several threads at once.
 
     There is none without `usage.prometheus`: metrics-server remembers nothing.
     """
 
-    def __init__(self, usage: UsageSource, standard: Standard, *, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, usage: UsageSource, standard: HotNodeSlo, *, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
 
         `stopping` is looked at before each query.
@@ -68,7 +70,7 @@ class PrometheusStandard:
             self._label, self._node_by = standard.label, "Auto"
         named = node.model_copy(update={"label": self._label})
         prometheus = usage.prometheus.model_copy(update={"node_cpu": named})
-        self._question, _ = questions(asked, prometheus, window_seconds=usage.rate_window)
+        self._question, _ = chunked_queries(asked, prometheus, window_seconds=usage.rate_window)
         self._unit = asked.node_unit
         self._merge_on = self._label if asked.node_is_default else None
         self._stopping = stopping
@@ -82,7 +84,7 @@ class PrometheusStandard:
         for client in self._clients:
             client.close()
 
-    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> StandardSamples:
+    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> SloSamples:
         """At start, start + step, … up to and including end (seconds since the epoch).
 
         Raises ConnectError; ConfigError when the query is refused or doesn't answer shares.
@@ -92,18 +94,18 @@ class PrometheusStandard:
         times: Floats = start + step * np.arange(int((end - start) / step + 1e-6) + 1, dtype=np.float64)
         said: dict[str, None] = {}
 
-        def ask(piece: Piece) -> list[_Line]:
+        def ask(piece: QueryChunk) -> list[_Line]:
             return self._asked(piece, times, said)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             # the first that fails cancels those that have not begun
             lines = [line for part in pool.map(ask, self._pieces(times)) for line in part]
         shares = self._laid(lines, nodes, times, said)
-        return StandardSamples(nodes=nodes.names, times=times, shares=shares, partial=tuple(said))
+        return SloSamples(nodes=nodes.names, times=times, shares=shares, partial=tuple(said))
 
     # ---- asking
 
-    def _pieces(self, times: Floats) -> list[Piece]:
+    def _pieces(self, times: Floats) -> list[QueryChunk]:
         question = self._question
 
         def count(label: str, promql: str, matchers: Matchers) -> Mapping[str, int]:
@@ -132,7 +134,7 @@ class PrometheusStandard:
             labels.get(label, ""): int(values.max()) for labels, values in zip(found.labels, found.values, strict=True)
         }
 
-    def _asked(self, piece: Piece, times: Floats, said: dict[str, None]) -> list[_Line]:
+    def _asked(self, piece: QueryChunk, times: Floats, said: dict[str, None]) -> list[_Line]:
         here = times[piece.first : piece.end]
         step = float(times[1] - times[0]) if len(times) > 1 else 1.0
         try:

@@ -12,7 +12,7 @@
 - `notes`     what people, the past and other clusters say: pauses, give-up memory, ready replicas, stated limits
 - `forecasts` what was expected of each node, and what came
 - `effect`    whether it helped: assessments, episodes, hours, a day's counts
-- `sightings` what our cycles said of single nodes
+- `node_observations` what our cycles said of single nodes
 - `records`   the adapter behind `model.ports.Records`
 - `rows`      the rows of evictions, which both write, and the entries that hang on them
 - `pruning`   dropping what no limit can see any more, and details that are too old, as `details` says

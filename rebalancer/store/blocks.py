@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import SLOTS, DayBlock, Grid, KeptDay, date_of
+from rebalancer.model.history import SLOTS, DayBlock, Grid, StoredDay, date_of
 
 _MAGIC = b"RBDAY\x00\x00\x01"
 """The last byte is the version."""
@@ -65,10 +65,10 @@ class BlockStore:
         self._cluster = cluster
         self._source = source
         self._folder = directory / cluster
-        self._checked: dict[Path, tuple[tuple[int, int], KeptDay]] = {}
+        self._checked: dict[Path, tuple[tuple[int, int], StoredDay]] = {}
         self._notes: list[str] = []
 
-    def days(self) -> Mapping[int, KeptDay]:
+    def days(self) -> Mapping[int, StoredDay]:
         """What is kept, each file checked to its last byte when it is first seen."""
         found = {}
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
@@ -167,7 +167,7 @@ class BlockStore:
         notes, self._notes = tuple(self._notes), []
         return notes
 
-    def _kept(self, path: Path) -> KeptDay | None:
+    def _kept(self, path: Path) -> StoredDay | None:
         try:
             stat = path.stat()
             state = (stat.st_size, stat.st_mtime_ns)
@@ -186,7 +186,7 @@ class BlockStore:
             return None
         return known[1]
 
-    def _read_kept(self, path: Path) -> KeptDay:
+    def _read_kept(self, path: Path) -> StoredDay:
         with path.open("rb") as file:
             start = file.read(_START.size)
             checksum = 0
@@ -195,7 +195,7 @@ class BlockStore:
             file.seek(max(file.tell() - _head_bytes(start), 0))
             head = self._head(path, start, file.read())
         _check(checksum, start)
-        return KeptDay(day=head.day, complete=head.complete, filled=head.filled, notes=head.notes)
+        return StoredDay(day=head.day, complete=head.complete, filled=head.filled, notes=head.notes)
 
     def _head(self, path: Path, start: bytes, data: bytes) -> _Head:
         if len(start) < _START.size:

@@ -15,19 +15,19 @@ from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, o
 from rebalancer.model.effect import (
     Account,
     Assessment,
+    BlockedReason,
     DayRow,
     HotEpisode,
     Miss,
     Moved,
+    NodeObservation,
     Outcome,
     PodBefore,
     PoolHour,
-    Sighting,
     Step,
-    Stuck,
 )
 from rebalancer.model.plan import Outcome as EvictionOutcome
-from rebalancer.store.cycles.node_observations import REASONS, read_sightings
+from rebalancer.store.cycles.node_observations import REASONS, read_node_observations
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
@@ -101,11 +101,13 @@ class SqlEffect:
 
     # -- episodes -----------------------------------------------------------------------------------------------------
 
-    def sightings(self, nodes: Sequence[str], since: float, until: float) -> Mapping[str, Sequence[Sighting]]:
+    def node_observations(
+        self, nodes: Sequence[str], since: float, until: float
+    ) -> Mapping[str, Sequence[NodeObservation]]:
         """What our cycles that began from `since` up to, not including, `until` said of each node, oldest first."""
 
-        def work(connection: Connection) -> Mapping[str, Sequence[Sighting]]:
-            return read_sightings(connection, nodes, since, until, cluster=self._cluster)
+        def work(connection: Connection) -> Mapping[str, Sequence[NodeObservation]]:
+            return read_node_observations(connection, nodes, since, until, cluster=self._cluster)
 
         return read(self._engine, work)
 
@@ -281,7 +283,7 @@ def _episode(row: Row[Any]) -> HotEpisode:
         "peak_share": _or_nan(row.peak_share),
         "threshold": _or_nan(row.threshold),
         "miss": None if row.miss is None else Miss(row.miss),
-        "stuck": None if row.stuck is None else Stuck(row.stuck),
+        "stuck": None if row.stuck is None else BlockedReason(row.stuck),
         "codes": known,
     }
     return HotEpisode(**values)

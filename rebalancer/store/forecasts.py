@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, bindparam, false, func, or_, select, update
 
 from rebalancer.model.forecasts import (
+    Actuals,
+    EvictedPod,
     ForecastKind,
     ForecastSums,
-    JudgedForecast,
-    KeptForecast,
-    MovedAway,
-    Truth,
+    StoredForecast,
     Verdict,
+    VerifiedForecast,
 )
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome
@@ -40,7 +40,7 @@ class SqlForecasts:
         self._cluster = cluster
         self._clock = clock
 
-    def keep(self, forecasts: Sequence[KeptForecast]) -> None:
+    def keep(self, forecasts: Sequence[StoredForecast]) -> None:
         """Write them down; one whose kind, node and day is there already is left out."""
         # in one order, so that two processes which write the same ones don't wait for each other in a circle
         rows = sorted(map(self._row, forecasts), key=lambda row: (row["kind"], row["day"], row["node"]))
@@ -57,7 +57,7 @@ class SqlForecasts:
         )
         return frozenset(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
 
-    def due(self, now: float) -> list[tuple[int, KeptForecast]]:
+    def due(self, now: float) -> list[tuple[int, StoredForecast]]:
         """(id, forecast) of those that are over and not judged yet, oldest first."""
         query = (
             select(FORECASTS)
@@ -66,28 +66,28 @@ class SqlForecasts:
         )
         return read(self._engine, lambda connection: [(row.id, _forecast(row)) for row in connection.execute(query)])
 
-    def judge(self, truths: Sequence[tuple[int, Truth]]) -> None:
+    def judge(self, truths: Sequence[tuple[int, Actuals]]) -> None:
         """Write down what came, and drop what only judging needed. A row that is gone by now is nobody's loss."""
         now = self._clock.now()
         rows: list[dict[str, Any]] = [
             {
                 "record": record,
                 "judged_at": now,
-                "actual_p95_millicores": truth.p95_millicores,
-                "actual_peak_millicores": truth.peak_millicores,
-                "actual_peak_at": _or_none(truth.peak_at),
-                "changed_share": truth.changed_share,
-                "without_us_millicores": truth.without_us_millicores,
-                "verdict": None if truth.verdict is None else truth.verdict.value,
+                "actual_p95_millicores": actuals.p95_millicores,
+                "actual_peak_millicores": actuals.peak_millicores,
+                "actual_peak_at": _or_none(actuals.peak_at),
+                "changed_share": actuals.changed_share,
+                "without_us_millicores": actuals.without_us_millicores,
+                "verdict": None if actuals.verdict is None else actuals.verdict.value,
                 "pods": [],
             }
-            for record, truth in sorted(truths, key=lambda each: each[0])
+            for record, actuals in sorted(truths, key=lambda each: each[0])
         ]
         statement = update(FORECASTS).where(_ROWS.id == bindparam("record"), _ROWS.cluster == self._cluster)
         if rows:
             write(self._engine, lambda connection: connection.execute(statement, rows))
 
-    def judged(self, since: float) -> list[JudgedForecast]:
+    def judged(self, since: float) -> list[VerifiedForecast]:
         """Those made at or after `since` (seconds since the epoch), oldest first."""
         query = (
             select(FORECASTS)
@@ -95,8 +95,8 @@ class SqlForecasts:
             .order_by(_ROWS.made_at, _ROWS.id)
         )
 
-        def work(connection: Connection) -> list[JudgedForecast]:
-            return [JudgedForecast(forecast=_forecast(row), truth=_truth(row)) for row in connection.execute(query)]
+        def work(connection: Connection) -> list[VerifiedForecast]:
+            return [VerifiedForecast(forecast=_forecast(row), actuals=_truth(row)) for row in connection.execute(query)]
 
         return read(self._engine, work)
 
@@ -112,7 +112,7 @@ class SqlForecasts:
             self._engine, lambda connection: read_minutes_off(connection, max(since, 0.0), until, cluster=self._cluster)
         )
 
-    def moved_away(self, since: float, until: float) -> Mapping[str, Sequence[MovedAway]]:
+    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[EvictedPod]]:
         """Node -> the pods that we evicted from it from `since` up to, not including, `until`, oldest first.
 
         Evictions that happened or may have; no dry runs. One whose replacement is known to be on the same node again
@@ -139,10 +139,10 @@ class SqlForecasts:
             )
             .order_by(func.coalesce(rows.answered_at, rows.planned_at), rows.id)
         )
-        found: dict[str, list[MovedAway]] = {}
+        found: dict[str, list[EvictedPod]] = {}
         for row in read(self._engine, lambda connection: connection.execute(query).all()):
             found.setdefault(row.node, []).append(
-                MovedAway(
+                EvictedPod(
                     pod=f"{row.namespace}/{row.pod}",
                     replacement=f"{row.namespace}/{row.replacement_pod}" if row.replacement_pod else "",
                     at=row.planned_at if row.answered_at is None else row.answered_at,
@@ -151,7 +151,7 @@ class SqlForecasts:
             )
         return found
 
-    def _row(self, forecast: KeptForecast) -> dict[str, Any]:
+    def _row(self, forecast: StoredForecast) -> dict[str, Any]:
         ahead = forecast.hot_from if forecast.kind is ForecastKind.AHEAD else None
         return {
             "cluster": self._cluster,
@@ -174,8 +174,8 @@ class SqlForecasts:
         }
 
 
-def _forecast(row: Row[Any]) -> KeptForecast:
-    return KeptForecast(
+def _forecast(row: Row[Any]) -> StoredForecast:
+    return StoredForecast(
         kind=ForecastKind(row.kind),
         node=row.node,
         pool=row.pool,
@@ -194,8 +194,8 @@ def _forecast(row: Row[Any]) -> KeptForecast:
     )
 
 
-def _truth(row: Row[Any]) -> Truth:
-    return Truth(
+def _truth(row: Row[Any]) -> Actuals:
+    return Actuals(
         p95_millicores=_or_nan(row.actual_p95_millicores),
         peak_millicores=_or_nan(row.actual_peak_millicores),
         peak_at=_or_nan(row.actual_peak_at),

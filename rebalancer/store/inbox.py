@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, func, select, tuple_, update
 
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ALERT_EPISODES
@@ -74,10 +74,10 @@ class SqlInbox:
 
         return write(self._engine, work)
 
-    def due(self, *, expire_after_seconds: float) -> list[Episode]:
+    def due(self, *, expire_after_seconds: float) -> list[AlertEpisode]:
         """Open episodes whose time has come, oldest first. Those that nothing was heard of for so long are closed."""
 
-        def look(connection: Connection) -> tuple[list[Episode], bool]:
+        def look(connection: Connection) -> tuple[list[AlertEpisode], bool]:
             now = read_clock(connection, self._clock)
             heard = connection.execute(select(func.min(_ROWS.heard_at)).where(*self._open())).scalar()
             if heard is not None and heard <= now - expire_after_seconds:
@@ -110,17 +110,17 @@ class SqlInbox:
         query = select(func.count()).select_from(ALERT_EPISODES).where(*self._open())
         return int(read(self._engine, lambda connection: connection.execute(query).scalar_one()))
 
-    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+    def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         """It stays open, unless it was resolved meanwhile, and is to be tried again then."""
         self._write(episode, tries=_ROWS.tries + 1, reason=reason, next_at=next_at)
 
-    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None:
+    def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None:
         """It is over, unless it was over already."""
         self._write(episode, state=state.value, reason=reason)
 
     # ---- inside
 
-    def _write(self, episode: Episode, **values: Any) -> None:
+    def _write(self, episode: AlertEpisode, **values: Any) -> None:
         query = update(ALERT_EPISODES).where(*self._open(), _ROWS.id == episode.id).values(**values)
         write(self._engine, lambda connection: connection.execute(query).rowcount)
 
@@ -156,8 +156,8 @@ class SqlInbox:
         }
 
 
-def _episode(row: Row[Any]) -> Episode:
-    return Episode(
+def _episode(row: Row[Any]) -> AlertEpisode:
+    return AlertEpisode(
         id=row.id,
         alert=Alert(
             fingerprint=row.fingerprint,

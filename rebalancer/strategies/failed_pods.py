@@ -5,7 +5,7 @@ import numpy as np
 from rebalancer.model.snapshot import FAILED, ClusterSnapshot
 from rebalancer.policy.schema.strategies import FailedPodsArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.selection import by_name, one_pod, pods_looked_at
+from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
 from rebalancer.strategies.states import with_exit_codes, with_reasons
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -18,7 +18,7 @@ def find(view: StrategyView) -> Findings:
     assert isinstance(args, FailedPodsArgs)
     snapshot, pods = view.snapshot, view.snapshot.pods
     age = view.now - pods.created
-    mask = pods_looked_at(view, args) & (pods.phase == FAILED) & (age >= args.min_pod_lifetime)
+    mask = pods_in_scope(view, args) & (pods.phase == FAILED) & (age >= args.min_pod_lifetime)
     init = args.including_init_containers
     if args.reasons:
         mask &= with_reasons(snapshot, args.reasons, init_containers=init)

@@ -25,7 +25,7 @@ from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
 from rebalancer.strategies.loads import RESOURCES, base_loads, requested
-from rebalancer.strategies.selection import by_name, nodes_looked_at
+from rebalancer.strategies.selection import by_name, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 Floats = NDArray[np.float64]
@@ -88,7 +88,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     shares = _by_cpu(view, base) if args.source == "CPU" else _by_requests(view)
     filling = fills(snapshot)
     going = filling & ~snapshot.pods.terminating
-    left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_looked_at(view)
+    left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_in_scope(view)
     # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
     begun = _begun(view) if whole else {}
     patience = max(args.hold, STUCK_SECONDS)
@@ -265,7 +265,7 @@ def _annotation(view: StrategyView, node: int) -> str:
 
 def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     snapshot, pods, nodes = view.snapshot, view.snapshot.pods, view.snapshot.nodes
-    base, looked = _base(view), nodes_looked_at(view)
+    base, looked = _base(view), nodes_in_scope(view)
     node, room, pod = (column[:, :1] for column in requested(snapshot))
     asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
     full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])

@@ -17,7 +17,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.affinity import Terms
 from rebalancer.placement.board import Board
 from rebalancer.policy.schema.strategies import AntiAffinityArgs
-from rebalancer.strategies.selection import Rows, cheapest_first, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, cheapest_first, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingInterPodAntiAffinity"
@@ -87,7 +87,7 @@ def find(view: StrategyView) -> Findings:
     assert isinstance(args, AntiAffinityArgs)
     snapshot = view.snapshot
     conflicts = list(_conflicts(snapshot))
-    may_go = pods_looked_at(view, args)
+    may_go = pods_in_scope(view, args)
     involved = sorted({pod for each in conflicts for part in each.parts for pod in part if may_go[pod]})
     if not involved:
         return Findings(findings=())

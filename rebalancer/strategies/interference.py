@@ -21,7 +21,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention
 from rebalancer.policy.schema.strategies import InterferenceArgs
 from rebalancer.strategies.loads import effective_cpu
-from rebalancer.strategies.selection import by_name, chosen_pods, nodes_looked_at, some_pods
+from rebalancer.strategies.selection import by_name, chosen_pods, nodes_in_scope, some_pods
 from rebalancer.strategies.settling import settling
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -62,24 +62,26 @@ def find(view: StrategyView) -> Findings:
     """One finding for each node that suffers and has a noisy pod, the longest waits first; one pod of it goes."""
     args = view.strategy.args
     assert isinstance(args, InterferenceArgs)
-    looked_at = nodes_looked_at(view)
+    observed_cluster = nodes_in_scope(view)
     if view.usage.contention is None:
         return Findings(
             findings=(),
-            skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(looked_at)},
+            skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster)},
             notes=(f"{NAME} found nothing: {view.usage.source} doesn't tell who waits for CPU",),
         )
     snapshot = view.snapshot
     waiting = _waiting(view, view.usage.contention, args)
-    skipped = {int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(looked_at & ~waiting.known)}
-    skipped |= {node: why for node, why in view.usage.problems.items() if looked_at[node]}
-    not_ready = np.flatnonzero(looked_at & ~snapshot.nodes.ready)
+    skipped = {
+        int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster & ~waiting.known)
+    }
+    skipped |= {node: why for node, why in view.usage.problems.items() if observed_cluster[node]}
+    not_ready = np.flatnonzero(observed_cluster & ~snapshot.nodes.ready)
     skipped |= {int(node): Refusal.of(Reason.NODE_NOT_READY) for node in not_ready}
     waits = settling(view)
     chosen = waiting.noisy & chosen_pods(snapshot, args)
     busy = effective_cpu(snapshot, view.usage, view.recent, view.now).node / snapshot.nodes.cpu_capacity_millicores
     found: list[tuple[float, Finding]] = []
-    for node in np.flatnonzero(waiting.suffering & looked_at).tolist():
+    for node in np.flatnonzero(waiting.suffering & observed_cluster).tolist():
         if node in skipped:
             continue
         here = snapshot.pods_on(node)

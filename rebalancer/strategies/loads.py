@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.alerts import NodeMarks
+from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -100,7 +100,7 @@ def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) 
     return float(pods.cpu_request_millicores[index])
 
 
-def cpu_marks(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
+def cpu_thresholds(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
     """(high, target, low) of a pool as shares of capacity.
 
     In deviation mode they lie around the mean of `shares` (NaN left out); `floor` lifts high and target together, so
@@ -162,7 +162,7 @@ def cpu_loads(
     pool_of: NDArray[np.int32],
     recent: Sequence[RecentMove],
     now: float,
-    marks: Mapping[int, NodeMarks],
+    marks: Mapping[int, ThresholdOverride],
     peaks: Peaks | None,
     due: Iterable[int],
 ) -> Loads:
@@ -176,7 +176,7 @@ def cpu_loads(
     for index, pool in pools:
         members = np.flatnonzero(pool_of == index)
         if pool.thresholds is not None and len(members):
-            high[members], target[members], low[members] = cpu_marks(pool.thresholds, share[members])
+            high[members], target[members], low[members] = cpu_thresholds(pool.thresholds, share[members])
     own_high, own_target = high * room, target * room
     for node, mark in marks.items():
         if np.isfinite(high[node]):  # in one of the pools
@@ -196,7 +196,7 @@ def cpu_loads(
         # marks around a mean lie around the mean of what is expected
         members = np.flatnonzero((pool_of == index) & np.isfinite(own_high))
         if pool.thresholds is not None and pool.thresholds.relative_to_mean and len(members):
-            top, cooled, _ = cpu_marks(pool.thresholds, peaks.node_millicores[members] / room[members])
+            top, cooled, _ = cpu_thresholds(pool.thresholds, peaks.node_millicores[members] / room[members])
             own_high[members], own_target[members] = top * room[members], cooled * room[members]
     return _with_peaks(loads, peaks, own_high, own_target, due)
 

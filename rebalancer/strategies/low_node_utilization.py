@@ -34,7 +34,7 @@ def find(view: StrategyView) -> Findings:
             continue
         # an alert has waited already: that is its rule's `for`; and there is nothing to wait for in what is expected
         waits = view.strategy.by_cpu and int(node) not in view.marks and not _due(view, loads, int(node))
-        refusal = _debounced(view, loads, int(node)) if waits else None
+        refusal = _stabilized(view, loads, int(node)) if waits else None
         if refusal is not None:
             skipped[int(node)] = refusal
             continue
@@ -145,7 +145,7 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     return out
 
 
-def _debounced(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
+def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
     """Why a hot node is not believed yet: too few distinct samples, too short a time, or cool in between."""
     wanted, over = view.source.debounce.samples, view.source.debounce.over
     times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]

@@ -6,12 +6,12 @@ weights would surely take it: not every better node that exists has room.
 
 import numpy as np
 
-from rebalancer.model.objects import NodeAffinity, PodShape
+from rebalancer.model.objects import NodeAffinity, PodTemplate
 from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.placement.filters import StaticFilter
 from rebalancer.placement.nodes import NodeTable
 from rebalancer.policy.schema.strategies import NodeAffinityArgs
-from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingNodeAffinity"
@@ -27,7 +27,7 @@ def find(view: StrategyView) -> Findings:
     snapshot = view.snapshot
     nodes = snapshot.nodes
     rules = StaticFilter(nodes, NodeTable(nodes), nodes.taints)
-    members = np.flatnonzero(pods_looked_at(view, args) & snapshot.active)
+    members = np.flatnonzero(pods_in_scope(view, args) & snapshot.active)
     required: list[Finding] = []
     preferred: list[Finding] = []
     for pods in groups(snapshot.pods.shape, members=members):
@@ -51,7 +51,7 @@ def find(view: StrategyView) -> Findings:
     return Findings(findings=(*required, *preferred))
 
 
-def _misplaced(view: StrategyView, pods: Rows, shape: PodShape) -> list[Finding]:
+def _misplaced(view: StrategyView, pods: Rows, shape: PodTemplate) -> list[Finding]:
     """Pods of one template on nodes that it must not be on."""
     affinity = _affinity(shape)
     rule = "node affinity" if affinity is not None and affinity.required is not None else "node selector"
@@ -62,5 +62,5 @@ def _misplaced(view: StrategyView, pods: Rows, shape: PodShape) -> list[Finding]
     ]
 
 
-def _affinity(shape: PodShape) -> NodeAffinity | None:
+def _affinity(shape: PodTemplate) -> NodeAffinity | None:
     return shape.affinity.node_affinity if shape.affinity is not None else None

@@ -15,7 +15,7 @@ from rebalancer.model.plan import Finding, Goal, LandingRule
 from rebalancer.model.steering import MAINTENANCE
 from rebalancer.policy.schema.strategies import MaintenanceArgs
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
-from rebalancer.strategies.selection import nodes_looked_at
+from rebalancer.strategies.selection import nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 Bools = NDArray[np.bool_]
@@ -45,7 +45,7 @@ def find(view: StrategyView) -> Findings:
     current = next((at for at, wave in enumerate(waves) if left[list(wave.nodes)].any()), len(waves))
     waiting = [node for node in waves[current].nodes if left[node]] if current < len(waves) else []
     at_work = sorted(waiting, key=lambda node: node not in view.cordons)[: args.at_once]
-    looked = nodes_looked_at(view)
+    looked = nodes_in_scope(view)
     landing = LandingRule(only=~chosen)
     findings = []
     for node in at_work:
@@ -70,7 +70,7 @@ def find(view: StrategyView) -> Findings:
     return Findings(
         findings=tuple(findings),
         cordons=_cordons(view, chosen, at_work, empty=left == 0, reached=reached),
-        given_up=frozenset(np.flatnonzero(chosen).tolist()),
+        maintenance_nodes=frozenset(np.flatnonzero(chosen).tolist()),
         progress={
             "empty": empty,
             "working": len(at_work),

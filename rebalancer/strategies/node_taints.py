@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rebalancer.model.match import tolerates
 from rebalancer.model.objects import Taint, Toleration
 from rebalancer.model.plan import LandingRule
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.policy.schema.strategies import NodeTaintsArgs
-from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingNodeTaints"
@@ -32,7 +32,7 @@ def find(view: StrategyView) -> Findings:
     snapshot = view.snapshot
     taints = [tuple(each for each in held if _counts(each, args)) for held in snapshot.nodes.taints]
     tainted = np.append(np.array([bool(each) for each in taints], dtype=np.bool_), False)
-    members = np.flatnonzero(pods_looked_at(view, args) & snapshot.active & tainted[snapshot.pods.node])
+    members = np.flatnonzero(pods_in_scope(view, args) & snapshot.active & tainted[snapshot.pods.node])
     alike: dict[tuple[int, Taint, tuple[Toleration, ...] | None], list[Rows]] = {}
     for pods in groups(snapshot.pods.node, snapshot.pods.shape, members=members):
         node, shape = int(snapshot.pods.node[pods[0]]), snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
@@ -55,7 +55,7 @@ def _counts(taint: Taint, args: NodeTaintsArgs) -> bool:
     if taint.effect not in (("NoSchedule", SOFT) if args.include_prefer_no_schedule else ("NoSchedule",)):
         return False
     names = (taint.key, f"{taint.key}={taint.value}")
-    if taint.key == STEERING_TAINT or any(name in args.excluded_taints for name in names):
+    if taint.key == SOFT_TAINT or any(name in args.excluded_taints for name in names):
         return False
     if args.included_taints:
         return any(name in args.included_taints for name in names)

@@ -1,6 +1,6 @@
 """Which nodes are places for new pods, by what their template asks for."""
 
-from rebalancer.model.objects import PodShape
+from rebalancer.model.objects import PodTemplate
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.arrays import Bools
 from rebalancer.placement.filters import StaticFilter, leaving
@@ -16,7 +16,7 @@ class Places:
         self._open = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
         self._masks: dict[tuple[int, int], Bools] = {}
 
-    def of(self, shape: PodShape) -> Bools:
+    def of(self, shape: PodTemplate) -> Bools:
         """(nodes,) Ready, not cordoned, not leaving, and let in by node affinity and hard taints. Templates with the
         same rules share one mask."""
         fits, tolerated = self.rules.node_affinity(shape), self.rules.tolerated(shape.tolerations)

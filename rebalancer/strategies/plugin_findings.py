@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.steering import DRAINING
-from rebalancer.strategies.selection import nodes_looked_at
+from rebalancer.strategies.selection import nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 Bools = NDArray[np.bool_]
@@ -27,7 +27,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     if not isinstance(found, Findings):
         raise ValueError(f"find: expected Findings, got {type(found).__name__}")
     _expect(isinstance(found.findings, tuple | list), "findings", "a tuple of Finding", found.findings)
-    own = nodes_looked_at(view)
+    own = nodes_in_scope(view)
     findings = tuple(_finding(each, f"findings[{index}]", view, own) for index, each in enumerate(found.findings))
     if found.loads is not None:
         _loads(found.loads, view)
@@ -37,7 +37,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     for node, refusal in found.skipped.items():
         _expect(_whole(node) and 0 <= node < nodes, "skipped", f"indices of nodes, 0 to {nodes - 1}", node)
         _expect(isinstance(refusal, Refusal), f"skipped[{node}]", "a Refusal", refusal)
-    of_pools = nodes_looked_at(replace(view, only=None))
+    of_pools = nodes_in_scope(replace(view, only=None))
     emptied = {finding.node for finding in findings if finding.goal is Goal.EMPTY}
     for node, why in found.cordons.items():
         _expect(_whole(node) and 0 <= node < nodes and of_pools[node], "cordons", "indices of its pools' nodes", node)
@@ -47,7 +47,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
     most = found.empty_at_most
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
-    return replace(found, findings=findings, notes=notes, progress={}, given_up=frozenset())
+    return replace(found, findings=findings, notes=notes, progress={}, maintenance_nodes=frozenset())
 
 
 def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:

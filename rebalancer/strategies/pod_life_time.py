@@ -5,7 +5,7 @@ import numpy as np
 from rebalancer.model.plan import LandingRule
 from rebalancer.policy.schema.strategies import LifeTimeArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.selection import by_name, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import by_name, groups, pods_in_scope, some_pods
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -19,7 +19,7 @@ def find(view: StrategyView) -> Findings:
     assert isinstance(args, LifeTimeArgs)
     snapshot, pods = view.snapshot, view.snapshot.pods
     age = view.now - pods.created
-    mask = pods_looked_at(view, args) & (age > args.max_pod_life_time)
+    mask = pods_in_scope(view, args) & (age > args.max_pod_life_time)
     if args.states:
         mask &= in_states(snapshot, args.states, init_containers=args.including_init_containers)
     else:

@@ -16,7 +16,7 @@ from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.placement.arrays import Bools
 from rebalancer.policy.schema.strategies import DuplicatesArgs
 from rebalancer.strategies.places import Places
-from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemoveDuplicates"
@@ -42,16 +42,18 @@ def find(view: StrategyView) -> Findings:
     args = view.strategy.args
     assert isinstance(args, DuplicatesArgs)
     snapshot = view.snapshot
-    looked_at = pods_looked_at(view, args)
+    observed_cluster = pods_in_scope(view, args)
     places = Places(snapshot)
     found: list[tuple[int, Finding]] = []
-    for copies in _crowded(snapshot, looked_at, PINNED_KINDS.union(args.exclude_owner_kinds), places):
-        found += _over(view, copies, looked_at)
+    for copies in _crowded(snapshot, observed_cluster, PINNED_KINDS.union(args.exclude_owner_kinds), places):
+        found += _over(view, copies, observed_cluster)
     found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
     return Findings(findings=tuple(finding for _, finding in found))
 
 
-def _crowded(snapshot: ClusterSnapshot, looked_at: Bools, without: frozenset[str], places: Places) -> Iterator[_Copies]:
+def _crowded(
+    snapshot: ClusterSnapshot, observed_cluster: Bools, without: frozenset[str], places: Places
+) -> Iterator[_Copies]:
     """Copies of which a node that is looked at may have too many."""
     pods, nodes = snapshot.pods, len(snapshot.nodes)
     counts = np.append(np.array([owner.kind not in without for owner in snapshot.owners], dtype=np.bool_), False)
@@ -60,7 +62,7 @@ def _crowded(snapshot: ClusterSnapshot, looked_at: Bools, without: frozenset[str
     code = pods.owner[there].astype(np.int64) * nodes + pods.node[there]
     ranked = np.sort(code)
     shared = np.unique(ranked[1:][np.diff(ranked) == 0])
-    shared = shared[np.isin(shared, code[looked_at[there]])]  # the only ones of which anything can be said
+    shared = shared[np.isin(shared, code[observed_cluster[there]])]  # the only ones of which anything can be said
     crowded = np.zeros(len(counts), dtype=np.bool_)
     crowded[shared // max(nodes, 1)] = True
     unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
@@ -78,7 +80,7 @@ def _crowded(snapshot: ClusterSnapshot, looked_at: Bools, without: frozenset[str
             )
 
 
-def _over(view: StrategyView, copies: _Copies, looked_at: Bools) -> Iterator[tuple[int, Finding]]:
+def _over(view: StrategyView, copies: _Copies, observed_cluster: Bools) -> Iterator[tuple[int, Finding]]:
     """(how many too many, finding) of each node with more than its fair share."""
     snapshot, takes = view.snapshot, int(np.count_nonzero(copies.places))
     if takes < 2:
@@ -86,7 +88,7 @@ def _over(view: StrategyView, copies: _Copies, looked_at: Bools) -> Iterator[tup
     of_node = snapshot.pods.node[copies.staying]
     count = np.bincount(of_node, minlength=len(snapshot.nodes)).astype(np.float64)
     fair = math.ceil(copies.count / takes)
-    chosen = copies.staying[looked_at[copies.staying] & (count > fair)[of_node]]
+    chosen = copies.staying[observed_cluster[copies.staying] & (count > fair)[of_node]]
     if not len(chosen):
         return
     # a node that takes no more has a domain, too, as long as it has some to give

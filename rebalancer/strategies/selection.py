@@ -21,7 +21,7 @@ ANYWHERE = LandingRule()
 MANY = 500
 
 
-def nodes_looked_at(view: StrategyView) -> Bools:
+def nodes_in_scope(view: StrategyView) -> Bools:
     """(nodes,) nodes of the strategy's pools, of those that it is asked to look at."""
     mask: Bools = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
     if view.only is not None:
@@ -31,10 +31,10 @@ def nodes_looked_at(view: StrategyView) -> Bools:
     return mask
 
 
-def pods_looked_at(view: StrategyView, args: PodArgs) -> Bools:
+def pods_in_scope(view: StrategyView, args: PodArgs) -> Bools:
     """(pods,) pods on those nodes that `args` choose and that are not leaving already; finished ones included."""
     pods = view.snapshot.pods
-    on_nodes = np.append(nodes_looked_at(view), False)  # -1, on no node, picks the last
+    on_nodes = np.append(nodes_in_scope(view), False)  # -1, on no node, picks the last
     return on_nodes[pods.node] & ~pods.terminating & chosen_pods(view.snapshot, args)
 
 

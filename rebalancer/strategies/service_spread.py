@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.history import SLOTS
-from rebalancer.model.peaks import ServiceDays
+from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import leaving
 from rebalancer.policy.schema.strategies import ServiceSpreadArgs
-from rebalancer.strategies.selection import by_node, cheapest_first, chosen_pods, groups, nodes_looked_at, some_pods
+from rebalancer.strategies.selection import by_node, cheapest_first, chosen_pods, groups, nodes_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 Floats = NDArray[np.float64]
@@ -69,7 +69,7 @@ def _by_feature(snapshot: ClusterSnapshot, pods: Rows, label: str) -> Ints:
     return of_shape[shape]
 
 
-def _by_days(snapshot: ClusterSnapshot, days: ServiceDays, pods: Rows, args: ServiceSpreadArgs) -> Ints:
+def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, args: ServiceSpreadArgs) -> Ints:
     """(pods,) number of the group of services that peak together; -1 for pods that are too small, or whose service is
     flat or not known for long enough."""
     row = days.row_of[snapshot.top_owner[snapshot.pods.owner[pods]]]
@@ -118,7 +118,7 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
     domain[places] = np.arange(len(places))
     rule = LandingRule(only=takes, even=Evenness(domain=domain, count=count[places]))
     of_node = snapshot.pods.node[pods]
-    crowded = pods[((count > fair) & nodes_looked_at(view))[of_node]]
+    crowded = pods[((count > fair) & nodes_in_scope(view))[of_node]]
     for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, crowded)):
         services = set(snapshot.top_owner[snapshot.pods.owner[on_it]].tolist())
         if len(services) < 2:

@@ -4,7 +4,7 @@ import numpy as np
 
 from rebalancer.model.plan import LandingRule
 from rebalancer.policy.schema.strategies import RestartsArgs
-from rebalancer.strategies.selection import by_name, one_pod, pods_looked_at
+from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -19,7 +19,7 @@ def find(view: StrategyView) -> Findings:
     restarts = snapshot.pods.restarts.astype(np.int64)
     if args.including_init_containers:
         restarts += snapshot.pods.init_restarts
-    mask = pods_looked_at(view, args) & snapshot.active & (restarts >= args.pod_restart_threshold)
+    mask = pods_in_scope(view, args) & snapshot.active & (restarts >= args.pod_restart_threshold)
     if args.states:
         mask &= in_states(snapshot, args.states, init_containers=args.including_init_containers)
     pods = by_name(snapshot, np.flatnonzero(mask))

@@ -20,7 +20,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
 from rebalancer.policy.schema.strategies import TopologySpreadArgs
 from rebalancer.strategies.places import Places
-from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_looked_at, some_pods
+from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "RemovePodsViolatingTopologySpreadConstraint"
@@ -101,7 +101,7 @@ class _ByKind:
     def __init__(self, view: StrategyView, args: TopologySpreadArgs, board: Board) -> None:
         snapshot, pods = view.snapshot, view.snapshot.pods
         numbers = board.numbers_of(np.arange(len(pods)))
-        chosen = np.flatnonzero(pods_looked_at(view, args) & snapshot.active)
+        chosen = np.flatnonzero(pods_in_scope(view, args) & snapshot.active)
         self._pods = chosen[np.argsort(numbers[chosen], kind="stable")]
         self._starts = np.searchsorted(numbers[self._pods], np.arange(len(board.kinds) + 1))
         waiting = (pods.node < 0) & (pods.phase == PENDING) & ~pods.terminating & ~pods.gated
@@ -124,7 +124,7 @@ def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
     content: dict[int, bytes] = {}
     numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}
     for number, kind in enumerate(board.kinds):
-        shape = board.shape_of(kind)
+        shape = board.template_of(kind)
         if not any(each.when_unsatisfiable in modes for each in shape.topology_spread):
             continue
         spread = compile_spread(

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.alerts import NodeMarks
-from rebalancer.model.peaks import Peaks, ServiceDays
+from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -31,7 +31,7 @@ class StrategyView:
     now: float
     only: frozenset[int] | None = None
     """Indices of the nodes to look at; None = all. The others still count as landings."""
-    marks: Mapping[int, NodeMarks] = field(default_factory=dict)
+    marks: Mapping[int, ThresholdOverride] = field(default_factory=dict)
     """Node index -> what an alert calls hot there, instead of the pool's own marks."""
     peaks: Peaks | None = None
     """What is expected; None where nothing may be decided by it."""
@@ -39,7 +39,7 @@ class StrategyView:
     """Indices of the nodes that are to be relieved now, ahead of their peak."""
     cordons: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     """Node index -> (why, since when in seconds since the epoch) of the cordons that are ours: `steering.CORDONS`."""
-    days: ServiceDays | None = None
+    days: ServiceDayProfiles | None = None
     """What services' usual days look like; None where nobody knows."""
 
     @property
@@ -62,7 +62,7 @@ class Findings:
     cordons: Mapping[int, str] = field(default_factory=dict)
     """Nodes that are to take nothing new, and why (`steering.CORDONS`). A cordon of ours that no strategy asks for any
     more is lifted, so they are told in every cycle, also when the strategy was not asked to look (`only`)."""
-    given_up: frozenset[int] = frozenset()
+    maintenance_nodes: frozenset[int] = frozenset()
     """Nodes that people chose to be emptied, now or later: steering away from them costs nothing of
     `steering.maxNodes`."""
     empty_at_most: int | None = None

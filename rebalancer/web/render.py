@@ -73,9 +73,9 @@ def _environment() -> Environment:
         static_url=static_url,
         plural=words.counted,
         meter=charts.meter,
-        came_of_it={outcome.value: text for outcome, text in words.CAME_OF_IT.items()},
-        missed={miss.value: text for miss, text in words.MISSED.items()},
-        stuck={stuck.value: text for stuck, text in words.STUCK.items()},
+        came_of_it={outcome.value: text for outcome, text in words.OUTCOME_TEXTS.items()},
+        missed={miss.value: text for miss, text in words.MISS_TEXTS.items()},
+        stuck={stuck.value: text for stuck, text in words.BLOCKED_TEXTS.items()},
     )
     return made
 

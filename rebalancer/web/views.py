@@ -11,7 +11,7 @@ from typing import Protocol
 from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import Report
 from rebalancer.model.effect import Assessment, HotEpisode
-from rebalancer.model.limits import GaveUp, OpenEviction, Pause
+from rebalancer.model.limits import EvictionBackoff, OpenEviction, Pause
 
 MOST_TILES = 500
 """Of nodes on one page: what a browser, and a person, can still cope with."""
@@ -354,7 +354,7 @@ class LimitsPage:
     pauses: tuple[Pause, ...]
     brakes: tuple[str, ...]
     cooldowns: tuple[Cooldown, ...]
-    gave_up: tuple[GaveUp, ...]
+    gave_up: tuple[EvictionBackoff, ...]
     open_evictions: tuple[OpenEviction, ...]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, Truth, Verdict
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_records, upgrade
 from tests.cli.in_process import run_here
@@ -48,7 +48,7 @@ def fill(url: str, *, days: int = 6, nodes: int = 10) -> None:
         )
 
 
-def truth_of(forecast: KeptForecast, p95: float) -> Truth:
+def truth_of(forecast: StoredForecast, p95: float) -> Actuals:
     return a_truth(forecast, p95, Verdict.PREVENTED if forecast.kind is ForecastKind.AHEAD else None)
 
 

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.admission import Door, Standing
+from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.windows import CHANGE_WINDOW
-from rebalancer.model.limits import Descent, Entry, GaveUp, OpenEviction, Pause, ReadyElsewhere, Scope
+from rebalancer.model.limits import (
+    EvictionBackoff,
+    LedgerEntry,
+    OpenEviction,
+    Pause,
+    RemoteReadiness,
+    ReplacementLineage,
+    Scope,
+)
 from rebalancer.model.plan import Landing, Move
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
@@ -47,15 +55,15 @@ def door(
     safety: dict[str, Any] | None = None,
     more: Sequence[APod] = (),
     **standing: Any,
-) -> Door:
+) -> EvictionAdmission:
     """`more` pods besides six of web and four of api."""
     policy = a_policy(limits=limits or some_limits(), safety={**NO_MEMORY, **(safety or {})})
     pods = [*replicas("web", {"n1": 6}), *replicas("api", {"n1": 4}), *more]
-    return a_door(cluster(NODES, pods), policy, Standing(**standing))
+    return a_door(cluster(NODES, pods), policy, LedgerState(**standing))
 
 
-def entries(scope: Scope, *seconds_ago: float, in_flight: bool = False) -> tuple[Entry, ...]:
-    return tuple(Entry(scope, NOW - ago, in_flight) for ago in seconds_ago)
+def entries(scope: Scope, *seconds_ago: float, in_flight: bool = False) -> tuple[LedgerEntry, ...]:
+    return tuple(LedgerEntry(scope, NOW - ago, in_flight) for ago in seconds_ago)
 
 
 WEB = Scope("service", "shop/web")
@@ -82,7 +90,7 @@ def test_every_scope_refuses_the_second_move_when_one_is_allowed(limits: dict[st
     refusal = at.reserve(a_move(1))
     assert refusal is not None
     assert refusal.code is reason
-    at.refund(a_move(0))
+    at.cancel_reservation(a_move(0))
     assert at.reserve(a_move(1)) is None
 
 
@@ -190,9 +198,9 @@ def test_a_pool_is_left_alone_while_nodes_join_it() -> None:
     assert refusal.code is Reason.COOLDOWN_POOL
 
 
-def descent(*uids: str, **moved: float) -> Descent:
+def descent(*uids: str, **moved: float) -> ReplacementLineage:
     """`moved`: strategy -> how many seconds ago."""
-    return Descent(frozenset(uids), {strategy: NOW - ago for strategy, ago in moved.items()})
+    return ReplacementLineage(frozenset(uids), {strategy: NOW - ago for strategy, ago in moved.items()})
 
 
 @pytest.mark.parametrize(
@@ -214,26 +222,26 @@ def descent(*uids: str, **moved: float) -> Descent:
     ],
 )
 def test_a_strategy_does_not_do_the_same_to_a_pods_successor_for_a_while(
-    descents: dict[str, Descent], wait: float | None
+    descents: dict[str, ReplacementLineage], wait: float | None
 ) -> None:
     move = replace(a_move(), strategy="Mine", once=True)
-    refusal = door(descents=descents).refuses(move)
+    refusal = door(lineages=descents).refuses(move)
     if wait is None:
         assert refusal is None
     else:
         assert refusal is not None
         assert (refusal.code, refusal.next_at) == (Reason.MOVED_BEFORE, NOW + wait)
-    assert door(descents=descents).refuses(replace(move, once=False)) is None
+    assert door(lineages=descents).refuses(replace(move, once=False)) is None
 
 
 def test_give_up_memory_holds_until_its_time() -> None:
-    memory = GaveUp(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
-    refusal = door(gave_up=(memory,)).refuses(a_move())
+    memory = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
+    refusal = door(backoffs=(memory,)).refuses(a_move())
     assert refusal is not None
     assert refusal.code is Reason.GAVE_UP
     assert "it came back (2 times)" in refusal.message
-    over = GaveUp(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
-    assert door(gave_up=(over,)).refuses(a_move()) is None
+    over = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
+    assert door(backoffs=(over,)).refuses(a_move()) is None
 
 
 @pytest.mark.parametrize(
@@ -274,8 +282,8 @@ def test_a_service_is_not_moved_in_two_clusters_within_the_separation() -> None:
 def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
     safety = {"crossCluster": {"minReadyShare": 75}}
     # 6 here, all ready; 6 wanted elsewhere
-    enough = {"shop/web": ReadyElsewhere(ready=4, wanted=6, clusters=1)}
-    at = door(safety=safety, ready_elsewhere=enough)
+    enough = {"shop/web": RemoteReadiness(ready=4, wanted=6, clusters=1)}
+    at = door(safety=safety, remote_readiness=enough)
     assert at.reserve(a_move(0)) is None  # 9 of 12 stay
     refusal = at.reserve(a_move(1))
     assert refusal is not None
@@ -284,16 +292,16 @@ def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
 
 
 def test_a_pod_that_is_not_ready_takes_nothing_from_the_share_of_ready_replicas() -> None:
-    enough = {"shop/web": ReadyElsewhere(ready=4, wanted=6, clusters=1)}
+    enough = {"shop/web": RemoteReadiness(ready=4, wanted=6, clusters=1)}
     more = [a_pod("web-10", "n1", owner="web", ready=False)]
-    at = door(safety={"crossCluster": {"minReadyShare": 76}}, more=more, ready_elsewhere=enough)
+    at = door(safety={"crossCluster": {"minReadyShare": 76}}, more=more, remote_readiness=enough)
     assert at.reserve(a_move(NOT_READY)) is None  # 10 of 13 are 76.9 %
     refusal = at.reserve(a_move(0))
     assert refusal is not None
     assert "9 of 13 would stay ready" in refusal.message
-    at.refund(a_move(NOT_READY))
+    at.cancel_reservation(a_move(NOT_READY))
     assert at.reserve(a_move(NOT_READY)) is None
-    too_few = door(safety={"crossCluster": {"minReadyShare": 90}}, more=more, ready_elsewhere=enough)
+    too_few = door(safety={"crossCluster": {"minReadyShare": 90}}, more=more, remote_readiness=enough)
     assert too_few.reserve(a_move(NOT_READY)) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, Progress, follow, usual_start_up
+from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
 from rebalancer.model.limits import OpenEviction
 from rebalancer.model.snapshot import FAILED, PENDING, Owner
 from tests.builders import NOW, APod, a_node, a_pod, cluster
@@ -67,7 +67,7 @@ def progress(
     owner: Owner | None = None,
     listed: frozenset[str] = LISTED,
     replacements: Sequence[str] = (),
-) -> list[Progress]:
+) -> list[EvictionProgress]:
     """`listed`: kinds of which all workloads are known, with pods or without."""
     owners = [] if owner is None else [owner]
     made = cluster(NODES, pods, owners=owners, listed_kinds=listed)
@@ -305,7 +305,7 @@ def test_a_deployment_and_a_statefulset_of_one_name_are_two_services() -> None:
     assert second.replacement is not None
 
 
-def names_of(found: list[Progress]) -> list[tuple[int, str | None]]:
+def names_of(found: list[EvictionProgress]) -> list[tuple[int, str | None]]:
     return [(each.eviction.record, each.replacement.name if each.replacement else None) for each in found]
 
 
@@ -434,7 +434,7 @@ def test_the_successor_of_a_statefulset_pod_has_its_name_and_another_uid_whateve
     ids=["none", "too few", "three", "eleven", "one outlier of twenty", "Ready before the old one was gone"],
 )
 def test_the_usual_start_up_is_what_nine_of_ten_took(measured: list[float], usual: float) -> None:
-    assert usual_start_up(measured, otherwise=300.0) == pytest.approx(usual)
+    assert typical_start_up(measured, otherwise=300.0) == pytest.approx(usual)
 
 
 # ---- pods that were broken when they were evicted

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.limits import describe_check, refusal_for
-from rebalancer.model.limits import Check, Denied, Entry, Pause, Scope
+from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.limits import LandingLimits, format_bytes
 from tests.builders import GIB, NOW, some_limits
@@ -16,12 +16,12 @@ from tests.constraints.test_door import a_move, door, open_eviction
 PULLS = Scope("pulls", "test/general")
 
 
-def a_limit(at_most: Any = "20Gi", **standing: Any) -> Door:
+def a_limit(at_most: Any = "20Gi", **standing: Any) -> EvictionAdmission:
     return door({**some_limits(), "landings": {"perNode": 1000, "pullBytesPerPool": at_most}}, **standing)
 
 
-def flying(amount: float) -> tuple[Entry, ...]:
-    return (Entry(PULLS, NOW - 60, True, amount),)
+def flying(amount: float) -> tuple[LedgerEntry, ...]:
+    return (LedgerEntry(PULLS, NOW - 60, True, amount),)
 
 
 def test_it_is_limited_unless_the_policy_says_otherwise() -> None:
@@ -38,7 +38,7 @@ def test_a_plan_counts_its_own_moves_and_gives_back_what_did_not_happen() -> Non
     refusal = at.refuses(a_move(2, pull=1.0))
     assert refusal is not None
     assert refusal.code is Reason.LIMIT_PULLS
-    at.refund(first)
+    at.cancel_reservation(first)
     assert at.refuses(a_move(2, pull=12 * GIB)) is None
     assert at.refuses(a_move(2, pull=12 * GIB + 1)) is not None
 

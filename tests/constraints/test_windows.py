@@ -5,8 +5,8 @@ from typing import Any
 
 from rebalancer.constraints.windows import (
     CHANGE_WINDOW,
+    ChangeWindows,
     Outlook,
-    WindowBook,
     Windowed,
     annotation_of,
     describe,
@@ -30,11 +30,11 @@ SUNDAY = utc("2026-01-18 12:00")
 NIGHT_TIME = utc("2026-01-19 23:00")
 
 
-def a_book(**fields: Any) -> WindowBook:
-    return WindowBook.of(cluster="east", **fields)
+def a_book(**fields: Any) -> ChangeWindows:
+    return ChangeWindows.of(cluster="east", **fields)
 
 
-def refused(book: WindowBook, now: float, **fields: Any) -> tuple[Reason, str] | None:
+def refused(book: ChangeWindows, now: float, **fields: Any) -> tuple[Reason, str] | None:
     asked: dict[str, Any] = {"pool": "general", "level": "gold", "annotation": None, "service": "shop/cart", **fields}
     refusal = book.refuses(now=now, **asked)
     return None if refusal is None else (refusal.code, refusal.message.removeprefix("outside its change window: "))
@@ -133,7 +133,7 @@ LATE_NIGHT = "allow 0 2 * * * 8h Europe/Berlin"
 MONDAY = utc("2026-01-19 12:00")
 
 
-def ahead(book: WindowBook, of: Windowed, *, hours: float = 24) -> list[str]:
+def ahead(book: ChangeWindows, of: Windowed, *, hours: float = 24) -> list[str]:
     begins, ends = Outlook(book, now=MONDAY, end=MONDAY + 3600 * hours).open_spans(of)
     return [
         f"{datetime.fromtimestamp(begin, UTC):%a %H:%M} to {datetime.fromtimestamp(end, UTC):%a %H:%M}"

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.rates import day_rows
-from rebalancer.model.effect import Account, Assessment, HotEpisode, Miss, Outcome, PodBefore, PoolHour, Stuck
-from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
+from rebalancer.model.effect import Account, Assessment, BlockedReason, HotEpisode, Miss, Outcome, PodBefore, PoolHour
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome as EvictionOutcome
 from rebalancer.model.plan import Trigger
@@ -82,7 +82,7 @@ def _episodes() -> list[HotEpisode]:
         an_episode(
             start=SINCE + 33 * HOUR,
             found_at=SINCE + 33 * HOUR,
-            stuck=Stuck.LIMITS,
+            stuck=BlockedReason.LIMITS,
             detail="nothing evicted: limits were used up",
             **(found | {"found_by": "periodic"}),
             node="n2",
@@ -151,12 +151,12 @@ def _fill_forecasts(forecasts: SqlForecasts) -> None:
     )
 
 
-def a_forecast(node: str, day: int, **fields: Any) -> KeptForecast:
+def a_forecast(node: str, day: int, **fields: Any) -> StoredForecast:
     """Made at noon."""
     return made_at(node, (day + 0.5) * DAY_SECONDS, **fields)
 
 
-def made_at(node: str, time: float, **fields: Any) -> KeptForecast:
+def made_at(node: str, time: float, **fields: Any) -> StoredForecast:
     """A forecast of the day from then on: 2000 and a margin of 400, of a node of 4000."""
     given: dict[str, Any] = {
         "kind": ForecastKind.DAILY,
@@ -173,12 +173,12 @@ def made_at(node: str, time: float, **fields: Any) -> KeptForecast:
         "days_used": 8,
         "confidence": 1.0,
     }
-    return KeptForecast(**given | fields)
+    return StoredForecast(**given | fields)
 
 
-def a_truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) -> Truth:
+def a_truth(forecast: StoredForecast, p95: float, verdict: Verdict | None = None) -> Actuals:
     """What came of it: its peak was an hour and a half late."""
-    return Truth(
+    return Actuals(
         p95_millicores=p95,
         peak_millicores=p95 + 100.0,
         peak_at=forecast.peak_at + 5400.0,
@@ -188,6 +188,6 @@ def a_truth(forecast: KeptForecast, p95: float, verdict: Verdict | None = None) 
     )
 
 
-def _ahead(verdict: Verdict) -> JudgedForecast:
+def _ahead(verdict: Verdict) -> VerifiedForecast:
     forecast = a_forecast("n9", DAY, kind=ForecastKind.AHEAD, hot_from=SINCE + 13 * HOUR)
-    return JudgedForecast(forecast=forecast, truth=a_truth(forecast, 1900.0, verdict))
+    return VerifiedForecast(forecast=forecast, actuals=a_truth(forecast, 1900.0, verdict))

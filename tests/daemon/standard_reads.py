@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.evaluation.hot_nodes import LAG_SECONDS, Reading, read_standard
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, SloReading, evaluate_slo
 from rebalancer.model.effect import (
     DayRow,
     EffectRecords,
@@ -16,7 +16,7 @@ from rebalancer.model.effect import (
 )
 from rebalancer.model.errors import ConnectError, RebalancerError
 from rebalancer.model.limits import Pause
-from rebalancer.model.slo import StandardSamples
+from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
@@ -45,14 +45,14 @@ class Samples:
     asked: list[tuple[float, float, float]] = field(default_factory=list)
     unknown_after: float = math.inf
 
-    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> StandardSamples:
+    def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> SloSamples:
         self.asked.append((start, end, step))
         if self.fails is not None:
             raise self.fails
         times = start + step * np.arange(int((end - start) / step) + 1)
         shares = np.array([[self.shares(name, at) for name in nodes.names] for at in times.tolist()])
         shares[times > self.unknown_after] = np.nan
-        return StandardSamples(nodes=nodes.names, times=times, shares=shares, partial=self.partial)
+        return SloSamples(nodes=nodes.names, times=times, shares=shares, partial=self.partial)
 
 
 @dataclass(kw_only=True)
@@ -66,10 +66,10 @@ class Reads:
     effect: EffectRecords
     pauses: Sequence[Pause] = ()
 
-    def at(self, now: float, **fields: Any) -> Reading:
+    def at(self, now: float, **fields: Any) -> SloReading:
         """One reading."""
         names, labels = self.snapshot.nodes.names, self.snapshot.nodes.labels
-        return read_standard(
+        return evaluate_slo(
             self.samples,
             self.effect,
             replace(self.snapshot, taken=now),

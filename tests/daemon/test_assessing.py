@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.constraints.admission import Standing
+from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.evaluation.assessments import Assessed, assess_due, learn, remember
+from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Trigger
@@ -50,7 +50,7 @@ def seen_at(
         usage=usage_of(snapshot, nodes, pods, **usage),
         pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
         recent=(),
-        standing=Standing(),
+        ledger_state=LedgerState(),
         now=now,
     )
 
@@ -179,10 +179,12 @@ def effect(records: SqlRecords) -> EffectRecords:
     return found
 
 
-def look(effect: EffectRecords, now: float, nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> Assessed:
+def look(
+    effect: EffectRecords, now: float, nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any
+) -> AssessmentBatch:
     replacements: Mapping[str, str] = fields.pop("replacements", {})
     seen = seen_at(now, nodes, pods, **fields)
-    return assess_due(
+    return run_due_assessments(
         effect, seen.snapshot, seen.usage, replacements=lambda _: replacements, policy=a_policy(), now=now
     )
 
@@ -194,7 +196,7 @@ def afterwards(used: float, *more: APod, **fields: float) -> tuple[list[ANode], 
 
 
 def test_nothing_is_made_before_it_is_due(effect: EffectRecords) -> None:
-    assert look(effect, NOW + SETTLE - 1, *afterwards(6_500.0)) == Assessed()
+    assert look(effect, NOW + SETTLE - 1, *afterwards(6_500.0)) == AssessmentBatch()
 
 
 def test_a_node_that_cooled_is_said_to_have_cooled(effect: EffectRecords) -> None:
@@ -209,7 +211,7 @@ def test_a_node_that_cooled_is_said_to_have_cooled(effect: EffectRecords) -> Non
 
 def test_what_was_made_is_not_made_again(effect: EffectRecords) -> None:
     look(effect, NOW + SETTLE, *afterwards(6_500.0))
-    assert look(effect, NOW + SETTLE + 60, *afterwards(9_500.0)) == Assessed()
+    assert look(effect, NOW + SETTLE + 60, *afterwards(9_500.0)) == AssessmentBatch()
     assert effect.assessments(0.0, NOW + 1)[0].outcome is Outcome.COOLED
 
 
@@ -288,7 +290,7 @@ def test_a_node_that_is_gone_is_unknown_after_an_hour(effect: EffectRecords) -> 
 
 def test_where_the_pods_are_still_there_nothing_is_counted(effect: EffectRecords) -> None:
     """The call timed out, or the program died before it: by the row it may have happened."""
-    assert look(effect, NOW + SETTLE, NODES, PODS) == Assessed()
+    assert look(effect, NOW + SETTLE, NODES, PODS) == AssessmentBatch()
     row = effect.assessments(0.0, NOW + 1)[0]
     assert (row.made_at, row.outcome, row.pods) == (NOW + SETTLE, None, ())
     assert effect.due(NOW + SETTLE) == []
@@ -317,7 +319,7 @@ class Away:
 def test_a_database_that_is_away_costs_nothing_but_time(effect: EffectRecords, name: str) -> None:
     away: Any = Away(effect, name)
     found = look(away, NOW + SETTLE, *afterwards(6_500.0))
-    assert found == Assessed(notes=("what became of evictions is not assessed: the database is away",))
+    assert found == AssessmentBatch(notes=("what became of evictions is not assessed: the database is away",))
     assert len(look(effect, NOW + SETTLE + 60, *afterwards(6_500.0)).made) == 1
 
 
@@ -344,19 +346,19 @@ def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[
 
 def test_a_service_whose_moves_did_not_help_stays_for_a_while(records: SqlRecords) -> None:
     made = outcomes(records, Outcome.GREW, Outcome.GREW)
-    learned = learn(records.effect(), a_policy(), made=made[1:], now=NOW)
+    learned = derive_feedback(records.effect(), a_policy(), made=made[1:], now=NOW)
     ledger = records.ledger(clock=Clock(NOW))
     remember(ledger, learned, a_policy())
-    (memory,) = ledger.memories()
+    (memory,) = ledger.backoffs()
     assert (memory.service_identity, memory.node, memory.count, memory.until) == ("shop/web", "hot", 1, NOW + HOUR)
-    remember(ledger, learn(records.effect(), a_policy(), now=NOW + 60), a_policy())
-    assert [each.count for each in ledger.memories()] == [1]
+    remember(ledger, derive_feedback(records.effect(), a_policy(), now=NOW + 60), a_policy())
+    assert [each.count for each in ledger.backoffs()] == [1]
 
 
 def test_a_pool_that_rests_is_known_after_a_restart(records: SqlRecords) -> None:
     outcomes(records, *[Outcome.GREW] * 10)
     policy = a_policy()
-    assert set(learn(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).braked) == {"general"}
-    assert learn(records.effect(), policy, now=NOW + SETTLE).braked == {}
+    assert set(derive_feedback(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).open_breakers) == {"general"}
+    assert derive_feedback(records.effect(), policy, now=NOW + SETTLE).open_breakers == {}
     gentle = a_policy(safety={"brake": {"effect": {"last": 11}}})
-    assert learn(records.effect(), gentle, now=NOW - HOUR + SETTLE + 1).braked == {}
+    assert derive_feedback(records.effect(), gentle, now=NOW - HOUR + SETTLE + 1).open_breakers == {}

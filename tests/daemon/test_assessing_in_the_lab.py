@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.cycle.observation import find, observe
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.evaluation.assessments import Assessed, assess_due
+from rebalancer.evaluation.assessments import AssessmentBatch, run_due_assessments
 from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
 from rebalancer.model.plan import Outcome as Became
@@ -35,11 +35,11 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
     return [each.move.uid for each in report.evictions if each.outcome is Became.EVICTED]
 
 
-def look_again(stage: Stage, effect: EffectRecords) -> Assessed:
+def look_again(stage: Stage, effect: EffectRecords) -> AssessmentBatch:
     seen = observe(stage.world, stage.policy, writes=True)
     ledger = stage.world.ledger
     assert ledger is not None
-    return assess_due(
+    return run_due_assessments(
         effect,
         seen.snapshot,
         seen.usage,

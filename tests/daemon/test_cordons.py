@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.cordons import asked, cordoned_by_others, lasting
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.steering import our_cordons
@@ -18,7 +18,7 @@ from rebalancer.lab import Lab
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.reason import Reason
-from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, STEERING_TAINT
+from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, a_node, a_policy
@@ -54,7 +54,7 @@ class Runs:
     def begin(self, *strategies: dict[str, Any], steer: bool = True, **sections: Any) -> Iterator["Run"]:
         said = stories_policy(self.lab, strategies=list(strategies), **sections)
         policy = RebalancerPolicy.model_validate(said)
-        world = acting_world(policy, self._settings, progress=NoProgress(), clock=self.lab.clock, steer=steer)
+        world = acting_context(policy, self._settings, progress=NullProgress(), clock=self.lab.clock, steer=steer)
         with world as made:
             yield Run(self.lab, policy, made)
 
@@ -69,7 +69,7 @@ class Runs:
 
 
 class Run:
-    def __init__(self, lab: Lab, policy: RebalancerPolicy, world: World) -> None:
+    def __init__(self, lab: Lab, policy: RebalancerPolicy, world: CycleContext) -> None:
         self._lab, self._policy, self._world = lab, policy, world
 
     def turn(self, *, dry_run: bool = False) -> CycleReport:
@@ -109,7 +109,7 @@ def test_a_node_in_maintenance_is_cordoned_before_its_pods_leave_and_stays_so_wh
         assert runs.left_on("old") == 0
         assert report.progress == {"empty": 1, "working": 0, "waiting": 0}
     log = runs.lab.log.entries()
-    tainted = next(each.at for each in log if each.event == "tainted" and each.key == STEERING_TAINT)
+    tainted = next(each.at for each in log if each.event == "tainted" and each.key == SOFT_TAINT)
     assert tainted <= min(each.at for each in evicted(log))
     assert runs.cordoned() == {"old"}
     assert ours_on(runs.lab) == {"old": MAINTENANCE}
@@ -167,7 +167,7 @@ def test_a_node_that_people_cordoned_is_emptied_and_neither_marked_nor_uncordone
     with runs.begin(COOL) as run:
         run.turn()
     assert runs.cordoned() == {"old"}
-    assert [each for each in runs.lab.log.entries() if each.key == STEERING_TAINT] == []
+    assert [each for each in runs.lab.log.entries() if each.key == SOFT_TAINT] == []
 
 
 def test_a_node_that_people_uncordon_is_cordoned_again_while_it_is_chosen(runs: Runs) -> None:
@@ -212,7 +212,7 @@ def leave_behind(runs: Runs, node: str, value: str) -> None:
     def dated(made: dict[str, Any]) -> None:
         made["spec"]["taints"][-1]["timeAdded"] = rfc3339(runs.lab.clock.now())
 
-    cluster.taint(node, STEERING_TAINT, value=value, effect="PreferNoSchedule")
+    cluster.taint(node, SOFT_TAINT, value=value, effect="PreferNoSchedule")
     with cluster.lock:
         cluster.store.change("nodes", cluster.store.get("nodes", "", node), dated)
     cluster.cordon(node)
@@ -283,7 +283,7 @@ def test_a_dry_run_assumes_the_cordons_and_touches_no_node(runs: Runs) -> None:
 
 
 def marked(name: str, value: str, *, cordoned: bool = True, added: str = "2027-01-15T08:00:00Z") -> ANode:
-    ours = Taint(key=STEERING_TAINT, value=value, effect="PreferNoSchedule", time_added=added)
+    ours = Taint(key=SOFT_TAINT, value=value, effect="PreferNoSchedule", time_added=added)
     return a_node(name, taints=(ours,), unschedulable=cordoned)
 
 

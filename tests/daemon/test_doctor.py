@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from rebalancer.bootstrap.doctor import Check, diagnose
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.main import app
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.policy import load_policy
 from tests.e2e.cli import policy_for, write_policy
 

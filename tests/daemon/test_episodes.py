@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.daemon.alert_requests import Readable, Unreadable, conclude, read_episode, set_aside
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, NodeMarks, Received
+from rebalancer.daemon.alert_requests import (
+    ActionableEpisode,
+    RejectedEpisode,
+    close_rejected,
+    record_results,
+    resolve_episode,
+)
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
 from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
@@ -26,20 +32,20 @@ class Notes:
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
         raise NotImplementedError
 
-    def due(self, *, expire_after_seconds: float) -> Sequence[Episode]:
+    def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
         raise NotImplementedError
 
     def next_at(self) -> float | None:
         raise NotImplementedError
 
-    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+    def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         self.tried_.append((episode.id, reason, next_at))
 
-    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None:
+    def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None:
         self.closed.append((episode.id, state, reason))
 
 
-def episode(annotations: dict[str, str] | None = None, **labels: str) -> Episode:
+def episode(annotations: dict[str, str] | None = None, **labels: str) -> AlertEpisode:
     alert = Alert(
         fingerprint="f",
         firing=True,
@@ -47,20 +53,20 @@ def episode(annotations: dict[str, str] | None = None, **labels: str) -> Episode
         annotations=annotations or {},
         starts_at=NOW - 60,
     )
-    return Episode(id=1, alert=alert, received_at=NOW - 50, next_at=NOW)
+    return AlertEpisode(id=1, alert=alert, received_at=NOW - 50, next_at=NOW)
 
 
 def policy(**rule: Any) -> RebalancerPolicy:
     return a_policy(alerts={"rules": [{"alert": "NodeHot", **rule}]})
 
 
-def read(one: Episode, by: RebalancerPolicy | None = None) -> Readable | Unreadable:
+def read(one: AlertEpisode, by: RebalancerPolicy | None = None) -> ActionableEpisode | RejectedEpisode:
     made = cluster([a_node("n1"), a_node("n2", labels={})], [])
-    return read_episode(one, made, by or policy(high=60, target=50), POOL_OF)
+    return resolve_episode(one, made, by or policy(high=60, target=50), POOL_OF)
 
 
-def marks_of(found: Readable | Unreadable) -> tuple[str, float, float]:
-    assert isinstance(found, Readable), found.reason
+def marks_of(found: ActionableEpisode | RejectedEpisode) -> tuple[str, float, float]:
+    assert isinstance(found, ActionableEpisode), found.reason
     return found.marks.node, found.marks.high, found.marks.target
 
 
@@ -104,21 +110,21 @@ def test_the_first_label_that_names_a_node_counts() -> None:
     ],
 )
 def test_an_alert_that_says_too_little_is_put_aside_with_the_reason(
-    one: Episode, by: RebalancerPolicy | None, final: bool, words: str
+    one: AlertEpisode, by: RebalancerPolicy | None, final: bool, words: str
 ) -> None:
     found = read(one, by)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, RejectedEpisode)
     assert words in found.reason
     assert found.final is final
 
 
 def test_what_time_may_change_stays_open_and_the_rest_is_closed() -> None:
     inbox = Notes()
-    set_aside(
+    close_rejected(
         inbox,
         [
-            Unreadable(episode=episode(), reason="never", final=True),
-            Unreadable(episode=episode(), reason="not yet", final=False),
+            RejectedEpisode(episode=episode(), reason="never", final=True),
+            RejectedEpisode(episode=episode(), reason="not yet", final=False),
         ],
         now=NOW,
     )
@@ -128,8 +134,8 @@ def test_what_time_may_change_stays_open_and_the_rest_is_closed() -> None:
 
 def told(report: CycleReport) -> tuple[str, float]:
     inbox = Notes()
-    marks = NodeMarks(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert NodeHot")
-    conclude(inbox, [Readable(episode=episode(), marks=marks)], report, now=NOW)
+    marks = ThresholdOverride(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert NodeHot")
+    record_results(inbox, [ActionableEpisode(episode=episode(), marks=marks)], report, now=NOW)
     [(_, reason, at)] = inbox.tried_
     return reason, at - NOW
 

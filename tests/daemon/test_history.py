@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.forecasting.history import HistoryKeeper
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.prometheus import PrometheusHistory
 from rebalancer.store.blocks import BlockStore

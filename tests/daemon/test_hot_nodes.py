@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rebalancer.evaluation.hot_nodes import read_standard
+from rebalancer.evaluation.hot_nodes import evaluate_slo
 from rebalancer.model.effect import (
     Miss,
 )
@@ -224,5 +224,5 @@ def test_a_partial_answer_is_taken_and_said(open_at: Callable[..., Reads]) -> No
 
 def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Callable[..., Reads]) -> None:
     reads = open_at(hot_between())
-    found = read_standard(None, reads.effect, reads.snapshot, np.zeros(3, dtype=np.int32), reads.policy, now=NOW)
+    found = evaluate_slo(None, reads.effect, reads.snapshot, np.zeros(3, dtype=np.int32), reads.policy, now=NOW)
     assert found.notes == ("hot nodes by the standard are not known: they are read from Prometheus",)

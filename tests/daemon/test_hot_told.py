@@ -12,10 +12,11 @@ import pytest
 from rebalancer.cycle.observation import find, observe
 from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.evaluation.assessments import assess_due
-from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
+from rebalancer.evaluation.assessments import run_due_assessments
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.model.effect import (
     Assessment,
+    BlockedReason,
     DayRow,
     EffectRecords,
     HotEpisode,
@@ -23,13 +24,12 @@ from rebalancer.model.effect import (
     Outcome,
     PodBefore,
     Step,
-    Stuck,
 )
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.plan import CycleReport, Eviction, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.plan import Outcome as Became
 from rebalancer.model.reason import Reason
-from rebalancer.prometheus import PrometheusStandard
+from rebalancer.prometheus import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
 from tests.daemon.standard_reads import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
@@ -101,7 +101,7 @@ def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callab
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
     assert (found.miss, found.found_at, found.found_by) == (None, NOW + 1300, "periodic")
-    assert (found.stuck, found.codes) == (Stuck.NO_LANDING, {Reason.NO_LANDING: 3})
+    assert (found.stuck, found.codes) == (BlockedReason.NO_LANDING, {Reason.NO_LANDING: 3})
     day = int(NOW // DAY)
     rows = {(each.strategy, each.trigger): each for each in reads.effect.days(day, day + 1)}
     assert {key: (row.hot, row.found) for key, row in rows.items()} == {
@@ -147,12 +147,12 @@ def test_what_becomes_known_of_yesterday_is_counted_within_the_hour(open_at: Cal
 def test_a_pause_that_kept_all_pods_is_the_reason(open_at: Callable[..., Reads]) -> None:
     refused = {Reason.NO_LANDING: 5, Reason.PAUSED: 1}
     pauses = {
-        None: Stuck.NO_LANDING,
-        Scope("pool", "test/general"): Stuck.PAUSED,
-        Scope("node", "test/a"): Stuck.PAUSED,
-        Scope("global", ""): Stuck.PAUSED,
-        Scope("node", "test/b"): Stuck.NO_LANDING,
-        Scope("namespace", "test/shop"): Stuck.NO_LANDING,
+        None: BlockedReason.NO_LANDING,
+        Scope("pool", "test/general"): BlockedReason.PAUSED,
+        Scope("node", "test/a"): BlockedReason.PAUSED,
+        Scope("global", ""): BlockedReason.PAUSED,
+        Scope("node", "test/b"): BlockedReason.NO_LANDING,
+        Scope("namespace", "test/shop"): BlockedReason.NO_LANDING,
     }
     for scope, wanted in pauses.items():
         reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
@@ -241,7 +241,7 @@ def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
     reads.effect = counts  # type: ignore[assignment]
     for minute in (54, 60, 66, 72, 78, 90):  # an hour ends in the third, and it is over by the last
         reads.at(NOW + minute * MINUTE)
-    assert (counts.asked.count("sightings"), reads.episodes()[0].ended_at) == (times, NOW + 4800)
+    assert (counts.asked.count("node_observations"), reads.episodes()[0].ended_at) == (times, NOW + 4800)
 
 
 def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[..., Reads]) -> None:
@@ -272,7 +272,7 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
         lab, policy = stage.lab, stage.policy
         since = lab.clock.now() // MINUTE * MINUTE
         records = open_records(url=stage.settings.database, cluster=policy.cluster, clock=lab.clock)
-        reader = PrometheusStandard(policy.usage, policy.effect.standard)
+        reader = PrometheusSlo(policy.usage, policy.effect.standard)
         with records, closing(reader):
             kept: EffectRecords = records.effect()
             kept.put_hours([], read_until=since)
@@ -286,8 +286,8 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             for _ in range(5):
                 lab.clock.sleep(5 * MINUTE)
                 seen, now = observe(stage.world, policy, writes=False), lab.clock.now()
-                assess_due(kept, seen.snapshot, seen.usage, replacements=lambda _: {}, policy=policy, now=now)
-                reading = read_standard(reader, kept, seen.snapshot, seen.pool_of, policy, now=now)
+                run_due_assessments(kept, seen.snapshot, seen.usage, replacements=lambda _: {}, policy=policy, now=now)
+                reading = evaluate_slo(reader, kept, seen.snapshot, seen.pool_of, policy, now=now)
                 assert reading.notes == ()
             (episode,) = kept.episodes(0.0, now)
             (row,) = kept.days(int(since // DAY), int(since // DAY) + 1)
@@ -302,5 +302,5 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
         assert (row.hot, row.found, row.acted, row.assessed, row.cooled, row.evictions) == (1, 1, 1, 1, 1, 3)
         assert row.relief_measured == pytest.approx(3.0, rel=0.01)
     else:
-        assert (episode.ended_at, episode.evictions, episode.stuck) == (None, 0, Stuck.DRY_RUN)
+        assert (episode.ended_at, episode.evictions, episode.stuck) == (None, 0, BlockedReason.DRY_RUN)
         assert (row.hot, row.found, row.acted) == (1, 1, 0)

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, text
 
-from rebalancer.forecast.expected_peaks import Foresight, foresee
-from rebalancer.forecasting.verification import IN_TIME_SECONDS, judge_due, keep_ahead, keep_daily
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, Verdict
+from rebalancer.forecast.expected_peaks import NodeForecasts, forecast_nodes
+from rebalancer.forecasting.verification import (
+    IN_TIME_SECONDS,
+    record_acted_forecasts,
+    record_daily_forecasts,
+    verify_due,
+)
+from rebalancer.model.forecasts import ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.plan import Outcome
 from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
@@ -74,8 +79,8 @@ def a_world(*, taken: float = MIDNIGHT, gone: Sequence[str] = (), **fields: Any)
 
 def seen_ahead(
     snapshot: ClusterSnapshot, policy: RebalancerPolicy, now: float, past: History | None = None
-) -> Foresight:
-    return foresee(
+) -> NodeForecasts:
+    return forecast_nodes(
         past or history(PAST, NODES),
         snapshot,
         policy=policy.forecast,
@@ -95,26 +100,28 @@ def keep(
     peaks: bool = True,
 ) -> tuple[str, ...]:
     snapshot, policy = snapshot or a_world(), policy or a_policy()
-    foresight = seen_ahead(snapshot, policy, now, past)
-    laid = foresight.peaks(snapshot, now=now) if peaks else None
-    return keep_daily(records.forecasts(), foresight.forecasts, snapshot, policy=policy, peaks=laid, now=now)
+    node_forecasts = seen_ahead(snapshot, policy, now, past)
+    laid = node_forecasts.peaks(snapshot, now=now) if peaks else None
+    return record_daily_forecasts(
+        records.forecasts(), node_forecasts.forecasts, snapshot, policy=policy, peaks=laid, now=now
+    )
 
 
 def ahead(records: SqlRecords, hot_from: Mapping[str, float], now: float = MIDNIGHT + 10.0) -> tuple[str, ...]:
     snapshot, policy = a_world(), a_policy()
-    foresight = seen_ahead(snapshot, policy, now)
-    return keep_ahead(
+    node_forecasts = seen_ahead(snapshot, policy, now)
+    return record_acted_forecasts(
         records.forecasts(),
-        foresight.forecasts,
+        node_forecasts.forecasts,
         snapshot,
         policy=policy,
-        peaks=foresight.peaks(snapshot, now=now),
+        peaks=node_forecasts.peaks(snapshot, now=now),
         hot_from=hot_from,
         now=now,
     )
 
 
-def kept(records: SqlRecords) -> list[KeptForecast]:
+def kept(records: SqlRecords) -> list[StoredForecast]:
     return [forecast for _, forecast in records.forecasts().due(MIDNIGHT + 99 * DAY_SECONDS)]
 
 
@@ -230,25 +237,25 @@ def test_a_day_later_what_came_stands_beside_the_forecast(records: SqlRecords, c
     now = clock.at = TOMORROW + 900.0
     forecasts = records.forecasts()
     past = days_after({"n1": 1700.0, "n2": 1900.0})
-    judging = judge_due(forecasts, past, a_world(taken=now, gone=["web-2"]), now=now)
+    judging = verify_due(forecasts, past, a_world(taken=now, gone=["web-2"]), now=now)
     assert judging.notes == ()
     judged = forecasts.judged(0.0)
     assert [each.forecast.node for each in judging.judged] == [each.forecast.node for each in judged] == ["n1", "n2"]
-    assert [each.truth for each in judged] == [each.truth for each in judging.judged]
-    assert [each.truth.p95_millicores for each in judged] == [1700.0, 1900.0]
-    assert [each.truth.changed_share for each in judged] == [0.3125, 0.0]
-    assert [each.truth.verdict for each in judged] == [None, None]
-    assert judge_due(forecasts, past, a_world(taken=now), now=now).judged == ()
+    assert [each.actuals for each in judged] == [each.actuals for each in judging.judged]
+    assert [each.actuals.p95_millicores for each in judged] == [1700.0, 1900.0]
+    assert [each.actuals.changed_share for each in judged] == [0.3125, 0.0]
+    assert [each.actuals.verdict for each in judged] == [None, None]
+    assert verify_due(forecasts, past, a_world(taken=now), now=now).judged == ()
 
 
 def test_what_is_not_over_or_has_no_samples_yet_waits(records: SqlRecords) -> None:
     keep(records, MIDNIGHT + 900.0)
     forecasts = records.forecasts()
     past = days_after({"n1": 1700.0, "n2": 1900.0})
-    assert judge_due(forecasts, past, a_world(), now=TOMORROW + 899.0).judged == ()
+    assert verify_due(forecasts, past, a_world(), now=TOMORROW + 899.0).judged == ()
     unread = History(days=[past.days[0], replace(past.days[1], filled=2)])
-    assert judge_due(forecasts, unread, a_world(), now=TOMORROW + 900.0).judged == ()
-    assert len(judge_due(forecasts, past, a_world(), now=TOMORROW + 900.0).judged) == 2
+    assert verify_due(forecasts, unread, a_world(), now=TOMORROW + 900.0).judged == ()
+    assert len(verify_due(forecasts, past, a_world(), now=TOMORROW + 900.0).judged) == 2
 
 
 @pytest.mark.parametrize(
@@ -257,11 +264,11 @@ def test_what_is_not_over_or_has_no_samples_yet_waits(records: SqlRecords) -> No
 def test_who_looks_too_late_does_not_know_who_had_left(records: SqlRecords, late: float, changed: float) -> None:
     keep(records, MIDNIGHT)
     snapshot = a_world(taken=TOMORROW + late, gone=["web-2"])
-    [first, _] = judge_due(
+    [first, _] = verify_due(
         records.forecasts(), days_after({"n1": 1700.0, "n2": 1900.0}), snapshot, now=TOMORROW + late
     ).judged
-    assert first.truth.changed_share == pytest.approx(changed, nan_ok=True)
-    assert first.truth.p95_millicores == 1700.0
+    assert first.actuals.changed_share == pytest.approx(changed, nan_ok=True)
+    assert first.actuals.p95_millicores == 1700.0
 
 
 def test_a_pod_that_has_finished_has_left(records: SqlRecords) -> None:
@@ -269,8 +276,8 @@ def test_a_pod_that_has_finished_has_left(records: SqlRecords) -> None:
     snapshot = a_world(taken=TOMORROW)
     phase = np.array([SUCCEEDED, RUNNING, RUNNING], dtype=np.int8)
     done = replace(snapshot, pods=replace(snapshot.pods, phase=phase))
-    judged = judge_due(records.forecasts(), days_after({"n1": 1700.0, "n2": 1900.0}), done, now=TOMORROW).judged
-    assert [each.truth.changed_share for each in judged] == [0.625, 0.0]
+    judged = verify_due(records.forecasts(), days_after({"n1": 1700.0, "n2": 1900.0}), done, now=TOMORROW).judged
+    assert [each.actuals.changed_share for each in judged] == [0.625, 0.0]
 
 
 def test_on_a_node_that_is_gone_all_pods_have_left(records: SqlRecords) -> None:
@@ -278,8 +285,8 @@ def test_on_a_node_that_is_gone_all_pods_have_left(records: SqlRecords) -> None:
     snapshot = a_world(taken=TOMORROW)
     gone = replace(snapshot, nodes=replace(snapshot.nodes, names=("n1", "n9", "n3")))
     half = np.where(np.arange(SLOTS) < 200, 1900.0, np.nan)
-    judged = judge_due(records.forecasts(), days_after({"n1": 1700.0, "n2": half}), gone, now=TOMORROW).judged
-    assert [each.truth.changed_share for each in judged] == [0.0, 1.0]
+    judged = verify_due(records.forecasts(), days_after({"n1": 1700.0, "n2": half}), gone, now=TOMORROW).judged
+    assert [each.actuals.changed_share for each in judged] == [0.0, 1.0]
 
 
 def test_a_peak_that_a_move_prevented_is_told_from_a_false_alarm(records: SqlRecords, clock: StandingClock) -> None:
@@ -295,18 +302,20 @@ def test_a_peak_that_a_move_prevented_is_told_from_a_false_alarm(records: SqlRec
     level = np.where(np.arange(SLOTS) < 9 * 12, 1000.0, 2800.0)
     now = clock.at = TOMORROW + 900.0
 
-    judged = judge_due(
+    judged = verify_due(
         records.forecasts(),
         days_after({"n1": level, "n2": level}, {"shop/web-1-new": 400.0, "shop/db-1-new": 100.0}),
         a_world(taken=now),
         now=now,
     ).judged
 
-    assert {each.forecast.node: (each.truth.without_us_millicores, each.truth.verdict) for each in judged} == {
+    assert {each.forecast.node: (each.actuals.without_us_millicores, each.actuals.verdict) for each in judged} == {
         "n1": (3200.0, Verdict.PREVENTED),
         "n2": (2900.0, Verdict.FALSE_ALARM),
     }
-    assert [each.truth.verdict for each in records.forecasts().judged(0.0)] == [each.truth.verdict for each in judged]
+    assert [each.actuals.verdict for each in records.forecasts().judged(0.0)] == [
+        each.actuals.verdict for each in judged
+    ]
 
 
 def evict(ledger: SqlLedger, report: Any, pod: str, node: str) -> None:
@@ -338,7 +347,7 @@ def test_a_database_that_fails_is_a_note(records: SqlRecords, url: str) -> None:
     notes = [
         *keep(records, TOMORROW),
         *ahead(records, {"n1": TOMORROW}),
-        *judge_due(records.forecasts(), days_after({}), a_world(), now=TOMORROW + 900.0).notes,
+        *verify_due(records.forecasts(), days_after({}), a_world(), now=TOMORROW + 900.0).notes,
     ]
     assert [note.partition(": ")[0] for note in notes] == [
         "forecasts are not kept",
@@ -360,5 +369,5 @@ class Unreadable(Sequence[DayBlock]):
 
 def test_while_nothing_is_due_no_day_is_loaded(records: SqlRecords) -> None:
     keep(records)
-    judging = judge_due(records.forecasts(), History(days=Unreadable()), a_world(), now=MIDNIGHT + HOUR)
+    judging = verify_due(records.forecasts(), History(days=Unreadable()), a_world(), now=MIDNIGHT + HOUR)
     assert (judging.judged, judging.notes) == ((), ())

@@ -1,14 +1,14 @@
 """What cools down: for how long, and what is free first."""
 
 from rebalancer.dashboard.limits import cooldowns
-from rebalancer.model.limits import Entry, Scope
+from rebalancer.model.limits import LedgerEntry, Scope
 from tests.builders import NOW, a_policy
 
 POLICY = a_policy(safety={"cooldowns": {"node": "5m", "service": "10m", "serviceNode": "1h"}})
 
 
-def moved(seconds_ago: float, *scopes: Scope) -> list[Entry]:
-    return [Entry(scope, NOW - seconds_ago, False) for scope in scopes]
+def moved(seconds_ago: float, *scopes: Scope) -> list[LedgerEntry]:
+    return [LedgerEntry(scope, NOW - seconds_ago, False) for scope in scopes]
 
 
 NODE = Scope("node", "test/n1")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rebalancer.cli.output.document import cycle_document
 from rebalancer.cli.output.tables import print_cycle
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.daemon.telemetry import announce, count
+from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
 from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, PodRefusal, Trigger
 from rebalancer.model.reason import Reason
@@ -204,7 +204,7 @@ def test_events_say_what_was_cooled_what_was_cordoned_and_what_was_only_evicted(
     cooled, removed = an_eviction("web-1"), an_eviction("api-1", node="other")
     removed.move = build_eviction(node="other", strategy="RemoveDuplicates").move
     events = Events()
-    announce(
+    publish_events(
         events,
         a_report(
             [(build_finding(), "hot"), (removes(), "other")],

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.dashboard.nodes import Expected, Measured, Picture, picture
+from rebalancer.dashboard.nodes import ExpectedPeaks, MeasuredCpu, NodeView, node_view
 from rebalancer.model.objects import Taint
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import NodeState
 from tests.builders import NOW, ANode, a_node, a_policy, cluster, replicas, usage_of
@@ -18,20 +18,20 @@ GENERAL = {"pool": "general"}
 NAN = float("nan")
 
 
-def expected(snapshot: ClusterSnapshot, **peaks: tuple[float, float, float]) -> Expected:
+def expected(snapshot: ClusterSnapshot, **peaks: tuple[float, float, float]) -> ExpectedPeaks:
     """Node -> (peak in millicores, when, hot from); nothing is known of the others."""
     rows = [peaks.get(name.replace("-", "_"), (NAN, NAN, NAN)) for name in snapshot.nodes.names]
     columns = np.array(rows, dtype=np.float64).T
-    return Expected(made_at=NOW - 60, peak_millicores=columns[0], peak_at=columns[1], hot_from=columns[2])
+    return ExpectedPeaks(made_at=NOW - 60, peak_millicores=columns[0], peak_at=columns[1], hot_from=columns[2])
 
 
 def seen(
     nodes: list[ANode], policy: RebalancerPolicy | None = None, peaks: dict[str, Any] | None = None, **usage: Any
-) -> Picture:
+) -> NodeView:
     pods = replicas("web", {node.name: 3 for node in nodes})
     snapshot = cluster(nodes, pods)
-    measured = Measured.of(snapshot, usage_of(snapshot, nodes, pods, **usage))
-    return picture(snapshot, measured, expected(snapshot, **(peaks or {})), policy or a_policy())
+    measured = MeasuredCpu.of(snapshot, usage_of(snapshot, nodes, pods, **usage))
+    return node_view(snapshot, measured, expected(snapshot, **(peaks or {})), policy or a_policy())
 
 
 def test_a_node_over_its_high_is_hot_and_one_that_will_be_is_expected_hot() -> None:
@@ -63,7 +63,7 @@ def test_a_node_that_is_not_measured_is_unknown_and_says_why() -> None:
 
 
 def test_steered_cordoned_and_not_ready_nodes_are_marked() -> None:
-    ours = Taint(key=STEERING_TAINT, value="no-room", effect="PreferNoSchedule")
+    ours = Taint(key=SOFT_TAINT, value="no-room", effect="PreferNoSchedule")
     nodes = [
         a_node("steered", labels=GENERAL, taints=(ours,)),
         a_node("cordoned", labels=GENERAL, unschedulable=True),
@@ -117,15 +117,15 @@ def test_in_deviation_mode_marks_lie_around_the_mean() -> None:
 def test_what_was_measured_holds_for_nodes_that_came_and_went_since() -> None:
     before, pods = [a_node("gone", used=500.0), a_node("stays", cpu=1000, used=300.0)], replicas("web", {"stays": 1})
     earlier = cluster(before, pods)
-    measured = Measured.of(earlier, usage_of(earlier, before, pods))
+    measured = MeasuredCpu.of(earlier, usage_of(earlier, before, pods))
     now = cluster([a_node("stays", cpu=1000), a_node("came")], pods)
-    found = picture(now, measured, expected(now), a_policy())
+    found = node_view(now, measured, expected(now), a_policy())
     assert {name: line.share for name, line in found.by_name.items()} == {"stays": 0.3, "came": None}
 
 
 def test_nothing_measured_is_unknown_everywhere() -> None:
     snapshot = cluster([a_node("a")], [])
-    found = picture(snapshot, None, expected(snapshot), a_policy())
+    found = node_view(snapshot, None, expected(snapshot), a_policy())
     assert (found.lines[0].state, found.measured_at) == (NodeState.UNKNOWN, None)
 
 
@@ -133,8 +133,10 @@ def test_what_is_expected_of_a_node_is_told_step_by_step() -> None:
     snapshot = cluster([a_node("a", cpu=1000), a_node("b", cpu=2000)], [])
     nothing = np.full(2, NAN)
     grid = np.array([[NAN, NAN], [500.0, NAN]], dtype=np.float32)
-    ahead = Expected(made_at=NOW, peak_millicores=nothing, peak_at=nothing, hot_from=nothing, ahead=grid, starts_at=NOW)
-    found = picture(snapshot, None, ahead, a_policy())
+    ahead = ExpectedPeaks(
+        made_at=NOW, peak_millicores=nothing, peak_at=nothing, hot_from=nothing, ahead=grid, starts_at=NOW
+    )
+    found = node_view(snapshot, None, ahead, a_policy())
     assert found.ahead("b") == [(NOW, 0.25), (NOW + 300, None)]
     assert found.ahead("a") == [(NOW, None), (NOW + 300, None)]
     assert found.ahead("nobody") == []

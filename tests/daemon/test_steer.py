@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rebalancer.cycle.steering import Steerer, our_taints
+from rebalancer.cycle.steering import SoftTaintController, our_taints
 from rebalancer.model.objects import Taint
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from tests.builders import a_node, cluster
 
 
@@ -37,13 +37,13 @@ class Nodes:
 
 
 def tainted(*nodes: str, added: str = "2027-01-15T08:00:00Z") -> list[object]:
-    ours = Taint(key=STEERING_TAINT, value="hot", effect="PreferNoSchedule", time_added=added)
+    ours = Taint(key=SOFT_TAINT, value="hot", effect="PreferNoSchedule", time_added=added)
     return [a_node(name, taints=(ours,)) for name in nodes]
 
 
 def test_just_the_wanted_nodes_carry_it() -> None:
     nodes = Nodes({"old": "hot", "kept": "hot"})
-    steerer = Steerer(taints=nodes)
+    steerer = SoftTaintController(taints=nodes)
     steerer.see(cluster(tainted("old", "kept"), []))  # type: ignore[arg-type]
     assert steerer.hold({"kept": "hot", "new": "no-room"}) == {"kept", "new"}
     assert nodes.there == {"kept": "hot", "new": "no-room"}
@@ -51,13 +51,13 @@ def test_just_the_wanted_nodes_carry_it() -> None:
 
 
 def test_a_node_that_could_not_be_tainted_is_not_counted() -> None:
-    steerer = Steerer(taints=Nodes(stubborn={"b"}))
+    steerer = SoftTaintController(taints=Nodes(stubborn={"b"}))
     assert steerer.hold({"a": "hot", "b": "hot"}) == {"a"}
 
 
 def test_clearing_leaves_none_also_not_those_of_an_earlier_process() -> None:
     nodes = Nodes({"before": "hot"})
-    steerer = Steerer(taints=nodes)
+    steerer = SoftTaintController(taints=nodes)
     steerer.see(cluster(tainted("before"), []))  # type: ignore[arg-type]
     steerer.hold({"before": "hot", "now": "hot"})
     steerer.clear()
@@ -67,7 +67,7 @@ def test_clearing_leaves_none_also_not_those_of_an_earlier_process() -> None:
 
 def test_what_could_not_be_removed_is_tried_again() -> None:
     nodes = Nodes({"a": "hot"}, stubborn={"a"})
-    steerer = Steerer(taints=nodes, held={"a": "hot"})
+    steerer = SoftTaintController(taints=nodes, held={"a": "hot"})
     steerer.clear()
     assert steerer.held == {"a": "hot"}
     nodes.stubborn.clear()
@@ -77,7 +77,7 @@ def test_what_could_not_be_removed_is_tried_again() -> None:
 
 def test_after_the_final_clearing_none_is_put() -> None:
     nodes = Nodes()
-    steerer = Steerer(taints=nodes)
+    steerer = SoftTaintController(taints=nodes)
     steerer.clear()
     assert steerer.hold({"a": "hot"}) == set()
     assert nodes.there == {}
@@ -85,13 +85,13 @@ def test_after_the_final_clearing_none_is_put() -> None:
 
 def test_who_does_not_lead_any_more_puts_none() -> None:
     nodes, asked = Nodes(), iter([True, False])
-    steerer = Steerer(taints=nodes, may=lambda: next(asked))
+    steerer = SoftTaintController(taints=nodes, may=lambda: next(asked))
     assert steerer.hold({"a": "hot", "b": "hot"}) == {"a"}
     assert nodes.there == {"a": "hot"}
 
 
 def test_a_node_whose_patch_failed_is_uncertain_until_it_is_seen() -> None:
-    steerer = Steerer(taints=Nodes({"old": "hot"}, stubborn={"old", "new"}), held={"old": "hot"})
+    steerer = SoftTaintController(taints=Nodes({"old": "hot"}, stubborn={"old", "new"}), held={"old": "hot"})
     steerer.hold({"new": "hot"})
     assert steerer.uncertain == {"old", "new"}
     steerer.see(cluster(tainted("old"), []))  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_a_node_whose_patch_failed_is_uncertain_until_it_is_seen() -> None:
 
 def test_a_changed_reason_is_written() -> None:
     nodes = Nodes({"a": "hot"})
-    steerer = Steerer(taints=nodes, held={"a": "hot"})
+    steerer = SoftTaintController(taints=nodes, held={"a": "hot"})
     steerer.hold({"a": "no-room"})
     assert nodes.there == {"a": "no-room"}
 

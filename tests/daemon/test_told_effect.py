@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.daemon.telemetry import EffectTold
+from rebalancer.daemon.telemetry import EffectTelemetry
 from rebalancer.model.effect import DayRow
 from rebalancer.web import Metrics
 from tests.effect.makers import DAY, a_row
@@ -14,8 +14,8 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def told(metrics: Metrics) -> EffectTold:
-    return EffectTold(metrics)
+def told(metrics: Metrics) -> EffectTelemetry:
+    return EffectTelemetry(metrics)
 
 
 def page(metrics: Metrics) -> list[str]:
@@ -32,7 +32,7 @@ def a_day(**changes: object) -> DayRow:
     return a_row(**{"hot": 4, "found": 3, "acted": 2, "assessed": 2, "cooled": 1} | changes)
 
 
-def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTold) -> None:
+def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -> None:
     missed = a_row(strategy="", trigger="", hot=4, reasons={"discovery/debounce": 4})
     told.tell([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
     assert rates(metrics) == {
@@ -45,7 +45,7 @@ def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTold) -> Non
     }
 
 
-def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTold) -> None:
+def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTelemetry) -> None:
     assert rates(metrics) == {}
     told.tell([a_day(found=0, acted=0, assessed=0, cooled=0)])
     assert rates(metrics) == {'discovery_rate{pool="general"}': 0.0}
@@ -57,7 +57,7 @@ def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Me
     assert rates(metrics) == {}
 
 
-def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTold) -> None:
+def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) -> None:
     before = a_day(reasons={"effect/cooled": 1, "eviction/limits": 1}, prevented=1)
     told.tell([before])  # of an earlier process
     assert 'rebalancer_hot_episodes_total{result="found"} 0.0' in page(metrics)
@@ -78,7 +78,7 @@ def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTold) -> None
         assert line in page(metrics)
 
 
-def test_counters_never_go_back(metrics: Metrics, told: EffectTold) -> None:
+def test_counters_never_go_back(metrics: Metrics, told: EffectTelemetry) -> None:
     """A missed node may turn out to be found; and days leave at the other end."""
     told.tell([])
     told.tell([a_row(strategy="", trigger="", reasons={"discovery/debounce": 1}), a_day(day=DAY - 6)])
@@ -87,7 +87,7 @@ def test_counters_never_go_back(metrics: Metrics, told: EffectTold) -> None:
     assert 'rebalancer_hot_episodes_total{result="found"} 4.0' in page(metrics)
 
 
-def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told: EffectTold) -> None:
+def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told: EffectTelemetry) -> None:
     told.tell([])
     told.forget()
     told.tell([a_day(reasons={"effect/cooled": 7})])
@@ -96,7 +96,7 @@ def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told
     assert 'rebalancer_assessments_total{outcome="cooled"} 1.0' in page(metrics)
 
 
-def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTold) -> None:
+def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTelemetry) -> None:
     told.tell([])
     told.tell([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
     assert 'rebalancer_assessments_total{outcome="whatever"} 1.0' in page(metrics)

@@ -4,40 +4,42 @@ import threading
 import time
 from itertools import pairwise
 
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon.queue import TriggerQueue
-from rebalancer.model.alerts import NodeMarks
+from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import Trigger
 
 POOLS = {"n1": "general", "n2": "general", "n3": "gpu"}
 
 
-def marks(node: str, high: float = 0.6) -> NodeMarks:
-    return NodeMarks(node=node, strategy="LowNodeUtilization", high=high, target=high - 0.1, source="alert Hot")
+def marks(node: str, high: float = 0.6) -> ThresholdOverride:
+    return ThresholdOverride(node=node, strategy="LowNodeUtilization", high=high, target=high - 0.1, source="alert Hot")
 
 
-def request(*scopes: Scope, trigger: Trigger = Trigger.PERIODIC, **fields: object) -> Request:
-    return Request(trigger=trigger, scopes=frozenset(scopes), **fields)  # type: ignore[arg-type]
+def request(*scopes: RequestScope, trigger: Trigger = Trigger.PERIODIC, **fields: object) -> CycleRequest:
+    return CycleRequest(trigger=trigger, scopes=frozenset(scopes), **fields)  # type: ignore[arg-type]
 
 
 def test_a_request_without_a_scope_of_its_own_asks_for_everything() -> None:
-    assert Request().nodes_for("LowNodeUtilization", POOLS) is None
+    assert CycleRequest().nodes_for("LowNodeUtilization", POOLS) is None
 
 
 def test_a_scope_asks_for_its_strategy_pools_and_nodes_only() -> None:
-    asked = request(Scope(strategy="A", pools=frozenset({"general"})), Scope(strategy="B", nodes=frozenset({"n3"})))
+    asked = request(
+        RequestScope(strategy="A", pools=frozenset({"general"})), RequestScope(strategy="B", nodes=frozenset({"n3"}))
+    )
     assert asked.nodes_for("A", POOLS) == {"n1", "n2"}
     assert asked.nodes_for("B", POOLS) == {"n3"}
     assert asked.nodes_for("C", POOLS) == set()
 
 
 def test_a_node_that_is_in_no_pool_is_not_looked_at() -> None:
-    assert request(Scope(nodes=frozenset({"n1", "stranger"}))).nodes_for("A", POOLS) == {"n1"}
+    assert request(RequestScope(nodes=frozenset({"n1", "stranger"}))).nodes_for("A", POOLS) == {"n1"}
 
 
 def test_two_requests_together_ask_for_what_either_asks() -> None:
-    one = request(Scope(strategy="A", pools=frozenset({"gpu"})))
-    two = request(Scope(nodes=frozenset({"n1"})), trigger=Trigger.ALERT, marks={"n1": marks("n1")})
+    one = request(RequestScope(strategy="A", pools=frozenset({"gpu"})))
+    two = request(RequestScope(nodes=frozenset({"n1"})), trigger=Trigger.ALERT, marks={"n1": marks("n1")})
     both = one.merged(two)
     assert both.nodes_for("A", POOLS) == {"n1", "n3"}
     assert both.nodes_for("B", POOLS) == {"n1"}
@@ -48,14 +50,14 @@ def test_two_requests_together_ask_for_what_either_asks() -> None:
 def test_the_most_urgent_trigger_names_the_merged_cycle_whatever_the_order() -> None:
     urgent = [Trigger.PERIODIC, Trigger.FORECAST, Trigger.ALERT, Trigger.MANUAL]
     for less, more in pairwise(urgent):
-        a, b = Request(trigger=less), Request(trigger=more)
+        a, b = CycleRequest(trigger=less), CycleRequest(trigger=more)
         assert a.merged(b).trigger is b.merged(a).trigger is more
 
 
 def test_what_comes_while_nobody_takes_is_one_request() -> None:
     queue = TriggerQueue()
-    queue.put(request(Scope(nodes=frozenset({"n1"}))))
-    queue.put(request(Scope(nodes=frozenset({"n3"}))))
+    queue.put(request(RequestScope(nodes=frozenset({"n1"}))))
+    queue.put(request(RequestScope(nodes=frozenset({"n3"}))))
     taken = queue.take(0.0, monotonic=time.monotonic)
     assert taken is not None
     assert taken.nodes_for("A", POOLS) == {"n1", "n3"}
@@ -66,7 +68,7 @@ def test_a_wake_ends_the_waiting_without_a_request_and_is_not_forgotten() -> Non
     queue = TriggerQueue()
     queue.wake()
     assert queue.take(60.0, monotonic=time.monotonic) is None
-    queue.put(Request())
+    queue.put(CycleRequest())
     assert queue.take(60.0, monotonic=time.monotonic) is not None
 
 
@@ -74,6 +76,6 @@ def test_a_waiting_thread_gets_what_another_puts() -> None:
     queue, got = TriggerQueue(), []
     waiting = threading.Thread(target=lambda: got.append(queue.take(30.0, monotonic=time.monotonic)))
     waiting.start()
-    queue.put(Request(trigger=Trigger.ALERT))
+    queue.put(CycleRequest(trigger=Trigger.ALERT))
     waiting.join(10.0)
     assert [each.trigger for each in got if each] == [Trigger.ALERT]

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, World
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
 from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
-from rebalancer.forecasting.loop import Lookout
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
-from rebalancer.model.alerts import Alert, NodeMarks
+from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.alerts import Alert, ThresholdOverride
 from rebalancer.model.limits import Scope as LimitScope
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
@@ -49,38 +48,40 @@ class Shown:
 
     lab: Lab
     policy: RebalancerPolicy
-    world: World
+    world: CycleContext
     records: SqlRecords
     ledger: SqlLedger
     inbox: SqlInbox
     leads: Leads
     sources: Sources
     views: LiveViews
-    lookout: Lookout | None = None
+    lookout: ForecastLoop | None = None
 
     def cycle(self, name: str = "", high: float = 0.6, dry_run: bool = False) -> CycleReport:
         """One for a node that an alert calls hot over `high`; without a name one that finds nothing."""
         self.lab.clock.sleep(30)
-        request = Request(trigger=Trigger.PERIODIC)
+        request = CycleRequest(trigger=Trigger.PERIODIC)
         if name:
-            mark = NodeMarks(
+            mark = ThresholdOverride(
                 node=name, strategy="LowNodeUtilization", high=high, target=high - 0.1, source="alert NodeHot"
             )
-            scope = Scope(nodes=frozenset({name}))
-            request = Request(trigger=Trigger.ALERT, scopes=frozenset({scope}), marks={name: mark})
-        world = replace(self.world, remember=self.views.measured)
+            scope = RequestScope(nodes=frozenset({name}))
+            request = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({scope}), marks={name: mark})
+        world = replace(self.world, record_usage=self.views.measured)
         report = run_cycle(world, self.policy, request=request, dry_run=dry_run)
         self.views.done(report)
         return report
 
 
 @contextmanager
-def shown(lab: Lab, policy: RebalancerPolicy, world: World, database: str, lookout: Lookout | None) -> Iterator[Shown]:
+def shown(
+    lab: Lab, policy: RebalancerPolicy, world: CycleContext, database: str, lookout: ForecastLoop | None
+) -> Iterator[Shown]:
     with ExitStack() as stack:
         records = stack.enter_context(open_records(url=database, cluster=policy.cluster, clock=lab.clock))
         ledger, inbox, leads = records.ledger(clock=lab.clock), records.inbox(clock=lab.clock), Leads()
         sources = Sources(
-            current=lambda: Active(policy=policy, world=world, lookout=lookout),
+            current=lambda: Active(policy=policy, context=world, forecast_loop=lookout),
             leadership=leads,
             ledger=ledger,
             inbox=inbox,
@@ -119,7 +120,7 @@ def a_day(folder: Path, **sections: Any) -> Iterator[Shown]:
             database=f"sqlite:///{folder / 'db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
         )
         with (
-            acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world,
+            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
             shown(lab, policy, world, settings.database, None) as made,
         ):
             yield made

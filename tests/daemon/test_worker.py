@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.active import Active
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, with_alerts
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.plan import CycleReport, Outcome, Trigger
 from rebalancer.model.ports import Inbox
@@ -63,7 +62,7 @@ class Around:
     def evicted(self) -> list[str]:
         return [each.node for each in self.lab.log.evictions(code=201)]
 
-    def waiting(self) -> Request | None:
+    def waiting(self) -> CycleRequest | None:
         return self.queue.take(0.0, monotonic=time.monotonic)
 
 
@@ -85,7 +84,7 @@ def around(
         settings = Settings(
             database=f"sqlite:///{folder / 'db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
         )
-        with acting_world(policy, settings, progress=NoProgress(), clock=lab.clock, dry_run=dry_run) as world:
+        with acting_context(policy, settings, progress=NullProgress(), clock=lab.clock, dry_run=dry_run) as world:
             records = open_records(url=settings.database, cluster=policy.cluster, clock=lab.clock)
             inbox = records.inbox(clock=lab.clock)
             queue = TriggerQueue()
@@ -100,7 +99,8 @@ def around(
                 queue=queue,
                 inbox=wrap_inbox(inbox) if wrap_inbox else inbox,
                 current=lambda: Active(
-                    policy=policy, world=replace(world, records=wrap_records(world.records)) if wrap_records else world
+                    policy=policy,
+                    context=replace(world, records=wrap_records(world.records)) if wrap_records else world,
                 ),
                 leads=lambda: next_of(made.leads),
                 stopping=lambda: next_of(made.stopping),
@@ -116,8 +116,8 @@ def around(
                 records.close()
 
 
-def for_node(name: str, trigger: Trigger = Trigger.MANUAL) -> Request:
-    return Request(trigger=trigger, scopes=frozenset({Scope(nodes=frozenset({name}))}))
+def for_node(name: str, trigger: Trigger = Trigger.MANUAL) -> CycleRequest:
+    return CycleRequest(trigger=trigger, scopes=frozenset({RequestScope(nodes=frozenset({name}))}))
 
 
 def test_nothing_is_done_when_nobody_asks(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_alert_moves_a_pod_off_its_node_and_off_no_other(tmp_path: Path) -> N
 def test_a_request_and_the_alerts_that_are_due_are_one_cycle(tmp_path: Path) -> None:
     with around(tmp_path) as it:
         it.alert("warm-1")
-        report = it.worker.work(Request(trigger=Trigger.PERIODIC))
+        report = it.worker.work(CycleRequest(trigger=Trigger.PERIODIC))
         assert report is not None
         assert report.trigger is Trigger.ALERT
         assert it.evicted() == ["warm-1"]  # by the pool's own high the others are not hot
@@ -223,7 +223,7 @@ class Away:
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
         return self._inbox.receive(alerts, max_age_seconds=max_age_seconds)
 
-    def due(self, *, expire_after_seconds: float) -> Sequence[Episode]:
+    def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
         if self.away:
             self.away = False
             raise ConnectError("the database is away")
@@ -232,10 +232,10 @@ class Away:
     def next_at(self) -> float | None:
         return self._inbox.next_at()
 
-    def tried(self, episode: Episode, *, reason: str, next_at: float) -> None:
+    def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         self._inbox.tried(episode, reason=reason, next_at=next_at)
 
-    def close(self, episode: Episode, *, state: EpisodeState, reason: str) -> None:
+    def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None:
         self._inbox.close(episode, state=state, reason=reason)
 
 
@@ -297,7 +297,7 @@ class Patience(TriggerQueue):
         super().__init__()
         self.waits: list[float] = []
 
-    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> Request | None:
+    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> CycleRequest | None:
         self.waits.append(timeout_seconds)
         return None
 

@@ -12,7 +12,7 @@ from rebalancer.daemon.serve import CLEAR_SECONDS, STOP_SECONDS
 from rebalancer.kube.leader.lease import Timing
 from rebalancer.kube.probe import needed_permissions
 from rebalancer.model.match import selector_matches
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import load_policy
 from rebalancer.web.server import parse_listen
 from tests.deploy.manifests import (
@@ -219,7 +219,7 @@ def test_the_admission_policy_names_our_account_and_our_taint(objects: list[Obje
     assert f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"' in condition["expression"]
     taints: list[dict[str, Any]] = [each for each in policy["spec"]["variables"] if "taints" in each["name"].lower()]
     assert taints
-    assert all(f'"{STEERING_TAINT}"' in each["expression"] for each in taints)
+    assert all(f'"{SOFT_TAINT}"' in each["expression"] for each in taints)
     assert find(objects, "ValidatingAdmissionPolicyBinding")["spec"] == {
         "policyName": policy["metadata"]["name"],
         "validationActions": ["Deny"],

@@ -19,9 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rebalancer.lab import Lab, node, workload
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.log import Entry
-from rebalancer.lab.scenario import scenario
 from tests.e2e.cli import Running, begin, policy_for, write_policy
 
 T = TypeVar("T")
@@ -262,7 +261,7 @@ class Cuttable:
     def __init__(self, server: str) -> None:
         """`server` is `http://127.0.0.1:PORT`."""
         self._port = int(server.rsplit(":", 1)[1])
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._whole = True
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -272,7 +271,7 @@ class Cuttable:
 
     def cut(self) -> None:
         """Nobody gets through."""
-        with self._guard:
+        with self._lock:
             self._whole = False
             broken, self._open = self._open, set()
         for each in broken:
@@ -281,7 +280,7 @@ class Cuttable:
 
     def mend(self) -> None:
         """Everybody does again."""
-        with self._guard:
+        with self._lock:
             self._whole = True
 
     def close(self) -> None:
@@ -306,7 +305,7 @@ class Cuttable:
             except OSError:
                 near.close()
                 continue
-            with self._guard:
+            with self._lock:
                 self._open |= {near, far}
             for one, other in ((near, far), (far, near)):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -320,7 +319,7 @@ class Cuttable:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         source.close()
-        with self._guard:
+        with self._lock:
             self._open.discard(source)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import ApiClient
@@ -132,7 +132,7 @@ def run(job: Job) -> None:
     lay(Fuse(job.trace, job.kill_at))
     policy = load_policy(job.policy.read_bytes(), source=str(job.policy))
     settings = Settings(database=f"sqlite:///{job.database}", kubeconfig=str(job.kubeconfig))
-    with acting_world(policy, settings, progress=NoProgress(), clock=job.clock) as world:
+    with acting_context(policy, settings, progress=NullProgress(), clock=job.clock) as world:
         report = run_cycle(world, policy, dry_run=False)
     if report.stopped is not None or report.interrupted is not None:
         raise SystemExit(3)

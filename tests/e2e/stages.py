@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import policy_for
 from tests.real.api_server import ApiServer, api_server
 from tests.real.prometheus_server import Series, cadvisor, kube_state_metrics, node_exporter, prometheus_server

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 
 KEYS = {"predictor", "simple", "mae", "under", "over", "pinball90", "hotRecall", "hotPrecision", "coverage"}

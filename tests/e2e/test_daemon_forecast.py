@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import policy_for
 from tests.e2e.daemon_stage import DaemonProcess, daemon, evicted, until
 

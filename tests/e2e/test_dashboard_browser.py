@@ -15,8 +15,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import rebalancer, write_policy
 from tests.e2e.daemon_stage import DaemonProcess, alert_policy, daemon, evicted, until
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
-from rebalancer.lab.scenario.scenario import load
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.lab.scenarios.scenario import load
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy

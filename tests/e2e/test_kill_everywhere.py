@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from rebalancer.lab import Lab, node, workload
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.log import Entry
-from rebalancer.lab.scenario import scenario
 from rebalancer.store import upgrade
 from tests.e2e.cli import policy_for, write_policy
 from tests.e2e.killed_run import STEPS, Job, SharedClock, begin, end

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.e2e.stages import the_lab
 from tests.e2e.test_limits_cli import in_hours, run, window

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.steering import MAINTENANCE
 from tests.e2e.cli import policy_for
 from tests.e2e.daemon_stage import DaemonProcess, daemon, evicted, until

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.demo import demo_policy
-from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, load, node, workload
 from rebalancer.lab.log import Entry
@@ -109,7 +109,7 @@ def test_a_service_of_three_is_moved_often_and_never_down_by_more_than_its_limit
         )
         first = {pod["metadata"]["uid"] for pod in lab.cluster.pods(namespace=NAMESPACE, workload=SERVICE)}
         assert len(first) == REPLICAS
-        with acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world:
+        with acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world:
             for number in range(CYCLES_AT_MOST):
                 if len(of_the_service(lab.log.evictions(code=201))) > MOVES:
                     break

@@ -8,10 +8,10 @@ from rebalancer.model.effect import (
     Assessment,
     DayRow,
     HotEpisode,
+    NodeObservation,
     Outcome,
     PodBefore,
     PoolHour,
-    Sighting,
     Step,
 )
 from rebalancer.model.reason import Reason
@@ -37,7 +37,7 @@ def an_episode(*, minutes: float | None = 60, start: float = T0, **changes: Any)
     return HotEpisode(**values | changes)
 
 
-def a_sighting(minute: float, **changes: Any) -> Sighting:
+def a_sighting(minute: float, **changes: Any) -> NodeObservation:
     """By the timer, so many minutes after the episode's start; of a node that it did not look at."""
     values: dict[str, Any] = {
         "cycle": f"cycle-{minute:g}",
@@ -49,15 +49,15 @@ def a_sighting(minute: float, **changes: Any) -> Sighting:
         "high": None,
         "refusals": {},
     }
-    return Sighting(**values | changes)
+    return NodeObservation(**values | changes)
 
 
-def a_look(minute: float, share: float | None = 0.712, **changes: Any) -> Sighting:
+def a_look(minute: float, share: float | None = 0.712, **changes: Any) -> NodeObservation:
     """One that looked at the node."""
     return a_sighting(minute, **{"share": share, "high": 0.75} | changes)
 
 
-def a_finding(minute: float, refusals: Mapping[Reason, int] | None = None, **changes: Any) -> Sighting:
+def a_finding(minute: float, refusals: Mapping[Reason, int] | None = None, **changes: Any) -> NodeObservation:
     """One that found it."""
     return a_look(minute, 0.8, **{"finding": STRATEGY, "refusals": refusals or {}} | changes)
 

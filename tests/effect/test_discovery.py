@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from rebalancer.effect.discovery import MISS_OF, discovered
-from rebalancer.model.effect import HotEpisode, Miss, Outcome, Sighting, Step, Stuck
+from rebalancer.effect.discovery import MISS_OF, attribute_episode
+from rebalancer.model.effect import BlockedReason, HotEpisode, Miss, NodeObservation, Outcome, Step
 from rebalancer.model.reason import Reason
 from tests.effect.makers import MINUTE, STRATEGY, T0, a_finding, a_look, a_sighting, an_assessment, an_episode
 
 HOUR = 60
 
 
-def found(episode: HotEpisode, *sightings: Sighting, **changes: Any) -> HotEpisode:
+def found(episode: HotEpisode, *sightings: NodeObservation, **changes: Any) -> HotEpisode:
     values: dict[str, Any] = {"covered": True, "every_seconds": 120.0, "paused": False, "settled": ()}
-    return discovered(episode, sightings, **values | changes)
+    return attribute_episode(episode, sightings, **values | changes)
 
 
-def every_two_minutes(*, minutes: int = 60, **changes: Any) -> list[Sighting]:
+def every_two_minutes(*, minutes: int = 60, **changes: Any) -> list[NodeObservation]:
     return [a_look(minute, **changes) for minute in range(1, minutes, 2)]
 
 
@@ -228,7 +228,7 @@ def test_each_miss_has_a_case_here() -> None:
 
 def test_a_found_node_that_nothing_left_says_why() -> None:
     told = found(an_episode(), a_finding(3, {Reason.LIMIT_POOL: 4}), a_finding(5, {Reason.LIMIT_POOL: 4}))
-    assert told.stuck is Stuck.LIMITS
+    assert told.stuck is BlockedReason.LIMITS
     assert told.codes == {Reason.LIMIT_POOL: 8}
     assert told.detail == (
         "found 3m after it became hot, nothing evicted: limits were used up: LimitPool 8 in 2 cycles"

@@ -7,7 +7,7 @@ import yaml
 
 from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
 from rebalancer.evaluation.reporting import FORECASTS_SECONDS
-from rebalancer.model.effect import Miss, Outcome, Stuck
+from rebalancer.model.effect import BlockedReason, Miss, Outcome
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.policy.schema.effect import Effect
 from rebalancer.store.retention import details, pruning
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "effect.md").read_text()
 def test_the_page_explains_every_reason_and_no_other() -> None:
     for heading, codes in (
         ("Why an episode was missed", Miss),
-        ("Why nothing left a node that was found", Stuck),
+        ("Why nothing left a node that was found", BlockedReason),
         ("What came of the others", Outcome),
     ):
         section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]

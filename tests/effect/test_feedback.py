@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.effect.feedback import BRAKE_SECONDS, TWICE_WITHIN_SECONDS, Lessons, lessons
+from rebalancer.effect.feedback import BREAKER_OPEN_SECONDS, TWICE_WITHIN_SECONDS, Feedback, feedback
 from rebalancer.model.effect import Account, Assessment, Moved, Outcome, PodBefore, Step
-from rebalancer.policy.schema.safety import EffectBrake
+from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 NOW = 1_790_000_000.0
 CAPACITY = 10_000.0
-BRAKE = EffectBrake.model_validate({"last": 4, "atLeast": 50})
+BRAKE = EffectivenessBreaker.model_validate({"last": 4, "atLeast": 50})
 
 
 def an_account(*, evicted: float = 2000.0, **parts: float) -> Account:
@@ -64,16 +64,16 @@ def learned(
     earlier: Sequence[Assessment] = (),
     *,
     services: Sequence[str] = ("shop/web", "shop/web"),
-    brake: EffectBrake = BRAKE,
+    brake: EffectivenessBreaker = BRAKE,
     now: float = NOW,
-) -> Lessons:
+) -> Feedback:
     """From each node all of the `services` were moved."""
     moved = [
         Moved(service=service, node=each.node, cycle=each.cycle, trigger=each.trigger)
         for each in (*new, *earlier)
         for service in services
     ]
-    return lessons(new, earlier, moved=moved, brake=brake, now=now)
+    return feedback(new, earlier, moved=moved, brake=brake, now=now)
 
 
 # ---- giving up
@@ -116,7 +116,7 @@ def test_two_services_are_not_twice() -> None:
         Moved(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
         Moved(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
     ]
-    assert lessons([two], [one], moved=moved, brake=BRAKE, now=NOW).give_up == ()
+    assert feedback([two], [one], moved=moved, brake=BRAKE, now=NOW).give_up == ()
 
 
 def test_all_services_that_left_both_times_are_given_up() -> None:
@@ -125,10 +125,10 @@ def test_all_services_that_left_both_times_are_given_up() -> None:
 
 
 @pytest.mark.parametrize(("apart", "given_up"), [(0.0, 1), (1.0, 0)])
-def test_more_than_a_day_apart_is_not_twice(apart: float, given_up: int) -> None:
+def test_more_than_a_day_apart_is_not_twice(apart: float, maintenance_nodes: int) -> None:
     second = made(2, Outcome.GREW)
     first = replace(made(1, Outcome.GREW), acted_at=second.acted_at - TWICE_WITHIN_SECONDS - apart)
-    assert len(learned([second], [first]).give_up) == given_up
+    assert len(learned([second], [first]).give_up) == maintenance_nodes
 
 
 def test_what_was_learned_before_is_not_learned_again() -> None:
@@ -144,7 +144,7 @@ def test_one_that_is_read_back_with_the_others_counts_once() -> None:
 def test_only_what_was_measured_in_time_after_settling_teaches(fields: dict[str, Any]) -> None:
     wrong = [made(number, Outcome.GREW, account=an_account(grew=1900.0), **fields) for number in range(1, 11)]
     found = learned(wrong[-1:], wrong, now=NOW - 86_400.0 + 10 * 3600.0 + 950.0)
-    assert found == Lessons(give_up=(), braked={}, relief_factor={})
+    assert found == Feedback(give_up=(), open_breakers={}, relief_factor={})
 
 
 # ---- the brake
@@ -172,14 +172,14 @@ C, G = Outcome.COOLED, Outcome.GREW
 def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple[Outcome, ...], braked: bool) -> None:
     known = the_last(*outcomes)
     last = max(each.made_at or 0.0 for each in known)
-    found = learned([], known, now=last + 1.0).braked
+    found = learned([], known, now=last + 1.0).open_breakers
     assert ("p" in found) is braked
     if braked:
-        assert found["p"].until == last + BRAKE_SECONDS
+        assert found["p"].until == last + BREAKER_OPEN_SECONDS
         assert found["p"].reason == "1 of the last 4 relieved nodes of pool p have cooled, at least 50 % must"
 
 
-@pytest.mark.parametrize(("after", "braked"), [(BRAKE_SECONDS - 1.0, True), (BRAKE_SECONDS, False)])
+@pytest.mark.parametrize(("after", "braked"), [(BREAKER_OPEN_SECONDS - 1.0, True), (BREAKER_OPEN_SECONDS, False)])
 def test_it_goes_on_after_an_hour(after: float, braked: bool) -> None:
     known = the_last(G, G, G, G)
     now = (known[-1].made_at or 0.0) + after
@@ -188,19 +188,19 @@ def test_it_goes_on_after_an_hour(after: float, braked: bool) -> None:
 
 def test_other_pools_do_not_rest() -> None:
     known = [*the_last(G, G, G, G), *the_last(C, C, C, C, pool="q"), *the_last(G, C, G, pool="r")]
-    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).braked) == {"p"}
+    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).open_breakers) == {"p"}
 
 
 def test_nodes_that_were_relieved_ahead_of_their_peak_say_nothing_of_cooling() -> None:
     ahead = [made(number, C, node=f"cool-{number}", before_share=0.5) for number in range(10, 20)]
     known = [*the_last(G, G, G, G), *ahead]
-    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).braked) == {"p"}
+    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).open_breakers) == {"p"}
     between = made(2, C, before_share=0.5)
     assert len(learned([made(3, G)], [made(1, G), between]).give_up) == 1
 
 
 def test_what_a_policy_says_by_itself_is_ten_and_thirty_percent() -> None:
-    brake = EffectBrake()
+    brake = EffectivenessBreaker()
     assert (brake.last, brake.at_least) == (10, 30.0)
 
 

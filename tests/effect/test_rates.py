@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import DIMENSIONS, RateLine, day_of, day_rows, merged, monday_of, rates, trend
-from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Miss, Outcome, Rate, Step, Stuck
-from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
+from rebalancer.model.effect import Assessment, BlockedReason, DayRow, HotEpisode, Miss, Outcome, Rate, Step
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
 
 
-def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: str = "general") -> JudgedForecast:
-    forecast = KeptForecast(
+def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: str = "general") -> VerifiedForecast:
+    forecast = StoredForecast(
         kind=ForecastKind.AHEAD,
         node="node-1",
         pool=pool,
@@ -33,7 +33,7 @@ def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: st
         hot_from=hot_from,
     )
     known = {"p95_millicores": 1.0, "peak_millicores": 1.0, "peak_at": T0, "changed_share": 0.0}
-    return JudgedForecast(forecast=forecast, truth=Truth(**known, without_us_millicores=1.0, verdict=verdict))
+    return VerifiedForecast(forecast=forecast, actuals=Actuals(**known, without_us_millicores=1.0, verdict=verdict))
 
 
 def rows_of(episodes: list[HotEpisode], assessments: list[Assessment] | None = None, **changes: Any) -> list[DayRow]:
@@ -45,13 +45,13 @@ FOUND = {"found_at": T0, "found_by": "periodic", "strategy": STRATEGY}
 ALERTED = {"found_at": T0, "found_by": "alert", "strategy": STRATEGY}
 
 
-def a_day() -> tuple[list[HotEpisode], list[Assessment], list[JudgedForecast]]:
+def a_day() -> tuple[list[HotEpisode], list[Assessment], list[VerifiedForecast]]:
     """Eight hot nodes of two pools: two missed, two stuck, four acted on, of which two cooled and one is unknown."""
     episodes = [
         an_episode(minutes=10, miss=Miss.NOT_SENSITIVE),
         an_episode(minutes=20, miss=Miss.DAEMON_DOWN, pool="batch"),
-        an_episode(minutes=30, stuck=Stuck.LIMITS, **FOUND),
-        an_episode(minutes=40, stuck=Stuck.LIMITS, **ALERTED),
+        an_episode(minutes=30, stuck=BlockedReason.LIMITS, **FOUND),
+        an_episode(minutes=40, stuck=BlockedReason.LIMITS, **ALERTED),
         an_episode(minutes=50, evictions=2, cooled=True, **FOUND),
         an_episode(minutes=60, evictions=1, cooled=False, **FOUND),
         an_episode(minutes=70, evictions=1, cooled=True, pool="batch", **ALERTED),
@@ -177,7 +177,7 @@ episode_kinds = st.sampled_from(
     [
         {"miss": Miss.DEBOUNCE},
         {"miss": Miss.NOT_SENSITIVE},
-        FOUND | {"stuck": Stuck.GUARDS},
+        FOUND | {"stuck": BlockedReason.GUARDS},
         ALERTED | {"evictions": 2, "cooled": True},
         FOUND | {"evictions": 1, "cooled": False},
         FOUND | {"evictions": 1},

@@ -7,10 +7,10 @@ import pytest
 
 from rebalancer.effect.comparison import compare
 from rebalancer.effect.document import to_json
-from rebalancer.effect.messages import CAME_OF_IT, MISSED, STUCK, cores, percent, sentence, shown
+from rebalancer.effect.messages import BLOCKED_TEXTS, MISS_TEXTS, OUTCOME_TEXTS, cores, percent, sentence, shown
 from rebalancer.effect.rates import DIMENSIONS, day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import Account, Assessment, HotEpisode, Miss, Moved, Outcome, Rate, Step, Stuck
+from rebalancer.model.effect import Account, Assessment, BlockedReason, HotEpisode, Miss, Moved, Outcome, Rate, Step
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
@@ -35,7 +35,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
     episodes = [
         an_episode(minutes=30, miss=Miss.NOT_SENSITIVE, detail="we measured at most 71.2 %"),
         an_episode(minutes=30, start=T0 + 86_400, miss=Miss.NOT_SENSITIVE, detail="we measured at most 70 %"),
-        an_episode(minutes=90, node="node-2", stuck=Stuck.LIMITS, detail="limits were used up", **FOUND),
+        an_episode(minutes=90, node="node-2", stuck=BlockedReason.LIMITS, detail="limits were used up", **FOUND),
         an_episode(minutes=45, node="node-3", evictions=2, cooled=True, **FOUND),
         an_episode(minutes=None, node="node-4", start=UNTIL - 20 * MINUTE, evictions=1, cooled=False, **FOUND),
     ]
@@ -272,10 +272,14 @@ def test_the_keys_of_the_document_are_those_of_its_description(report: Report) -
 
 
 def test_every_reason_has_a_sentence() -> None:
-    assert (MISSED.keys(), STUCK.keys(), CAME_OF_IT.keys()) == (set(Miss), set(Stuck), set(Outcome))
-    assert sentence("discovery/debounce") == MISSED[Miss.DEBOUNCE]
-    assert sentence("eviction/noLanding") == STUCK[Stuck.NO_LANDING]
-    assert sentence("effect/restGrew") == CAME_OF_IT[Outcome.GREW]
+    assert (MISS_TEXTS.keys(), BLOCKED_TEXTS.keys(), OUTCOME_TEXTS.keys()) == (
+        set(Miss),
+        set(BlockedReason),
+        set(Outcome),
+    )
+    assert sentence("discovery/debounce") == MISS_TEXTS[Miss.DEBOUNCE]
+    assert sentence("eviction/noLanding") == BLOCKED_TEXTS[BlockedReason.NO_LANDING]
+    assert sentence("effect/restGrew") == OUTCOME_TEXTS[Outcome.GREW]
     assert sentence("effect/ofALaterVersion") == "effect/ofALaterVersion"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Scores, accuracy
-from rebalancer.model.forecasts import ForecastKind, JudgedForecast, KeptForecast, Truth, Verdict
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 
 NOW = 20_000 * DAY_SECONDS + 3600.0
@@ -26,7 +26,7 @@ def a_day(
     hours_off: float = 0.0,
     verdict: Verdict | None = None,
     **fields: Any,
-) -> JudgedForecast:
+) -> VerifiedForecast:
     """A node of 4000: expected at 2000, with its margin at 2400; the forecast was over `ago` days before NOW."""
     made = NOW - (ago + 1) * DAY_SECONDS
     forecast = {
@@ -46,9 +46,9 @@ def a_day(
         **fields,
     }
     busiest = actual + 200.0
-    return JudgedForecast(
-        forecast=KeptForecast(**forecast),
-        truth=Truth(
+    return VerifiedForecast(
+        forecast=StoredForecast(**forecast),
+        actuals=Actuals(
             p95_millicores=actual,
             peak_millicores=busiest,
             peak_at=made + (10 + hours_off) * HOUR,
@@ -59,11 +59,11 @@ def a_day(
     )
 
 
-def ahead(verdict: Verdict | None, **fields: Any) -> JudgedForecast:
+def ahead(verdict: Verdict | None, **fields: Any) -> VerifiedForecast:
     return a_day(verdict=verdict, kind=ForecastKind.AHEAD, **fields)
 
 
-def scores(judged: Iterable[JudgedForecast], *, since: float = LONG_AGO) -> Scores:
+def scores(judged: Iterable[VerifiedForecast], *, since: float = LONG_AGO) -> Scores:
     return accuracy(list(judged), since=since, now=NOW).everything
 
 
@@ -216,11 +216,11 @@ def test_nothing_judged_is_nothing() -> None:
 # ---- drift
 
 
-def history(recent: Iterable[JudgedForecast], before: Iterable[JudgedForecast]) -> str:
+def history(recent: Iterable[VerifiedForecast], before: Iterable[VerifiedForecast]) -> str:
     return scores([*recent, *before]).drift
 
 
-def days(count: int, actual: float, *, ago: float, covered: int | None = None, **fields: Any) -> list[JudgedForecast]:
+def days(count: int, actual: float, *, ago: float, covered: int | None = None, **fields: Any) -> list[VerifiedForecast]:
     """`covered` of them just under the forecast with its margin, the others at `actual`."""
     good = 0 if covered is None else covered
     return [a_day(2390.0 if number < good else actual, ago=ago, **fields) for number in range(count)]
@@ -279,7 +279,7 @@ def days(count: int, actual: float, *, ago: float, covered: int | None = None, *
     ],
 )
 def test_a_drift_is_said_with_its_numbers(
-    recent: list[JudgedForecast], before: list[JudgedForecast], drift: str
+    recent: list[VerifiedForecast], before: list[VerifiedForecast], drift: str
 ) -> None:
     assert history(recent, before) == drift
 

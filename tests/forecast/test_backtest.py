@@ -13,7 +13,7 @@ from rebalancer.forecast.backtest.backtest import TraceRun, backtest
 from rebalancer.forecast.backtest.traces import cluster_of_traces
 from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
 from rebalancer.forecast.prediction_interval import Outcome, learn, weighted_quantile
-from rebalancer.forecast.predictors import Guess, Past, predictors
+from rebalancer.forecast.predictors import Past, Prediction, predictors
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 
@@ -41,7 +41,7 @@ def a_past(days: int = 8, nodes: int = 3, seed: int = 2) -> Past:
 @pytest.mark.parametrize("name", list(predictors()))
 def test_every_predictor_says_a_constant_is_that_constant(name: str) -> None:
     past = Past(np.full((2, 8, SLOTS), 750, dtype=np.float32), weights=day_weights(DayWeights(), 8))
-    assert predictors()[name].guess(past).centres == pytest.approx(750, rel=1e-3)
+    assert predictors()[name].predict(past).centres == pytest.approx(750, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", list(predictors()))
@@ -50,7 +50,7 @@ def test_every_predictor_takes_days_and_nodes_without_samples(name: str) -> None
     past.series[0, 2] = np.nan
     past.series[1, 5, 30:40] = np.nan
     past.series[2] = np.nan
-    guess = predictors()[name].guess(past).centres
+    guess = predictors()[name].predict(past).centres
     assert np.isfinite(guess[:, :2]).all()
     assert np.isnan(guess[:, 2]).all()
 
@@ -59,18 +59,18 @@ def test_the_decaying_histogram_forgets_half_in_a_day() -> None:
     days = np.full((1, 8, SLOTS), 100, dtype=np.float32)
     days[0, -1] = 10  # weighs a bit more than half of everything
     past = Past(days, weights=day_weights(DayWeights(), 8))
-    assert predictors()["decayingHistogram"].guess(past).centres[0, 0] == 100
+    assert predictors()["decayingHistogram"].predict(past).centres[0, 0] == 100
     days[0, :-5] = 10  # what is left at 100 weighs 1/2 + 1/4 + ... of a whole that is nearly 2: over 5 %
     days[0, -5:-4] = 100
     days[0, -4:] = 10  # now 1/16 of about 2: under 5 %
-    assert predictors()["decayingHistogram"].guess(past).centres[0, 0] == 10
+    assert predictors()["decayingHistogram"].predict(past).centres[0, 0] == 10
 
 
 def test_a_margin_covers_what_it_says_and_no_more() -> None:
     random = np.random.default_rng(4)
     outcomes = [
         Outcome(
-            guess=Guess(centres=np.full((1, 500), 1000.0)),
+            guess=Prediction(centres=np.full((1, 500), 1000.0)),
             swing=np.full(500, 300.0),
             level=np.full(500, 1000.0),
             actual=1000 + random.normal(0, 100, 500),
@@ -88,7 +88,7 @@ def test_nodes_that_swing_more_get_more_margin() -> None:
     swing = np.tile([10.0, 1000.0], 100)
     outcomes = [
         Outcome(
-            guess=Guess(centres=np.full((1, 200), 1000.0)),
+            guess=Prediction(centres=np.full((1, 200), 1000.0)),
             swing=swing,
             level=np.full(200, 1000.0),
             actual=1000 + random.normal(0, 1, 200) * swing / 3,
@@ -103,7 +103,7 @@ def test_nodes_that_swing_more_get_more_margin() -> None:
 
 def test_the_version_that_was_right_before_is_chosen() -> None:
     actual = np.linspace(500, 900, 50)
-    guess = Guess(centres=np.stack([actual * 0 + 700, actual]), versions=("always 700", "right"))
+    guess = Prediction(centres=np.stack([actual * 0 + 700, actual]), versions=("always 700", "right"))
     outcomes = [Outcome(guess=guess, swing=actual * 0 + 100, level=actual, actual=actual)] * 5
     margin = learn(outcomes, 0.9)
     assert margin is not None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.forecast import foresee
+from rebalancer.forecast import forecast_nodes
 from rebalancer.forecast.percentiles import P95, quantile
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.snapshot import PENDING
@@ -74,17 +74,17 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     options: dict[str, Any] = {"predictor": "weightedP95", "days": {"weights": [3.0, 1.0]}}
-    foresight = look(past, snapshot, **options)
-    peaks = foresight.peaks(snapshot, now=MIDNIGHT)
-    assert foresight.forecasts.nodes[0].margin == pytest.approx(23.75)
+    node_forecasts = look(past, snapshot, **options)
+    peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
+    assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(23.75)
     assert peaks.node_millicores == pytest.approx([118.75])
     assert peaks.relief_millicores == pytest.approx([118.75])
     assert peaks.pod_millicores == pytest.approx([118.75])
     # and in what goes with it
     past = history({f"shop/web-{index}": flat(80, 80, 80, 80, 80, 80, 80, 100) for index in range(2)})
     one, other = (a_pod(f"web-{index}", **ON_A) for index in range(2))
-    foresight = look(past, world([a_node("a")], [one, other]), **options)
-    peaks = foresight.peaks(world([a_node("a")], [one]), now=MIDNIGHT)
+    node_forecasts = look(past, world([a_node("a")], [one, other]), **options)
+    peaks = node_forecasts.peaks(world([a_node("a")], [one]), now=MIDNIGHT)
     assert peaks.node_millicores == pytest.approx([118.75])
     assert peaks.relief_millicores == pytest.approx([118.75])
 
@@ -112,13 +112,15 @@ def test_the_p95_of_the_course_is_the_forecast_and_a_short_daily_peak_stays_abov
     random = np.random.default_rng(4)
     noise = random.lognormal(0, 0.1, (DAYS, SLOTS)).astype(np.float32)
     snapshot = world([a_node("a")], [a_pod("web-0", owner="web", **ON_A)])
-    foresight = look(history({"shop/web-0": wave(800) * noise}), snapshot)
-    peaks = foresight.peaks(snapshot, now=MIDNIGHT)
-    assert foresight.forecasts.nodes[0].margin != 0
-    assert quantile(peaks.expected, P95)[0] == pytest.approx(foresight.forecasts.nodes[0].peak_millicores, rel=1e-4)
-    foresight = look(history({"shop/web-0": spiky(200, 900)}), snapshot)
-    peaks = foresight.peaks(snapshot, now=MIDNIGHT)
-    assert quantile(peaks.expected, P95)[0] == foresight.forecasts.nodes[0].peak_millicores == pytest.approx(200)
+    node_forecasts = look(history({"shop/web-0": wave(800) * noise}), snapshot)
+    peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
+    assert node_forecasts.forecasts.nodes[0].margin != 0
+    assert quantile(peaks.expected, P95)[0] == pytest.approx(
+        node_forecasts.forecasts.nodes[0].peak_millicores, rel=1e-4
+    )
+    node_forecasts = look(history({"shop/web-0": spiky(200, 900)}), snapshot)
+    peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
+    assert quantile(peaks.expected, P95)[0] == node_forecasts.forecasts.nodes[0].peak_millicores == pytest.approx(200)
     assert peaks.node_millicores == pytest.approx([900])
     assert peaks.node_at.tolist() == [MIDNIGHT + 171 * STEP_SECONDS]  # smoothed over three steps
     # whoever takes the pod gets its spike too
@@ -144,8 +146,11 @@ def test_a_node_that_is_idle_but_for_a_short_peak_keeps_that_peak() -> None:
 
 def test_time_passes_by_whole_steps_and_the_end_stays_where_it_was() -> None:
     snapshot = world([a_node("a")], [a_pod("cron-0", owner="cron", **ON_A)])
-    foresight = look(history({"shop/cron-0": spiky(200, 900)}), snapshot, horizon="15h")
-    start, later = foresight.peaks(snapshot, now=MIDNIGHT), foresight.peaks(snapshot, now=MIDNIGHT + 2 * HOUR + 299)
+    node_forecasts = look(history({"shop/cron-0": spiky(200, 900)}), snapshot, horizon="15h")
+    start, later = (
+        node_forecasts.peaks(snapshot, now=MIDNIGHT),
+        node_forecasts.peaks(snapshot, now=MIDNIGHT + 2 * HOUR + 299),
+    )
     assert start.expected.shape == (1, 180)
     assert later.expected.shape == (1, 156)
     assert later.made_at == MIDNIGHT
@@ -153,9 +158,9 @@ def test_time_passes_by_whole_steps_and_the_end_stays_where_it_was() -> None:
     assert later.expected.tolist() == start.expected[:, 24:].tolist()
     assert start.node_at.tolist() == later.node_at.tolist()
     # a clock that is a little behind sees the beginning
-    assert foresight.peaks(snapshot, now=MIDNIGHT - 10).starts_at == MIDNIGHT
+    assert node_forecasts.peaks(snapshot, now=MIDNIGHT - 10).starts_at == MIDNIGHT
     # when the spike is over, so is its part in everything
-    after = foresight.peaks(snapshot, now=MIDNIGHT + 14.8 * HOUR)
+    after = node_forecasts.peaks(snapshot, now=MIDNIGHT + 14.8 * HOUR)
     assert after.node_millicores == pytest.approx([200], rel=1e-3)
     assert after.pod_millicores == pytest.approx([200], rel=1e-3)
 
@@ -263,9 +268,9 @@ def test_a_declared_event_is_in_what_a_pod_brings() -> None:
 def test_a_pod_that_left_or_is_leaving_lowers_its_node_by_what_it_had_in_it_and_the_rest_stays() -> None:
     past = history({"shop/day-0": wave(1000), "shop/night-0": wave(1000, top=0)}, {"a": flat(2200)})
     day, night = a_pod("day-0", owner="day", **ON_A), a_pod("night-0", owner="night", **ON_A)
-    foresight = look(past, world([a_node("a")], [day, night]))
+    node_forecasts = look(past, world([a_node("a")], [day, night]))
     for without in (world([a_node("a")], [night]), world([a_node("a")], [replace(day, terminating=True), night])):
-        peaks = foresight.peaks(without, now=MIDNIGHT)
+        peaks = node_forecasts.peaks(without, now=MIDNIGHT)
         # 1000 by night and 200 of the node itself are left
         assert peaks.node_millicores == pytest.approx([1700], rel=5e-3)
         assert peaks.node_at.tolist() == [MIDNIGHT]
@@ -274,14 +279,16 @@ def test_a_pod_that_left_or_is_leaving_lowers_its_node_by_what_it_had_in_it_and_
         assert relief.pop("night-0") == pytest.approx(1500, rel=5e-3)
         assert relief in ({}, {"day-0": 0})
     # nothing of this changes the base
-    assert foresight.peaks(world([a_node("a")], [day, night]), now=MIDNIGHT).node_millicores == pytest.approx([2200])
+    assert node_forecasts.peaks(world([a_node("a")], [day, night]), now=MIDNIGHT).node_millicores == pytest.approx(
+        [2200]
+    )
 
 
 def test_a_node_that_all_pods_left_never_falls_below_zero() -> None:
     series, pods = services("web", on="a")
     series["shop/web-1"] = wave(400)
-    foresight = look(history(series), world([a_node("a")], pods))
-    peaks = foresight.peaks(world([a_node("a")], []), now=MIDNIGHT)
+    node_forecasts = look(history(series), world([a_node("a")], pods))
+    peaks = node_forecasts.peaks(world([a_node("a")], []), now=MIDNIGHT)
     assert (peaks.expected >= 0).all()
     assert peaks.node_millicores[0] < 40  # the shape of one is the mean of both
 
@@ -290,15 +297,15 @@ def test_a_pod_that_came_raises_its_node_by_its_services_usual_replica() -> None
     series, pods = services("web")
     series["shop/web-1"] = flat(600)
     pods.append(a_pod("db-0", **ON_A))
-    foresight = look(history(series | {"shop/db-0": flat(1000)}), world(BOTH, pods))
+    node_forecasts = look(history(series | {"shop/db-0": flat(1000)}), world(BOTH, pods))
     newer = world(BOTH, [*pods, a_pod("web-9", owner="web", node="a", age=60)])
-    peaks = foresight.peaks(newer, now=MIDNIGHT)
+    peaks = node_forecasts.peaks(newer, now=MIDNIGHT)
     assert peaks.node_millicores == pytest.approx([1500, 1000])
     assert by_pod(newer, peaks.relief_millicores)["web-9"] == pytest.approx(500)
     assert by_pod(newer, peaks.pod_millicores)["web-9"] == pytest.approx(500)
     # while it waits it is nowhere, and it is known what it will bring
     waiting = world(BOTH, [*pods, a_pod("web-9", owner="web", phase=PENDING, age=60)])
-    peaks = foresight.peaks(waiting, now=MIDNIGHT)
+    peaks = node_forecasts.peaks(waiting, now=MIDNIGHT)
     assert peaks.node_millicores == pytest.approx([1000, 1000])
     assert by_pod(waiting, peaks.relief_millicores)["web-9"] == 0
     assert by_pod(waiting, peaks.pod_millicores)["web-9"] == pytest.approx(500)
@@ -311,7 +318,7 @@ def test_a_newcomer_gets_the_margin_of_its_node_but_not_that_of_an_idle_one() ->
         pods.append(a_pod("db-0", **ON_A))
         past = history(series | {"shop/db-0": flat(*[level] * 7, last)})
         nodes = world(BOTH, pods)
-        foresight = foresee(
+        node_forecasts = forecast_nodes(
             past,
             nodes,
             policy=Forecast.model_validate(options),
@@ -320,8 +327,10 @@ def test_a_newcomer_gets_the_margin_of_its_node_but_not_that_of_an_idle_one() ->
             now=MIDNIGHT,
         )
         newer = world(BOTH, [*pods, a_pod("web-9", owner="web", node="a", age=60)])
-        peaks = foresight.peaks(newer, now=MIDNIGHT)
-        assert peaks.node_millicores[0] == pytest.approx(foresight.forecasts.nodes[0].peak_millicores + 400 * ratio)
+        peaks = node_forecasts.peaks(newer, now=MIDNIGHT)
+        assert peaks.node_millicores[0] == pytest.approx(
+            node_forecasts.forecasts.nodes[0].peak_millicores + 400 * ratio
+        )
         assert by_pod(newer, peaks.relief_millicores)["web-9"] == pytest.approx(400 * ratio)
         assert by_pod(newer, peaks.pod_millicores)["web-0"] == pytest.approx(400)
 
@@ -331,8 +340,8 @@ def test_a_pod_of_which_nothing_is_known_counts_with_its_request_from_the_first_
     web, new = a_pod("web-0", **ON_A), a_pod("new-0", owner="new", node="a", cpu=700, age=60)
     nameless = a_pod("silent-0", owner="silent", node="a", cpu=0, age=60)
     with_new = world([a_node("a")], [web, new, nameless])
-    for foresight in (look(past, with_new), look(past, world([a_node("a")], [web]))):
-        peaks = foresight.peaks(with_new, now=MIDNIGHT)
+    for node_forecasts in (look(past, with_new), look(past, world([a_node("a")], [web]))):
+        peaks = node_forecasts.peaks(with_new, now=MIDNIGHT)
         assert peaks.node_millicores == pytest.approx([1700])
         assert by_pod(with_new, peaks.relief_millicores) == pytest.approx({"web-0": 1000, "new-0": 700, "silent-0": 0})
         assert by_pod(with_new, peaks.pod_millicores)["new-0"] == pytest.approx(700)
@@ -344,9 +353,9 @@ def test_a_faster_machine_needs_less_for_the_same_newcomer() -> None:
     series, pods = services("web")
     pods.append(a_pod("db-0", **ON_A))
     generation = {"label": "type", "factors": {"new": 2.0, "old": 1.0}}
-    foresight = look(history(series | {"shop/db-0": flat(100)}), world([fast, slow], pods), generation=generation)
+    node_forecasts = look(history(series | {"shop/db-0": flat(100)}), world([fast, slow], pods), generation=generation)
     newer = world([fast, slow], [*pods, a_pod("web-9", owner="web", node="a", age=60)])
-    assert foresight.peaks(newer, now=MIDNIGHT).node_millicores == pytest.approx([300, 800])
+    assert node_forecasts.peaks(newer, now=MIDNIGHT).node_millicores == pytest.approx([300, 800])
 
 
 def test_nodes_that_joined_are_unknown_and_nodes_that_went_are_left_out() -> None:

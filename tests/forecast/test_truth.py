@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, judge
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, MovedAway, Truth, Verdict
+from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 
 DAY = 20_000
@@ -27,8 +27,8 @@ def at(step: float) -> float:
     return MADE + step * STEP
 
 
-def a_forecast(**fields: Any) -> KeptForecast:
-    return KeptForecast(
+def a_forecast(**fields: Any) -> StoredForecast:
+    return StoredForecast(
         **{
             "kind": ForecastKind.AHEAD,
             "node": "n1",
@@ -79,17 +79,17 @@ def blocks(
     ]
 
 
-def truth(
+def actuals(
     node: Levels,
     *,
-    forecast: KeptForecast | None = None,
+    forecast: StoredForecast | None = None,
     pods: Mapping[str, Levels] | None = None,
     pods_now: frozenset[str] | None = None,
-    moved: Sequence[MovedAway] = (),
+    moved: Sequence[EvictedPod] = (),
     now: float = OVER + 900.0,
     filled: int = SLOTS,
     days: Sequence[DayBlock] | None = None,
-) -> Truth | None:
+) -> Actuals | None:
     forecast = forecast or a_forecast()
     samples = Samples.of(
         days if days is not None else blocks({"n1": node, "other": {0: 5000.0}}, pods, filled=filled),
@@ -101,8 +101,8 @@ def truth(
     return judge(forecast, samples, pods_now=pods_now, moved=moved, now=now)
 
 
-def moved_at(step: float, replacement: str = "shop/web-2", cpu: float = 400.0) -> MovedAway:
-    return MovedAway(pod="shop/web-1", replacement=replacement, at=at(step), cpu_millicores=cpu)
+def moved_at(step: float, replacement: str = "shop/web-2", cpu: float = 400.0) -> EvictedPod:
+    return EvictedPod(pod="shop/web-1", replacement=replacement, at=at(step), cpu_millicores=cpu)
 
 
 # ---- figures
@@ -110,29 +110,29 @@ def moved_at(step: float, replacement: str = "shop/web-2", cpu: float = 400.0) -
 
 def test_the_percentile_is_of_the_forecasts_own_day() -> None:
     """288 values, 15 of them 3000: the 95th percentile lies at place 272.65, between 1000 and 3000."""
-    came = truth({0: 1000.0, 100: 3000.0, 115: 1000.0})
+    came = actuals({0: 1000.0, 100: 3000.0, 115: 1000.0})
     assert came is not None
     assert came.p95_millicores == pytest.approx(1000 + 0.65 * 2000)
 
 
 def test_the_busiest_quarter_is_three_steps_and_is_where_its_middle_is() -> None:
-    came = truth({0: 1000.0, 100: 2400.0, 101: 3000.0, 102: 2700.0, 103: 1000.0, 200: 2690.0, 203: 500.0})
+    came = actuals({0: 1000.0, 100: 2400.0, 101: 3000.0, 102: 2700.0, 103: 1000.0, 200: 2690.0, 203: 500.0})
     assert came is not None
     assert (came.peak_millicores, came.peak_at) == (2700.0, at(101))
 
 
 def test_a_spike_of_one_step_is_no_quarter() -> None:
-    came = truth({0: 1000.0, 100: 3000.0, 101: 1000.0, 200: 1800.0, 203: 1000.0})
+    came = actuals({0: 1000.0, 100: 3000.0, 101: 1000.0, 200: 1800.0, 203: 1000.0})
     assert came is not None
     assert (came.peak_millicores, came.peak_at) == (1800.0, at(201))
 
 
 def test_a_quarter_may_miss_one_of_its_three_steps_but_not_two() -> None:
     gap = {0: 1000.0, 98: math.nan, 100: 3000.0, 101: math.nan, 103: 1000.0}
-    came = truth(gap)
+    came = actuals(gap)
     assert came is not None
     assert came.peak_millicores == 1000.0
-    came = truth({**gap, 101: 2000.0, 102: math.nan})
+    came = actuals({**gap, 101: 2000.0, 102: math.nan})
     assert came is not None
     assert (came.peak_millicores, came.peak_at) == (2500.0, at(100))
 
@@ -147,20 +147,20 @@ def test_a_quarter_may_miss_one_of_its_three_steps_but_not_two() -> None:
     ],
 )
 def test_what_changed_is_the_share_of_the_peak_that_left(now: frozenset[str] | None, changed: float) -> None:
-    came = truth({0: 1000.0}, pods_now=now)
+    came = actuals({0: 1000.0}, pods_now=now)
     assert came is not None
     assert came.changed_share == pytest.approx(changed, nan_ok=True)
 
 
 def test_a_forecast_that_names_no_pods_does_not_tell_what_changed() -> None:
-    came = truth({0: 1000.0}, forecast=a_forecast(pods=()), pods_now=frozenset({"aaaaaaaa"}))
+    came = actuals({0: 1000.0}, forecast=a_forecast(pods=()), pods_now=frozenset({"aaaaaaaa"}))
     assert came is not None
     assert math.isnan(came.changed_share)
 
 
 def test_shares_that_add_up_to_more_than_the_peak_are_all_of_it() -> None:
     """What a peak loses with each of two pods that peak together is more than what it loses with both."""
-    came = truth({0: 1000.0}, forecast=a_forecast(pods=(("a", 0.8), ("b", 0.6))), pods_now=frozenset())
+    came = actuals({0: 1000.0}, forecast=a_forecast(pods=(("a", 0.8), ("b", 0.6))), pods_now=frozenset())
     assert came is not None
     assert came.changed_share == 1.0
 
@@ -199,10 +199,10 @@ def test_shares_that_add_up_to_more_than_the_peak_are_all_of_it() -> None:
     ],
 )
 def test_without_us_the_moved_pods_would_still_be_there(
-    pods: Mapping[str, Levels], moved: Sequence[MovedAway], expected: float
+    pods: Mapping[str, Levels], moved: Sequence[EvictedPod], expected: float
 ) -> None:
     """A node at 1000, and at 2400 for half an hour from step 100 on."""
-    came = truth({0: 1000.0, 100: 2400.0, 106: 1000.0}, pods=pods, moved=moved)
+    came = actuals({0: 1000.0, 100: 2400.0, 106: 1000.0}, pods=pods, moved=moved)
     assert came is not None
     assert came.without_us_millicores == pytest.approx(expected, nan_ok=True)
 
@@ -240,9 +240,9 @@ LIGHT = {"shop/web-2": {0: 100.0}}
     ],
 )
 def test_verdicts(
-    node: Levels, pods: Mapping[str, Levels], moved: Sequence[MovedAway], verdict: Verdict | None
+    node: Levels, pods: Mapping[str, Levels], moved: Sequence[EvictedPod], verdict: Verdict | None
 ) -> None:
-    came = truth(node, pods=pods, moved=moved)
+    came = actuals(node, pods=pods, moved=moved)
     assert came is not None
     assert came.verdict is verdict
 
@@ -260,7 +260,7 @@ def test_verdicts(
     ],
 )
 def test_a_verdict_is_of_the_peak_that_was_expected(fields: Mapping[str, Any], verdict: Verdict | None) -> None:
-    came = truth(HOT, forecast=a_forecast(**fields))
+    came = actuals(HOT, forecast=a_forecast(**fields))
     assert came is not None
     assert came.verdict is verdict
     assert came.peak_millicores == pytest.approx(3100.0)
@@ -269,28 +269,28 @@ def test_a_verdict_is_of_the_peak_that_was_expected(fields: Mapping[str, Any], v
 # ---- samples that are missing
 
 
-def same(came: Truth | None, other: Truth) -> bool:
+def same(came: Actuals | None, other: Actuals) -> bool:
     """NaN is not equal to itself."""
     return repr(came) == repr(other)
 
 
 def test_while_steps_are_still_to_be_read_nothing_is_said() -> None:
     """Today was asked for up to step 71 of 72."""
-    assert truth(HOT, filled=71) is None
-    assert truth(HOT, filled=71, now=OVER + WAIT_SECONDS - 1) is None
-    assert truth(HOT, filled=72) is not None
+    assert actuals(HOT, filled=71) is None
+    assert actuals(HOT, filled=71, now=OVER + WAIT_SECONDS - 1) is None
+    assert actuals(HOT, filled=72) is not None
 
 
 def test_steps_that_were_not_read_in_two_days_are_given_up() -> None:
-    came = truth(HOT, filled=71, now=OVER + WAIT_SECONDS)
+    came = actuals(HOT, filled=71, now=OVER + WAIT_SECONDS)
     assert came is not None
     assert came.verdict is Verdict.NOT_MOVED
 
 
 @pytest.mark.parametrize("days", [[], blocks({"n1": HOT})[:1], blocks({"n1": HOT})[1:]], ids=["none", "first", "last"])
 def test_a_day_that_is_missing_is_waited_for(days: list[DayBlock]) -> None:
-    assert truth({}, days=days) is None
-    late = truth({}, days=days, now=OVER + WAIT_SECONDS)
+    assert actuals({}, days=days) is None
+    late = actuals({}, days=days, now=OVER + WAIT_SECONDS)
     assert late is not None
     # 216 of 288 steps lie in the first day
     assert math.isnan(late.p95_millicores) == (days == [] or days[0].day == DAY + 1)
@@ -298,17 +298,17 @@ def test_a_day_that_is_missing_is_waited_for(days: list[DayBlock]) -> None:
 
 @pytest.mark.parametrize(("known", "enough"), [(144, True), (143, False)])
 def test_half_of_the_steps_must_be_known(known: int, *, enough: bool) -> None:
-    came = truth({0: 1000.0, known: math.nan}, pods_now=frozenset())
+    came = actuals({0: 1000.0, known: math.nan}, pods_now=frozenset())
     assert came is not None
     assert same(came, NOTHING_KNOWN) is not enough
 
 
 def test_of_a_node_without_samples_nothing_is_known() -> None:
-    assert same(truth({}, days=blocks({"other": HOT}), pods_now=frozenset()), NOTHING_KNOWN)
+    assert same(actuals({}, days=blocks({"other": HOT}), pods_now=frozenset()), NOTHING_KNOWN)
 
 
 def test_a_forecast_that_speaks_of_no_time_is_nothing() -> None:
-    assert same(truth(HOT, forecast=a_forecast(until=MADE)), NOTHING_KNOWN)
+    assert same(actuals(HOT, forecast=a_forecast(until=MADE)), NOTHING_KNOWN)
 
 
 # ---- reading
@@ -335,7 +335,7 @@ def test_no_day_is_loaded_that_the_forecast_does_not_speak_of() -> None:
         DayBlock(day=DAY - back, pods=(), pod_millicores=empty, nodes=(), node_millicores=empty) for back in (3, 2, 1)
     ]
     lazy = Lazy([*older, *blocks({"n1": HOT})])
-    assert truth({}, days=lazy) is not None
+    assert actuals({}, days=lazy) is not None
     assert lazy.loaded == [DAY + 1, DAY]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.forecast import Arrival, Forecasts, Foresight, NodeForecast, forecast, foresee
+from rebalancer.forecast import Arrival, Forecasts, NodeForecast, NodeForecasts, forecast, forecast_nodes
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -79,10 +79,10 @@ def look(
     *,
     now: float = MIDNIGHT,
     arrivals: Sequence[Arrival] = (),
-    before: Foresight | None = None,
+    before: NodeForecasts | None = None,
     **policy: Any,
-) -> Foresight:
-    return foresee(
+) -> NodeForecasts:
+    return forecast_nodes(
         past,
         snapshot,
         policy=Forecast.model_validate(policy),

@@ -11,8 +11,7 @@ import pytest
 from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
-from rebalancer.lab import Breaks, Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Breaks, Lab, node, scenario, workload
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.same import said
 from tests.kube.watching import until

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.objects import Affinity, PodShape, SpreadConstraint
+from rebalancer.model.objects import Affinity, PodTemplate, SpreadConstraint
 from rebalancer.model.snapshot import NodeImages
 from tests.kube.objects import Cluster, Json, a_node, a_pod, owned_by, read
 
@@ -22,7 +22,7 @@ def images_of(*nodes: list[Json] | None) -> NodeImages:
     return read(Cluster(nodes=described)).nodes.images
 
 
-def shape_of(**spec: Any) -> PodShape:
+def shape_of(**spec: Any) -> PodTemplate:
     return read(Cluster(pods=[a_pod("a", spec=spec)])).shapes[0]
 
 

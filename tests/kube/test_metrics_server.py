@@ -9,12 +9,12 @@ from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema.policy import Debounce, UsageSource
+from rebalancer.policy.schema.policy import StabilizationWindow, UsageSource
 from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Cluster, Json, a_node, a_pod
 
 START = 1_800_000_000.0
-ONCE = Debounce(samples=1)
+ONCE = StabilizationWindow(samples=1)
 
 
 def node_metrics(name: str, cpu: str, at: float) -> Json:
@@ -36,7 +36,7 @@ def pod_metrics(name: str, *cpus: str, at: float = START) -> Json:
 
 
 def read(
-    *, nodes: Any, pods: list[Json] | None = None, debounce: Debounce = ONCE, metrics: Reply | None = None
+    *, nodes: Any, pods: list[Json] | None = None, debounce: StabilizationWindow = ONCE, metrics: Reply | None = None
 ) -> tuple[Usage, FakeApi, FakeClock]:
     clock = FakeClock(START + 10)
     cluster = Cluster(nodes=[a_node("n1"), a_node("n2"), a_node("n3")], pods=[a_pod("a"), a_pod("b"), a_pod("c")])
@@ -104,7 +104,7 @@ def scraped_every_15_seconds(now: float) -> list[Json]:
 
 def test_it_waits_for_distinct_samples_over_the_debounce() -> None:
     usage, _, clock = read(
-        nodes=scraped_every_15_seconds, debounce=Debounce.model_validate({"samples": 3, "over": "60s"})
+        nodes=scraped_every_15_seconds, debounce=StabilizationWindow.model_validate({"samples": 3, "over": "60s"})
     )
     times = usage.sample_times[:, 0]
     assert len(np.unique(times)) == len(times) >= 3
@@ -117,7 +117,7 @@ def test_it_waits_for_distinct_samples_over_the_debounce() -> None:
 def test_it_gives_up_after_twice_the_debounce() -> None:
     usage, _, clock = read(
         nodes=lambda _: [node_metrics("n1", "1", START + 10)],
-        debounce=Debounce.model_validate({"samples": 3, "over": "60s"}),
+        debounce=StabilizationWindow.model_validate({"samples": 3, "over": "60s"}),
     )
     assert clock.now() == pytest.approx(START + 10 + 120)
     assert usage.samples.shape == (1, 3)

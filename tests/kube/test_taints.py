@@ -10,11 +10,10 @@ from rebalancer.kube.actions.taints import CONFLICT_RETRIES, KubeNodeTaints
 from rebalancer.kube.client.auth import find_credentials
 from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.lab import Lab, node
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.objects import Taint
-from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, STEERING_TAINT
+from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, SOFT_TAINT
 from tests.kube.fake_api import Asked, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Json
 from tests.real.api_server import api_server
@@ -32,7 +31,7 @@ LAST: Json = {"key": "last", "effect": "NoExecute"}
 
 
 def ours(value: str = HOT, since: str = SINCE) -> Json:
-    return {"key": STEERING_TAINT, "value": value, "effect": "PreferNoSchedule", "timeAdded": since}
+    return {"key": SOFT_TAINT, "value": value, "effect": "PreferNoSchedule", "timeAdded": since}
 
 
 class OneNode:
@@ -336,7 +335,7 @@ def test_the_lab_shows_what_was_put_and_taken(lab: Lab, client: ApiClient) -> No
     assert taints.put("b", value=HOT)
     theirs, mine = taints_by_node(client, lab)["b"]
     assert theirs == Taint(key="dedicated", value="x", effect="NoSchedule")
-    assert (mine.key, mine.value, mine.effect) == (STEERING_TAINT, HOT, "PreferNoSchedule")
+    assert (mine.key, mine.value, mine.effect) == (SOFT_TAINT, HOT, "PreferNoSchedule")
     assert mine.time_added
     assert not taints.put("gone", value=HOT)
     assert taints.take("gone")
@@ -351,7 +350,7 @@ def test_the_lab_cordons_and_uncordons_with_our_mark(lab: Lab, client: ApiClient
     assert nodes.unschedulable.tolist() == [False, True]
     assert [(each.key, each.value) for each in nodes.taints[1]] == [
         ("dedicated", "x"),
-        (STEERING_TAINT, DRAINING),
+        (SOFT_TAINT, DRAINING),
         ("node.kubernetes.io/unschedulable", ""),
     ]
     assert taints.take("b")
@@ -375,7 +374,7 @@ def test_many_writers_on_one_node_of_the_lab_lose_nothing(lab: Lab, client: ApiC
     for thread in threads:
         thread.join()
     assert answers == {"x": True, "y": True, "z": True}
-    assert [taint.key for taint in taints_by_node(client, lab)["b"]] == ["dedicated", STEERING_TAINT]
+    assert [taint.key for taint in taints_by_node(client, lab)["b"]] == ["dedicated", SOFT_TAINT]
 
 
 def test_rights_that_the_lab_takes_away_are_seen(lab: Lab, client: ApiClient) -> None:

@@ -13,13 +13,12 @@ from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.kube.metrics_server import MetricsServerUsage, probe_metrics_server
 from rebalancer.kube.probe import lease_holder
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.plan import Answer, Move, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot, Service
-from rebalancer.policy.schema.policy import Debounce, UsageSource
+from rebalancer.policy.schema.policy import StabilizationWindow, UsageSource
 from tests.builders import pods_in
 
 WEB_PODS = 600
@@ -145,7 +144,7 @@ def test_only_one_holds_the_lease(lab: Lab, client: ApiClient) -> None:
 
 def test_metrics_server_is_read(lab: Lab, client: ApiClient) -> None:
     snapshot = KubeCluster(client=client, clock=lab.clock).snapshot()
-    policy = UsageSource(source="MetricsServer", debounce=Debounce(samples=1))
+    policy = UsageSource(source="MetricsServer", debounce=StabilizationWindow(samples=1))
     usage = MetricsServerUsage(client=client, policy=policy, clock=lab.clock).read(snapshot)
     assert not usage.problems
     assert np.isfinite(usage.node_cpu_millicores).all()

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, Scenario, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, Scenario, node, scenario, workload
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Breaks, Lab, Scenario, node, workload
+from rebalancer.lab import Breaks, Lab, Scenario, node, scenario, workload
 from rebalancer.lab.apiserver.errors import ApiError
-from rebalancer.lab.scenario import scenario
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

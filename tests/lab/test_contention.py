@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from rebalancer.lab import Lab, ScenarioError, node, workload
+from rebalancer.lab import Lab, ScenarioError, node, scenario, workload
 from rebalancer.lab.prometheus.promql import NotPlainError, parse_rate
-from rebalancer.lab.scenario import scenario
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from rebalancer.lab import Lab, LabClock, NodeSpec, node, workload
+from rebalancer.lab import Lab, LabClock, NodeSpec, node, scenario, workload
 from rebalancer.lab.controlplane.cluster import Cluster
 from rebalancer.lab.controlplane.images import MOST_REPORTED, entry, reported
-from rebalancer.lab.scenario import scenario
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -8,9 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from rebalancer.lab import Lab, node, workload
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.prometheus.promql import NotPlainError, parse
-from rebalancer.lab.scenario import scenario
 from tests.lab.conftest import Client, three_nodes
 
 Start = Callable[..., Lab]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from rebalancer.lab import Lab, ScenarioError, load, names, node, workload
-from rebalancer.lab.scenario.scenario import parse
+from rebalancer.lab.scenarios.scenario import parse
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.lab import Lab, LabClock, Scenario, node, workload
+from rebalancer.lab import Lab, LabClock, Scenario, node, scenario, workload
 from rebalancer.lab.controlplane.cluster import Cluster
 from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
-from rebalancer.lab.scenario import scenario
 from tests.lab.conftest import Client, three_nodes
 
 Start = Callable[..., Lab]

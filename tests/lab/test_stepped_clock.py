@@ -1,7 +1,6 @@
 """A lab whose time passes only while somebody sleeps by its clock."""
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from tests.lab.conftest import Client
 
 START = 1_790_000_000.0

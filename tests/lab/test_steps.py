@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.lab import Lab, Scenario, ScenarioError, node, workload
-from rebalancer.lab.scenario import scenario
-from rebalancer.lab.scenario.scenario import parse
+from rebalancer.lab import Lab, Scenario, ScenarioError, node, scenario, workload
+from rebalancer.lab.scenarios.scenario import parse
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.lab import Lab, node, workload
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
-from rebalancer.lab.scenario import scenario
 from rebalancer.model.snapshot import ClusterSnapshot
 from tests.kube.fake_api import client_of
 from tests.lab.conftest import three_nodes

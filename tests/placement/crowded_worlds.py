@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.objects import Taint
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import PENDING, RUNNING, ClusterSnapshot, DisruptionBudget, Owner
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_budget, a_policy, cluster
 
@@ -41,10 +41,10 @@ class CrowdedWorld:
     policy: RebalancerPolicy
     config: SchedulerConfig
 
-    def steering(self) -> SteeringBudget:
+    def steering(self) -> SoftTaintBudget:
         """Room to steer away from a fifth of the nodes."""
         size = len(self.nodes)
-        return SteeringBudget(
+        return SoftTaintBudget(
             pool_of=np.zeros(size, dtype=np.int32), left=[1 + size // 5], hot=np.zeros(size, dtype=np.bool_)
         )
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 from rebalancer.model.match import node_selector_matches, selector_matches, untolerated_taint
-from rebalancer.model.objects import PodAffinity, PodAffinityTerm, PodShape, SpreadConstraint, Taint
+from rebalancer.model.objects import PodAffinity, PodAffinityTerm, PodTemplate, SpreadConstraint, Taint
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -22,7 +22,7 @@ class OracleNode:
 @dataclass
 class OraclePod:
     namespace: str
-    shape: PodShape
+    shape: PodTemplate
     node: str = ""
     terminating: bool = False
     owner: str = ""

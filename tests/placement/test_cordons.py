@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from rebalancer.model.objects import LabelSelector, Taint
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, STEERING_TAINT
+from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
 from rebalancer.placement.landing import Distribution, LandingModel
@@ -19,7 +19,7 @@ TOLERATES = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operat
 
 
 def ours(value: str = DRAINING) -> Taint:
-    return Taint(key=STEERING_TAINT, value=value, effect="PreferNoSchedule")
+    return Taint(key=SOFT_TAINT, value=value, effect="PreferNoSchedule")
 
 
 def mask(made: ClusterSnapshot, *names: str) -> NDArray[np.bool_]:

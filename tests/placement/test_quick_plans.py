@@ -8,7 +8,7 @@ import pytest
 from rebalancer.model.plan import Finding, Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
-from rebalancer.placement.landing import Distribution, LandingModel, Likely
+from rebalancer.placement.landing import Distribution, LandingModel, LikelyTargets
 from rebalancer.planner import Planner
 from rebalancer.planner.landings import Landings
 from rebalancer.planner.targets import TargetRoom
@@ -33,7 +33,7 @@ class Forgetful:
             each(model)
         return model
 
-    def likely(self, pod: Pod) -> Likely | Refusal:
+    def likely(self, pod: Pod) -> LikelyTargets | Refusal:
         return self._anew().likely(pod)
 
     def landings(self, pod: Pod) -> Distribution | Refusal:
@@ -60,7 +60,7 @@ class SlowLandings(Landings):
     """Asks every node whether it takes the pod, also where the likely landings tell already."""
 
     def _unfit(
-        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: Likely
+        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: LikelyTargets
     ) -> tuple[list[int], Refusal] | None:
         found = super()._unfit(pod, finding, room, landing)
         nowhere = self._nowhere(pod, finding, room, None)
@@ -73,7 +73,7 @@ def told(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], l
     while (move := planner.next_move()) is not None:
         landing = planner._landings_of[move.pod]
         moves.append((move, *(each.tolist() for each in (landing.nodes, landing.shares, landing.exclusive))))
-        if len(moves) % EVERY == 0 or planner.door.reserve(move) is not None:
+        if len(moves) % EVERY == 0 or planner.admission.reserve(move) is not None:
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
         else:
             planner.accept(move)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads, Move
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.planner import Planner
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import Findings
@@ -82,7 +82,7 @@ class Scene:
         return Planner(
             snapshot=self.snapshot,
             found=asked if found is None else found,
-            door=a_door(self.snapshot, self.policy),
+            admission=a_door(self.snapshot, self.policy),
             cpu_millicores=self.usage.pod_cpu_millicores,
             pools=pool_names(self.snapshot, self.policy),
             base=self.base if base else None,
@@ -95,7 +95,7 @@ class Scene:
         if steering is not None:
             size = len(self.snapshot.nodes)
             none = np.zeros(size, dtype=np.bool_)
-            budget = SteeringBudget(pool_of=np.zeros(size, dtype=np.int32), left=[steering], hot=none)
+            budget = SoftTaintBudget(pool_of=np.zeros(size, dtype=np.int32), left=[steering], hot=none)
             options = {"steered": none, **options}
         return Plan(self.planner(*findings, steering=budget, **options), self.snapshot, budget)
 
@@ -113,11 +113,11 @@ class Scene:
 class Plan:
     """A plan carried to its end."""
 
-    def __init__(self, planner: Planner, snapshot: ClusterSnapshot, budget: SteeringBudget | None) -> None:
+    def __init__(self, planner: Planner, snapshot: ClusterSnapshot, budget: SoftTaintBudget | None) -> None:
         self.planner, self.snapshot, self.budget = planner, snapshot, budget
         self.moves: list[Move] = []
         while (move := planner.next_move()) is not None:
-            if (refusal := planner.door.reserve(move)) is not None:
+            if (refusal := planner.admission.reserve(move)) is not None:
                 planner.reject(move, refusal)
                 continue
             planner.accept(move)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.constraints.admission import Door, Standing
+from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.windows import CHANGE_WINDOW
 from rebalancer.model.history import SLOTS, STEP_SECONDS
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.planner.ahead import Upcoming, upcoming
+from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy.pools import assign_pools
 from tests.builders import ANode, APod, a_node, a_policy, cluster, replicas
 
@@ -75,15 +75,15 @@ def seen(
     start_up: Callable[[str], float] = usual,
     change: Callable[[Peaks], Peaks] = lambda peaks: peaks,
     **policy: Any,
-) -> list[Upcoming]:
+) -> list[PredictedHotNode]:
     """What one look sees; `policy` replaces sections of it."""
     rules = a_policy(**policy)
     snapshot = cluster(nodes, pods)
     pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    door = Door(policy=rules, snapshot=snapshot, pool_of=pool_of, standing=Standing(), now=now)
+    door = EvictionAdmission(policy=rules, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now)
     peaks = change(expected(snapshot, now, {"n1": MORNING} if curves is None else curves, relief))
-    return upcoming(
-        snapshot=snapshot, peaks=peaks, policy=rules, pool_of=pool_of, door=door, start_up=start_up, now=now
+    return predicted_hot_nodes(
+        snapshot=snapshot, peaks=peaks, policy=rules, pool_of=pool_of, admission=door, start_up=start_up, now=now
     )
 
 

@@ -10,7 +10,7 @@ from rebalancer.model.plan import Move
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_policy, cluster, planner_for, replicas, usage_of
 from tests.planner.plans import ANY_REPLICAS, heavy
@@ -74,16 +74,16 @@ def carried_out(planner: Planner) -> list[Move]:
     """All its moves."""
     moves = []
     while (move := planner.next_move()) is not None:
-        assert planner.door.reserve(move) is None
+        assert planner.admission.reserve(move) is None
         planner.accept(move)
         moves.append(move)
     return moves
 
 
-def steering_of(small: Small, *, most: int) -> SteeringBudget:
+def steering_of(small: Small, *, most: int) -> SoftTaintBudget:
     """A budget of so many nodes for the one pool."""
     cpu = small.usage.node_cpu_millicores
-    return SteeringBudget(
+    return SoftTaintBudget(
         pool_of=np.zeros(len(cpu), dtype=np.int32),
         left=[most],
         hot=cpu > HIGH * small.snapshot.nodes.cpu_capacity_millicores,
@@ -100,7 +100,7 @@ def rehearsed(small: Small, *, most: int) -> NDArray[np.bool_]:
 
 
 def planned(
-    small: Small, *, steered: NDArray[np.bool_] | None = None, steering: SteeringBudget | None = None
+    small: Small, *, steered: NDArray[np.bool_] | None = None, steering: SoftTaintBudget | None = None
 ) -> Planner:
     """A planner before its first move."""
     return planner_for(small.snapshot, small.usage, small.policy, steered=steered, steering=steering)

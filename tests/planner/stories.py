@@ -78,9 +78,9 @@ def tell(world: World, shuffled: random.Random | None = None) -> Story:
     rejected: list[str] = []
     while (move := planner.next_move()) is not None:
         assert len(steps) + len(rejected) < len(pods), "the planner proposes for ever"
-        assert planner.door.reserve(move) is None
+        assert planner.admission.reserve(move) is None
         if move.name in world.refused_by_server:
-            planner.door.refund(move)
+            planner.admission.cancel_reservation(move)
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
             rejected.append(move.name)
             continue

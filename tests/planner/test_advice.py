@@ -17,7 +17,7 @@ from rebalancer.planner.advice.advice import (
     SchedulerAdvice,
     Topic,
     advise,
-    find_heaps,
+    find_placement_skews,
 )
 from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
@@ -139,13 +139,13 @@ def test_heaps_are_found_in_all_of_the_cluster_largest_first() -> None:
     nodes, pods = heap_world(here=12)
     more = replicas("mail", {"n3": 30}, owner_kind="Job", cpu=10.0)
     snapshot = cluster(nodes, [*pods, *more, *replicas("web", {"n1": 2, "n2": 2, "n3": 2, "n4": 2})])
-    heaps = find_heaps(snapshot, Engine(Board(snapshot)), NOW)
-    assert [(each.service.name, each.pod.node_name) for each in heaps] == [("mail", "n3"), ("report", "n1")]
+    placement_skews = find_placement_skews(snapshot, Engine(Board(snapshot)), NOW)
+    assert [(each.service.name, each.pod.node_name) for each in placement_skews] == [("mail", "n3"), ("report", "n1")]
 
 
 def test_in_a_cluster_without_pods_nothing_heaps() -> None:
     snapshot = cluster([a_node("n1")], [])
-    assert find_heaps(snapshot, Engine(Board(snapshot)), NOW) == []
+    assert find_placement_skews(snapshot, Engine(Board(snapshot)), NOW) == []
 
 
 @pytest.mark.parametrize(

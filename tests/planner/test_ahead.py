@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.peaks import Peaks
-from rebalancer.planner.ahead import Upcoming
+from rebalancer.planner.ahead import PredictedHotNode
 from tests.builders import a_node, a_pod
 from tests.planner.mornings import (
     BY_REQUESTS,
@@ -37,7 +37,7 @@ DECEMBER = {"n1": [("2027-12-02 09:40", 12_800.0), ("2027-12-02 10:20", 14_560.0
 
 def test_without_windows_a_node_is_relieved_as_late_as_draining_and_starting_allow() -> None:
     assert seen(WEB, ENOUGH) == [
-        Upcoming(
+        PredictedHotNode(
             node=0,
             node_name="n1",
             pool="general",

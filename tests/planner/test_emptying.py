@@ -9,7 +9,7 @@ from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED
-from rebalancer.model.steering import DRAINING, STEERING_TAINT
+from rebalancer.model.steering import DRAINING, SOFT_TAINT
 from tests.builders import APod, a_budget, a_node, replicas, some_limits
 from tests.planner.goals import Plan, Scene, scene
 from tests.planner.plans import cold, heavy, single
@@ -19,7 +19,7 @@ CORDONED: dict[str, Any] = {
     "unschedulable": True,
     "taints": (
         Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
-        Taint(key=STEERING_TAINT, value=DRAINING, effect="PreferNoSchedule"),
+        Taint(key=SOFT_TAINT, value=DRAINING, effect="PreferNoSchedule"),
     ),
 }
 """A node that we cordoned in an earlier cycle."""

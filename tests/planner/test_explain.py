@@ -14,8 +14,8 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
-from rebalancer.planner.explain.pods import PodExplanation, Scene, explain_pod, find_pod
-from rebalancer.planner.explain.skew import Attraction, attraction_of, tail
+from rebalancer.planner.explain.pods import ExplainContext, PodExplanation, explain_pod, find_pod
+from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.pools import assign_pools
 from tests.builders import (
     GIB,
@@ -43,7 +43,7 @@ def scene_of(
     stopped: Refusal | None = None,
     policy: dict[str, Any] | None = None,
     **fields: Any,
-) -> Scene:
+) -> ExplainContext:
     """What a dry cycle sees and plans."""
     rules = a_policy(**(policy or {}))
     snapshot = cluster(nodes, pods, **fields)
@@ -51,18 +51,18 @@ def scene_of(
     report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=True, started_at=NOW, stopped=stopped)
     planner = planner_for(snapshot, usage, rules)
     while stopped is None and (move := planner.next_move()) is not None:
-        assert planner.door.reserve(move) is None
+        assert planner.admission.reserve(move) is None
         landings = tuple((snapshot.nodes.names[each.node], each.share) for each in move.landings)
         report.evictions.append(Eviction(move=move, landings=landings, outcome=Outcome.PLANNED))
         planner.accept(move)
     report.refusals += planner.refusals()
     pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    return Scene(
+    return ExplainContext(
         snapshot=snapshot,
         usage=usage,
         pools=[rules.pools[pool].name if pool >= 0 else "" for pool in pool_of],
         found=[] if stopped is not None else found_in(snapshot, usage, rules),
-        door=a_door(snapshot, rules),
+        admission=a_door(snapshot, rules),
         report=report,
         config=config or SchedulerConfig(),
         landing=LandingModel(snapshot, config=config),
@@ -71,13 +71,13 @@ def scene_of(
     )
 
 
-def of_pod(scene: Scene, name: str) -> PodExplanation:
+def of_pod(scene: ExplainContext, name: str) -> PodExplanation:
     pod = find_pod(scene.snapshot, "shop", name)
     assert pod is not None
     return explain_pod(scene, pod)
 
 
-def of_node(scene: Scene, name: str) -> NodeExplanation:
+def of_node(scene: ExplainContext, name: str) -> NodeExplanation:
     return explain_node(scene, scene.snapshot.node_index[name], strategies=["LowNodeUtilization"])
 
 
@@ -308,9 +308,9 @@ def heap_world(*, here: int, there: int = 0, **fields: Any) -> tuple[list[ANode]
 
 def attraction(
     nodes: Sequence[ANode], pods: Sequence[APod], node: int = 0, *, config: SchedulerConfig | None = None
-) -> Attraction:
+) -> PlacementSkew:
     snapshot = cluster(nodes, pods)
-    found = attraction_of(snapshot, Engine(Board(snapshot), config), 0, node, NOW)
+    found = placement_skew_of(snapshot, Engine(Board(snapshot), config), 0, node, NOW)
     assert found is not None
     return found
 
@@ -387,9 +387,9 @@ def test_a_full_node_takes_no_more_but_counts_as_one_that_may_hold_them() -> Non
 def test_daemon_set_pods_and_services_that_are_not_there_are_not_told_of() -> None:
     nodes = [a_node("n1"), a_node("n2")]
     snapshot = cluster(nodes, replicas("agent", {"n1": 1}, owner_kind="DaemonSet"))
-    assert attraction_of(snapshot, Engine(Board(snapshot)), 0, 0, NOW) is None
+    assert placement_skew_of(snapshot, Engine(Board(snapshot)), 0, 0, NOW) is None
     snapshot = cluster(nodes, replicas("web", {"n1": 1}))
-    assert attraction_of(snapshot, Engine(Board(snapshot)), 0, 1, NOW) is None
+    assert placement_skew_of(snapshot, Engine(Board(snapshot)), 0, 1, NOW) is None
 
 
 def test_the_node_tells_of_its_heaps_first() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from tests.builders import ANode, APod
 from tests.planner.plans import cold, heavy, hot, single
 from tests.planner.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of, steering_of
@@ -147,8 +147,8 @@ def test_without_any_taints_to_give_a_rehearsal_is_the_plan() -> None:
 # ---- the budget
 
 
-def a_budget(*left: int, pools: tuple[int, ...], hot: tuple[int, ...] = ()) -> SteeringBudget:
-    return SteeringBudget(
+def a_budget(*left: int, pools: tuple[int, ...], hot: tuple[int, ...] = ()) -> SoftTaintBudget:
+    return SoftTaintBudget(
         pool_of=np.array(pools, dtype=np.int32), left=list(left), hot=np.isin(np.arange(len(pools)), hot)
     )
 

@@ -114,7 +114,7 @@ def test_keys_of_the_schema_are_those_of_a_policy_file() -> None:
 def test_defaults_in_the_schema_are_written_as_in_a_file() -> None:
     usage = SECTIONS["UsageSource"]["properties"]
     assert (usage["rateWindow"]["default"], usage["maxSampleAge"]["default"]) == ("5m", "3m")
-    assert SECTIONS["Debounce"]["properties"]["over"]["default"] == "2m"
+    assert SECTIONS["StabilizationWindow"]["properties"]["over"]["default"] == "2m"
     assert SECTIONS["Guards"]["properties"]["minAge"]["default"] == "5m"
 
 

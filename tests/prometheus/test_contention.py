@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.history import SLOTS
-from rebalancer.prometheus.chunks import Matchers, Piece, any_of, none_of, packed, pieces, questions
+from rebalancer.prometheus.chunks import Matchers, QueryChunk, any_of, chunked_queries, none_of, packed, pieces
 from rebalancer.prometheus.queries import queries
 from tests.prometheus.builders import a_source
 
@@ -20,11 +20,11 @@ def asked(
     known: tuple[str, ...] = (),
     slots_at_most: int = SLOTS,
     **fields: Any,
-) -> list[Piece]:
+) -> list[QueryChunk]:
     """Pieces of the pods' question; `counts` = {label: {value: series}}."""
     source = a_source("http://127.0.0.1:1", **fields)
     assert source.prometheus is not None
-    _, pods = questions(queries(source), source.prometheus, window_seconds=300)
+    _, pods = chunked_queries(queries(source), source.prometheus, window_seconds=300)
 
     def count(label: str, promql: str, matchers: Matchers) -> Mapping[str, int]:
         assert promql == pods.count(label, matchers)
@@ -35,7 +35,7 @@ def asked(
     )
 
 
-def matchers_of(piece: Piece) -> str:
+def matchers_of(piece: QueryChunk) -> str:
     found = re.search(r'container!="POD",?([^}]*)\}', piece.promql)
     assert found is not None
     return found[1]
@@ -114,7 +114,7 @@ def test_any_other_query_is_left_as_it_is_and_divided_by_time(promql: str) -> No
 def test_a_count_says_how_many_series_the_answer_has_and_not_how_many_lie_behind_it() -> None:
     source = a_source("http://127.0.0.1:1")
     assert source.prometheus is not None
-    nodes, pods = questions(queries(source), source.prometheus, window_seconds=300)
+    nodes, pods = chunked_queries(queries(source), source.prometheus, window_seconds=300)
     assert pods.count("node", ()).startswith("count by (node) (count by (namespace, pod, node) (container_cpu")
     assert "[5m]" in nodes.ask(())
     assert "rate" not in nodes.count("instance", ())
@@ -123,7 +123,7 @@ def test_a_count_says_how_many_series_the_answer_has_and_not_how_many_lie_behind
 def test_the_rate_window_is_at_least_a_step_and_else_the_policys() -> None:
     source = a_source("http://127.0.0.1:1", usage={"rateWindow": "10m"})
     assert source.prometheus is not None
-    nodes, _ = questions(queries(source), source.prometheus, window_seconds=600)
+    nodes, _ = chunked_queries(queries(source), source.prometheus, window_seconds=600)
     assert "[10m]" in nodes.ask(())
 
 

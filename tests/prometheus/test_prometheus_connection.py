@@ -13,7 +13,7 @@ from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.policy.schema.policy import Prometheus, UsageSource
 from rebalancer.prometheus.client import PrometheusClient
-from rebalancer.prometheus.queries import Query, debounce_offsets
+from rebalancer.prometheus.queries import Query, stabilization_offsets
 from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual
 
 NODES: dict[str, list[str]] = {"a": []}
@@ -226,7 +226,7 @@ def test_no_debounce_asks_for_more_points_than_prometheus_gives(samples: int) ->
     usage = UsageSource.model_validate(
         {"prometheus": section, "rateWindow": "30s", "debounce": {"samples": samples, "over": "1h"}}
     )
-    assert len(debounce_offsets(usage)) <= 720
+    assert len(stabilization_offsets(usage)) <= 720
 
 
 def test_a_passing_failure_is_tried_again_and_a_lasting_one_not_for_ever() -> None:

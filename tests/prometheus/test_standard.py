@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.lab import Lab, node, workload
-from rebalancer.lab.scenario import scenario
+from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import STEP_SECONDS
-from rebalancer.model.slo import StandardSamples
+from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import Standard
-from rebalancer.prometheus import PrometheusStandard
+from rebalancer.policy.schema.effect import HotNodeSlo
+from rebalancer.prometheus import PrometheusSlo
 from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus
 from tests.prometheus.past import OWN, START, Clock, Line, Past, line
 
@@ -38,15 +37,15 @@ def a_past(lines: Sequence[Line], **fields: Any) -> Past:
 @contextmanager
 def the_standard(
     past: Past | Callable[..., Any], *, stopping: Callable[[], bool] = lambda: False, source: Any = None, **fields: Any
-) -> Iterator[PrometheusStandard]:
+) -> Iterator[PrometheusSlo]:
     """`fields` are those of effect.standard; `source` those of usage.prometheus."""
     with fake_prometheus(past) as fake:
-        standard = Standard.model_validate({"query": "share", **fields})
-        with closing(PrometheusStandard(a_source(fake.url, **(source or OWN)), standard, stopping=stopping)) as reader:
+        standard = HotNodeSlo.model_validate({"query": "share", **fields})
+        with closing(PrometheusSlo(a_source(fake.url, **(source or OWN)), standard, stopping=stopping)) as reader:
             yield reader
 
 
-def read(reader: PrometheusStandard, nodes: Nodes | None = None, *, slots: int = HOUR) -> StandardSamples:
+def read(reader: PrometheusSlo, nodes: Nodes | None = None, *, slots: int = HOUR) -> SloSamples:
     """The first slots of the day."""
     end = START + slots * STEP_SECONDS
     return reader.read(nodes or some_nodes(), start=START + STEP_SECONDS, end=end, step=STEP_SECONDS)
@@ -232,13 +231,13 @@ def test_the_labs_figures_are_the_labs_truth(query: str | None) -> None:
                 "freshness": "timestamp(node_cpu_seconds_total)",
             }
         }
-        standard = Standard.model_validate({"query": query, "label": "instance"})
+        standard = HotNodeSlo.model_validate({"query": query, "label": "instance"})
         with lab.cluster.lock:
             addresses = {
                 each["metadata"]["name"]: [one["address"] for one in each["status"]["addresses"]]
                 for each in lab.cluster.nodes()
             }
-        with closing(PrometheusStandard(a_source(lab.prometheus_url, **own), standard)) as reader:
+        with closing(PrometheusSlo(a_source(lab.prometheus_url, **own), standard)) as reader:
             start = START_OF_LAB + 600.0
             found = reader.read(some_nodes(addresses), start=start, end=start + 1200.0, step=60.0)
         truth = lab.truth.timeline(start=start, end=start + 1200.0)

@@ -10,10 +10,10 @@ import pytest
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.slo import StandardSamples
+from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import Standard
-from rebalancer.prometheus import PrometheusStandard
+from rebalancer.policy.schema.effect import HotNodeSlo
+from rebalancer.prometheus import PrometheusSlo
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.queries import Query
 from tests.prometheus.builders import a_cluster, a_source
@@ -73,10 +73,10 @@ def nodes() -> Nodes:
     return found
 
 
-def read(server: PrometheusServer, nodes: Nodes, query: str | None, *, hours: float = 3.0) -> StandardSamples:
+def read(server: PrometheusServer, nodes: Nodes, query: str | None, *, hours: float = 3.0) -> SloSamples:
     """From an hour before `one` is hot."""
-    standard = Standard.model_validate({"query": query})
-    with closing(PrometheusStandard(a_source(server.url), standard)) as reader:
+    standard = HotNodeSlo.model_validate({"query": query})
+    with closing(PrometheusSlo(a_source(server.url), standard)) as reader:
         return reader.read(nodes, start=HOT_FROM - 3600, end=HOT_FROM + (hours - 1) * 3600, step=60.0)
 
 
@@ -92,7 +92,7 @@ def test_the_hour_in_which_a_node_was_hot_is_seen(server: PrometheusServer, node
 
 
 def test_what_lies_before_all_samples_is_not_known(server: PrometheusServer, nodes: Nodes) -> None:
-    with closing(PrometheusStandard(a_source(server.url), Standard())) as reader:
+    with closing(PrometheusSlo(a_source(server.url), HotNodeSlo())) as reader:
         found = reader.read(nodes, start=SINCE - 7200, end=SINCE - 3600, step=60.0)
     assert np.isnan(found.shares).all()
 

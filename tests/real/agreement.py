@@ -133,9 +133,9 @@ def _compare(engine: Engine, config: SchedulerConfig, step: Step, pod: int, resu
         likely, _ = winners(scores, engine.sample_size(kind, len(feasible)), enough=0.99)
         result.sampled_likely += step.node in {names[row] for row in likely}
         # a sample is scored as if the other nodes were not there
-        weights = config.profiles[board.shape_of(kind).scheduler_name].weights
-        looked_at = np.isin(names, list(theirs))
-        scored = engine._parts(engine._pod(kind), Feasible(looked_at))
+        weights = config.profiles[board.template_of(kind).scheduler_name].weights
+        observed_cluster = np.isin(names, list(theirs))
+        scored = engine._parts(engine._pod(kind), Feasible(observed_cluster))
         parts = {plugin: normalised * weights[plugin] for plugin, _, normalised in scored}
     totals = dict.fromkeys(theirs, 0.0)
     for plugin in sorted(step.scores.keys() | parts.keys()):

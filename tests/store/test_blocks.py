@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.history import SLOTS, DayBlock, KeptDay, date_of
+from rebalancer.model.history import SLOTS, DayBlock, StoredDay, date_of
 from rebalancer.store.blocks import BlockStore
 
 DAY = 20_000
@@ -82,8 +82,8 @@ def test_what_is_kept_is_known_without_loading_it(tmp_path: Path) -> None:
     store.save(a_block(DAY))
     store.save(a_block(DAY + 1, complete=False, filled=12, notes=("x",)))
     assert store.days() == {
-        DAY: KeptDay(day=DAY, complete=True, filled=SLOTS, notes=()),
-        DAY + 1: KeptDay(day=DAY + 1, complete=False, filled=12, notes=("x",)),
+        DAY: StoredDay(day=DAY, complete=True, filled=SLOTS, notes=()),
+        DAY + 1: StoredDay(day=DAY + 1, complete=False, filled=12, notes=("x",)),
     }
     store.save(a_block(DAY + 1))
     assert store.days()[DAY + 1].complete

@@ -16,7 +16,7 @@ from rebalancer.store.retention import pruning
 from rebalancer.store.retention.details import (
     DETAILS_SECONDS_AT_LEAST,
     HISTORY_SECONDS,
-    LOOKS_SECONDS,
+    MEASUREMENT_RETENTION_SECONDS,
     THINNED_AT_ONCE,
     keep_for,
 )
@@ -214,7 +214,7 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
 
 def test_what_a_limit_still_counts_is_never_dropped(engine: Engine, blue: Cluster, clock: SteppingClock) -> None:
     """The longest window of any limit decides over entries, and an entry keeps its eviction and its cycle."""
-    blue.ledger.state_global_limits(digest="d", text="{}", looks_back_seconds=500 * DAY)
+    blue.ledger.publish_global_limits(digest="d", text="{}", looks_back_seconds=500 * DAY)
     first = blue.answer(blue.reserve(), Outcome.EVICTED)
     blue.ledger.landed(first.record, at=clock.now())
     keep_for(engine, CLUSTER, KEEP)
@@ -254,16 +254,16 @@ def test_after_two_days_the_lines_that_something_was_said_of_are_kept(
     effect.put_episodes([an_episode("warm", started_at=NOW - 60.0, ended_at=NOW + 60.0)])
     effect.put_episodes([an_episode("cool", started_at=NOW - 60.0, ended_at=NOW - 1.0)])
     assert lines_of(records, "c1") == {"n1": (0.91, True)}
-    before = effect.sightings(["n1", "refused", "warm"], NOW, NOW + 1)
+    before = effect.node_observations(["n1", "refused", "warm"], NOW, NOW + 1)
 
-    clock.sleep(LOOKS_SECONDS)
+    clock.sleep(MEASUREMENT_RETENTION_SECONDS)
     assert drop(engine, clock) == {}
     clock.sleep(0.001)
     assert drop(engine, clock) == {"looks": 1}
 
     assert lines_of(records, "c1") == {"n1": (0.91, True), "refused": (0.5, False), "warm": (0.5, False)}
-    assert effect.sightings(["n1", "refused", "warm"], NOW, NOW + 1) == before
-    ((cool,),) = effect.sightings(["cool"], NOW, NOW + 1).values()
+    assert effect.node_observations(["n1", "refused", "warm"], NOW, NOW + 1) == before
+    ((cool,),) = effect.node_observations(["cool"], NOW, NOW + 1).values()
     assert (cool.share, cool.high) == (None, None)
 
 
@@ -295,7 +295,7 @@ def test_looks_wait_until_the_standard_was_evaluated_for_them(
     clock.sleep(10 * DAY)
     assert drop(engine, clock) == {}
     # it is evaluated late, and finds what we measured then
-    assert effect.sightings(["warm"], NOW, NOW + 1)["warm"][0].share == 0.5
+    assert effect.node_observations(["warm"], NOW, NOW + 1)["warm"][0].share == 0.5
     effect.put_hours([], read_until=NOW + HOUR)
     assert drop(engine, clock) == {"looks": 1}
     # but not for ever

@@ -15,6 +15,7 @@ import rebalancer
 from rebalancer.model.effect import (
     Account,
     Assessment,
+    BlockedReason,
     DayRow,
     EffectRecords,
     HotEpisode,
@@ -24,7 +25,6 @@ from rebalancer.model.effect import (
     PodBefore,
     PoolHour,
     Step,
-    Stuck,
 )
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.plan import Outcome as EvictionOutcome
@@ -246,7 +246,7 @@ def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:
         evictions=3,
         ours=0.9125,
         miss=Miss.DEBOUNCE,
-        stuck=Stuck.GUARDS,
+        stuck=BlockedReason.GUARDS,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 1},
         detail="4 pods keep data on the node\x00",
         cooled=False,
@@ -396,7 +396,7 @@ def test_what_the_first_version_wrote_is_kept_and_seen(empty_url: str, tmp_path:
     engine.dispose()
     assert upgrade(empty_url) == REVISIONS[-1]
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
-        (seen,) = records.effect().sightings(["n1"], NOW, NOW + 1)["n1"]
+        (seen,) = records.effect().node_observations(["n1"], NOW, NOW + 1)["n1"]
         assert (seen.finding, seen.share, seen.high, seen.evictions) == ("LowNodeUtilization", 0.9, None, 1)
         assert (seen.refusals, seen.examples) == ({Reason.TOO_YOUNG: 2}, ("shop/web-2: too young",))
         records.effect().expect([an_assessment()])

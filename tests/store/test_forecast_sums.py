@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, accuracy
 from rebalancer.forecast.summed import Figures, figures
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, Truth
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import SqlForecasts, SqlRecords
 from tests.store.builders import NOW
@@ -20,10 +20,10 @@ HOUR = 3600.0
 POOLS = ("general", "batch", "")
 
 
-def some_forecasts(dice: random.Random) -> list[KeptForecast]:
+def some_forecasts(dice: random.Random) -> list[StoredForecast]:
     """Some are not known, some have no mark, a few no capacity; every fifth is one that a cycle was started for."""
     return [
-        KeptForecast(
+        StoredForecast(
             kind=ForecastKind.AHEAD if (day + number) % 5 == 0 else ForecastKind.DAILY,
             node=f"n{number}",
             pool=POOLS[number % 3],
@@ -44,10 +44,10 @@ def some_forecasts(dice: random.Random) -> list[KeptForecast]:
     ]
 
 
-def some_truth(dice: random.Random, forecast: KeptForecast) -> Truth:
+def some_truth(dice: random.Random, forecast: StoredForecast) -> Actuals:
     recent = forecast.until > NOW - RECENT_SECONDS
     came = dice.choice([1900.0, 2400.0, 2600.0, 3100.0, 3300.0, math.nan]) + (900.0 if recent else 0.0)
-    return Truth(
+    return Actuals(
         p95_millicores=came,
         peak_millicores=came + 100.0,
         peak_at=dice.choice([forecast.made_at + dice.uniform(0, 72) * HOUR, math.nan]),

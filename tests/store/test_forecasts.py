@@ -12,7 +12,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect
 
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.forecasts import ForecastKind, ForecastRecords, KeptForecast, MovedAway, Truth, Verdict
+from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, ForecastRecords, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
@@ -24,14 +24,14 @@ from tests.store.ledger_reader import raw_connection
 from tests.store.schemas import up_to
 
 MIDNIGHT = NOW // DAY_SECONDS * DAY_SECONDS
-NOTHING = Truth(
+NOTHING = Actuals(
     p95_millicores=math.nan,
     peak_millicores=math.nan,
     peak_at=math.nan,
     changed_share=math.nan,
     without_us_millicores=math.nan,
 )
-CAME = Truth(
+CAME = Actuals(
     p95_millicores=2900.5,
     peak_millicores=3100.25,
     peak_at=MIDNIGHT + 36_000.0,
@@ -41,7 +41,7 @@ CAME = Truth(
 )
 
 
-def a_forecast(node: str = "n1", **fields: Any) -> KeptForecast:
+def a_forecast(node: str = "n1", **fields: Any) -> StoredForecast:
     given: dict[str, Any] = {
         "kind": ForecastKind.DAILY,
         "node": node,
@@ -58,10 +58,10 @@ def a_forecast(node: str = "n1", **fields: Any) -> KeptForecast:
         "confidence": 0.875,
         "pods": (("0a1b2c3d", 0.5), ("ffffffff", 0.25)),
     }
-    return KeptForecast(**{**given, **fields})
+    return StoredForecast(**{**given, **fields})
 
 
-def ahead(node: str = "n1", **fields: Any) -> KeptForecast:
+def ahead(node: str = "n1", **fields: Any) -> StoredForecast:
     return a_forecast(node, **{"kind": ForecastKind.AHEAD, "hot_from": MIDNIGHT + 32_000.0, **fields})
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_keep_or_to_judge_is_nothing(forecasts: ForecastRecords) -> N
     forecasts.keep([])
     forecasts.judge([])
     assert forecasts.due(NOW * 2) == forecasts.judged(0.0) == []
-    assert forecasts.moved_away(0.0, NOW * 2) == {}
+    assert forecasts.evicted_pods(0.0, NOW * 2) == {}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_nothing_to_keep_or_to_judge_is_nothing(forecasts: ForecastRecords) -> N
     ],
 )
 def test_a_second_one_of_a_kind_node_and_day_is_left_out(
-    forecasts: ForecastRecords, second: KeptForecast, *, stays: bool
+    forecasts: ForecastRecords, second: StoredForecast, *, stays: bool
 ) -> None:
     first = a_forecast(pool="the first")
     forecasts.keep([first])
@@ -164,10 +164,10 @@ def test_what_came_comes_back_beside_the_forecast(forecasts: ForecastRecords) ->
     one, two = forecasts.judged(0.0)
 
     # which pods it was made of is only needed for judging
-    assert (one.forecast, two.forecast, two.truth) == (replace(first, pods=()), replace(second, pods=()), CAME)
-    assert math.isnan(one.truth.p95_millicores)
-    assert math.isnan(one.truth.peak_at)
-    assert one.truth.verdict is None
+    assert (one.forecast, two.forecast, two.actuals) == (replace(first, pods=()), replace(second, pods=()), CAME)
+    assert math.isnan(one.actuals.p95_millicores)
+    assert math.isnan(one.actuals.peak_at)
+    assert one.actuals.verdict is None
     assert [each.forecast.node for each in forecasts.judged(MIDNIGHT + 100.0)] == ["n2"]
     assert forecasts.judged(MIDNIGHT + 101.0) == []
 
@@ -213,7 +213,7 @@ def test_whose_place_a_pod_took_is_told_of_those_that_were_on_their_way_together
         blue.ledger.landed(record, at=clock.now(), pod=uid, uid=uid, node="n2")
     evict(blue, "in-flight")
 
-    found = blue.ledger.descents(NOW)
+    found = blue.ledger.lineages(NOW)
     assert found.keys() == {"w7", "w8", "w9"}
     assert len(found["w7"].uids) == 1
     assert len(found["w8"].uids) == 2
@@ -221,7 +221,7 @@ def test_whose_place_a_pod_took_is_told_of_those_that_were_on_their_way_together
     assert found["w7"].uids.isdisjoint(found["w8"].uids)
     assert list(found["w7"].moved.values()) == [NOW]
     assert list(found["w8"].moved.values()) == [NOW + 20]
-    assert blue.ledger.descents(NOW + 1).keys() == {"w8", "w9"}
+    assert blue.ledger.lineages(NOW + 1).keys() == {"w8", "w9"}
 
 
 def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: SteppingClock) -> None:
@@ -235,12 +235,12 @@ def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: S
         evict(blue, f"stayed-{outcome.value}", outcome)
     blue.reserve(pod="not-answered")
 
-    assert blue.records.forecasts().moved_away(NOW - 1, NOW + 61) == {
+    assert blue.records.forecasts().evicted_pods(NOW - 1, NOW + 61) == {
         "n1": [
-            MovedAway(pod="shop/landed", replacement="shop/web-9", at=NOW, cpu_millicores=750.5),
-            MovedAway(pod="shop/not-replaced", replacement="", at=NOW, cpu_millicores=750.5),
+            EvictedPod(pod="shop/landed", replacement="shop/web-9", at=NOW, cpu_millicores=750.5),
+            EvictedPod(pod="shop/not-replaced", replacement="", at=NOW, cpu_millicores=750.5),
         ],
-        "n3": [MovedAway(pod="shop/in-flight", replacement="", at=NOW + 60, cpu_millicores=750.5)],
+        "n3": [EvictedPod(pod="shop/in-flight", replacement="", at=NOW + 60, cpu_millicores=750.5)],
     }
 
 
@@ -260,8 +260,12 @@ def test_only_what_this_cluster_evicted_then_is_told(blue: Cluster, green: Clust
 
     found = blue.records.forecasts()
 
-    assert [each.pod for each in found.moved_away(NOW + 100, NOW + 200)["n1"]] == ["shop/then"]
-    assert [each.pod for each in found.moved_away(NOW, NOW + 1000)["n1"]] == ["shop/before", "shop/then", "shop/after"]
+    assert [each.pod for each in found.evicted_pods(NOW + 100, NOW + 200)["n1"]] == ["shop/then"]
+    assert [each.pod for each in found.evicted_pods(NOW, NOW + 1000)["n1"]] == [
+        "shop/before",
+        "shop/then",
+        "shop/after",
+    ]
 
 
 def test_a_pod_whose_cpu_was_not_known_is_told_as_such(records: SqlRecords) -> None:
@@ -271,7 +275,7 @@ def test_a_pod_whose_cpu_was_not_known_is_told_as_such(records: SqlRecords) -> N
     eviction.record = records.planned(report, eviction)
     eviction.outcome = Outcome.EVICTED
     records.outcome(eviction)
-    [moved] = records.forecasts().moved_away(NOW - 1, NOW + 1)["n1"]
+    [moved] = records.forecasts().evicted_pods(NOW - 1, NOW + 1)["n1"]
     assert math.isnan(moved.cpu_millicores)
 
 
@@ -298,7 +302,7 @@ def test_forecasts_are_dropped_after_ninety_days_whoever_made_them(
 def test_how_far_limits_look_back_does_not_matter_to_forecasts(
     engine: Engine, blue: Cluster, forecasts: ForecastRecords, clock: SteppingClock
 ) -> None:
-    blue.ledger.state_global_limits(digest="d", text="{}", looks_back_seconds=400 * DAY_SECONDS)
+    blue.ledger.publish_global_limits(digest="d", text="{}", looks_back_seconds=400 * DAY_SECONDS)
     forecasts.keep([a_forecast(made_at=NOW - FORECASTS_SECONDS - 1)])
     assert prune_in(engine, clock=clock, dry_run=False).forecasts == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from rebalancer.model.alerts import Alert, Episode, EpisodeState, Received
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.store.db.tables import ALERT_EPISODES
 from rebalancer.store.inbox import AT_ONCE, SqlInbox
@@ -56,7 +56,7 @@ def receive(inbox: SqlInbox, *alerts: Alert) -> Received:
     return inbox.receive(alerts, max_age_seconds=12 * HOUR)
 
 
-def due(inbox: SqlInbox, expire_after: float = HOUR) -> list[Episode]:
+def due(inbox: SqlInbox, expire_after: float = HOUR) -> list[AlertEpisode]:
     return inbox.due(expire_after_seconds=expire_after)
 
 

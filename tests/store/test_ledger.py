@@ -178,7 +178,7 @@ def test_what_did_not_happen_gives_its_bytes_back(blue):
     blue.answer(pull(blue, 15.0 * GIB), Outcome.REFUSED)
     unknown = blue.answer(pull(blue, 15.0 * GIB), Outcome.UNKNOWN)
     assert pull(blue, 15.0 * GIB).used == 15 * GIB
-    blue.ledger.refund(unknown.record)
+    blue.ledger.cancel_reservation(unknown.record)
     assert pull(blue, 15.0 * GIB).record
 
 

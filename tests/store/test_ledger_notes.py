@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.model.limits import GaveUp, Pause, ReadyElsewhere, Scope
+from rebalancer.model.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.store import SqlLedger
 from tests.store.builders import CLUSTER, GLOBAL, NOW
 
@@ -61,16 +61,18 @@ def test_giving_up_lasts_longer_each_time(ledger, green, clock):
         )
 
     first = again()
-    assert first == GaveUp(service_identity="shop/web", node="n1", until=NOW + 100, count=1, reason="came back")
-    assert ledger.memories() == [first]
-    assert green.memories() == []
+    assert first == EvictionBackoff(
+        service_identity="shop/web", node="n1", until=NOW + 100, count=1, reason="came back"
+    )
+    assert ledger.backoffs() == [first]
+    assert green.backoffs() == []
     clock.sleep(100)
-    assert ledger.memories() == []
+    assert ledger.backoffs() == []
     second = again()
     assert (second.count, second.until) == (2, NOW + 300)
-    assert ledger.memories() == [second]
+    assert ledger.backoffs() == [second]
     ledger.forget(service_identity="shop/web", node="n1")
-    assert ledger.memories() == []
+    assert ledger.backoffs() == []
     assert again().count == 1
 
 
@@ -84,35 +86,35 @@ def test_giving_up_at_once_counts_each(ledger):
 
 def test_ready_replicas_of_the_other_clusters_add_up(ledger, green, records, clock):
     red = SqlLedger(engine=records._engine, cluster="red", clock=clock)
-    ledger.report_ready({"shop/web": (9, 9)})
-    green.report_ready({"shop/web": (3, 4), "shop/db": (1, 1)})
-    red.report_ready({"shop/web": (5, 5), "shop/api": (2, 2)})
+    ledger.publish_readiness({"shop/web": (9, 9)})
+    green.publish_readiness({"shop/web": (3, 4), "shop/db": (1, 1)})
+    red.publish_readiness({"shop/web": (5, 5), "shop/api": (2, 2)})
     services = ["shop/web", "shop/db", "shop/none"]
-    assert ledger.ready_elsewhere(services, max_age_seconds=60) == {
-        "shop/web": ReadyElsewhere(8, 9, 2),
-        "shop/db": ReadyElsewhere(1, 1, 1),
+    assert ledger.remote_readiness(services, max_age_seconds=60) == {
+        "shop/web": RemoteReadiness(8, 9, 2),
+        "shop/db": RemoteReadiness(1, 1, 1),
     }
     clock.sleep(61)
-    red.report_ready({"shop/web": (4, 5)})
+    red.publish_readiness({"shop/web": (4, 5)})
     # an old report: nothing ready, but as much is wanted; and red said that it has no shop/api any more
-    assert ledger.ready_elsewhere([*services, "shop/api"], max_age_seconds=60) == {
-        "shop/web": ReadyElsewhere(4, 9, 2),
-        "shop/db": ReadyElsewhere(0, 1, 1),
+    assert ledger.remote_readiness([*services, "shop/api"], max_age_seconds=60) == {
+        "shop/web": RemoteReadiness(4, 9, 2),
+        "shop/db": RemoteReadiness(0, 1, 1),
     }
-    red.report_ready({})
-    assert ledger.ready_elsewhere(["shop/web"], max_age_seconds=60) == {"shop/web": ReadyElsewhere(0, 4, 1)}
+    red.publish_readiness({})
+    assert ledger.remote_readiness(["shop/web"], max_age_seconds=60) == {"shop/web": RemoteReadiness(0, 4, 1)}
 
 
 def test_many_services_are_reported_and_asked_at_once(ledger, green):
     services = {f"shop/s{number:04}": (1, 2) for number in range(3000)}
-    green.report_ready(services)
-    assert len(ledger.ready_elsewhere(list(services), max_age_seconds=1)) == 3000
-    green.report_ready({"shop/s0000": (2, 2)})
-    assert ledger.ready_elsewhere(list(services), max_age_seconds=1) == {"shop/s0000": ReadyElsewhere(2, 2, 1)}
+    green.publish_readiness(services)
+    assert len(ledger.remote_readiness(list(services), max_age_seconds=1)) == 3000
+    green.publish_readiness({"shop/s0000": (2, 2)})
+    assert ledger.remote_readiness(list(services), max_age_seconds=1) == {"shop/s0000": RemoteReadiness(2, 2, 1)}
 
 
 def test_each_cluster_states_its_global_limits(ledger, green):
-    ledger.state_global_limits(digest="a", text='{"evictions": 1}', looks_back_seconds=60.0)
-    green.state_global_limits(digest="b", text='{"evictions": 2}', looks_back_seconds=60.0)
-    ledger.state_global_limits(digest="c", text='{"evictions": 3}', looks_back_seconds=60.0)
+    ledger.publish_global_limits(digest="a", text='{"evictions": 1}', looks_back_seconds=60.0)
+    green.publish_global_limits(digest="b", text='{"evictions": 2}', looks_back_seconds=60.0)
+    ledger.publish_global_limits(digest="c", text='{"evictions": 3}', looks_back_seconds=60.0)
     assert green.global_limits() == {"blue": '{"evictions": 3}', "green": '{"evictions": 2}'}

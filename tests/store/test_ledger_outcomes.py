@@ -31,7 +31,7 @@ def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcom
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
     first, second = blue.reserve(rate(WEB, 2)), blue.reserve(rate(WEB, 2))
     for _ in range(3):
-        blue.ledger.refund(first.record)
+        blue.ledger.cancel_reservation(first.record)
     assert {row.eviction for row in read_rows(url) if row.counted} == {second.record}
     assert blue.reserve(rate(WEB, 2)).record
     assert blue.reserve(rate(WEB, 2)).used == 2
@@ -42,7 +42,7 @@ def test_a_refund_keeps_what_the_api_server_said(blue):
     eviction = blue.reserve()
     eviction.detail = "no room in the budget"
     blue.answer(eviction, Outcome.REFUSED)
-    blue.ledger.refund(eviction.record)
+    blue.ledger.cancel_reservation(eviction.record)
     (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
     assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
 
@@ -51,7 +51,7 @@ def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
     eviction = blue.reserve()
     for change in (
         lambda: green.answer(eviction, Outcome.FAILED),
-        lambda: green.ledger.refund(eviction.record),
+        lambda: green.ledger.cancel_reservation(eviction.record),
         lambda: green.ledger.landed(eviction.record, at=NOW),
         lambda: green.ledger.late(eviction.record),
     ):

@@ -194,10 +194,10 @@ class LedgerMachine(RuleBasedStateMachine):
             self.expected[record] = (False, False)
 
     @rule(record=reservations, times=st.integers(1, 3))
-    def refund(self, record, times):
+    def cancel_reservation(self, record, times):
         cluster, eviction = self.of[record]
         for _ in range(times):
-            self.ledgers[cluster].refund(record)
+            self.ledgers[cluster].cancel_reservation(record)
         eviction.outcome = Outcome.FAILED
         if record in self.expected:
             self.expected[record] = (False, False)

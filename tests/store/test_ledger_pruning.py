@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 def states(cluster, seconds):
-    cluster.ledger.state_global_limits(digest="d", text="{}", looks_back_seconds=seconds)
+    cluster.ledger.publish_global_limits(digest="d", text="{}", looks_back_seconds=seconds)
 
 
 def moves(cluster, **fields):
@@ -136,18 +136,18 @@ def test_the_rows_that_hold_a_term_and_the_global_one_stay(url, engine, blue, cl
 
 def test_what_a_silent_cluster_said_is_dropped_after_a_month(engine, blue, green, clock):
     states(green, HOUR)
-    green.ledger.report_ready({"shop/web": (3, 3)})
+    green.ledger.publish_readiness({"shop/web": (3, 3)})
     clock.sleep(SILENT_SECONDS)
     states(blue, HOUR)
-    blue.ledger.report_ready({"shop/web": (2, 2)})
+    blue.ledger.publish_readiness({"shop/web": (2, 2)})
     assert prune_in(engine, clock=clock, dry_run=False).clusters == ()
     clock.sleep(1)
     assert prune_in(engine, clock=clock, dry_run=True).clusters == ("green",)
     assert set(blue.ledger.global_limits()) == {CLUSTER, "green"}
     assert prune_in(engine, clock=clock, dry_run=False).clusters == ("green",)
     assert set(blue.ledger.global_limits()) == {CLUSTER}
-    assert blue.ledger.ready_elsewhere(["shop/web"], max_age_seconds=1) == {}
-    assert set(green.ledger.ready_elsewhere(["shop/web"], max_age_seconds=10)) == {"shop/web"}
+    assert blue.ledger.remote_readiness(["shop/web"], max_age_seconds=1) == {}
+    assert set(green.ledger.remote_readiness(["shop/web"], max_age_seconds=10)) == {"shop/web"}
 
 
 def test_a_cluster_whose_limits_look_back_longer_may_be_silent_for_longer(engine, green, clock):
@@ -161,7 +161,7 @@ def test_a_cluster_whose_limits_look_back_longer_may_be_silent_for_longer(engine
 def test_a_cluster_that_reports_in_any_way_is_not_silent(engine, green, clock):
     states(green, HOUR)
     clock.sleep(SILENT_SECONDS)
-    green.ledger.report_ready({"shop/web": (3, 3)})
+    green.ledger.publish_readiness({"shop/web": (3, 3)})
     clock.sleep(1)
     assert prune_in(engine, clock=clock, dry_run=False).clusters == ()
 

@@ -1,6 +1,6 @@
 """What the ledger tells: what is in flight, what counts, what others did, how long replacements took."""
 
-from rebalancer.model.limits import Entry, Scope
+from rebalancer.model.limits import LedgerEntry, Scope
 from rebalancer.model.plan import Outcome
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes
 from tests.store.ledger_cluster import Cluster
@@ -44,7 +44,7 @@ def test_entries_are_what_counts_for_this_cluster(blue, green, clock):
     assert {each.scope for each in found[:5]} == set(build_scopes(service="old"))
     assert {each.scope for each in found[5:7]} == shared
     assert {each.scope for each in found[7:]} == set(build_scopes(service="db"))
-    assert blue.ledger.entries(60, [WEB]) == [Entry(WEB, NOW + 100, True)]
+    assert blue.ledger.entries(60, [WEB]) == [LedgerEntry(WEB, NOW + 100, True)]
     assert blue.ledger.entries(60, []) == []
     # with a longer memory the landed one is there too
     assert len(blue.ledger.entries(101)) == 17
@@ -63,10 +63,10 @@ def test_services_evicted_elsewhere(blue, green, clock):
     green.answer(green.reserve(service="refused"), Outcome.REFUSED)
     clock.sleep(10)
     green.reserve(service="web")
-    assert blue.ledger.services_evicted_elsewhere(60) == {"shop/web": NOW + 10}
-    assert green.ledger.services_evicted_elsewhere(60) == {"shop/mine": NOW}
+    assert blue.ledger.services_evicted_remotely(60) == {"shop/web": NOW + 10}
+    assert green.ledger.services_evicted_remotely(60) == {"shop/mine": NOW}
     clock.sleep(60)
-    assert blue.ledger.services_evicted_elsewhere(60) == {}
+    assert blue.ledger.services_evicted_remotely(60) == {}
 
 
 def test_entries_tell_what_is_to_be_pulled_while_it_is_in_flight(blue, clock):

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
-from rebalancer.model.forecasts import ForecastKind, KeptForecast, Truth
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.model.plan import Outcome, Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.store import SqlForecasts, SqlReading, SqlRecords
@@ -186,7 +186,7 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_t
     forecasts = SqlForecasts(engine=engine, cluster=CLUSTER, clock=clock)
     day = 86_400.0
 
-    def kept(node: str, *, made_at: float = NOW, peak_at: float = NOW + 3600, **fields: Any) -> KeptForecast:
+    def kept(node: str, *, made_at: float = NOW, peak_at: float = NOW + 3600, **fields: Any) -> StoredForecast:
         given: dict[str, Any] = {
             "kind": ForecastKind.DAILY,
             "pool": "general",
@@ -199,7 +199,7 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_t
             "days_used": 8,
             "confidence": 0.9,
         }
-        return KeptForecast(node=node, made_at=made_at, peak_at=peak_at, **{**given, **fields})
+        return StoredForecast(node=node, made_at=made_at, peak_at=peak_at, **{**given, **fields})
 
     forecasts.keep(
         [
@@ -215,6 +215,6 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_t
     nothing = dict.fromkeys(
         ("p95_millicores", "peak_millicores", "peak_at", "changed_share", "without_us_millicores"), float("nan")
     )
-    forecasts.judge([(judged, Truth(**nothing))])
+    forecasts.judge([(judged, Actuals(**nothing))])
     found = reading.expected_peaks(NOW)
     assert [(row["node"], row["peak_millicores"], row["peak_at"]) for row in found] == [("n1", 3000.0, NOW + 3600)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
-from rebalancer.model.effect import EffectRecords, Sighting
+from rebalancer.model.effect import EffectRecords, NodeObservation
 from rebalancer.model.plan import Goal, Outcome, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlEffect, SqlRecords, open_records
@@ -46,9 +46,9 @@ def a_cycle(records: SqlRecords, cycle: str = "c1", *, at: float = NOW, eviction
     records.finish(report)
 
 
-def nothing(cycle: str, at: float, **fields: Any) -> Sighting:
+def nothing(cycle: str, at: float, **fields: Any) -> NodeObservation:
     given: dict[str, Any] = {"trigger": "manual", "dry_run": False, "finding": None, "share": None, "high": None}
-    return Sighting(cycle=cycle, at=at, refusals={}, **{**given, **fields})
+    return NodeObservation(cycle=cycle, at=at, refusals={}, **{**given, **fields})
 
 
 def test_a_cycle_says_what_it_found_measured_refused_and_evicted(records: SqlRecords, effect: EffectRecords) -> None:
@@ -72,9 +72,9 @@ def test_a_cycle_says_what_it_found_measured_refused_and_evicted(records: SqlRec
             build_eviction(pod="web-3", outcome=Outcome.REFUSED),
         ],
     )
-    seen = effect.sightings(["n1", "n2", "n3"], NOW, NOW + 1)
+    seen = effect.node_observations(["n1", "n2", "n3"], NOW, NOW + 1)
     assert seen["n1"] == [
-        Sighting(
+        NodeObservation(
             cycle="c1",
             at=NOW,
             trigger="manual",
@@ -108,14 +108,14 @@ def test_a_cycle_that_said_nothing_of_a_node_is_in_its_list_too(records: SqlReco
     )
     a_cycle(records, "first", at=NOW, stopped=Refusal.of(Reason.COVERAGE_TOO_LOW))
     a_cycle(records, "after", at=NOW + 600)
-    seen = effect.sightings(["n2", "n1"], NOW, NOW + 600)
+    seen = effect.node_observations(["n2", "n1"], NOW, NOW + 600)
     stopped = nothing("first", NOW, stopped=Reason.COVERAGE_TOO_LOW)
     assert seen == {
         "n1": [stopped, nothing("second", NOW + 300, dry_run=True)],
         "n2": [stopped, nothing("second", NOW + 300, dry_run=True, finding="LowNodeUtilization", evictions=1)],
     }
-    assert effect.sightings(["n1"], NOW + 601, NOW + 900) == {"n1": []}
-    assert effect.sightings([], NOW, NOW + 600) == {}
+    assert effect.node_observations(["n1"], NOW + 601, NOW + 900) == {"n1": []}
+    assert effect.node_observations([], NOW, NOW + 600) == {}
 
 
 def test_a_node_that_a_cycle_did_not_look_at_has_no_share(records: SqlRecords, effect: EffectRecords) -> None:
@@ -125,7 +125,7 @@ def test_a_node_that_a_cycle_did_not_look_at_has_no_share(records: SqlRecords, e
         build_line(name="aside", before=0.99, planned=0.99),
     ]
     a_cycle(records, nodes=lines)
-    seen = {node: each[0] for node, each in effect.sightings(["cool", "blind", "aside"], 0.0, NOW + 1).items()}
+    seen = {node: each[0] for node, each in effect.node_observations(["cool", "blind", "aside"], 0.0, NOW + 1).items()}
     assert (seen["cool"].share, seen["cool"].high) == (0.123_457, 0.8)
     assert (seen["blind"].share, seen["blind"].high) == (None, 0.8)
     assert (seen["aside"].share, seen["aside"].high) == (None, None)
@@ -141,11 +141,11 @@ def test_finishing_again_replaces_what_was_measured(records: SqlRecords, effect:
     records.finish(report)
     report.nodes = [build_line(before=0.25, planned=0.25, high=0.75)]
     records.finish(report)
-    ((seen,),) = effect.sightings(["n1"], NOW, NOW + 1).values()
+    ((seen,),) = effect.node_observations(["n1"], NOW, NOW + 1).values()
     assert (seen.share, seen.high) == (0.25, 0.75)
     report.nodes = []
     records.finish(report)
-    ((seen,),) = effect.sightings(["n1"], NOW, NOW + 1).values()
+    ((seen,),) = effect.node_observations(["n1"], NOW, NOW + 1).values()
     assert (seen.share, seen.high) == (None, None)
 
 
@@ -154,8 +154,8 @@ def test_clusters_that_share_a_database_see_their_own_cycles(
 ) -> None:
     with open_records(url=url, cluster=OTHER, clock=clock) as theirs:
         a_cycle(theirs, nodes=[build_line(high=0.8)], findings=[(build_finding(), "n1")])
-        assert effect.sightings(["n1"], 0.0, NOW + 1) == {"n1": []}
-        assert len(theirs.effect().sightings(["n1"], 0.0, NOW + 1)["n1"]) == 1
+        assert effect.node_observations(["n1"], 0.0, NOW + 1) == {"n1": []}
+        assert len(theirs.effect().node_observations(["n1"], 0.0, NOW + 1)["n1"]) == 1
 
 
 def test_a_code_of_another_version_is_left_out(url: str, records: SqlRecords, effect: EffectRecords) -> None:
@@ -163,7 +163,7 @@ def test_a_code_of_another_version_is_left_out(url: str, records: SqlRecords, ef
     with raw_connection(url) as connection:
         connection.execute("UPDATE refusals SET code = 'FromTheFuture' WHERE code = 'LocalVolume'")
         connection.execute("UPDATE cycles SET stopped_code = 'FromTheFuture'")
-    ((seen,),) = effect.sightings(["n1"], NOW, NOW + 1).values()
+    ((seen,),) = effect.node_observations(["n1"], NOW, NOW + 1).values()
     assert (seen.refusals, seen.stopped, len(seen.examples)) == ({Reason.TOO_YOUNG: 1}, None, 2)
 
 
@@ -175,7 +175,7 @@ def test_however_many_nodes_and_cycles_it_is_a_handful_of_statements(
         a_cycle(records, f"c{number:02}", at=NOW + number, nodes=lines, refusals=[build_refusal(node="n7")])
     said: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: said.append(statement))
-    seen = SqlEffect(engine=engine, cluster=CLUSTER).sightings([each.name for each in lines], NOW, NOW + 60)
+    seen = SqlEffect(engine=engine, cluster=CLUSTER).node_observations([each.name for each in lines], NOW, NOW + 60)
     assert len([each for each in said if "SELECT" in each]) == 6
     assert len(seen) == 1500
     assert {(each.share, each.high) for some in seen.values() for each in some} == {(0.5, 0.8)}
@@ -206,12 +206,12 @@ def test_a_real_cycle_writes_down_what_it_looked_at(tmp_path: Path) -> None:
     scenario = a_scenario(machines, [burner("burner", "hot", 10.0), service("web", {"hot": 6, "cool": 1})])
     with a_stage(scenario, tmp_path) as stage:
         stage.lab.clock.sleep(120)
-        alone = Request(trigger=Trigger.ALERT, scopes=frozenset({Scope(nodes=frozenset({"cool"}))}))
+        alone = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({RequestScope(nodes=frozenset({"cool"}))}))
         run_cycle(stage.world, stage.policy, request=alone, dry_run=True)
         stage.lab.clock.sleep(1)
         run_cycle(stage.world, stage.policy, dry_run=True)
         with open_records(url=stage.settings.database, cluster=stage.policy.cluster, clock=stage.lab.clock) as records:
-            seen = records.effect().sightings(["hot", "cool"], 0.0, stage.lab.clock.now() + 1)
+            seen = records.effect().node_observations(["hot", "cool"], 0.0, stage.lab.clock.now() + 1)
     by_alert, by_hand = seen["cool"]
     assert by_alert.high == by_hand.high == 0.75
     assert by_hand.share == pytest.approx(1 / 16, abs=0.02)
@@ -234,6 +234,6 @@ def test_who_removes_pods_for_another_reason_has_found_no_hot_node(records: SqlR
     ]
     a_cycle(records, "alone", at=NOW, findings=[(other, "n1")], evictions=evictions[:1])
     a_cycle(records, "both", at=NOW + 300, findings=[(other, "n1"), (build_finding(), "n1")], evictions=evictions[1:])
-    alone, both = effect.sightings(["n1"], NOW, NOW + 600)["n1"]
+    alone, both = effect.node_observations(["n1"], NOW, NOW + 600)["n1"]
     assert (alone.finding, alone.evictions) == (None, 0)
     assert (both.finding, both.evictions) == ("LowNodeUtilization", 1)

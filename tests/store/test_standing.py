@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.cycle.context import NoProgress, World
-from rebalancer.cycle.ledger_state import looks_back, read_standing
+from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.ledger_state import load_ledger_state, looks_back
 from rebalancer.cycle.run import observe, reservation_details
-from rebalancer.cycle.steering import Steerer
+from rebalancer.cycle.steering import SoftTaintController
 from rebalancer.model.plan import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
@@ -63,17 +63,17 @@ def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     first = blue.answer(blue.reserve(pod="web-8", ready_before=3), Outcome.EVICTED)
     second = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
     blue.ledger.landed(first.record, at=clock.now(), uid="uid-shop-web-0")
-    read_standing(blue.ledger, policy(), web(3, age=-(clock.now() - 1_800_000_000)), writes=True)
+    load_ledger_state(blue.ledger, policy(), web(3, age=-(clock.now() - 1_800_000_000)), writes=True)
     (row,) = (each for each in blue.records.cycle_report(blue.report.id)["evictions"] if each["id"] == second.record)
     assert row["replacement_uid"] == "uid-shop-web-1"
 
 
 def test_a_service_without_a_pod_is_still_in_flight(blue):
     blue.answer(blue.reserve(ready_before=1), Outcome.EVICTED)
-    standing = read_standing(blue.ledger, policy(), web(0), writes=True)
+    standing = load_ledger_state(blue.ledger, policy(), web(0), writes=True)
     assert (len(standing.open_evictions), standing.landed) == (1, ())
     deleted = cluster(NODES, [], listed_kinds=frozenset({"Deployment"}))
-    assert len(read_standing(blue.ledger, policy(), deleted, writes=True).landed) == 1
+    assert len(load_ledger_state(blue.ledger, policy(), deleted, writes=True).landed) == 1
 
 
 def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(url, blue, clock):
@@ -84,16 +84,16 @@ def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(ur
     eviction = blue.answer(blue.reserve(), Outcome.EVICTED)
     blue.ledger.landed(eviction.record, at=clock.now())
     clock.sleep(2.5 * 86_400)
-    read_standing(blue.ledger, long, web(3), writes=False)
-    read_standing(blue.ledger, long, web(3), writes=True)
+    load_ledger_state(blue.ledger, long, web(3), writes=False)
+    load_ledger_state(blue.ledger, long, web(3), writes=True)
     assert read_rows(url)
     with raw_connection(url) as connection:
         ((seconds,),) = connection.execute("SELECT looks_back_seconds FROM cluster_limits").fetchall()
     assert seconds == 2 * 86_400
     clock.sleep(3600)
-    read_standing(blue.ledger, short, web(3), writes=False)
+    load_ledger_state(blue.ledger, short, web(3), writes=False)
     assert read_rows(url)
-    read_standing(blue.ledger, short, web(3), writes=True)
+    load_ledger_state(blue.ledger, short, web(3), writes=True)
     assert read_rows(url) == []
 
 
@@ -112,7 +112,7 @@ class SomeUsage:
 def test_a_writing_cycle_settles_what_has_no_outcome_before_it_counts(blue, clock):
     blue.reserve()
     clock.sleep(61)
-    world = World(
+    world = CycleContext(
         cluster=ThreePods(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")}),
         usage=SomeUsage(),
         evictor=None,
@@ -120,14 +120,14 @@ def test_a_writing_cycle_settles_what_has_no_outcome_before_it_counts(blue, cloc
         ledger=blue.ledger,
         lease=None,
         clock=clock,
-        progress=NoProgress(),
-        steerer=Steerer(taints=None),
+        progress=NullProgress(),
+        soft_taint_controller=SoftTaintController(taints=None),
     )
     # only to look: it goes on counting
     seen = observe(world, policy(), writes=False)
-    assert (len(seen.standing.entries), len(seen.recent)) == (5, 1)
+    assert (len(seen.ledger_state.entries), len(seen.recent)) == (5, 1)
     # it is alive, so it was never evicted
     seen = observe(world, policy(), writes=True)
-    assert (seen.standing.entries, seen.recent) == ((), ())
+    assert (seen.ledger_state.entries, seen.recent) == ((), ())
     (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
     assert row["outcome"] == "failed"

@@ -12,21 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.observation import Observation, observe
-from rebalancer.cycle.request import Request, Scope
+from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
-from rebalancer.evaluation.assessments import assess_due
-from rebalancer.evaluation.hot_nodes import LAG_SECONDS, read_standard
+from rebalancer.evaluation.assessments import run_due_assessments
+from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.lab import CpuModel, Lab, NodeSpec, Scenario, workload
 from rebalancer.model import limits
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Step
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus import PrometheusStandard
+from rebalancer.prometheus import PrometheusSlo
 from rebalancer.store import open_records, upgrade
 from tests.stories.effect_truth import Book, Case, Rules, Standard
 from tests.stories.stage import NO_COOLDOWNS, START, a_machine, a_scenario, service, stories_policy
@@ -52,11 +52,11 @@ class Daemon:
 
     lab: Lab
     policy: RebalancerPolicy
-    world: World
+    world: CycleContext
     effect: EffectRecords
     forecasts: ForecastRecords
     book: Book
-    reader: PrometheusStandard
+    reader: PrometheusSlo
     made: list[Assessment]
     reads: bool
     """Whether it reads the standard now and then; else that is done when the story is over."""
@@ -75,14 +75,14 @@ class Daemon:
     def look(self) -> None:
         """One cycle, with what is due beside it."""
         world, policy = self.world, self.policy
-        request, asked = Request(trigger=Trigger.PERIODIC), None
+        request, asked = CycleRequest(trigger=Trigger.PERIODIC), None
         if self.overlooked:
             asked = frozenset(each["metadata"]["name"] for each in self.lab.cluster.nodes()) - self.overlooked
-            request = Request(trigger=Trigger.ALERT, scopes=frozenset({Scope(nodes=asked)}))
+            request = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({RequestScope(nodes=asked)}))
         self.book.look(asked=asked, acts=not self.dry_run)
         seen = observe(world, policy, writes=not self.dry_run)
         assert world.ledger is not None
-        assessed = assess_due(
+        assessed = run_due_assessments(
             self.effect,
             seen.snapshot,
             seen.usage,
@@ -100,7 +100,7 @@ class Daemon:
         behind = True
         while behind:
             seen = observe(self.world, self.policy, writes=False)
-            reading = read_standard(
+            reading = evaluate_slo(
                 self.reader,
                 self.effect,
                 seen.snapshot,
@@ -135,11 +135,11 @@ class EffectStage:
     @contextmanager
     def daemon(self, *, dry_run: bool = False, overlooked: Iterable[str] = ()) -> Iterator[Daemon]:
         """A process of its own: connections, the Lease and everything in memory are new."""
-        with acting_world(
-            self.policy, self.settings, progress=NoProgress(), clock=self.lab.clock, dry_run=dry_run
+        with acting_context(
+            self.policy, self.settings, progress=NullProgress(), clock=self.lab.clock, dry_run=dry_run
         ) as world:
             records = open_records(url=self.settings.database, cluster=self.policy.cluster, clock=self.lab.clock)
-            reader = PrometheusStandard(self.policy.usage, self.policy.effect.standard)
+            reader = PrometheusSlo(self.policy.usage, self.policy.effect.standard)
             try:
                 yield Daemon(
                     lab=self.lab,
@@ -193,7 +193,7 @@ class EffectStage:
 
 
 def _pauses(seen: Observation) -> Sequence[limits.Pause]:
-    return seen.standing.pauses
+    return seen.ledger_state.pauses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

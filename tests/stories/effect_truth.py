@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from rebalancer.lab import Lab
-from rebalancer.lab.load.history import Stay
-from rebalancer.lab.load.truth import SAMPLE_SECONDS, Episode
+from rebalancer.lab.loads.history import Stay
+from rebalancer.lab.loads.truth import SAMPLE_SECONDS, Episode
 from rebalancer.lab.log import Entry
 from rebalancer.model.quantity import parse_quantity
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap import acting_world, history_keeper
+from rebalancer.bootstrap import acting_context, history_keeper
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress
-from rebalancer.cycle.request import Request
+from rebalancer.cycle.context import NullProgress
+from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
-from rebalancer.forecasting.loop import Lookout
+from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.apiserver.store import Change
 from rebalancer.lab.log import Entry
@@ -40,11 +40,11 @@ GENEROUS: dict[str, Any] = {
 class ForeseeingStage(Stage):
     """A stage whose cycles know the forecast, as a daemon's do."""
 
-    lookout: Lookout
+    lookout: ForecastLoop
 
     def cycle(self) -> CycleReport:
         """What a worker does: a look ahead when it is time for one, then a cycle of everything."""
-        request = Request(trigger=Trigger.PERIODIC)
+        request = CycleRequest(trigger=Trigger.PERIODIC)
         if self.policy.forecast.mode != "Off" and self.lab.clock.now() >= self.lookout.next_at():
             ahead = self.lookout.look(self.world.cluster.snapshot()).request()
             request = request if ahead is None else request.merged(ahead)
@@ -66,11 +66,11 @@ def a_foreseeing_stage(cluster: Scenario, folder: Path, *, start: float, **secti
             kubeconfig=str(lab.write_kubeconfig(folder / "config")),
         )
         with (
-            acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world,
-            history_keeper(policy, settings, progress=NoProgress(), clock=lab.clock) as keeper,
+            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
+            history_keeper(policy, settings, progress=NullProgress(), clock=lab.clock) as keeper,
         ):
-            lookout = Lookout(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
-            knowing = replace(world, peaks=lookout.peaks, service_days=lookout.service_days)
+            lookout = ForecastLoop(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
+            knowing = replace(world, peaks=lookout.peaks, service_day_profiles=lookout.service_day_profiles)
             yield ForeseeingStage(lab=lab, policy=policy, settings=settings, world=knowing, lookout=lookout)
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, World
+from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
 from rebalancer.lab import Lab, NodeSpec, Scenario, node, workload
 from rebalancer.lab.log import Entry
 from rebalancer.model.plan import CycleReport
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from tests.e2e.cli import policy_for
 
@@ -36,7 +36,7 @@ class Stage:
     lab: Lab
     policy: RebalancerPolicy
     settings: Settings
-    world: World
+    world: CycleContext
     reports: list[CycleReport] = field(default_factory=list)
 
     def cycle(self) -> CycleReport:
@@ -72,7 +72,7 @@ def a_stage(cluster: Scenario, folder: Path, **sections: Any) -> Iterator[Stage]
         settings = Settings(
             database=f"sqlite:///{folder / 'rebalancer.db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
         )
-        with acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world:
+        with acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world:
             yield Stage(lab=lab, policy=policy, settings=settings, world=world)
 
 
@@ -211,7 +211,7 @@ def taints_on(lab: Lab, name: str) -> list[tuple[str, str, str]]:
 def ours_on(lab: Lab) -> dict[str, str]:
     """Node -> value of our taint that is on it now."""
     names = [each["metadata"]["name"] for each in lab.cluster.nodes()]
-    return {name: value for name in names for key, value, _ in taints_on(lab, name) if key == STEERING_TAINT}
+    return {name: value for name in names for key, value, _ in taints_on(lab, name) if key == SOFT_TAINT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ def stints(log: Iterable[Entry]) -> list[Stint]:
     begun: dict[str, Entry] = {}
     found = []
     for each in log:
-        if each.key != STEERING_TAINT:
+        if each.key != SOFT_TAINT:
             continue
         if each.event == "untainted":
             began = begun.pop(each.node)
@@ -245,7 +245,7 @@ def most_tainted_at_once(log: Iterable[Entry], names: Iterable[str]) -> int:
     """How many of these nodes had our taint at the same moment, ever."""
     watched, now, most = set(names), set[str](), 0
     for each in log:
-        if each.key == STEERING_TAINT and each.node in watched:
+        if each.key == SOFT_TAINT and each.node in watched:
             (now.add if each.event == "tainted" else now.discard)(each.node)
             most = max(most, len(now))
     return most

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_world, history_keeper
+from rebalancer.bootstrap import acting_context, history_keeper
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress, World
-from rebalancer.cycle.request import Request
+from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
-from rebalancer.forecasting.loop import Lookout
+from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, Scenario
-from rebalancer.lab.load.truth import Episode
+from rebalancer.lab.loads.truth import Episode
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy
@@ -44,7 +44,7 @@ def the_cluster() -> Scenario:
 
 
 @contextmanager
-def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPolicy, World, Lookout]]:
+def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPolicy, CycleContext, ForecastLoop]]:
     with Lab.start(the_cluster(), stepped=True, start_time=MIDNIGHT) as lab:
         said = stories_policy(lab, windows=AT_NIGHT, forecast={"every": "30m", **forecast})
         policy = RebalancerPolicy.model_validate(said)
@@ -54,20 +54,20 @@ def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPoli
             kubeconfig=str(lab.write_kubeconfig(folder / "config")),
         )
         with (
-            acting_world(policy, settings, progress=NoProgress(), clock=lab.clock) as world,
-            history_keeper(policy, settings, progress=NoProgress(), clock=lab.clock) as keeper,
+            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
+            history_keeper(policy, settings, progress=NullProgress(), clock=lab.clock) as keeper,
         ):
-            lookout = Lookout(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
+            lookout = ForecastLoop(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
             yield lab, policy, replace(world, peaks=lookout.peaks), lookout
 
 
 def live_through(
-    lab: Lab, policy: RebalancerPolicy, world: World, lookout: Lookout | None, *, hours: float
+    lab: Lab, policy: RebalancerPolicy, world: CycleContext, lookout: ForecastLoop | None, *, hours: float
 ) -> list[CycleReport]:
     """A cycle every half hour, and ahead of it a look ahead where there is a lookout."""
     reports = []
     while lab.clock.now() < MIDNIGHT + hours * HOUR:
-        request = Request(trigger=Trigger.PERIODIC)
+        request = CycleRequest(trigger=Trigger.PERIODIC)
         if lookout is not None and (ahead := lookout.look(world.cluster.snapshot()).request()) is not None:
             request = request.merged(ahead)
         reports.append(run_cycle(world, policy, request=request, dry_run=False))

@@ -356,6 +356,6 @@ def test_the_truth_is_told_without_the_room_that_it_judges() -> None:
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     loaded = done.stdout.split()
-    assert "rebalancer.lab.load.truth" in loaded
+    assert "rebalancer.lab.loads.truth" in loaded
     judged = ("rebalancer.effect", "rebalancer.model.effect", "rebalancer.daemon", "rebalancer.store")
     assert [name for name in loaded if name.startswith(judged)] == []

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rebalancer.bootstrap import planning_world
+from rebalancer.bootstrap import planning_context
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.cycle.context import NoProgress
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle
-from rebalancer.forecasting.loop import BLIND_SECONDS, DUE_AGAIN_SECONDS, STALE_AFTER_LOOKS
+from rebalancer.forecasting.loop import MAX_HISTORY_GAP_SECONDS, RETRIGGER_SECONDS, STALE_AFTER_RUNS
 from rebalancer.model.plan import Trigger
 from tests.stories.test_ahead_of_the_peak import HOUR, MIDNIGHT, a_night
 
@@ -27,8 +27,8 @@ def test_a_forecast_serves_until_three_looks_have_failed(tmp_path: Path) -> None
         peaks = lookout.peaks(snapshot, now)
         assert peaks is not None
         assert np.isfinite(peaks.node_millicores).all()
-        assert lookout.peaks(snapshot, now + STALE_AFTER_LOOKS * EVERY) is not None
-        assert lookout.peaks(snapshot, now + STALE_AFTER_LOOKS * EVERY + 1) is None
+        assert lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY) is not None
+        assert lookout.peaks(snapshot, now + STALE_AFTER_RUNS * EVERY + 1) is None
 
 
 def test_what_is_due_asks_for_a_cycle_of_those_nodes_and_one_that_opens_sooner_is_looked_at_then(
@@ -45,7 +45,7 @@ def test_what_is_due_asks_for_a_cycle_of_those_nodes_and_one_that_opens_sooner_i
         assert (request.trigger, request.due) == (Trigger.FORECAST, {"node-1": coming.hot_from})
         assert request.nodes_for("LowNodeUtilization", {"node-1": "all", "node-2": "all"}) == {"node-1"}
         # what is due is looked at again soon, and what begins sooner than that then
-        assert lookout.next_at() == seen.at + DUE_AGAIN_SECONDS
+        assert lookout.next_at() == seen.at + RETRIGGER_SECONDS
         sooner = replace(coming, start_by=seen.at + 60.0)
         assert replace(lookout, last=replace(seen, coming=(sooner,))).next_at() == seen.at + 60.0
         assert replace(lookout, last=replace(seen, due=())).next_at() == coming.start_by
@@ -59,10 +59,10 @@ def test_a_plan_goes_by_the_days_that_are_kept_here(tmp_path: Path) -> None:
             kubeconfig=str(tmp_path / "config"),
         )
         snapshot = world.cluster.snapshot()
-        with planning_world(policy, settings, progress=NoProgress(), clock=lab.clock) as plan:
+        with planning_context(policy, settings, progress=NullProgress(), clock=lab.clock) as plan:
             assert plan.peaks(snapshot, lab.clock.now()) is None
         seen = lookout.look(snapshot)
-        with planning_world(policy, settings, progress=NoProgress(), clock=lab.clock) as plan:
+        with planning_context(policy, settings, progress=NullProgress(), clock=lab.clock) as plan:
             kept = plan.peaks(snapshot, lab.clock.now())
             assert kept is not None
             np.testing.assert_allclose(kept.node_millicores, seen.peaks.node_millicores)
@@ -76,7 +76,7 @@ def test_a_history_that_ended_hours_ago_decides_nothing_and_says_so(tmp_path: Pa
         lab.clock.sleep(5 * HOUR)
         seen = lookout.look(snapshot)
         assert (seen.notes, [each.node_name for each in seen.due]) == ((), ["node-1"])
-        lab.clock.sleep(BLIND_SECONDS - 5 * HOUR + 600.0)
+        lab.clock.sleep(MAX_HISTORY_GAP_SECONDS - 5 * HOUR + 600.0)
         seen = lookout.look(snapshot)
         assert lookout.peaks(snapshot, lab.clock.now()) is None
         assert seen.due == ()
@@ -92,7 +92,7 @@ def test_another_policy_knows_who_has_left_a_node(tmp_path: Path) -> None:
         assert len(report.evictions) == 2
         lab.clock.sleep(600.0)
         snapshot = world.cluster.snapshot()
-        reloaded = replace(lookout, last=None, before=lookout.last.foresight if lookout.last else None)
+        reloaded = replace(lookout, last=None, before=lookout.last.node_forecasts if lookout.last else None)
         again = lookout.look(snapshot).peaks.node_millicores
         np.testing.assert_allclose(reloaded.look(snapshot).peaks.node_millicores, again)
 

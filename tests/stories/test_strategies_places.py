@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from rebalancer.lab import NodeSpec
-from rebalancer.lab.scenario.steps import LabelNode, Taint
+from rebalancer.lab.scenarios.steps import LabelNode, Taint
 from tests.stories.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
 from tests.stories.stage import a_machine, a_scenario, service
 from tests.stories.violations import SSD, could_be_better, misplaced, node_of, not_tolerated, running, uids

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rebalancer.lab.scenario.steps import LabelPods
+from rebalancer.lab.scenarios.steps import LabelPods
 from tests.stories.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
 from tests.stories.stage import a_machine, a_scenario, service
 from tests.stories.violations import HOST, ZONE, crowded, in_conflict, running, uids, uneven

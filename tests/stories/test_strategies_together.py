@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Breaks, Lab
-from rebalancer.lab.scenario.steps import EndContainers, LabelNode, Taint
+from rebalancer.lab.scenarios.steps import EndContainers, LabelNode, Taint
 from tests.stories.repairing import a_repair, strategy
 from tests.stories.stage import a_machine, a_scenario, burner, service
 from tests.stories.violations import (

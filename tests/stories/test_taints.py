@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.lab import Scenario
-from rebalancer.model.steering import HOT, NO_ROOM, STEERING_TAINT
+from rebalancer.model.steering import HOT, NO_ROOM, SOFT_TAINT
 from tests.stories.stage import (
     TOLERATES_ALL,
     TURN_SECONDS,
@@ -118,13 +118,13 @@ def test_a_taint_that_is_too_old_goes_whatever_the_plan_says(tmp_path: Path) -> 
 
 def test_a_taint_of_ours_that_does_not_say_how_old_it_is_goes_at_once(tmp_path: Path) -> None:
     with a_stage(a_node_that_stays_hot(), tmp_path) as stage:
-        stage.lab.cluster.taint("b", STEERING_TAINT, value="hot", effect="PreferNoSchedule")
-        stage.lab.cluster.taint("hot", STEERING_TAINT, value="hot", effect="PreferNoSchedule")
+        stage.lab.cluster.taint("b", SOFT_TAINT, value="hot", effect="PreferNoSchedule")
+        stage.lab.cluster.taint("hot", SOFT_TAINT, value="hot", effect="PreferNoSchedule")
         # not ours: another effect
-        stage.lab.cluster.taint("a", STEERING_TAINT, value="hot", effect="NoSchedule")
+        stage.lab.cluster.taint("a", SOFT_TAINT, value="hot", effect="NoSchedule")
         stage.turn()
         assert ours_on(stage.lab) == {"a": "hot"}
-        assert taints_on(stage.lab, "a") == [(STEERING_TAINT, "hot", "NoSchedule")]
+        assert taints_on(stage.lab, "a") == [(SOFT_TAINT, "hot", "NoSchedule")]
 
 
 @pytest.mark.parametrize("mode", ["Taint", "Off"])
@@ -132,7 +132,7 @@ def test_what_an_earlier_run_left_goes_when_the_next_one_begins(tmp_path: Path, 
     """The cluster has cooled since; with steering switched off it goes as well."""
     cluster = a_scenario([a_machine("a"), a_machine("b")], [service("web", {"a": 1, "b": 1})])
     with a_stage(cluster, tmp_path, steering={"mode": mode}) as stage:
-        stage.lab.cluster.taint("b", STEERING_TAINT, value="hot", effect="PreferNoSchedule")
+        stage.lab.cluster.taint("b", SOFT_TAINT, value="hot", effect="PreferNoSchedule")
         stage.lab.cluster.taint("b", "example.com/soft", value="x", effect="PreferNoSchedule")
         stage.turn()
         assert taints_on(stage.lab, "b") == [("example.com/soft", "x", "PreferNoSchedule")]

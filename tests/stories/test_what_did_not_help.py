@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rebalancer.cycle.request import Request
+from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
-from rebalancer.evaluation.loop import Aftermath
+from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.model.effect import Outcome, Step
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
@@ -13,7 +13,7 @@ from tests.stories.effect_stage import SETTLE_SECONDS, Daemon, an_effect_stage, 
 from tests.stories.effect_truth import Rules
 from tests.stories.stage import evicted
 
-PERIODIC = Request(trigger=Trigger.PERIODIC)
+PERIODIC = CycleRequest(trigger=Trigger.PERIODIC)
 
 
 def impatient(policy: RebalancerPolicy) -> RebalancerPolicy:
@@ -23,10 +23,10 @@ def impatient(policy: RebalancerPolicy) -> RebalancerPolicy:
     return RebalancerPolicy.model_validate(said)
 
 
-def aftermath_of(daemon: Daemon) -> Aftermath:
+def aftermath_of(daemon: Daemon) -> EvaluationLoop:
     world = daemon.world
     assert world.ledger is not None
-    return Aftermath(
+    return EvaluationLoop(
         policy=daemon.policy,
         cluster=world.cluster,
         usage=world.usage,
@@ -49,10 +49,10 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
         stage.policy = impatient(stage.policy)
         with stage.daemon() as daemon:
             aftermath = aftermath_of(daemon)
-            world = replace(daemon.world, lessons=lambda: aftermath.lessons)
+            world = replace(daemon.world, feedback=lambda: aftermath.feedback)
             aftermath.turn()
-            assert aftermath.lessons is not None
-            assert aftermath.lessons.braked == {}
+            assert aftermath.feedback is not None
+            assert aftermath.feedback.open_breakers == {}
             heat(stage.lab, "one-hot", cores=7.0)
             for _ in range(6):
                 stage.lab.clock.sleep(60.0)
@@ -67,7 +67,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             aftermath.turn()
             (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.made_at]
             assert (made.step, made.outcome) == (Step.SETTLED, Outcome.LANDED)
-            assert list(aftermath.lessons.braked) == ["one"]
+            assert list(aftermath.feedback.open_breakers) == ["one"]
             stage.lab.clock.sleep(400.0)
             report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
             assert report.findings != []
@@ -78,4 +78,4 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             # it lets go with time
             stage.lab.clock.sleep(3600.0)
             aftermath.turn()
-            assert aftermath.lessons.braked == {}
+            assert aftermath.feedback.open_breakers == {}

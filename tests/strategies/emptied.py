@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove
-from rebalancer.planner.steering import SteeringBudget
+from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import STRATEGIES, Findings, StrategyView
@@ -126,7 +126,7 @@ class Plan:
         base = base_loads(
             snapshot=made, usage=measured, pools=policy.pools, pool_of=pool_of, recent=(), now=NOW, peaks=None
         )
-        budget = SteeringBudget(
+        budget = SoftTaintBudget(
             pool_of=np.where(made.nodes.unschedulable, -1, pool_of),
             left=[steered_at_most] * len(policy.pools),
             hot=np.zeros(len(nodes), dtype=np.bool_),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.alerts import NodeMarks
+from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK
 from rebalancer.model.reason import Reason
@@ -39,7 +39,7 @@ def seen(
     peaks: Mapping[str, float],
     *,
     due: Sequence[str] = (),
-    marks: Mapping[str, NodeMarks] | None = None,
+    marks: Mapping[str, ThresholdOverride] | None = None,
     usage: Mapping[str, Any] | None = None,
     **policy: Any,
 ) -> tuple[Findings, ClusterSnapshot]:
@@ -145,7 +145,7 @@ def test_a_node_that_is_found_for_its_peak_alone_is_relieved_of_that_alone() -> 
 
 
 def test_what_an_alert_calls_hot_says_nothing_of_the_peak() -> None:
-    mark = NodeMarks(node="n", strategy="LowNodeUtilization", high=0.5, target=0.45, source="alert NodeHot")
+    mark = ThresholdOverride(node="n", strategy="LowNodeUtilization", high=0.5, target=0.45, source="alert NodeHot")
     found, _ = seen([a_node("n", used=8_500.0)], {"n": 11_500.0}, marks={"n": mark})
     (finding,) = found.findings
     assert finding.reason.startswith("real CPU 53.1% is over high 50.0% (alert NodeHot)")

@@ -14,7 +14,7 @@ from rebalancer.policy.pools import assign_pools
 from rebalancer.policy.schema.policy import Thresholds
 from rebalancer.policy.schema.strategies import STRATEGY_NAMES
 from rebalancer.strategies import STRATEGIES, Findings
-from rebalancer.strategies.loads import cpu_marks
+from rebalancer.strategies.loads import cpu_thresholds
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
 
 NAN = float("nan")
@@ -290,7 +290,7 @@ def deviation(floor: float = 40, high: float = 10, target: float = 5, low: float
 def test_marks_lie_around_the_mean_of_the_pool() -> None:
     thresholds = deviation().pools[0].thresholds
     assert thresholds is not None
-    assert cpu_marks(thresholds, np.array([0.4, 0.6, NAN])) == pytest.approx((0.6, 0.55, 0.45))
+    assert cpu_thresholds(thresholds, np.array([0.4, 0.6, NAN])) == pytest.approx((0.6, 0.55, 0.45))
 
 
 @pytest.mark.parametrize(
@@ -304,18 +304,18 @@ def test_marks_lie_around_the_mean_of_the_pool() -> None:
 def test_the_floor_lifts_high_and_target_together(shares: list[float], marks: tuple[float, float, float]) -> None:
     thresholds = deviation().pools[0].thresholds
     assert thresholds is not None
-    assert cpu_marks(thresholds, np.array(shares)) == pytest.approx(marks)
+    assert cpu_thresholds(thresholds, np.array(shares)) == pytest.approx(marks)
 
 
 def test_without_any_known_node_there_are_no_marks() -> None:
     thresholds = deviation().pools[0].thresholds
     assert thresholds is not None
-    assert np.isnan(cpu_marks(thresholds, np.array([NAN, NAN]))).all()
+    assert np.isnan(cpu_thresholds(thresholds, np.array([NAN, NAN]))).all()
 
 
 def test_absolute_marks_do_not_look_at_the_nodes() -> None:
     thresholds = Thresholds.model_validate({"high": 75, "target": 65, "low": 50})
-    assert cpu_marks(thresholds, np.array([NAN])) == (0.75, 0.65, 0.5)
+    assert cpu_thresholds(thresholds, np.array([NAN])) == (0.75, 0.65, 0.5)
 
 
 @pytest.mark.parametrize(

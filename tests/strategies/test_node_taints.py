@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Goal
-from rebalancer.model.steering import STEERING_TAINT
+from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.strategies import Findings
 from rebalancer.strategies.node_taints import NAME
 from tests.builders import a_node, a_pod, plan_all, replicas
@@ -74,7 +74,7 @@ def test_a_hard_taint_needs_no_such_rule_for_the_scheduler_keeps_it() -> None:
 @pytest.mark.parametrize(
     "taint",
     [
-        Taint(key=STEERING_TAINT, value="hot", effect="PreferNoSchedule"),
+        Taint(key=SOFT_TAINT, value="hot", effect="PreferNoSchedule"),
         Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),
         Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule"),
         Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),

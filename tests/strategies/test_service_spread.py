@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.model.peaks import ServiceDays
+from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import Findings, StrategyView
@@ -23,11 +23,11 @@ EVENING = 1000 - 900 * np.sin(AT)
 FLAT = np.full(SLOTS, 1000.0)
 
 
-def days_of(snapshot: ClusterSnapshot, usual: Mapping[str, Any], days: int = 8) -> ServiceDays:
+def days_of(snapshot: ClusterSnapshot, usual: Mapping[str, Any], days: int = 8) -> ServiceDayProfiles:
     """`usual`: name of a service -> millicores of one pod over the day."""
     names = list(usual)
     row_of = [names.index(owner.name) if owner.name in names else -1 for owner in snapshot.owners]
-    return ServiceDays(
+    return ServiceDayProfiles(
         row_of=np.array(row_of, dtype=np.int32),
         usual=np.array([usual[name] for name in names], dtype=float).reshape(-1, SLOTS),
         days=np.full(len(names), days, dtype=np.int32),

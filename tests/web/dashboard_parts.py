@@ -10,6 +10,7 @@ from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.effect import (
     Account,
     Assessment,
+    BlockedReason,
     DayRow,
     HotEpisode,
     Miss,
@@ -18,7 +19,6 @@ from rebalancer.model.effect import (
     PodBefore,
     PoolHour,
     Step,
-    Stuck,
 )
 from rebalancer.model.reason import SENTENCES, Reason
 from rebalancer.web import views
@@ -293,8 +293,8 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
             false_alarms=1,
             reasons={
                 f"discovery/{Miss.NOT_SENSITIVE}": 1 + ago % 3,
-                f"eviction/{Stuck.GUARDS}": 1,
-                f"eviction/{Stuck.NO_LANDING}": 1,
+                f"eviction/{BlockedReason.GUARDS}": 1,
+                f"eviction/{BlockedReason.NO_LANDING}": 1,
                 f"effect/{Outcome.COOLED}": 4,
                 f"effect/{Outcome.GREW}": 1,
             },
@@ -324,7 +324,7 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
         until=NOW,
         by=() if by is None else (by,),
         days=rows,
-        episodes=[an_episode(), an_episode(node="node-2", stuck=Stuck.GUARDS, evictions=0, cooled=None)],
+        episodes=[an_episode(), an_episode(node="node-2", stuck=BlockedReason.GUARDS, evictions=0, cooled=None)],
         assessments=[an_assessment()],
         moved=[Moved("shop/checkout", "node-1", CYCLE, "alert"), Moved("shop/cart", "node-2", CYCLE, "forecast")],
         hours=hours,

@@ -5,7 +5,7 @@ from typing import Any
 
 from rebalancer.effect.rates import Dimension
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.limits import GaveUp, OpenEviction, Pause, Scope
+from rebalancer.model.limits import EvictionBackoff, OpenEviction, Pause, Scope
 from rebalancer.web import Auth, WebPorts, make_app, views
 from rebalancer.web.views import Asked, NodeLine
 from tests.web.builders import Daemon
@@ -166,7 +166,7 @@ class HandMade:
                 views.Cooldown(scope="node node-1", until=NOW + 200, last_at=NOW - 100, what="not relieved again"),
             ),
             gave_up=(
-                GaveUp(
+                EvictionBackoff(
                     service_identity="shop/db",
                     node="node-3",
                     until=NOW + HOUR,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli.commands.explain import looked_at
+from rebalancer.cli.commands.explain import observed_cluster
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -45,7 +45,7 @@ def scheduler(
 ) -> None:
     """Print a KubeSchedulerConfiguration for this cluster, each change with the numbers behind it; apply nothing."""
     loaded = read_policy(policy)
-    with looked_at(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
         found = advise(
             scene.snapshot,
             scene.engine,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rebalancer.bootstrap.backtest import look_back
+from rebalancer.bootstrap.backtest import backtest_history
 from rebalancer.cli.common import (
     ContextOption,
     KubeconfigOption,
@@ -80,7 +80,7 @@ def backtest_command(
         loaded = read_policy(policy)
         settings = settings_for(kubeconfig=kubeconfig, context=kube_context)
         with TerminalProgress() as progress:
-            result = look_back(loaded, settings, days=days, progress=progress)
+            result = backtest_history(loaded, settings, days=days, progress=progress)
         section, used = loaded.forecast, {"cluster": loaded.cluster, "days": days}
     else:
         assert traces is not None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from rebalancer.bootstrap import acting_world, database_shown
+from rebalancer.bootstrap import acting_context, database_shown
 from rebalancer.bootstrap.paths import shipped
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.lab import on_the_lab
@@ -76,11 +76,11 @@ def _cycles(lab: Lab, policy: RebalancerPolicy, settings: Settings, console: Con
     reports: list[CycleReport] = []
     with (
         TerminalProgress() as progress,
-        acting_world(policy, settings, progress=progress, clock=lab.clock) as world,
+        acting_context(policy, settings, progress=progress, clock=lab.clock) as cycle_context,
     ):
         for number in range(1, CYCLES_AT_MOST + 1):
-            report = run_cycle(world, policy, dry_run=False)
-            assess(world, policy, report)
+            report = run_cycle(cycle_context, policy, dry_run=False)
+            assess(cycle_context, policy, report)
             reports.append(report)
             console.rule(f"Cycle {number}")
             print_cycle(console, report)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import planning_world
+from rebalancer.bootstrap import planning_context
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -32,7 +32,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import LandingModel
 from rebalancer.planner.explain.nodes import explain_node
-from rebalancer.planner.explain.pods import Scene, explain_pod, find_pod
+from rebalancer.planner.explain.pods import ExplainContext, explain_pod, find_pod
 from rebalancer.policy import RebalancerPolicy
 
 app = typer.Typer(help="Why a pod or a node is as it is, with the scheduler's own numbers.", no_args_is_help=True)
@@ -51,7 +51,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Show every node or pod, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _FrozenReader:
     """What was read, for a second look at the very same: `ClusterReader` and `UsageReader`."""
 
     reader: ClusterReader
@@ -69,26 +69,26 @@ class _Seen:
 
 
 @contextmanager
-def looked_at(
+def observed_cluster(
     policy: RebalancerPolicy, *, database: str | None, kubeconfig: str | None, context: str | None
-) -> Iterator[Scene]:
+) -> Iterator[ExplainContext]:
     """The cluster as it is, and what `plan` makes of it. Writes nothing."""
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
-    with TerminalProgress() as progress, planning_world(policy, settings, progress=progress) as world:
-        seen = observe(world, policy, writes=False)
+    with TerminalProgress() as progress, planning_context(policy, settings, progress=progress) as cycle_context:
+        seen = observe(cycle_context, policy, writes=False)
         found = find(seen, policy)
-        again = _Seen(world.cluster, seen.snapshot, seen.usage)
-        report = run_cycle(replace(world, cluster=again, usage=again), policy, dry_run=True)
-        yield Scene(
+        again = _FrozenReader(cycle_context.cluster, seen.snapshot, seen.usage)
+        report = run_cycle(replace(cycle_context, cluster=again, usage=again), policy, dry_run=True)
+        yield ExplainContext(
             snapshot=seen.snapshot,
             usage=seen.usage,
             pools=[policy.pools[pool].name if pool >= 0 else "" for pool in seen.pool_of],
             found=found,
-            door=plan(world, seen, found, policy).door,
+            admission=plan(cycle_context, seen, found, policy).admission,
             report=report,
-            config=world.scheduler,
-            landing=LandingModel(seen.snapshot, config=world.scheduler),
-            engine=Engine(Board(seen.snapshot), world.scheduler),
+            config=cycle_context.scheduler,
+            landing=LandingModel(seen.snapshot, config=cycle_context.scheduler),
+            engine=Engine(Board(seen.snapshot), cycle_context.scheduler),
             now=seen.now,
         )
 
@@ -110,7 +110,7 @@ def pod(
     if space and namespace is not None and space != namespace:
         raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
     space = space or namespace or "default"
-    with looked_at(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
         found = find_pod(scene.snapshot, space, short)
         if found is None:
             raise ConfigError(f"pod {space}/{short}: expected a pod of the cluster (see kubectl get pods -n {space})")
@@ -133,7 +133,7 @@ def node(
 ) -> None:
     """Whether it is hot and why, who could leave it and why the others can't, and what keeps bringing pods to it."""
     loaded = read_policy(policy)
-    with looked_at(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
         index = scene.snapshot.node_index.get(name)
         if index is None:
             raise ConfigError(f"node {name}: expected a node of the cluster (see kubectl get nodes)")

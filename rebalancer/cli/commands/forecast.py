@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.bootstrap import history_keeper, planning_world
+from rebalancer.bootstrap import history_keeper, planning_context
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -25,7 +25,7 @@ from rebalancer.cli.output.accuracy import show_accuracy
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.forecast import Forecasts
-from rebalancer.forecasting.node_forecasts import Outlook, outlooks
+from rebalancer.forecasting.node_forecasts import Outlook, pooled_forecasts
 from rebalancer.model.errors import ConfigError
 
 SCHEMA_VERSION = "1"
@@ -66,10 +66,10 @@ def forecast(
         raise ConfigError("--since: expected with --accuracy")
     with (
         TerminalProgress() as progress,
-        planning_world(loaded, settings, progress=progress) as world,
+        planning_context(loaded, settings, progress=progress) as cycle_context,
         history_keeper(loaded, settings, progress=progress) as keeper,
     ):
-        found, forecasts = outlooks(world.cluster, keeper, loaded, clock=world.clock)
+        found, forecasts = pooled_forecasts(cycle_context.cluster, keeper, loaded, clock=cycle_context.clock)
     if node:
         unknown = sorted(set(node) - {each.forecast.node for each in found})
         if unknown:

@@ -8,7 +8,7 @@ import typer
 from rebalancer.cli.common import Stopped, say
 from rebalancer.lab import Lab
 from rebalancer.lab import run as run_lab
-from rebalancer.lab.scenario.scenario import ScenarioError
+from rebalancer.lab.scenarios.scenario import ScenarioError
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import RebalancerPolicy
 

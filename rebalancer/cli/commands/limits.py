@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rebalancer.bootstrap import open_ledger, planning_world, read_cluster
+from rebalancer.bootstrap import open_ledger, planning_context, read_cluster
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,
@@ -23,7 +23,7 @@ from rebalancer.cli.common import (
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.constraints.limits import clock_time
-from rebalancer.constraints.windows import WindowBook
+from rebalancer.constraints.windows import ChangeWindows
 from rebalancer.cycle.limits_overview import LimitLine, limit_lines, service_windows, window_lines
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.limits import Scope
@@ -49,8 +49,8 @@ def limits(
     """Every scope with its limits: used, left, and when the next eviction may be."""
     loaded = read_policy(policy)
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
-    with TerminalProgress() as progress, planning_world(loaded, settings, progress=progress) as world:
-        lines = limit_lines(world, loaded)
+    with TerminalProgress() as progress, planning_context(loaded, settings, progress=progress) as cycle_context:
+        lines = limit_lines(cycle_context, loaded)
     if output is Output.JSON:
         print_json({"schemaVersion": "1", "limits": [_limit_json(line) for line in lines]})
         return
@@ -100,7 +100,7 @@ def windows(
     if not services and (namespace is not None or all_namespaces):
         raise ConfigError("-n and -A: expected them with --services, other windows belong to no namespace")
     now = time.time()
-    book = WindowBook.of_policy(loaded)
+    book = ChangeWindows.of_policy(loaded)
     lines = window_lines(book, now=now)
     if services:
         with TerminalProgress() as progress:
@@ -168,7 +168,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
     """What is paused, given up or on its way."""
     loaded = read_policy(policy)
     with open_ledger(loaded, settings_for(database=database)) as ledger:
-        pauses, memories, in_flight = ledger.pauses(), ledger.memories(), ledger.open_evictions()
+        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
     if output is Output.JSON:
         print_json(
             {
@@ -180,7 +180,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
                 ],
                 "gaveUp": [
                     {"service": each.service_identity, "node": each.node, "until": each.until, "count": each.count}
-                    for each in memories
+                    for each in backoffs
                 ],
                 "inFlight": [
                     {"namespace": each.namespace, "pod": each.pod, "node": each.node, "at": each.at, "late": each.late}
@@ -190,7 +190,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
         )
         return
     console = stdout_console()
-    if not (pauses or memories or in_flight):
+    if not (pauses or backoffs or in_flight):
         console.print("Nothing is paused, given up or on its way.")
     if pauses:
         table = plain_table("Paused", "SCOPE", "UNTIL", "BY", "REASON")
@@ -198,9 +198,9 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
             until = "resumed" if each.until is None else clock_time(each.until)
             table.add_row(str(each.scope), until, each.who, each.reason)
         console.print(table)
-    if memories:
+    if backoffs:
         table = plain_table("Given up", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")
-        for memory in memories:
+        for memory in backoffs:
             table.add_row(
                 memory.service_identity, memory.node, clock_time(memory.until), str(memory.count), memory.reason
             )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import planning_world
+from rebalancer.bootstrap import planning_context
 from rebalancer.cli.common import (
     CONNECT_EXIT,
     NOT_EMPTY_EXIT,
@@ -52,8 +52,8 @@ def plan(
     """Show what a run would do now, with the reason for everything; change nothing."""
     loaded = read_policy(policy)
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
-    with TerminalProgress() as progress, planning_world(loaded, settings, progress=progress) as world:
-        report = run_cycle(world, loaded, dry_run=True, server_dry_run=server_dry_run)
+    with TerminalProgress() as progress, planning_context(loaded, settings, progress=progress) as cycle_context:
+        report = run_cycle(cycle_context, loaded, dry_run=True, server_dry_run=server_dry_run)
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)

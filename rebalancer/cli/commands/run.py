@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import acting_world
+from rebalancer.bootstrap import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.common import (
@@ -29,7 +29,7 @@ from rebalancer.cli.common import (
 )
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cycle.remeasure import assess
-from rebalancer.cycle.run import begin_report, carry_out
+from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.daemon.logs import set_up
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.model.errors import ConfigError
@@ -74,13 +74,13 @@ def run(
     with (
         TerminalProgress() as progress,
         # whoever doesn't wait can't remove a taint once the replacements have landed
-        acting_world(loaded, settings, progress=progress, dry_run=dry_run, steer=wait) as world,
+        acting_context(loaded, settings, progress=progress, dry_run=dry_run, steer=wait) as cycle_context,
     ):
-        report = begin_report(world, loaded, dry_run=dry_run)
+        report = begin_report(cycle_context, loaded, dry_run=dry_run)
         try:
-            carry_out(world, loaded, report)
+            execute_cycle(cycle_context, loaded, report)
             if wait:
-                assess(world, loaded, report)
+                assess(cycle_context, loaded, report)
         except BaseException as error:
             # whatever happens after an eviction, people get to see which pods went
             if report.evictions:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from rebalancer.cli.output.document import SCHEMA_VERSION
-from rebalancer.cli.output.explanations import attraction_document
+from rebalancer.cli.output.explanations import placement_skew_document
 from rebalancer.planner.advice.advice import SchedulerAdvice
 from rebalancer.policy.kube_scheduler.config import API_VERSION, profile_fields
 
@@ -35,7 +35,7 @@ def advice_document(found: SchedulerAdvice) -> dict[str, Any]:
             }
             for each in found.advice
         ],
-        "heaps": [{"node": each.pod.node_name, **attraction_document(each)} for each in found.heaps],
+        "heaps": [{"node": each.pod.node_name, **placement_skew_document(each)} for each in found.placement_skews],
         "configuration": configuration(found),
     }
 

@@ -11,7 +11,7 @@ from rebalancer.cli.output.tables import plain_table
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
-from rebalancer.planner.explain.skew import Attraction
+from rebalancer.planner.explain.skew import PlacementSkew
 
 BEST_SHOWN = 20
 LANDINGS_SHOWN = 5
@@ -183,12 +183,12 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
             }
             for each in found.pods
         ],
-        "attractions": [attraction_document(each) for each in found.attractions],
+        "attractions": [placement_skew_document(each) for each in found.attractions],
         "notModelled": list(found.unknown),
     }
 
 
-def attraction_document(each: Attraction) -> dict[str, Any]:
+def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
     """What brings a service's pods to a node."""
     decisive = each.decisive
     return {
@@ -286,7 +286,7 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
     console.print(table)
 
 
-def because_of(each: Attraction) -> str:
+def because_of(each: PlacementSkew) -> str:
     """The plugin that decides, with its numbers."""
     if not each.takes_more:
         filter_name, words = each.refused_by or ("", "")

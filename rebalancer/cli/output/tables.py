@@ -33,7 +33,7 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
         what = f" {report.stopped.message} ({report.stopped.code})"
         console.print(Text.assemble(("Nothing was planned:", "bold red"), what))
     print_findings(console, report, each=all_nodes)
-    print_steered(console, report, each=all_nodes)
+    print_soft_taints(console, report, each=all_nodes)
     print_cordons(console, report, each=all_nodes)
     print_evictions(console, report)
     print_refusals(console, report, each=all_nodes)
@@ -72,7 +72,7 @@ def print_findings(console: Console, report: CycleReport, *, each: bool = False)
             console.print(table)
 
 
-def print_steered(console: Console, report: CycleReport, *, each: bool = False) -> None:
+def print_soft_taints(console: Console, report: CycleReport, *, each: bool = False) -> None:
     """Nodes that carry our soft taint while the plan runs."""
     _print_nodes_in_a_line(
         console, "Steered away from:", [f"{node} ({reason})" for node, reason in report.steered.items()], each

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSearch, propose
-from rebalancer.forecast.backtest.rolling_origin import Forward
-from rebalancer.forecast.backtest.scores import Comparison, NodeDays, Said, Score, compare
+from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
+from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedDays, Score, compare
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
@@ -29,9 +29,9 @@ Bools = NDArray[np.bool_]
 HIGH_SHARE = 0.75
 """A node of traces is hot on a day when the day's P95 is over this share of its capacity."""
 CLUSTERS = 5
-FIRST_GUESS, FIRST_SCORED = 3, 10
+FIRST_PREDICTION, FIRST_SCORED = 3, 10
 """Days of traces: the first that is guessed (errors from there on make margins), and the first that counts."""
-LEAST_DAYS = FIRST_GUESS + 3
+LEAST_DAYS = FIRST_PREDICTION + 3
 SCATTER = 600
 """Points of a picture, at most."""
 
@@ -98,12 +98,12 @@ def backtest(
     policy = Forecast()
     runs = []
     days = max(len(trace) for trace in traces.values())
-    total = CLUSTERS * (days - FIRST_GUESS)
+    total = CLUSTERS * (days - FIRST_PREDICTION)
     for number in range(CLUSTERS):
         run = TraceRun(cluster_of_traces(traces, seed + number), policy, tuple(only) or tuple(predictors()))
-        for day in range(FIRST_GUESS, days):
+        for day in range(FIRST_PREDICTION, days):
             run.guess(day)
-            step(number * (days - FIRST_GUESS) + day - FIRST_GUESS + 1, total)
+            step(number * (days - FIRST_PREDICTION) + day - FIRST_PREDICTION + 1, total)
         run.blocks.clear()
         runs.append(run)
     return summary(runs, POOLS, policy)
@@ -137,8 +137,8 @@ class Run:
         everyone = predictors()
         self.predictors = {name: everyone[name] for name in chosen}
         coverage, capacity = policy.coverage / 100.0, group.capacity_millicores
-        self.series = {name: Forward(coverage=coverage, capacity_millicores=capacity) for name in chosen}
-        self.tops = {name: Forward(coverage=coverage, capacity_millicores=capacity) for name in chosen}
+        self.series = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
+        self.tops = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
         """For the highest quarter of an hour."""
         self.search = WeightSearch(
             predictor=everyone[policy.predictor],
@@ -169,7 +169,7 @@ class Run:
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
         highest = np.where(counts, np.nan_to_num(smooth, nan=-np.inf).max(axis=1), np.nan)
         for name, predictor in self.predictors.items():
-            guess = predictor.guess(past)
+            guess = predictor.predict(past)
             self.series[name].see(outcome_of(past, guess, actual), scored=scored)
             self.tops[name].see(outcome_of(past, guess, highest), scored=scored)
         self.search.see(past, actual, scored=scored)
@@ -198,7 +198,7 @@ class Run:
             high=np.tile(group.high_millicores[nodes], len(self.days)),
             capacity=np.tile(group.capacity_millicores[nodes], len(self.days)),
             said={
-                name: Said(upper=flat(each.upper), centre=flat(each.centre), top=flat(self.tops[name].upper))
+                name: PredictedDays(upper=flat(each.upper), centre=flat(each.centre), top=flat(self.tops[name].upper))
                 for name, each in self.series.items()
             },
         )

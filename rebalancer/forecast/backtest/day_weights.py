@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.backtest.rolling_origin import Forward
+from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
 from rebalancer.forecast.backtest.scores import LOSS_AT
 from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.prediction_interval import outcome_of, pinball
@@ -79,16 +79,16 @@ class WeightSearch:
     ) -> None:
         self.choices = choices(current)
         self._predictor = predictor
-        self._forwards = [
-            Forward(coverage=coverage, capacity_millicores=capacity_millicores) for _ in range(len(self.choices))
+        self._rolling_origins = [
+            RollingOrigin(coverage=coverage, capacity_millicores=capacity_millicores) for _ in range(len(self.choices))
         ]
         self._actual: list[Floats] = []
 
     def see(self, past: Past, actual: Floats, *, scored: bool) -> None:
         """One day: what was known before it, and (nodes,) the P95 that came, NaN where it does not count."""
-        for choice, forward in zip(self.choices, self._forwards, strict=True):
+        for choice, forward in zip(self.choices, self._rolling_origins, strict=True):
             then = past.weighted(day_weights(choice, past.series.shape[1]))
-            forward.see(outcome_of(then, self._predictor.guess(then), actual), scored=scored)
+            forward.see(outcome_of(then, self._predictor.predict(then), actual), scored=scored)
         if scored:
             self._actual.append(actual)
 
@@ -97,7 +97,7 @@ class WeightSearch:
         actual = np.array(self._actual).reshape(-1, len(nodes))[:, nodes]
         counted = np.isfinite(actual)
         sums = []
-        for forward in self._forwards:
+        for forward in self._rolling_origins:
             upper = np.array(forward.upper).reshape(-1, len(nodes))[:, nodes]
             loss = pinball((actual - np.nan_to_num(upper)) / mean_millicores[nodes], LOSS_AT)
             sums.append(np.where(counted, loss, 0.0).sum(axis=1))

@@ -15,7 +15,7 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.backtest.backtest import FIRST_GUESS, Backtest, Group, Run, summary
+from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, Backtest, Group, Run, summary
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.events import uplift
 from rebalancer.forecast.membership import Ints, Members, members_of
@@ -75,10 +75,10 @@ def replay(
     notes = [*history.notes]
     chosen = _predictors(only, sum(len(nodes) for nodes, _ in groups), notes)
     runs = [(nodes, Run(group, policy, chosen)) for nodes, group in groups]
-    first_scored = first + max(FIRST_GUESS + 1, min((today - first) // 2, MOST_LEARNING_DAYS))
-    guessed = range(first + FIRST_GUESS, today)
+    first_scored = first + max(FIRST_PREDICTION + 1, min((today - first) // 2, MOST_LEARNING_DAYS))
+    guessed = range(first + FIRST_PREDICTION, today)
     for day, before, after in _sums(history.days, closed, members, guessed):
-        counted = counts[:, day - first] & (np.isfinite(quantile(before, P95)).sum(axis=1) >= FIRST_GUESS)
+        counted = counts[:, day - first] & (np.isfinite(quantile(before, P95)).sum(axis=1) >= FIRST_PREDICTION)
         came = np.where(counted[:, None], after, np.float32(np.nan))
         for nodes, run in runs:
             earlier, later = (

@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import Margin, Outcome, learn
-from rebalancer.forecast.predictors import Guess
+from rebalancer.forecast.predictors import Prediction
 
 Floats = NDArray[np.float64]
 
 
-class Forward:
+class RollingOrigin:
     """Forecasts of some nodes. Nothing that comes later reaches one."""
 
     def __init__(self, *, coverage: float, capacity_millicores: Floats) -> None:
@@ -25,7 +25,7 @@ class Forward:
     def see(self, outcome: Outcome, *, scored: bool) -> None:
         """Forecast a day from those before it; then let it be one of them. `outcome.actual` is NaN where it does not
         count."""
-        guess = Guess(centres=np.minimum(outcome.guess.centres, self._capacity), versions=outcome.guess.versions)
+        guess = Prediction(centres=np.minimum(outcome.guess.centres, self._capacity), versions=outcome.guess.versions)
         if scored:
             margin = learn(self._outcomes, self._coverage) or Margin()
             self.upper.append(np.minimum(margin.upper(guess, outcome.swing), self._capacity))

@@ -60,7 +60,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class PredictedDays:
     """What one predictor said of some node days: (node days,) millicores each."""
 
     upper: Floats
@@ -87,7 +87,7 @@ class NodeDays:
     """The node is hot above it; infinite where nothing is called hot."""
     capacity: Floats
     """Of the node."""
-    said: Mapping[str, Said]
+    said: Mapping[str, PredictedDays]
     """By predictor."""
 
     @classmethod
@@ -105,7 +105,7 @@ class NodeDays:
             high=joined([part.high for part in parts]),
             capacity=joined([part.capacity for part in parts]),
             said={
-                name: Said(
+                name: PredictedDays(
                     upper=joined([part.said[name].upper for part in parts]),
                     centre=joined([part.said[name].centre for part in parts]),
                     top=joined([part.said[name].top for part in parts]),

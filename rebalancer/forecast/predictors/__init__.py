@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rebalancer.forecast.predictors.base import Guess, Past, Predictor
+from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
 from rebalancer.forecast.predictors.combined import Combined
 from rebalancer.forecast.predictors.recent import RecentHours
 from rebalancer.forecast.predictors.seasonal import HoltWinters, SeasonalTrend
@@ -28,4 +28,4 @@ def predictors() -> Mapping[str, Predictor]:
     return {each.name: each for each in everyone}
 
 
-__all__ = ["DEFAULT", "Guess", "Past", "Predictor", "predictors"]
+__all__ = ["DEFAULT", "Past", "Prediction", "Predictor", "predictors"]

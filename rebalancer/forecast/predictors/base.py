@@ -72,7 +72,7 @@ class Past:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guess:
+class Prediction:
     """The level without its margin, in one or more versions: which one holds here is seen from their past errors."""
 
     centres: Floats
@@ -93,6 +93,6 @@ class Predictor(Protocol):
         """What anybody would write first: the bar that the others have to clear."""
         ...
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         """The P95 of the 24 hours after `past`."""
         ...

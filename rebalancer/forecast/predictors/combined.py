@@ -3,7 +3,7 @@
 import numpy as np
 
 from rebalancer.forecast.percentiles import last_known, weighted_mean
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -18,10 +18,10 @@ class Combined:
     name = "combined"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         days, hours = weighted_mean(past.daily, past.weights), last_known(past.late)
         hours = np.where(np.isfinite(hours), hours, days)
-        return Guess(
+        return Prediction(
             centres=np.stack([days + (hours - days) * share for share in SHARES]),
             versions=tuple(f"{1 - share:.0%} days, {share:.0%} last hours" for share in SHARES),
         )

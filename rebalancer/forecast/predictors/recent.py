@@ -1,7 +1,7 @@
 """The last hours."""
 
 from rebalancer.forecast.percentiles import last_known
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 
 class RecentHours:
@@ -10,5 +10,5 @@ class RecentHours:
     name = "recentHours"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
-        return Guess(centres=last_known(past.late)[None])
+    def predict(self, past: Past) -> Prediction:
+        return Prediction(centres=last_known(past.late)[None])

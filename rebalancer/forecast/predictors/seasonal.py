@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.percentiles import P95, last_known
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 Floats = NDArray[np.float64]
 HOURS = 24
@@ -25,7 +25,7 @@ class HoltWinters:
     name = "holtWinters"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
         def next_day(hourly: Floats) -> Floats:
@@ -44,7 +44,7 @@ class SeasonalTrend:
     name = "stl"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         from statsmodels.tsa.seasonal import STL
 
         def next_day(hourly: Floats) -> Floats:
@@ -54,7 +54,7 @@ class SeasonalTrend:
         return _of_each_node(past, next_day)
 
 
-def _of_each_node(past: Past, next_day: Callable[[Floats], Floats]) -> Guess:
+def _of_each_node(past: Past, next_day: Callable[[Floats], Floats]) -> Prediction:
     """P95 of the hours of the next day, plus what the days' P95 lay above their hourly means' P95."""
     nodes, days, slots = past.series.shape
     hourly = past.series.reshape(nodes, days, HOURS, slots // HOURS).astype(np.float64)
@@ -73,4 +73,4 @@ def _of_each_node(past: Past, next_day: Callable[[Floats], Floats]) -> Guess:
             warnings.simplefilter("ignore")  # about series that are constant
             ahead = next_day(flat)
         out[node] = max(float(np.quantile(ahead, P95) + above.mean()), 0.0)
-    return Guess(centres=out[None])
+    return Prediction(centres=out[None])

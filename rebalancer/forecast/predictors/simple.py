@@ -3,7 +3,7 @@
 import numpy as np
 
 from rebalancer.forecast.percentiles import P95, last_known
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 HISTOGRAM_HALF_LIFE_DAYS = 1.0
 
@@ -14,8 +14,8 @@ class LastDay:
     name = "lastDay"
     simple = True
 
-    def guess(self, past: Past) -> Guess:
-        return Guess(centres=last_known(past.daily)[None])
+    def predict(self, past: Past) -> Prediction:
+        return Prediction(centres=last_known(past.daily)[None])
 
 
 class Max:
@@ -24,10 +24,10 @@ class Max:
     name = "max"
     simple = True
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         known = np.isfinite(past.daily)
         highest = np.where(known, past.daily, -np.inf).max(axis=1)
-        return Guess(centres=np.where(known.any(axis=1), highest, np.nan)[None])
+        return Prediction(centres=np.where(known.any(axis=1), highest, np.nan)[None])
 
 
 class DecayingHistogram:
@@ -36,7 +36,7 @@ class DecayingHistogram:
     name = "decayingHistogram"
     simple = True
 
-    def guess(self, past: Past) -> Guess:
+    def predict(self, past: Past) -> Prediction:
         nodes, days, slots = past.series.shape
         age_days = np.arange(days * slots - 1, -1, -1) / slots
         weights = 0.5 ** (age_days / HISTOGRAM_HALF_LIFE_DAYS)
@@ -45,4 +45,4 @@ class DecayingHistogram:
         ordered = np.take_along_axis(flat, order, axis=1)
         mass = np.cumsum(np.where(np.isfinite(ordered), weights[order], 0.0), axis=1)
         at = np.argmax(mass >= P95 * mass[:, -1:], axis=1)
-        return Guess(centres=ordered[np.arange(nodes), at].astype(np.float64)[None])
+        return Prediction(centres=ordered[np.arange(nodes), at].astype(np.float64)[None])

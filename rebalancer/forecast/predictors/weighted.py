@@ -1,7 +1,7 @@
 """Percentiles weighted over the days: of each day, and of each time of day."""
 
 from rebalancer.forecast.percentiles import P95, quantile, slot_curve, weighted_mean
-from rebalancer.forecast.predictors.base import Guess, Past
+from rebalancer.forecast.predictors.base import Past, Prediction
 
 
 class WeightedP95:
@@ -10,8 +10,8 @@ class WeightedP95:
     name = "weightedP95"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
-        return Guess(centres=weighted_mean(past.daily, past.weights)[None])
+    def predict(self, past: Past) -> Prediction:
+        return Prediction(centres=weighted_mean(past.daily, past.weights)[None])
 
 
 class SlotPercentile:
@@ -20,5 +20,5 @@ class SlotPercentile:
     name = "slotPercentile"
     simple = False
 
-    def guess(self, past: Past) -> Guess:
-        return Guess(centres=quantile(slot_curve(past.series, past.weights), P95)[None])
+    def predict(self, past: Past) -> Prediction:
+        return Prediction(centres=quantile(slot_curve(past.series, past.weights), P95)[None])

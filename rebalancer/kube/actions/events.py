@@ -65,7 +65,7 @@ class KubeEvents:
         self._component = component
         self._instance = instance[:LONGEST_WORD]
         self._monotonic = monotonic
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._tokens, self._counted_at = BURST, monotonic()
         self._quiet_until = float("-inf")
         self.stats = EventStats()
@@ -120,7 +120,7 @@ class KubeEvents:
                     pause = FORBIDDEN_PAUSE_SECONDS
                 elif response.status == 429 or response.status >= 500:
                     pause = FAILED_PAUSE_SECONDS
-        with self._guard:
+        with self._lock:
             if not why:
                 self.stats.written += 1
                 return
@@ -130,7 +130,7 @@ class KubeEvents:
                 self._quiet_until = self._monotonic() + pause
 
     def _may_send(self) -> bool:
-        with self._guard:
+        with self._lock:
             now = self._monotonic()
             self._tokens = min(BURST, self._tokens + (now - self._counted_at) * PER_SECOND)
             self._counted_at = now

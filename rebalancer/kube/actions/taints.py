@@ -20,7 +20,7 @@ from rebalancer.kube.snapshot.snapshot import NODES
 from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 from rebalancer.model.ports import Clock
-from rebalancer.model.steering import CORDONS, STEERING_TAINT
+from rebalancer.model.steering import CORDONS, SOFT_TAINT
 
 EFFECT = "PreferNoSchedule"
 MERGE_PATCH = "application/merge-patch+json"
@@ -72,7 +72,7 @@ class KubeNodeTaints:
     def put(self, node: str, *, value: str) -> bool:
         """Taint a node, or change the value; a value of CORDONS cordons it, any other ends a cordon of ours. False when
         that could not be done, and for a cordon where somebody else's is. Never raises."""
-        ours = {"key": STEERING_TAINT, "value": value, "effect": EFFECT, "timeAdded": rfc3339(self._clock.now())}
+        ours = {"key": SOFT_TAINT, "value": value, "effect": EFFECT, "timeAdded": rfc3339(self._clock.now())}
         return self._change(node, lambda state: _marked(state, ours), when_gone=False)
 
     def take(self, node: str) -> bool:
@@ -138,4 +138,4 @@ def _with(state: _State, ours: Taint) -> list[Taint]:
 
 
 def _is_ours(taint: Taint) -> bool:
-    return taint.get("key") == STEERING_TAINT and taint.get("effect") == EFFECT
+    return taint.get("key") == SOFT_TAINT and taint.get("effect") == EFFECT

@@ -86,12 +86,12 @@ class LeaseLock:
         self._ledger = ledger_identity
         self._last_term = last_term
         self._wait = wait_seconds
-        self._sighting = sighting or Sighting()
+        self._observed = sighting or Sighting()
         self._timing = timing
         self._boot_time = boot_time
         self._wall_time = wall_time
         self._pause = pause
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._deadline = float("-inf")
         self._held: dict[str, Any] | None = None
         self._stop = threading.Event()
@@ -100,17 +100,17 @@ class LeaseLock:
     @property
     def term(self) -> int | None:
         """The term that we hold; None without the lease."""
-        with self._guard:
+        with self._lock:
             return None if self._held is None else int(self._held["spec"]["leaseTransitions"])
 
     def holds(self, margin_seconds: float = 0.0) -> bool:
         """Whether the lease is ours for at least `margin_seconds` more."""
-        with self._guard:
+        with self._lock:
             return self._held is not None and self._boot_time() + margin_seconds < self._deadline
 
     def seconds_left(self) -> float:
         """How long the lease is still ours if it isn't renewed; 0 without it."""
-        with self._guard:
+        with self._lock:
             return 0.0 if self._held is None else max(0.0, self._deadline - self._boot_time())
 
     def __enter__(self) -> "LeaseLock":
@@ -130,7 +130,7 @@ class LeaseLock:
         server can't be reached or refuses. What `pause` raises ends the waiting.
         """
         give_up = self._boot_time() + self._wait
-        sighting = self._sighting
+        sighting = self._observed
         conflicts = 0
         while True:
             lease = self._read()
@@ -165,7 +165,7 @@ class LeaseLock:
 
         Never raises for an answer of the server.
         """
-        with self._guard:
+        with self._lock:
             held = self._held
             expired = self._boot_time() >= self._deadline
         if held is None or expired:
@@ -190,7 +190,7 @@ class LeaseLock:
             # A renewal that is under way would take it again.
             self._thread.join()
             self._thread = None
-        with self._guard:
+        with self._lock:
             held, self._held, self._deadline = self._held, None, float("-inf")
         if held is None:
             return
@@ -251,14 +251,14 @@ class LeaseLock:
         self._hold(self._client.decode(response.data, dict[str, Any], what="the lease"), started)
 
     def _hold(self, lease: dict[str, Any], started: float) -> None:
-        with self._guard:
+        with self._lock:
             # Counted from before the request was sent: nobody can have seen the renewal earlier.
             self._held, self._deadline = lease, started + self._timing.renew_deadline
 
     def _reread(self) -> bool:
         """After a conflict: whether the lease is still ours, in the same term and with our ledger."""
         lease = self._read()
-        with self._guard:
+        with self._lock:
             mine = self._held
             if lease is not None and mine is not None:
                 same = all(
@@ -272,7 +272,7 @@ class LeaseLock:
         return False
 
     def _lose(self) -> None:
-        with self._guard:
+        with self._lock:
             self._held, self._deadline = None, float("-inf")
 
     def _read(self) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import whole_up
 from rebalancer.kube.snapshot.images import ImageTable
-from rebalancer.kube.snapshot.pod_templates import Shapes
+from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
@@ -118,7 +118,7 @@ class PodColumns:
         self._pages: list[tuple[NDArray[Any], ...]] = []
         self.names: list[str] = []
         self.uids: list[str] = []
-        self.shapes = Shapes()
+        self.shapes = PodTemplates()
         self.owners: list[tuple[str, OwnerReference]] = []
         """(namespace, reference) of each controlling owner, in the order of the `owner` column."""
 

@@ -26,7 +26,7 @@ class Requests:
     cpu_scored_millicores: float
     memory_scored_bytes: float
     scored_on_arrival: tuple[float, float] | None
-    """As `PodShape`'s."""
+    """As `PodTemplate`'s."""
     extended: Amounts
 
 

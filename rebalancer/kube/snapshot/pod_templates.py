@@ -2,7 +2,7 @@
 
 150,000 pods come from a few thousand templates. The part of a pod that its template decides is encoded again from the
 narrow record (which costs a microsecond and is canonical) and looked up; only a template that was not seen before is
-added up. A `PodShape` is made when somebody looks at it.
+added up. A `PodTemplate` is made when somebody looks at it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
-from rebalancer.model.objects import PodShape, Volume
-from rebalancer.model.snapshot import ShapeOutline, ShapeTable
+from rebalancer.model.objects import PodTemplate, Volume
+from rebalancer.model.snapshot import PodTemplateOutline, PodTemplateTable
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ ANY_IP = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeColumns:
+class PodTemplateColumns:
     """What the pods of each shape request: columns of length `shapes`."""
 
     cpu_request_millicores: Floats
@@ -54,7 +54,7 @@ class _KeptKeys(dict[str, bool]):
         return kept
 
 
-class Shapes:
+class PodTemplates:
     """The table while it grows."""
 
     def __init__(self) -> None:
@@ -113,14 +113,14 @@ class Shapes:
         self._last_template, self._last_index = template, index
         return index
 
-    def table(self) -> ShapeTable:
+    def table(self) -> PodTemplateTable:
         """The finished table."""
-        return ShapeTable(list(self._index), decode_shape, outline_shape)
+        return PodTemplateTable(list(self._index), decode_template, outline_template)
 
-    def columns(self) -> ShapeColumns:
+    def columns(self) -> PodTemplateColumns:
         """The finished columns."""
         rows = self._requests
-        return ShapeColumns(
+        return PodTemplateColumns(
             cpu_request_millicores=np.array([row.cpu_millicores for row in rows], dtype=np.float64),
             memory_request_bytes=np.array([row.memory_bytes for row in rows], dtype=np.float64),
             cpu_scored_millicores=np.array([row.cpu_scored_millicores for row in rows], dtype=np.float64),
@@ -165,7 +165,7 @@ class Shapes:
         )
 
 
-def decode_shape(blob: bytes) -> PodShape:
+def decode_template(blob: bytes) -> PodTemplate:
     """An interned template as the noun that decisions read."""
     template = msgspec.json.decode(blob, type=Template)
     containers, inits = template.containers or [], template.init_containers or []
@@ -174,7 +174,7 @@ def decode_shape(blob: bytes) -> PodShape:
     )
     grace = template.termination_grace_period_seconds
     sidecars = [container for container in inits if container.restart_policy == "Always"]
-    return PodShape(
+    return PodTemplate(
         labels=template.labels or {},
         annotations=template.annotations or {},
         node_selector=template.node_selector or {},
@@ -210,11 +210,11 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
 _head = msgspec.json.Decoder(_Head).decode
 
 
-def outline_shape(blob: bytes) -> ShapeOutline:
+def outline_template(blob: bytes) -> PodTemplateOutline:
     """Labels and affinity of an interned template, in a tenth of the time that decoding the whole takes."""
     head = _head(blob)
     affinity = bytes(head.affinity)
-    return ShapeOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
+    return PodTemplateOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
 
 
 def _volume(source: VolumeSource) -> Volume | None:

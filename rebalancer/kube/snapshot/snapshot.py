@@ -25,7 +25,7 @@ from rebalancer.kube.snapshot.records import (
 from rebalancer.kube.snapshot.volumes import BoundClaims
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, ShapeTable
+from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, PodTemplateTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
@@ -166,7 +166,7 @@ def put_together(
     taken: float,
     nodes: Nodes,
     pods: Pods,
-    shapes: ShapeTable,
+    shapes: PodTemplateTable,
     namespaces: tuple[str, ...],
     statuses: tuple[PodStatus, ...],
     spaces: Iterable[Namespace],

@@ -77,7 +77,7 @@ class WatchedCluster:
         self._monotonic = monotonic
         self._pause = pause
         self._chance = chance
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._started = self._stopped = False
         self._whole_replicasets = False
         self._nodes = self._reflector(NODES, Node, NodeRecords)
@@ -94,14 +94,14 @@ class WatchedCluster:
 
     def start(self) -> None:
         """Begin to list and watch, in one thread for each kind."""
-        with self._guard:
+        with self._lock:
             self._started = True
             for each in self._reflectors():
                 each.start()
 
     def stop(self) -> None:
         """End all watches; within a second, also in the middle of a read."""
-        with self._guard:
+        with self._lock:
             self._stopped = True
             running = self._reflectors()
         for each in running:
@@ -133,7 +133,7 @@ class WatchedCluster:
         """The kinds whose thread has ended by itself, which never may."""
         if not self._started or self._stopped:
             return []
-        with self._guard:  # one that is made is started before anybody looks
+        with self._lock:  # one that is made is started before anybody looks
             return [each.name for each in self._reflectors() if not each.alive]
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
@@ -181,7 +181,7 @@ class WatchedCluster:
 
     def _follow_what_is_needed(self, *, uses_claims: bool, references: Sequence[OwnerReference]) -> None:
         """Begin to follow what pods that use claims, and pods of these owners, take besides."""
-        with self._guard:
+        with self._lock:
             if self._stopped:
                 return
             if self._volumes is None and uses_claims:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.columns import controller_of, is_ready
-from rebalancer.kube.snapshot.pod_templates import ShapeColumns, Shapes
+from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
 from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.watch import Change
-from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, ShapeTable
+from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -42,7 +42,7 @@ ROW = np.dtype(
         ("alive", np.bool_),
     ]
 )
-NOBODY = np.array((-1, -1, -1, -1, -1, 0, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
+NO_OWNER = np.array((-1, -1, -1, -1, -1, 0, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
 FIRST_ROWS = 1024
 FIRST_TIDYING = 4096
 PHASE_NUMBERS: Mapping[str, int] = {name: index for index, name in enumerate(PHASES)}
@@ -86,8 +86,8 @@ class PodsTaken:
     owners: list[tuple[str, OwnerReference]]
     """(namespace, reference) of the controlling owners; also of some that have no pods any more."""
     statuses: list[PodStatus]
-    shapes: ShapeTable
-    figures: ShapeColumns
+    shapes: PodTemplateTable
+    figures: PodTemplateColumns
     uses_claims: bool
     """Whether any pod has a PersistentVolumeClaim or a generic ephemeral volume."""
 
@@ -159,7 +159,7 @@ class PodRows:
         self._owners: Interned[str, tuple[str, OwnerReference]] = Interned()
         self._statuses: Interned[PodStatus, PodStatus] = Interned()
         self._statuses.number(NOTHING, NOTHING)
-        self._shapes = Shapes()
+        self._templates = PodTemplates()
         self._tidy_at = FIRST_TIDYING
 
     def __len__(self) -> int:
@@ -194,8 +194,8 @@ class PodRows:
                 nodes=list(self._nodes.values),
                 owners=list(self._owners.values),
                 statuses=list(self._statuses.values),
-                shapes=self._shapes.table(),
-                figures=self._shapes.columns(),
+                shapes=self._templates.table(),
+                figures=self._templates.columns(),
                 uses_claims=self._uses_claims(),
             )
 
@@ -217,7 +217,7 @@ class PodRows:
         reference = controller_of(meta.owner_references)
         of_daemonset = reference is not None and reference.kind == "DaemonSet"
         # First what may refuse the pod: a row is written whole or not at all.
-        shape = self._shapes.index_of(pod, of_daemonset=of_daemonset)
+        shape = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
         restarts = init_restarts = said = 0
         if not is_quiet(status):
@@ -255,7 +255,7 @@ class PodRows:
     def _take(self, uid: str) -> None:
         row = self._row_of.pop(uid, None)
         if row is not None:
-            self._rows[row] = NOBODY
+            self._rows[row] = NO_OWNER
             self._names[row] = self._uids[row] = None
             self._free.append(row)
 
@@ -274,8 +274,8 @@ class PodRows:
     # ---- the tables
 
     def _uses_claims(self) -> bool:
-        used = self._in_use(("shape",), len(self._shapes))
-        return bool((used & np.array(self._shapes.with_claims, dtype=np.bool_)).any())
+        used = self._in_use(("shape",), len(self._templates))
+        return bool((used & np.array(self._templates.with_claims, dtype=np.bool_)).any())
 
     def _in_use(self, columns: tuple[str, ...], size: int) -> NDArray[np.bool_]:
         """(size,) the numbers that a live row has in one of the columns."""
@@ -289,8 +289,8 @@ class PodRows:
     def _tidy_when_due(self) -> None:
         if self._table_sizes() < self._tidy_at:
             return
-        tables: tuple[tuple[Shapes | Interned[Any, Any], tuple[str, ...]], ...] = (
-            (self._shapes, ("shape",)),
+        tables: tuple[tuple[PodTemplates | Interned[Any, Any], tuple[str, ...]], ...] = (
+            (self._templates, ("shape",)),
             (self._owners, ("owner",)),
             (self._nodes, ("node", "nominated")),
             (self._namespaces, ("namespace",)),
@@ -308,7 +308,7 @@ class PodRows:
         self._tidy_at = max(FIRST_TIDYING, 2 * self._table_sizes())
 
     def _table_sizes(self) -> int:
-        tables = (self._shapes, self._owners, self._nodes, self._namespaces, self._statuses)
+        tables = (self._templates, self._owners, self._nodes, self._namespaces, self._statuses)
         return sum(len(table) for table in tables)
 
 

@@ -125,7 +125,7 @@ class Reflector(Generic[T, S]):
         self._decode_event = msgspec.json.Decoder(WatchEvent).decode
         self._decode_item = msgspec.json.Decoder(item).decode
         self._backoff = Backoff(self._chance)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._stream: LineStream | None = None
         self._thread: threading.Thread | None = None
         self._version = ""
@@ -168,7 +168,7 @@ class Reflector(Generic[T, S]):
     def stop(self) -> None:
         """End, also in the middle of a read. Doesn't wait for it."""
         self._stopping.set()
-        with self._guard:
+        with self._lock:
             if self._stream is not None:
                 self._stream.cut()
 
@@ -264,14 +264,14 @@ class Reflector(Generic[T, S]):
             accept=self._watch_accept,
             timeouts=Timeouts(read_seconds=max(SHORTEST_INACTIVITY_SECONDS, patience)),
         )
-        with self._guard:
+        with self._lock:
             self._stream = stream
         try:
             if self._stopping.is_set():
                 raise _StoppedError
             self._read(stream)
         finally:
-            with self._guard:
+            with self._lock:
                 self._stream = None
             stream.close()
 

@@ -22,7 +22,7 @@ from rebalancer.lab.apiserver.tables import table, wanted_version
 from rebalancer.lab.apiserver.taints import check_taints, set_cordon
 from rebalancer.lab.apiserver.watch import watch_response
 from rebalancer.lab.controlplane.owned import terminate
-from rebalancer.lab.scenario.build import complete_pod
+from rebalancer.lab.scenarios.build import complete_pod
 
 if TYPE_CHECKING:
     from rebalancer.lab.lab import Lab

@@ -10,7 +10,7 @@ from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.faults import names_node
-from rebalancer.lab.load.usage import SCRAPE_SECONDS, Figures
+from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures
 
 if TYPE_CHECKING:
     from rebalancer.lab.lab import Lab

@@ -3,8 +3,8 @@
 from typing import Any
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.load.cpu import Breaks
-from rebalancer.lab.scenario.build import set_ready
+from rebalancer.lab.loads.cpu import Breaks
+from rebalancer.lab.scenarios.build import set_ready
 
 Obj = dict[str, Any]
 

@@ -20,12 +20,12 @@ from rebalancer.lab.controlplane.kubelet import Kubelet
 from rebalancer.lab.controlplane.owned import daemon_affinity
 from rebalancer.lab.controlplane.scheduler import Scheduler
 from rebalancer.lab.controlplane.stateful_sets import pod_labels
-from rebalancer.lab.load.cpu import Breaks
-from rebalancer.lab.load.history import History
+from rebalancer.lab.loads.cpu import Breaks
+from rebalancer.lab.loads.history import History
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario import build
-from rebalancer.lab.scenario.scenario import Scenario
-from rebalancer.lab.scenario.specs import NodeSpec, WorkloadSpec
+from rebalancer.lab.scenarios import build
+from rebalancer.lab.scenarios.scenario import Scenario
+from rebalancer.lab.scenarios.specs import NodeSpec, WorkloadSpec
 
 Obj = dict[str, Any]
 

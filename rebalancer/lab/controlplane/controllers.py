@@ -13,7 +13,7 @@ from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario.build import owner_reference, template_hash
+from rebalancer.lab.scenarios.build import owner_reference, template_hash
 from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, Taint, Toleration
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rebalancer.lab.load.cpu import behaviour_of
+from rebalancer.lab.loads.cpu import behaviour_of
 from rebalancer.placement.images import normalised
 
 Obj = dict[str, Any]

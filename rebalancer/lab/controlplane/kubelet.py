@@ -11,9 +11,9 @@ from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
 from rebalancer.lab.controlplane.images import missing, reported
-from rebalancer.lab.load.cpu import Breaks, behaviour_of
+from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario.build import condition, set_ready
+from rebalancer.lab.scenarios.build import condition, set_ready
 
 Obj = dict[str, Any]
 

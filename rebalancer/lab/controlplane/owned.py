@@ -7,7 +7,7 @@ from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
 from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario.build import complete_pod, pod_object
+from rebalancer.lab.scenarios.build import complete_pod, pod_object
 
 Obj = dict[str, Any]
 

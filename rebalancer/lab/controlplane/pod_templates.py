@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.model.objects import Affinity, PodShape, SpreadConstraint, Toleration, Volume
+from rebalancer.model.objects import Affinity, PodTemplate, SpreadConstraint, Toleration, Volume
 from rebalancer.model.quantity import parse_quantity
 from rebalancer.model.snapshot import SCORED_DEFAULT_CPU_MILLICORES, SCORED_DEFAULT_MEMORY_BYTES
 
@@ -20,13 +20,13 @@ Amounts = dict[str, float]
 _SCORED = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAULT_MEMORY_BYTES}
 
 
-def shape_of(labels: Mapping[str, str], spec: Obj) -> PodShape:
+def shape_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
     """The shape of a pod. Raises ValueError when a request is no quantity."""
     asked, scored = effective(spec), effective(spec, defaults=_SCORED)
     containers = spec.get("containers") or []
     inits = spec.get("initContainers") or []
     affinity = spec.get("affinity")
-    return PodShape(
+    return PodTemplate(
         labels=dict(labels),
         node_selector=spec.get("nodeSelector") or {},
         affinity=msgspec.convert(affinity, Affinity) if affinity else None,

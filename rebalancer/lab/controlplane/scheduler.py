@@ -18,7 +18,7 @@ from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario.build import condition
+from rebalancer.lab.scenarios.build import condition
 from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import Bools
 from rebalancer.placement.board import Board, Kind

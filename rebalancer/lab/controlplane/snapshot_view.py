@@ -15,9 +15,9 @@ from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
 from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.controlplane.pod_templates import shape_of
-from rebalancer.model.objects import NodeSelector, PodShape, Taint
+from rebalancer.model.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, ShapeTable
+from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
 from rebalancer.placement.images import normalised
 
 Obj = dict[str, Any]
@@ -49,7 +49,7 @@ class SchedulerView:
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
         self._shape_numbers: dict[bytes, int] = {}
-        self._shapes: list[PodShape] = []
+        self._shapes: list[PodTemplate] = []
 
     def snapshot(
         self, *, nodes: Sequence[Obj], pods: Sequence[Obj], others: Callable[[str], Iterable[Obj]], now: float
@@ -66,7 +66,7 @@ class SchedulerView:
             taken=now,
             nodes=_nodes(nodes),
             pods=self._pods(nodes, pods, rows, list(spaces), list(owners)),
-            shapes=ShapeTable([str(number).encode() for number in range(len(self._shapes))], self._shape),
+            shapes=PodTemplateTable([str(number).encode() for number in range(len(self._shapes))], self._shape),
             namespaces=tuple(spaces),
             namespace_labels=spaces,
             owners=tuple(owners.values()),
@@ -75,7 +75,7 @@ class SchedulerView:
             exclusive_claims=exclusive,
         )
 
-    def _shape(self, number: bytes) -> PodShape:
+    def _shape(self, number: bytes) -> PodTemplate:
         return self._shapes[int(number)]
 
     def _row(self, pod: Obj) -> _Row:

@@ -11,7 +11,7 @@ from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_termin
 from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.controlplane.owned import create_pod, ready_count, set_status, terminate
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenario.build import template_hash
+from rebalancer.lab.scenarios.build import template_hash
 
 Obj = dict[str, Any]
 

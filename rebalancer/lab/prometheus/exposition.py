@@ -11,9 +11,9 @@ import numpy as np
 
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.faults import Faults, Switchboard, names_node
-from rebalancer.lab.load.contention import ContentionModel
-from rebalancer.lab.load.history import Columns, Machine, Stay
-from rebalancer.lab.load.usage import UsageModel
+from rebalancer.lab.loads.contention import ContentionModel
+from rebalancer.lab.loads.history import Columns, Machine, Stay
+from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.prometheus.rates import (
     CONTAINER_WAITING,
     NODE_WAITING,

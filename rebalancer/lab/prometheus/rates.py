@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rebalancer.lab.faults import Switchboard, names_node
-from rebalancer.lab.load.contention import ContentionModel, Waiting
-from rebalancer.lab.load.history import Stay
+from rebalancer.lab.loads.contention import ContentionModel, Waiting
+from rebalancer.lab.loads.history import Stay
 from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector
 
 NODE_WAITING = "node_pressure_cpu_waiting_seconds_total"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.faults import Switchboard, names_node
-from rebalancer.lab.load.cpu import integral_basis
-from rebalancer.lab.load.usage import SCRAPE_SECONDS, Figures, UsageModel
+from rebalancer.lab.loads.cpu import integral_basis
+from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures, UsageModel
 from rebalancer.lab.prometheus.promql import Selector
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rebalancer.planner.advice.profiles import (
     image_weight,
     main_profile,
 )
-from rebalancer.planner.explain.skew import BY_CHANCE, NEVER_HEAPED, Attraction, attraction_of, tail
+from rebalancer.planner.explain.skew import BY_CHANCE, NEVER_SKEWED, PlacementSkew, placement_skew_of, tail
 
 PACKING = frozenset({"HighNodeUtilization"})
 """Strategies that empty nodes."""
@@ -45,7 +45,7 @@ CROWD_AT_LEAST = 10
 YOUNG_SECONDS = 1800.0
 PENDING_AT_LEAST = 20
 """Pods of one owner that wait at the same time."""
-HEAPS_AT_MOST = 20
+MAX_PLACEMENT_SKEWS = 20
 SERVICES_LOOKED_AT = 100
 """The scheduler is asked about so many suspects, those with the most pods in excess first."""
 
@@ -84,7 +84,7 @@ class SchedulerAdvice:
     advice: tuple[Advice, ...]
     profiles: tuple[AdvisedProfile, ...]
     percentage_of_nodes_to_score: int
-    heaps: tuple[Attraction, ...]
+    placement_skews: tuple[PlacementSkew, ...]
 
 
 def advise(
@@ -98,11 +98,13 @@ def advise(
 ) -> SchedulerAdvice:
     """`engine` is the scheduler over the snapshot as it is; `strategies` are the policy's, by name; `pools` (nodes,)
     names of the nodes' pools, empty for none."""
-    heaps = find_heaps(snapshot, engine, now)
+    placement_skews = find_placement_skews(snapshot, engine, now)
     strategy, packing = _strategy(strategies, config)
-    by_image = [heap for heap in heaps if heap.decisive is not None and heap.decisive.plugin == "ImageLocality"]
+    by_image = [
+        heap for heap in placement_skews if heap.decisive is not None and heap.decisive.plugin == "ImageLocality"
+    ]
     images = [_image_locality(heap, config) for heap in by_image]
-    others = [_heap(heap, snapshot) for heap in heaps if heap not in by_image]
+    others = [_heap(heap, snapshot) for heap in placement_skews if heap not in by_image]
     crowds = _crowds(snapshot, pools, now)
     found = [
         *([] if strategy is None else [strategy]),
@@ -120,15 +122,17 @@ def advise(
             config,
             packing,
             why_packing=strategy.seen if strategy is not None else "",
-            heaps=[(heap, f"{each.subject}: {each.seen}") for heap, each in zip(by_image, images, strict=True)],
+            placement_skews=[
+                (heap, f"{each.subject}: {each.seen}") for heap, each in zip(by_image, images, strict=True)
+            ],
             crowds=[f"{each.subject}: {each.seen}" for each in crowds],
         ),
         percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
-        heaps=tuple(heaps),
+        placement_skews=tuple(placement_skews),
     )
 
 
-def find_heaps(snapshot: ClusterSnapshot, engine: Engine, now: float) -> list[Attraction]:
+def find_placement_skews(snapshot: ClusterSnapshot, engine: Engine, now: float) -> list[PlacementSkew]:
     """Services of which some node holds more than its fair share, the largest excess first."""
     pods, cpu = snapshot.pods, snapshot.nodes.cpu_allocatable_millicores
     chosen = np.flatnonzero(snapshot.active & ~pods.terminating & (pods.owner >= 0))
@@ -143,12 +147,12 @@ def find_heaps(snapshot: ClusterSnapshot, engine: Engine, now: float) -> list[At
         top, node = divmod(pair, size)
         total, part = int(totals[top]), float(cpu[node]) / whole
         # of all nodes there is the least to be expected: whoever is no heap by that is none among fewer
-        more_than_fair = count > math.ceil(total * part) and snapshot.owners[top].kind not in NEVER_HEAPED
+        more_than_fair = count > math.ceil(total * part) and snapshot.owners[top].kind not in NEVER_SKEWED
         if more_than_fair and tail(total, count, part) < BY_CHANCE:
             suspects.append((count - total * part, top, node))
     suspects.sort(key=lambda each: (-each[0], each[1], each[2]))
-    found = (attraction_of(snapshot, engine, top, node, now) for _, top, node in suspects[:SERVICES_LOOKED_AT])
-    return [each for each in found if each is not None and each.heaped][:HEAPS_AT_MOST]
+    found = (placement_skew_of(snapshot, engine, top, node, now) for _, top, node in suspects[:SERVICES_LOOKED_AT])
+    return [each for each in found if each is not None and each.heaped][:MAX_PLACEMENT_SKEWS]
 
 
 # ---- what is seen
@@ -171,7 +175,7 @@ def _strategy(strategies: Sequence[str], config: SchedulerConfig) -> tuple[Advic
     return Advice(topic=Topic.STRATEGY, subject=profile.name, seen=seen, do=do, figures=figures), packing
 
 
-def _image_locality(heap: Attraction, config: SchedulerConfig) -> Advice:
+def _image_locality(heap: PlacementSkew, config: SchedulerConfig) -> Advice:
     decisive = heap.decisive
     assert decisive is not None
     weight = config.profiles[heap.pod.shape.scheduler_name].weights["ImageLocality"]
@@ -186,7 +190,7 @@ def _image_locality(heap: Attraction, config: SchedulerConfig) -> Advice:
     )
 
 
-def _heap(heap: Attraction, snapshot: ClusterSnapshot) -> Advice:
+def _heap(heap: PlacementSkew, snapshot: ClusterSnapshot) -> Advice:
     decisive = heap.decisive
     if decisive is not None:
         seen = f"{_counts(heap)}; {decisive.plugin} gives this node {decisive.here:g} points, the median of "
@@ -205,14 +209,14 @@ def _heap(heap: Attraction, snapshot: ClusterSnapshot) -> Advice:
     )
 
 
-def _counts(heap: Attraction) -> str:
+def _counts(heap: PlacementSkew) -> str:
     return (
         f"{heap.here} of {heap.replicas} pods are on {heap.pod.node_name}, its fair share of {heap.eligible} nodes "
         f"is {heap.fair:.1f}"
     )
 
 
-def _figures(heap: Attraction) -> dict[str, float | str | None]:
+def _figures(heap: PlacementSkew) -> dict[str, float | str | None]:
     decisive = heap.decisive
     return {
         "node": heap.pod.node_name,
@@ -264,9 +268,9 @@ def _crowds(snapshot: ClusterSnapshot, pools: Sequence[str], now: float) -> list
     return out
 
 
-def _pre_pulls(heaps: Sequence[Attraction]) -> list[Advice]:
+def _pre_pulls(placement_skews: Sequence[PlacementSkew]) -> list[Advice]:
     seen: dict[str, Advice] = {}
-    for heap in heaps:
+    for heap in placement_skews:
         for image in heap.images:
             if image.here and image.size_bytes and image.missing and image.name not in seen:
                 seen[image.name] = Advice(

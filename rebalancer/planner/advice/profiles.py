@@ -10,7 +10,7 @@ from rebalancer.model.scheduler import (
     SchedulerConfig,
     SchedulerProfile,
 )
-from rebalancer.planner.explain.skew import Attraction
+from rebalancer.planner.explain.skew import PlacementSkew
 
 CROWD_PROFILE, PACKING_PROFILE = "crowd-scheduler", "packing-scheduler"
 CROWD_SPREAD_WEIGHT = 5
@@ -40,16 +40,17 @@ def advised_profiles(
     packing: Packing,
     *,
     why_packing: str,
-    heaps: Sequence[tuple[Attraction, str]],
+    placement_skews: Sequence[tuple[PlacementSkew, str]],
     crowds: Sequence[str],
 ) -> tuple[AdvisedProfile, ...]:
-    """`heaps` are those for which ImageLocality decides, with their reasons; `crowds` are the reasons for a profile of
+    """`placement_skews` are those for which ImageLocality decides, with their reasons; `crowds` are the reasons for a
+    profile of
     their own."""
     main = main_profile(config)
     out = []
     for running in config.profiles.values():
         profile, reasons = running, []
-        mine = [each for each in heaps if each[0].pod.shape.scheduler_name == running.name]
+        mine = [each for each in placement_skews if each[0].pod.shape.scheduler_name == running.name]
         if mine:
             wanted = min(image_weight(heap, running.weights["ImageLocality"]) for heap, _ in mine)
             profile = with_weight(profile, "ImageLocality", wanted)
@@ -80,7 +81,7 @@ def direction(profile: SchedulerProfile) -> FitStrategy:
     return "MostAllocated" if profile.fit_shape[-1][1] > profile.fit_shape[0][1] else "LeastAllocated"
 
 
-def image_weight(heap: Attraction, weight: int) -> int:
+def image_weight(heap: PlacementSkew, weight: int) -> int:
     """For ImageLocality, instead of `weight`: 1 where the node isn't ahead of the median with it, else 0 (off)."""
     decisive = heap.decisive
     if decisive is None or weight <= 1:

@@ -9,17 +9,17 @@ from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
-from rebalancer.planner.explain.pods import Scene, hot_enough
-from rebalancer.planner.explain.skew import Attraction, attraction_of
+from rebalancer.planner.explain.pods import ExplainContext, hot_enough
+from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of
 
-MOST_ATTRACTIONS = 10
+MAX_PLACEMENT_SKEWS = 10
 """Services of a node that are told of."""
-LOOKED_AT = 4 * MOST_ATTRACTIONS
+LOOKED_AT = 4 * MAX_PLACEMENT_SKEWS
 """Services of a node that are looked at: the scheduler is asked for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class ResourceLoad:
     """A node's load in one resource, as one strategy judges it. Shares are 0..1; None = not known or not judged."""
 
     resource: str
@@ -33,11 +33,11 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class StrategyAssessment:
     """What one strategy says of the node."""
 
     strategy: str
-    marks: tuple[Mark, ...]
+    marks: tuple[ResourceLoad, ...]
     reason: str
     """Why it is to be relieved; empty when it isn't."""
     skipped: Refusal | None
@@ -68,12 +68,12 @@ class NodeExplanation:
 
     name: str
     pool: str
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[StrategyAssessment, ...]
     stopped: Refusal | None
     """Why nothing is decided at all."""
     pods: tuple[PodLine, ...]
     """Most CPU first."""
-    attractions: tuple[Attraction, ...]
+    attractions: tuple[PlacementSkew, ...]
     """Why pods of its services come here: heaps first."""
     unknown: tuple[str, ...]
 
@@ -82,16 +82,16 @@ class NodeExplanation:
         return any(mark.hot for each in self.judgements for mark in each.marks)
 
 
-def explain_node(scene: Scene, node: int, *, strategies: Sequence[str]) -> NodeExplanation:
+def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str]) -> NodeExplanation:
     """`strategies` are the names behind `scene.found`."""
     snapshot, report = scene.snapshot, scene.report
     return NodeExplanation(
         name=snapshot.nodes.names[node],
         pool=scene.pools[node],
         judgements=tuple(
-            Judgement(
+            StrategyAssessment(
                 strategy=name,
-                marks=() if findings.loads is None else _marks(findings.loads, node, scene.usage, snapshot),
+                marks=() if findings.loads is None else _thresholds(findings.loads, node, scene.usage, snapshot),
                 reason=next((each.reason for each in findings.findings if each.node == node), ""),
                 skipped=findings.skipped.get(node),
             )
@@ -104,12 +104,12 @@ def explain_node(scene: Scene, node: int, *, strategies: Sequence[str]) -> NodeE
     )
 
 
-def _marks(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[Mark, ...]:
+def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[ResourceLoad, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
     by_cpu = set(loads.resources) <= {"cpu", PEAK}
     return tuple(
-        Mark(
+        ResourceLoad(
             resource=resource,
             measured=measured if by_cpu and resource != PEAK else None,
             load=_share(loads.node[node, at], room[at]),
@@ -122,7 +122,7 @@ def _marks(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> 
     )
 
 
-def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
+def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
     snapshot, report = scene.snapshot, scene.report
     landings = {each.move.pod: next(iter(each.landings), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
@@ -135,7 +135,7 @@ def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
         landing, refusal = landings.get(index), refused.get((pod.namespace, pod.name))
         code, message = (refusal.code, refusal.message) if refusal is not None else (None, "")
         if index not in landings and refusal is None:
-            stays = scene.door.stays(pod, pool=scene.pools[node])
+            stays = scene.admission.stays(pod, pool=scene.pools[node])
             # of a node that was found: the others of its pods
             why = (None, "no strategy asks for it") if hot.ok else (hot.code, hot.detail)
             code, message = (stays.code, stays.message) if stays is not None else why
@@ -156,7 +156,7 @@ def _pod_lines(scene: Scene, node: int) -> list[PodLine]:
     return sorted(lines, key=lambda each: (-(each.cpu_millicores or 0.0), each.namespace, each.name))
 
 
-def _attractions(scene: Scene, node: int) -> list[Attraction]:
+def _attractions(scene: ExplainContext, node: int) -> list[PlacementSkew]:
     """Of the node's services with the most pods here: of equal ones, those whose pods came last."""
     snapshot = scene.snapshot
     here = snapshot.pods_on(node)
@@ -166,9 +166,9 @@ def _attractions(scene: Scene, node: int) -> list[Attraction]:
     for pod, top in zip(here.tolist(), tops.tolist(), strict=True):
         members.setdefault(top, []).append(pod)
     ranked = sorted(members.items(), key=lambda each: (-len(each[1]), -_youngest(snapshot, each[1]), each[0]))
-    found = (attraction_of(snapshot, scene.engine, top, node, scene.now) for top, _ in ranked[:LOOKED_AT])
+    found = (placement_skew_of(snapshot, scene.engine, top, node, scene.now) for top, _ in ranked[:LOOKED_AT])
     known = [each for each in found if each is not None]
-    return sorted(known, key=lambda each: (not each.heaped, -each.here, str(each.service)))[:MOST_ATTRACTIONS]
+    return sorted(known, key=lambda each: (not each.heaped, -each.here, str(each.service)))[:MAX_PLACEMENT_SKEWS]
 
 
 def _youngest(snapshot: ClusterSnapshot, pods: list[int]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.constraints.admission import Door
+from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Move
 from rebalancer.model.reason import Reason, Refusal
@@ -23,7 +23,7 @@ from rebalancer.strategies.view import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class ExplainContext:
     """One look at a cluster, and what a dry cycle made of it."""
 
     snapshot: ClusterSnapshot
@@ -31,7 +31,7 @@ class Scene:
     pools: Sequence[str]
     """(nodes,) names of the nodes' pools, empty for none."""
     found: Sequence[Findings]
-    door: Door
+    admission: EvictionAdmission
     """Nothing of the plan is counted in it."""
     report: CycleReport
     """Of the dry cycle."""
@@ -120,7 +120,7 @@ def find_pod(snapshot: ClusterSnapshot, namespace: str, name: str) -> Pod | None
     return None
 
 
-def explain_pod(scene: Scene, pod: Pod) -> PodExplanation:
+def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
     """What kube-scheduler thinks of each node for the pod's replacement (for the pod itself while it waits), and
     whether a run would evict it now."""
     snapshot = scene.snapshot
@@ -161,7 +161,7 @@ def explain_pod(scene: Scene, pod: Pod) -> PodExplanation:
     )
 
 
-def _landing(scene: Scene, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:
+def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:
     """Where it goes, or why that is nowhere or unknown. A pod that is finished or gated goes nowhere."""
     if pod.phase in (SUCCEEDED, FAILED):
         return (), Refusal.of(Reason.FINISHED)
@@ -183,16 +183,16 @@ def _landing(scene: Scene, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str,
 
 
 def _checks(
-    scene: Scene, pod: Pod, landing: tuple[tuple[str, float], ...], no_landing: Refusal | None
+    scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...], no_landing: Refusal | None
 ) -> tuple[Check, ...]:
     pool = scene.pools[pod.node]
     finding = _wanted(scene, pod)
     checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
-    stays = scene.door.stays(pod, pool=pool, broken=finding is not None and finding.broken)
+    stays = scene.admission.stays(pod, pool=pool, broken=finding is not None and finding.broken)
     checks.append(Check.of("guards, lists, levels, windows", stays, fine="nothing protects it, windows open"))
     checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or one with room"))
     if pod.service is not None:
-        due = scene.door.due(_move(scene, pod, landing))
+        due = scene.admission.due(_move(scene, pod, landing))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
         checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"room is left{wait}"))
@@ -210,7 +210,7 @@ def _checks(
     return tuple(checks)
 
 
-def hot_enough(scene: Scene, node: int) -> Check:
+def hot_enough(scene: ExplainContext, node: int) -> Check:
     """Whether a strategy wants the node cooled."""
     name = "finding"
     if not scene.pools[node]:
@@ -227,7 +227,7 @@ def hot_enough(scene: Scene, node: int) -> Check:
     return Check(name=name, ok=False, detail="its node is not hot")
 
 
-def _wanted(scene: Scene, pod: Pod) -> Finding | None:
+def _wanted(scene: ExplainContext, pod: Pod) -> Finding | None:
     """The first finding that the pod is a candidate of."""
     for findings in scene.found:
         for finding in findings.findings:
@@ -240,7 +240,7 @@ def _found(finding: Finding) -> Check:
     return Check(name="finding", ok=True, detail=finding.reason)
 
 
-def _by_the_plan(scene: Scene, pod: Pod) -> Check:
+def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
     name = "plan"
     for eviction in scene.report.evictions:
         if eviction.move.pod == pod.index:
@@ -252,10 +252,10 @@ def _by_the_plan(scene: Scene, pod: Pod) -> Check:
     return Check(name=name, ok=False, detail="no strategy asks for it")
 
 
-def _move(scene: Scene, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Move:
+def _move(scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Move:
     """Its eviction, as limits look at it."""
     assert pod.service is not None
-    traits = scene.door.traits(pod)
+    traits = scene.admission.traits(pod)
     landing_name = landing[0][0] if landing else ""
     return Move(
         pod=pod.index,

@@ -23,7 +23,7 @@ from rebalancer.placement.sampling import winners
 
 BY_CHANCE = 0.01
 LATELY_SECONDS = 3600.0
-NEVER_HEAPED = ("DaemonSet", "Node")
+NEVER_SKEWED = ("DaemonSet", "Node")
 """Owners that choose the node themselves."""
 
 
@@ -55,7 +55,7 @@ class ImageFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attraction:
+class PlacementSkew:
     """What brings a service's pods to a node."""
 
     service: Service
@@ -101,13 +101,15 @@ class Attraction:
         return self.ahead[0] if self.ahead and self.ahead[0].by > 0 else None
 
 
-def attraction_of(snapshot: ClusterSnapshot, engine: Engine, owner: int, node: int, now: float) -> Attraction | None:
+def placement_skew_of(
+    snapshot: ClusterSnapshot, engine: Engine, owner: int, node: int, now: float
+) -> PlacementSkew | None:
     """What brings the pods of a top owner to a node; None where no scheduler chooses or none is there.
 
     `engine` is the scheduler over the snapshot as it is: it is asked for one pod more.
     """
     service = snapshot.service_of(owner)
-    if service is None or snapshot.owners[int(snapshot.top_owner[owner])].kind in NEVER_HEAPED:
+    if service is None or snapshot.owners[int(snapshot.top_owner[owner])].kind in NEVER_SKEWED:
         return None
     pods = snapshot.pods
     members = snapshot.pods_of(owner)
@@ -133,7 +135,7 @@ def attraction_of(snapshot: ClusterSnapshot, engine: Engine, owner: int, node: i
     ]
     feasible = int(np.count_nonzero(verdict.feasible))
     likely, chances = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
-    return Attraction(
+    return PlacementSkew(
         service=service,
         owner=owner,
         node=node,

@@ -21,24 +21,24 @@ NodeAffinityType = Literal[
 ]
 
 
-class TheirNamespaces(Section):
+class DeschedulerNamespaces(Section):
     """Names to look at, or not to look at; they allow one of the two."""
 
     include: list[str] = []
     exclude: list[str] = []
 
 
-class TheirArgs(Section):
+class DeschedulerArgs(Section):
     """Arguments may say which type they are."""
 
     api_version: str | None = None
     kind: str | None = None
 
 
-class PodArgs(TheirArgs):
+class PodArgs(DeschedulerArgs):
     """What strategies that look at pods have."""
 
-    namespaces: TheirNamespaces = TheirNamespaces()
+    namespaces: DeschedulerNamespaces = DeschedulerNamespaces()
 
 
 class SelectedPodArgs(PodArgs):
@@ -82,7 +82,7 @@ class PodProtections(Section):
     config: ProtectionConfig = ProtectionConfig()
 
 
-class EvictorArgs(TheirArgs):
+class EvictorArgs(DeschedulerArgs):
     """Of DefaultEvictor."""
 
     node_selector: str = ""
@@ -122,7 +122,7 @@ class EvictionLimits(Section):
     node: Natural | None = None
 
 
-class LowNodeUtilizationArgs(TheirArgs):
+class LowNodeUtilizationArgs(DeschedulerArgs):
     """Of LowNodeUtilization."""
 
     use_deviation_thresholds: bool = False
@@ -130,17 +130,17 @@ class LowNodeUtilizationArgs(TheirArgs):
     target_thresholds: Shares
     number_of_nodes: int = 0
     metrics_utilization: MetricsUtilization = MetricsUtilization()
-    evictable_namespaces: TheirNamespaces = TheirNamespaces()
+    evictable_namespaces: DeschedulerNamespaces = DeschedulerNamespaces()
     eviction_limits: EvictionLimits = EvictionLimits()
 
 
-class HighNodeUtilizationArgs(TheirArgs):
+class HighNodeUtilizationArgs(DeschedulerArgs):
     """Of HighNodeUtilization."""
 
     thresholds: Shares
     number_of_nodes: int = 0
     eviction_modes: list[Literal["OnlyThresholdingResources"]] = []
-    evictable_namespaces: TheirNamespaces = TheirNamespaces()
+    evictable_namespaces: DeschedulerNamespaces = DeschedulerNamespaces()
 
 
 class DuplicatesArgs(PodArgs):
@@ -190,7 +190,7 @@ class Condition(Section):
 class PodLifeTimeArgs(SelectedPodArgs):
     """Of PodLifeTime."""
 
-    owner_kinds: TheirNamespaces = TheirNamespaces()
+    owner_kinds: DeschedulerNamespaces = DeschedulerNamespaces()
     max_pod_life_time_seconds: Natural | None = None
     states: list[str] = []
     conditions: list[Condition] = []
@@ -209,7 +209,7 @@ class FailedPodsArgs(SelectedPodArgs):
     including_init_containers: bool = False
 
 
-ARGS: dict[str, type[TheirArgs]] = {
+ARGS: dict[str, type[DeschedulerArgs]] = {
     "DefaultEvictor": EvictorArgs,
     "LowNodeUtilization": LowNodeUtilizationArgs,
     "HighNodeUtilization": HighNodeUtilizationArgs,
@@ -273,7 +273,7 @@ class AuthToken(Section):
     secret_reference: SecretReference = SecretReference()
 
 
-class TheirPrometheus(Section):
+class DeschedulerPrometheus(Section):
     """Which Prometheus."""
 
     url: str = ""
@@ -284,7 +284,7 @@ class MetricsProvider(Section):
     """One source of usage."""
 
     source: Literal["KubernetesMetrics", "Prometheus"]
-    prometheus: TheirPrometheus = TheirPrometheus()
+    prometheus: DeschedulerPrometheus = DeschedulerPrometheus()
 
 
 class MetricsCollector(Section):

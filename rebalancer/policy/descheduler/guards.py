@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Keys, Notes, Way
+from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 from rebalancer.policy.loader import Document
 from rebalancer.policy.schema.types import format_duration
 
@@ -34,7 +34,7 @@ _NEVER = {
 
 
 @dataclass(slots=True, kw_only=True)
-class TheirGuards:
+class DeschedulerGuards:
     """What one profile protects."""
 
     nodes: dict[str, Any]
@@ -46,11 +46,11 @@ class TheirGuards:
     """Whether such pods may move."""
     min_replicas: int | None = None
     min_age: float | None = None
-    priority: tuple[Way, int | str] | None = None
+    priority: tuple[FieldPath, int | str] | None = None
     opt_in: bool = False
     """A protection of theirs has no like here."""
 
-    def merged(self, others: Sequence["TheirGuards"], notes: Notes) -> dict[str, Any]:
+    def merged(self, others: Sequence["DeschedulerGuards"], notes: Notes) -> dict[str, Any]:
         """Our guards section."""
         every = [self, *others]
         out: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class TheirGuards:
             notes.add((), DIFFERENT, "profiles protect differently: the strictest of each holds for all", "guards")
         return out
 
-    def own_labels(self, every: Sequence["TheirGuards"]) -> dict[str, Any]:
+    def own_labels(self, every: Sequence["DeschedulerGuards"]) -> dict[str, Any]:
         """The selector of the profile's pods, where profiles differ in it; otherwise it is a guard."""
         return self.labels if any(each.labels != self.labels for each in every) else {}
 
@@ -94,7 +94,7 @@ class TheirGuards:
         }
 
 
-def _priority(given: Sequence[tuple[Way, int | str]], notes: Notes) -> dict[str, Any]:
+def _priority(given: Sequence[tuple[FieldPath, int | str]], notes: Notes) -> dict[str, Any]:
     """From which priority on pods stay, of all profiles."""
     values = [each for _, each in given if isinstance(each, int)]
     names = {each for _, each in given if isinstance(each, str)}
@@ -107,10 +107,10 @@ def _priority(given: Sequence[tuple[Way, int | str]], notes: Notes) -> dict[str,
     return {"priorityClassBelow": names.pop()} if names else {}
 
 
-def read_guards(args: Keys, everywhere: dict[str, Any], document: Document, notes: Notes) -> TheirGuards:
+def read_guards(args: Keys, everywhere: dict[str, Any], document: Document, notes: Notes) -> DeschedulerGuards:
     """`everywhere` is the policy's own selector of nodes. Raises ConfigError for text that can't be read."""
     own = node_selector(args.get("nodeSelector", ""), (*args.at, "nodeSelector"), document)
-    out = TheirGuards(nodes=together(everywhere, own))
+    out = DeschedulerGuards(nodes=together(everywhere, own))
     out.labels = dict(args.get("labelSelector", {}))
     for name in ("apiVersion", "kind"):
         args.get(name)
@@ -146,8 +146,8 @@ def _node_fit(args: Keys, notes: Notes) -> None:
         notes.add((), DIFFERENT, why)
 
 
-def _protections(args: Keys, out: TheirGuards, notes: Notes) -> None:
-    wanted: list[tuple[str, Way]] = [
+def _protections(args: Keys, out: DeschedulerGuards, notes: Notes) -> None:
+    wanted: list[tuple[str, FieldPath]] = [
         (name, (*args.at, old)) for old, name in _OLD_NAMES.items() if args.get(old, False)
     ]
     section = args.section("podProtections")
@@ -170,13 +170,13 @@ def _protections(args: Keys, out: TheirGuards, notes: Notes) -> None:
         notes.add((*classes.at, "protectedStorageClasses"), DIFFERENT, why, "guards.persistentVolumes")
 
 
-def _lost(at: Way, out: TheirGuards, notes: Notes, why: str) -> None:
+def _lost(at: FieldPath, out: DeschedulerGuards, notes: Notes, why: str) -> None:
     """A protection that can't be kept: nothing moves until a person has looked at it."""
     out.opt_in = True
     notes.add(at, DECIDE, f"{why}: until you decide, only pods that opt in may move", "guards.requireOptIn")
 
 
-def node_selector(text: str, at: Way, document: Document) -> dict[str, Any]:
+def node_selector(text: str, at: FieldPath, document: Document) -> dict[str, Any]:
     """`"pool=web,!gpu,zone in (a, b)"` as a selector of ours. Raises ConfigError when it can't be read."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
@@ -219,7 +219,7 @@ def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _go_seconds(text: str, at: Way, document: Document) -> float:
+def _go_seconds(text: str, at: FieldPath, document: Document) -> float:
     if text == "0":
         return 0.0
     if _GO_DURATION.fullmatch(text) is None:

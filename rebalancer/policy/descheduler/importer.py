@@ -12,7 +12,7 @@ import yaml
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.descheduler.document import API_VERSION, ARGS, KIND, DeschedulerPolicy
 from rebalancer.policy.descheduler.guards import node_selector, read_guards, together
-from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, Keys, Notes, Way
+from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, FieldPath, Keys, Notes
 from rebalancer.policy.descheduler.strategies import Made, make_strategy
 from rebalancer.policy.descheduler.utilization import Marks
 from rebalancer.policy.loader import Document, load_policy
@@ -115,7 +115,7 @@ class _Import:
         found = None
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] == name:
-                at: Way = (*profile.at, "pluginConfig", index)
+                at: FieldPath = (*profile.at, "pluginConfig", index)
                 if found is not None:
                     raise self._document.mistake((*at, "name"), f"expected one configuration of {name}, got another")
                 self._notes.took((*at, "name"))
@@ -140,7 +140,7 @@ class _Import:
         switched_on = self._switched_on(profile)
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] not in switched_on and config["name"] != EVICTOR:
-                at: Way = (*profile.at, "pluginConfig", index)
+                at: FieldPath = (*profile.at, "pluginConfig", index)
                 if config["name"] in ARGS:
                     self._notes.add(at, UNSUPPORTED, f"{config['name']} isn't enabled in this profile")
                 else:
@@ -154,10 +154,10 @@ class _Import:
             if made is not None:
                 self._add(made, at, name, pool, labels)
 
-    def _switched_on(self, profile: Keys) -> dict[str, Way]:
+    def _switched_on(self, profile: Keys) -> dict[str, FieldPath]:
         """Strategies that are enabled -> where that stands."""
         plugins = profile.section("plugins")
-        out: dict[str, Way] = {}
+        out: dict[str, FieldPath] = {}
         for point in WORKING:
             chosen = plugins.section(point)
             disabled = chosen.get("disabled", [])
@@ -177,7 +177,7 @@ class _Import:
                 self._notes.add((*chosen.at, "disabled"), UNSUPPORTED, "guards can't be switched off as a whole")
         return out
 
-    def _add(self, made: Made, at: Way, profile: str, pool: str, labels: dict[str, Any]) -> None:
+    def _add(self, made: Made, at: FieldPath, profile: str, pool: str, labels: dict[str, Any]) -> None:
         args = dict(made.args)
         if labels and made.by_pod:
             args["labelSelector"] = together(labels, args.get("labelSelector", {}))
@@ -221,13 +221,13 @@ class _Import:
             why = "every refusal is recorded with its reason and shown by `explain`, without an Event"
             self._notes.add(("evictionFailureEventNotification",), DIFFERENT, why)
 
-    def _per_node(self, most: int, at: Way) -> None:
+    def _per_node(self, most: int, at: FieldPath) -> None:
         before = self._limits.get("node", {}).get("evictions", [])
         least = min([most, *(each["max"] for each in before)])
         self._limits["node"] = {"evictions": [{"max": least, "per": CYCLE}]}
         self._per_window(at, "limits.node")
 
-    def _per_window(self, at: Way, ours: str) -> None:
+    def _per_window(self, at: FieldPath, ours: str) -> None:
         why = f"counted in a sliding window of {CYCLE} over all strategies, not in one run"
         self._notes.add(at, DIFFERENT, why, ours)
 

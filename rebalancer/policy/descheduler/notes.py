@@ -6,7 +6,7 @@ from typing import Any
 
 from rebalancer.policy.loader import Document
 
-Way = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 DIFFERENT = "different"
 """Taken over, but it means something else here."""
@@ -35,9 +35,9 @@ class Notes:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._differences: dict[tuple[str, str], Difference] = {}
-        self._covered: set[Way] = set()
+        self._covered: set[FieldPath] = set()
 
-    def add(self, at: Way, kind: str, why: str, ours: str = "") -> None:
+    def add(self, at: FieldPath, kind: str, why: str, ours: str = "") -> None:
         """List the key at `at`."""
         if at:
             self.took(at)
@@ -45,7 +45,7 @@ class Notes:
         new = Difference(field=field, line=line, kind=kind, ours=ours, why=why)
         self._differences.setdefault((field, why), new)
 
-    def took(self, at: Way) -> None:
+    def took(self, at: FieldPath) -> None:
         """The key at `at`, and all below it, was taken over."""
         self._covered.add(at)
 
@@ -63,7 +63,7 @@ class Notes:
 class Keys:
     """A mapping that remembers which of its keys were asked for."""
 
-    def __init__(self, value: dict[str, Any], at: Way, notes: Notes) -> None:
+    def __init__(self, value: dict[str, Any], at: FieldPath, notes: Notes) -> None:
         self._value, self.at, self._notes = value, at, notes
 
     def __contains__(self, key: str) -> bool:
@@ -87,7 +87,7 @@ class Keys:
         return Keys(inside, (*self.at, key), self._notes)
 
 
-def _leaves(value: Any, at: Way) -> Iterator[Way]:
+def _leaves(value: Any, at: FieldPath) -> Iterator[FieldPath]:
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not value or not inside:
         yield at

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.policy.descheduler.notes import DIFFERENT, UNSUPPORTED, Keys, Notes, Way
+from rebalancer.policy.descheduler.notes import DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 from rebalancer.policy.descheduler.utilization import Marks, high_node_utilization, low_node_utilization
 from rebalancer.policy.schema.types import format_duration
 
@@ -31,9 +31,9 @@ class Made:
     args: dict[str, Any]
     by_pod: bool = True
     """Whether it chooses pods by namespace and label."""
-    namespaces: list[tuple[Way, str, list[str]]] = field(default_factory=list)
+    namespaces: list[tuple[FieldPath, str, list[str]]] = field(default_factory=list)
     """(where it stood, include or exclude, namespaces) that became guards."""
-    per_node: tuple[Way, int] | None = None
+    per_node: tuple[FieldPath, int] | None = None
     """Its own limit of evictions from a node."""
     query: str | None = None
     """Its own query for the nodes' CPU."""

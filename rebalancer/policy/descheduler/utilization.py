@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Keys, Notes, Way
+from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 
 REQUESTED = ("cpu", "memory", "pods")
 MEASURED = "MetricResource"
@@ -143,7 +143,7 @@ def _tell_target(args: Keys, notes: Notes) -> None:
     notes.add((*args.at, "targetThresholds"), DIFFERENT, why, "pools[].requestThresholds.target or thresholds.target")
 
 
-def _requested(marks: dict[str, float], at: Way, notes: Notes) -> dict[str, float]:
+def _requested(marks: dict[str, float], at: FieldPath, notes: Notes) -> dict[str, float]:
     for name in marks:
         if name not in REQUESTED:
             notes.add((*at, name), UNSUPPORTED, "cpu, memory and pods are balanced, extended resources are not")

@@ -7,7 +7,7 @@ from pydantic import Field
 from rebalancer.policy.schema.types import Duration, NonEmpty, Percent, Section, at_least, at_most
 
 
-class Standard(Section):
+class HotNodeSlo(Section):
     """Your own definition of a hot node, by which discovery is judged after the fact. It needs Prometheus."""
 
     query: NonEmpty | None = None
@@ -23,7 +23,7 @@ class Standard(Section):
 class Effect(Section):
     """Afterwards: how many hot nodes were found, how many of those lost pods, and did it help."""
 
-    standard: Standard = Standard()
+    standard: HotNodeSlo = HotNodeSlo()
     """What a hot node is."""
     settle: Annotated[Duration, at_least(60), at_most(3600)] = 900.0
     """A node is assessed so long after its last eviction, and once more after an hour and after a day."""

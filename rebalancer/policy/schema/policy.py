@@ -35,7 +35,7 @@ Resource = Literal["cpu", "memory", "pods"]
 _URL = re.compile(
     r"https?://(?:[^/?#\[\]\s]*@)?(?:\[(?P<six>[^\[\]\s]+)\]|[^/?#\[\]\\:@\s]+)(?::(?P<port>\d{0,5}))?(?:[/?#]\S*)?"
 )
-_LONGEST_DEBOUNCE_SECONDS = 3600.0
+_MAX_STABILIZATION_SECONDS = 3600.0
 _CLOSEST_SAMPLES_SECONDS = 5.0
 """Prometheus is looked into no finer. With the longest debounce a range query stays at 720 points; it allows 11,000."""
 
@@ -210,7 +210,7 @@ def _is_address(six: str | None) -> bool:
         return False
 
 
-class Debounce(Section):
+class StabilizationWindow(Section):
     """A node must have been hot in this many distinct fresh samples, spread over this time, and in all between."""
 
     samples: Annotated[int, Field(ge=1)] = 3
@@ -219,9 +219,9 @@ class Debounce(Section):
     """The time that they have to span; at most 1h."""
 
     @model_validator(mode="after")
-    def _can_be_seen(self) -> "Debounce":
-        if self.over > _LONGEST_DEBOUNCE_SECONDS:
-            longest = format_duration(_LONGEST_DEBOUNCE_SECONDS)
+    def _can_be_seen(self) -> "StabilizationWindow":
+        if self.over > _MAX_STABILIZATION_SECONDS:
+            longest = format_duration(_MAX_STABILIZATION_SECONDS)
             raise FieldError("over", f"expected at most {longest}, got {format_duration(self.over)}")
         if self.samples - 1 > self.over / _CLOSEST_SAMPLES_SECONDS:  # this way round, for an int that no float can hold
             most = int(self.over // _CLOSEST_SAMPLES_SECONDS) + 1
@@ -246,7 +246,7 @@ class UsageSource(Section):
     """A node whose raw sample is older is skipped."""
     min_coverage: Percent = 80.0
     """Below this share of nodes with fresh usage the cycle plans nothing."""
-    debounce: Debounce = Debounce()
+    debounce: StabilizationWindow = StabilizationWindow()
     """How long a node must have been hot."""
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Percent, Section, Selector
 
 
-class GiveUp(Section):
+class BackoffPolicy(Section):
     """How long a service stays on a node after its move off it did not help; each time longer."""
 
     first: Duration = 3600.0
@@ -18,7 +18,7 @@ class GiveUp(Section):
     """Never longer."""
 
     @model_validator(mode="after")
-    def _longest_is_longest(self) -> "GiveUp":
+    def _longest_is_longest(self) -> "BackoffPolicy":
         if self.longest < self.first:
             raise FieldError("longest", "expected longest >= first")
         return self
@@ -37,7 +37,7 @@ class Cooldowns(Section):
     """After a node joined a pool: new nodes take load by themselves, and the autoscaler is at work."""
     new_node: Duration = 300.0
     """After a node joined: until then nothing is moved towards it."""
-    give_up: GiveUp = GiveUp()
+    give_up: BackoffPolicy = BackoffPolicy()
     """When a move did not help."""
 
 
@@ -51,7 +51,7 @@ class InFlight(Section):
     """Added to it."""
 
 
-class EffectBrake(Section):
+class EffectivenessBreaker(Section):
     """Stops a pool for an hour when its nodes mostly don't cool after evictions."""
 
     last: Annotated[int, Field(ge=1)] = 10
@@ -60,14 +60,14 @@ class EffectBrake(Section):
     """Of these nodes so many must have been at or under their target after settling, in percent."""
 
 
-class Brake(Section):
+class CircuitBreaker(Section):
     """Stops evictions while replacements don't become Ready, until they do, and where evictions don't help."""
 
     late_in_pool: Annotated[int, Field(ge=1)] = 2
     """Evictions past their deadline, replacement not Ready, that stop their pool."""
     late_in_cluster: Annotated[int, Field(ge=1)] = 3
     """The same for the whole cluster."""
-    effect: EffectBrake = EffectBrake()
+    effect: EffectivenessBreaker = EffectivenessBreaker()
     """When evictions don't help."""
 
 
@@ -100,7 +100,7 @@ class Safety(Section):
     """After evictions."""
     in_flight: InFlight = InFlight()
     """When a replacement is late."""
-    brake: Brake = Brake()
+    brake: CircuitBreaker = CircuitBreaker()
     """When to stop."""
     cross_cluster: CrossCluster = CrossCluster()
     """Services in several clusters."""

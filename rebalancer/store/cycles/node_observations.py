@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
-from rebalancer.model.effect import Sighting
+from rebalancer.model.effect import NodeObservation
 from rebalancer.model.plan import NodeLine
 from rebalancer.model.reason import Reason
 from rebalancer.store.db.effect_tables import LOOKS
@@ -26,11 +26,11 @@ DIGITS = 6
 REASONS = {each.value: each for each in Reason}
 """Codes that this version knows: a row may have been written by another."""
 
-Looks = Sequence[tuple[str, float, Mapping[str, float | None]]]
+NodeMeasurements = Sequence[tuple[str, float, Mapping[str, float | None]]]
 """(pool, high, node -> share): the nodes of a pool have few highs, mostly one."""
 
 
-def pack_looks(lines: Iterable[NodeLine]) -> Looks:
+def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
     """What goes into `looks`: the nodes that the cycle looked at."""
     out: dict[tuple[str, float], dict[str, float | None]] = {}
     for line in lines:
@@ -40,7 +40,9 @@ def pack_looks(lines: Iterable[NodeLine]) -> Looks:
     return [(pool, high, nodes) for (pool, high), nodes in out.items()]
 
 
-def unpack_looks(looks: Looks, wanted: Iterable[str]) -> Iterator[tuple[str, str, float | None, float]]:
+def unpack_node_measurements(
+    looks: NodeMeasurements, wanted: Iterable[str]
+) -> Iterator[tuple[str, str, float | None, float]]:
     """(pool, node, share, high) of those of the `wanted` nodes that are in it."""
     for pool, high, nodes in looks:
         for node in wanted:
@@ -48,9 +50,9 @@ def unpack_looks(looks: Looks, wanted: Iterable[str]) -> Iterator[tuple[str, str
                 yield pool, node, nodes[node], high
 
 
-def read_sightings(
+def read_node_observations(
     connection: Connection, nodes: Sequence[str], since: float, until: float, *, cluster: str
-) -> dict[str, list[Sighting]]:
+) -> dict[str, list[NodeObservation]]:
     """Node -> what each cycle of `cluster` that began in the span said of it, oldest first; six statements."""
     within = (CYCLES.c.cluster == cluster, CYCLES.c.started_at >= since, CYCLES.c.started_at < until)
     query = select(CYCLES).where(*within).order_by(CYCLES.c.started_at, CYCLES.c.id)
@@ -62,9 +64,9 @@ def read_sightings(
     blanks = {cycle.id: _blank(cycle) for cycle in cycles}
     return {
         node: [
-            Sighting(**{**blanks[cycle.id], **said[cycle.id, node]})
+            NodeObservation(**{**blanks[cycle.id], **said[cycle.id, node]})
             if (cycle.id, node) in said
-            else Sighting(**blanks[cycle.id])
+            else NodeObservation(**blanks[cycle.id])
             for cycle in cycles
         ]
         for node in wanted
@@ -104,7 +106,7 @@ def _read(
         cooled.add((row.cycle, row.node, row.strategy))
     packed = select(LOOKS.c.cycle, LOOKS.c.nodes).join(CYCLES, CYCLES.c.id == LOOKS.c.cycle).where(*within)
     for cycle, looks in connection.execute(packed):
-        for _, node, share, high in unpack_looks(looks, nodes):
+        for _, node, share, high in unpack_node_measurements(looks, nodes):
             said[cycle, node].update(share=share, high=high)
     for row in connection.execute(of(NODE_LINES, NODE_LINES.c.cpu_before, NODE_LINES.c.high)):
         fields = said[row.cycle, row.node]

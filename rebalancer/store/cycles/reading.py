@@ -22,7 +22,7 @@ from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED
 MOST_MOVES = 50_000
 """Of one look at the services: a cluster that evicts 200 pods a day makes 18,000 in a quarter."""
 
-_FLOWN = (
+_IN_FLIGHT = (
     EVICTIONS.c.id,
     EVICTIONS.c.cycle,
     EVICTIONS.c.node,
@@ -145,7 +145,7 @@ class SqlReading:
         """
         rows = EVICTIONS.c
         query = (
-            select(*_FLOWN, CYCLES.c.trigger)
+            select(*_IN_FLIGHT, CYCLES.c.trigger)
             .join(CYCLES, CYCLES.c.id == rows.cycle)
             .where(*self._happened(), rows.planned_at >= since)
             .order_by(rows.planned_at.desc(), rows.id.desc())

@@ -20,7 +20,7 @@ from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome,
 from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store.cycles import history
-from rebalancer.store.cycles.node_observations import pack_looks
+from rebalancer.store.cycles.node_observations import pack_node_measurements
 from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.db.effect_tables import EFFECT_STATE, LOOKS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
@@ -173,7 +173,7 @@ class SqlRecords:
         ]
         cooled = {node for finding, node in report.findings if finding.goal is Goal.COOL}
         refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals, cooled)]
-        looked = pack_looks(report.nodes)
+        looked = pack_node_measurements(report.nodes)
         looks = [{"cycle": report.id, "nodes": looked}] if looked else []
         cycle = {
             "finished_at": self._clock.now() if report.finished_at is None else report.finished_at,

@@ -15,13 +15,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
 
-from rebalancer.model.limits import Check, Denied, Descent, Entry, OpenEviction, ReservationDetails, Scope
+from rebalancer.model.limits import (
+    Check,
+    Denied,
+    LedgerEntry,
+    OpenEviction,
+    ReplacementLineage,
+    ReservationDetails,
+    Scope,
+)
 from rebalancer.model.plan import CycleReport, Eviction, Outcome
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
-from rebalancer.store.ledger.operator_state import Notes
+from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
 from rebalancer.store.ledger.settle import Unsettled, settle_unsettled
 from rebalancer.store.retention import pruning
@@ -30,7 +38,7 @@ from rebalancer.store.retention.details import keep_for
 START_UPS_READ = 20
 
 
-class SqlLedger(Notes):
+class SqlLedger(OperatorState):
     """The ledger, as one cluster uses it; several threads and processes may at once.
 
     Time is the database's clock, which all clusters share; a `clock` replaces it where time runs otherwise (the lab).
@@ -123,7 +131,7 @@ class SqlLedger(Notes):
 
         write(self._engine, work)
 
-    def refund(self, record: int, *, detail: str = "not carried out") -> None:
+    def cancel_reservation(self, record: int, *, detail: str = "not carried out") -> None:
         """Give a reservation back: the eviction certainly did not happen. Doing it again changes nothing.
 
         The row's outcome becomes FAILED. Raises UnsafeDataError when the row is not there (any more).
@@ -189,7 +197,7 @@ class SqlLedger(Notes):
         )
         return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
 
-    def descents(self, since: float) -> dict[str, Descent]:
+    def lineages(self, since: float) -> dict[str, ReplacementLineage]:
         """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
         rows = EVICTIONS.c
         query = (
@@ -198,17 +206,17 @@ class SqlLedger(Notes):
             .order_by(rows.service, rows.planned_at, rows.id)
         )
         found = read(self._engine, lambda connection: connection.execute(query).all())
-        out: dict[str, Descent] = {}
+        out: dict[str, ReplacementLineage] = {}
         service, over_at, uids, moved, came = "", 0.0, set[str](), dict[str, float](), list[str]()
         for row in found:
             if row.service != service or row.planned_at > over_at:
-                out |= dict.fromkeys(came, Descent(frozenset(uids), moved))
+                out |= dict.fromkeys(came, ReplacementLineage(frozenset(uids), moved))
                 service, over_at, uids, moved, came = row.service, 0.0, set(), {}, []
             over_at = max(over_at, row.replaced_at)
             uids.add(row.uid)
             moved[row.strategy] = row.planned_at
             came.append(row.replacement_uid)
-        return out | dict.fromkeys(came, Descent(frozenset(uids), moved))
+        return out | dict.fromkeys(came, ReplacementLineage(frozenset(uids), moved))
 
     def start_ups(self, service: str) -> list[float]:
         """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.
@@ -252,14 +260,14 @@ class SqlLedger(Notes):
 
     # -- views --------------------------------------------------------------------------------------------------------
 
-    def entries(self, since_seconds: float, scopes: Sequence[Scope] | None = None) -> list[Entry]:
+    def entries(self, since_seconds: float, scopes: Sequence[Scope] | None = None) -> list[LedgerEntry]:
         """What counts now in this cluster's scopes and in those that all clusters share, oldest first.
 
         That is what is in flight, and what is younger than `since_seconds`, the longest window. `scopes` narrows it.
         """
         rows = ENTRIES.c
 
-        def work(connection: Connection) -> list[Entry]:
+        def work(connection: Connection) -> list[LedgerEntry]:
             since = max(self._now(connection) - since_seconds, 0.0)
             columns = (rows.kind, rows.key, rows.at, rows.in_flight, rows.id)
             flying = select(*columns, EVICTIONS.c.pull_bytes).join(EVICTIONS, EVICTIONS.c.id == rows.eviction)
@@ -278,7 +286,7 @@ class SqlLedger(Notes):
             # sorted here: to keep an ORDER BY, SQLite would walk through all entries in the order of their times
             found = sorted(connection.execute(union_all(*parts)), key=lambda row: (row.at, row.id))
             return [
-                Entry(
+                LedgerEntry(
                     Scope(row.kind, row.key),
                     row.at,
                     row.in_flight,
@@ -289,7 +297,7 @@ class SqlLedger(Notes):
 
         return read(self._engine, work)
 
-    def services_evicted_elsewhere(self, since_seconds: float) -> dict[str, float]:
+    def services_evicted_remotely(self, since_seconds: float) -> dict[str, float]:
         """Services (identities) of which another cluster evicted a pod, or may have, in the last `since_seconds`.
 
         With the time of the newest, in seconds since the epoch. A view: only a check of kind `separation` is certain.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
 
-from rebalancer.model.limits import GaveUp, Pause, ReadyElsewhere, Scope
+from rebalancer.model.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
@@ -20,7 +20,7 @@ _GAVE_UP = "gaveUp"
 _ASKED_AT_ONCE = 1000
 
 
-class Notes:
+class OperatorState:
     """Notes of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
 
     Times are seconds since the epoch, by the database's clock unless a `clock` replaces it.
@@ -81,14 +81,16 @@ class Notes:
 
     # -- moves that did not help --------------------------------------------------------------------------------------
 
-    def give_up(self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]) -> GaveUp:
+    def give_up(
+        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
+    ) -> EvictionBackoff:
         """Remember that moving the service off the node did not help, once more than before.
 
         `seconds` says from the number of times (1 = the first) for how long the service stays there now; it may be
         called more than once.
         """
 
-        def work(connection: Connection) -> GaveUp:
+        def work(connection: Connection) -> EvictionBackoff:
             now = self._now(connection)
             rows = MEMORY.c
             key = {"cluster": self._cluster, "service_identity": service_identity, "node": node, "kind": _GAVE_UP}
@@ -101,7 +103,9 @@ class Notes:
             until = now + seconds(count)
             this = [rows[name] == value for name, value in key.items()]
             connection.execute(update(MEMORY).where(*this).values(until=until))
-            return GaveUp(service_identity=service_identity, node=node, until=until, count=count, reason=reason)
+            return EvictionBackoff(
+                service_identity=service_identity, node=node, until=until, count=count, reason=reason
+            )
 
         return write(self._engine, work)
 
@@ -113,18 +117,18 @@ class Notes:
         )
         write(self._engine, lambda connection: connection.execute(statement))
 
-    def memories(self) -> list[GaveUp]:
+    def backoffs(self) -> list[EvictionBackoff]:
         """What this cluster has given up until later than now."""
         rows = MEMORY.c
 
-        def work(connection: Connection) -> list[GaveUp]:
+        def work(connection: Connection) -> list[EvictionBackoff]:
             query = (
                 select(MEMORY)
                 .where(rows.cluster == self._cluster, rows.kind == _GAVE_UP, rows.until > self._now(connection))
                 .order_by(rows.service_identity, rows.node)
             )
             return [
-                GaveUp(
+                EvictionBackoff(
                     service_identity=row.service_identity,
                     node=row.node,
                     until=row.until,
@@ -138,7 +142,7 @@ class Notes:
 
     # -- ready replicas over all clusters -----------------------------------------------------------------------------
 
-    def report_ready(self, services: Mapping[str, tuple[int, int]]) -> None:
+    def publish_readiness(self, services: Mapping[str, tuple[int, int]]) -> None:
         """Tell the other clusters of all our services: identity -> (ready, wanted) replicas.
 
         It replaces our last report: a service that isn't in it is here no more, and stops being wanted here.
@@ -172,7 +176,7 @@ class Notes:
 
         write(self._engine, work)
 
-    def ready_elsewhere(self, services: Sequence[str], *, max_age_seconds: float) -> dict[str, ReadyElsewhere]:
+    def remote_readiness(self, services: Sequence[str], *, max_age_seconds: float) -> dict[str, RemoteReadiness]:
         """Replicas of these services (identities) in the other clusters.
 
         One that runs nowhere else is not in the answer. A report older than `max_age_seconds` counts as nothing ready,
@@ -180,25 +184,25 @@ class Notes:
         """
         rows = READY_REPORTS.c
 
-        def work(connection: Connection) -> dict[str, ReadyElsewhere]:
+        def work(connection: Connection) -> dict[str, RemoteReadiness]:
             oldest = self._now(connection) - max_age_seconds
-            out: dict[str, ReadyElsewhere] = {}
+            out: dict[str, RemoteReadiness] = {}
             for start in range(0, len(services), _ASKED_AT_ONCE):
                 query = select(rows.service_identity, rows.ready, rows.wanted, rows.reported_at).where(
                     rows.cluster != self._cluster,
                     rows.service_identity.in_(services[start : start + _ASKED_AT_ONCE]),
                 )
                 for identity, ready, wanted, at in connection.execute(query):
-                    so_far = out.get(identity, ReadyElsewhere(0, 0, 0))
+                    so_far = out.get(identity, RemoteReadiness(0, 0, 0))
                     fresh = ready if at >= oldest else 0
-                    out[identity] = ReadyElsewhere(so_far.ready + fresh, so_far.wanted + wanted, so_far.clusters + 1)
+                    out[identity] = RemoteReadiness(so_far.ready + fresh, so_far.wanted + wanted, so_far.clusters + 1)
             return out
 
         return read(self._engine, work)
 
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
-    def state_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None:
+    def publish_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None:
         """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it.
 
         `looks_back_seconds` is the longest time for which any of its limits or cooldowns needs an entry.

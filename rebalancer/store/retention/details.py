@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, exists, false, or_, select, true, union
 
 from rebalancer.model.plan import Outcome
-from rebalancer.store.cycles.node_observations import unpack_looks
+from rebalancer.store.cycles.node_observations import unpack_node_measurements
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, LOOKS, POOL_HOURS
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
 from rebalancer.store.ledger.counting import upsert
 
-LOOKS_SECONDS = 2 * 86_400.0
+MEASUREMENT_RETENTION_SECONDS = 2 * 86_400.0
 DETAILS_SECONDS_AT_LEAST = 3 * 86_400.0
 """A day's counts are made from its details until its last assessment, a day after the eviction, was made."""
 HISTORY_SECONDS = 400 * 86_400.0
@@ -70,7 +70,7 @@ def cuts(connection: Connection, now: float, *, older_than: float | None = None)
         keep = older_than
         if keep is None and state is not None:
             keep = state.keep_details_seconds
-        looks_before = now - LOOKS_SECONDS
+        looks_before = now - MEASUREMENT_RETENTION_SECONDS
         if state is not None and state.standard_read_until is not None:
             # a standard that is evaluated late still finds what we measured
             looks_before = min(looks_before, state.standard_read_until)
@@ -157,7 +157,7 @@ def _thin(connection: Connection, cut: Cut) -> int:
     lines = []
     for row in found:
         hot = {node for node, start, end in episodes if start <= row.started_at <= end}
-        for pool, node, share, high in unpack_looks(row.nodes, wanted[row.cycle] | hot):
+        for pool, node, share, high in unpack_node_measurements(row.nodes, wanted[row.cycle] | hot):
             if share is not None:
                 line = {"cycle": row.cycle, "node": node, "pool": pool, "hot": False, "high": high}
                 lines.append(line | {"cpu_before": share, "cpu_planned": share})

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rebalancer.lab.load.cpu import Breaks
-from rebalancer.lab.scenario.specs import NodeSpec, WorkloadSpec
+from rebalancer.lab.loads.cpu import Breaks
+from rebalancer.lab.scenarios.specs import NodeSpec, WorkloadSpec
 
 if TYPE_CHECKING:
     from rebalancer.lab.controlplane.cluster import Cluster

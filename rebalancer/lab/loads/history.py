@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.apiserver.store import Change
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.load.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
+from rebalancer.lab.loads.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
 from rebalancer.model.quantity import parse_quantity
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from rebalancer.lab.clock import LabClock
-from rebalancer.lab.load.history import Columns, History, Stay
+from rebalancer.lab.loads.history import Columns, History, Stay
 
 SAMPLE_SECONDS = 15.0
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.lab.load.history import Columns
-from rebalancer.lab.load.usage import SCRAPE_SECONDS, UsageModel
+from rebalancer.lab.loads.history import Columns
+from rebalancer.lab.loads.usage import SCRAPE_SECONDS, UsageModel
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

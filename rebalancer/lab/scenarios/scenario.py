@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import yaml
 
-from rebalancer.lab.load.cpu import CpuModel
-from rebalancer.lab.scenario.specs import NodeSpec, Spec, WorkloadSpec
-from rebalancer.lab.scenario.steps import Step
+from rebalancer.lab.loads.cpu import CpuModel
+from rebalancer.lab.scenarios.specs import NodeSpec, Spec, WorkloadSpec
+from rebalancer.lab.scenarios.steps import Step
 
 T = TypeVar("T")
 

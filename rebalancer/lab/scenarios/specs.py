@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rebalancer.lab.load.cpu import Breaks, CpuModel
+from rebalancer.lab.loads.cpu import Breaks, CpuModel
 
 WorkloadKind = Literal[
     "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Mirror", "ReplicationController"

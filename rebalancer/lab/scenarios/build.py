@@ -8,8 +8,8 @@ import msgspec
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.images import entry, reported
-from rebalancer.lab.load.cpu import BEHAVIOUR, OVERHEAD, Behaviour
-from rebalancer.lab.scenario.specs import NodeSpec, PdbSpec, WorkloadSpec
+from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour
+from rebalancer.lab.scenarios.specs import NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
 
 Obj = dict[str, Any]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.lab.load.cpu import basis
-from rebalancer.lab.load.history import Columns, History
+from rebalancer.lab.loads.cpu import basis
+from rebalancer.lab.loads.history import Columns, History
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
