@@ -48,11 +48,11 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
     random = np.random.default_rng(seed)
     count = nodes * PODS_PER_NODE + pending
     workload = random.integers(0, WORKLOADS, count)
-    shapes = [_shape(index, rules=rules) for index in range(WORKLOADS)]
+    templates = [_template(index, rules=rules) for index in range(WORKLOADS)]
     node = np.concatenate([np.repeat(np.arange(nodes), PODS_PER_NODE), np.full(pending, -1)]).astype(np.int32)
 
     def column(name: str) -> np.ndarray:
-        return np.array([getattr(shape, name) for shape in shapes], dtype=np.float64)[workload]
+        return np.array([getattr(template, name) for template in templates], dtype=np.float64)[workload]
 
     owners = tuple(Owner(kind="ReplicaSet", namespace=f"n{i % 50}", name=f"w{i}", uid=str(i)) for i in range(WORKLOADS))
     return ClusterSnapshot(
@@ -79,7 +79,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             namespace=(workload % 50).astype(np.int32),
             node=node,
             owner=workload.astype(np.int32),
-            shape=workload.astype(np.int32),
+            template=workload.astype(np.int32),
             phase=np.where(node < 0, PENDING, RUNNING).astype(np.int8),
             ready=node >= 0,
             terminating=np.zeros(count, dtype=np.bool_),
@@ -96,8 +96,8 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             init_restarts=np.zeros(count, dtype=np.int32),
             status=np.zeros(count, dtype=np.int32),
         ),
-        shapes=PodTemplateTable(
-            [msgspec.json.encode(shape) for shape in shapes], msgspec.json.Decoder(PodTemplate).decode
+        pod_templates=PodTemplateTable(
+            [msgspec.json.encode(template) for template in templates], msgspec.json.Decoder(PodTemplate).decode
         ),
         namespaces=tuple(f"n{index}" for index in range(50)),
         namespace_labels={},
@@ -106,7 +106,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
     )
 
 
-def _shape(index: int, *, rules: bool) -> PodTemplate:
+def _template(index: int, *, rules: bool) -> PodTemplate:
     own = LabelSelector(match_labels={"app": f"w{index}"})
     affinity, spread = None, ()
     if rules and index % 10 < 3:

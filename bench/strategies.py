@@ -79,7 +79,7 @@ def broken_cluster(nodes: int, *, seed: int = 1) -> ClusterSnapshot:
     made = a_cluster(nodes, rules=True, seed=seed)
     count = len(made.pods)
     some = random.random(count)
-    shapes = [_asking(made.shapes[index], index) for index in range(len(made.shapes))]
+    templates = [_asking(made.pod_templates[index], index) for index in range(len(made.pod_templates))]
     taints = tuple((Taint(key="gpu", effect="NoSchedule"),) if index % 50 == 0 else () for index in range(nodes))
     labels = tuple(
         {**each, "reboot": "yes"} if index % 100 == 0 else each for index, each in enumerate(made.nodes.labels)
@@ -95,22 +95,22 @@ def broken_cluster(nodes: int, *, seed: int = 1) -> ClusterSnapshot:
             restarts=np.where(some > 0.99, 500, 0).astype(np.int32),
             status=np.where(some < 0.005, 1, 0).astype(np.int32),
         ),
-        shapes=PodTemplateTable(
-            [msgspec.json.encode(each) for each in shapes], msgspec.json.Decoder(PodTemplate).decode
+        pod_templates=PodTemplateTable(
+            [msgspec.json.encode(each) for each in templates], msgspec.json.Decoder(PodTemplate).decode
         ),
         statuses=(PodStatus(), PodStatus(reason="Evicted")),
     )
 
 
-def _asking(shape: PodTemplate, index: int) -> PodTemplate:
+def _asking(template: PodTemplate, index: int) -> PodTemplate:
     if index % 10 not in (8, 9):
-        return shape
+        return template
     term = NodeSelectorTerm(match_expressions=(Requirement(key=ZONE, operator="In", values=(f"z{index % 3}",)),))
     if index % 10 == 8:
         wish = NodeAffinity(required=NodeSelector(node_selector_terms=(term,)))
     else:
         wish = NodeAffinity(preferred=(PreferredTerm(weight=10, preference=term),))
-    return msgspec.structs.replace(shape, affinity=Affinity(node_affinity=wish))
+    return msgspec.structs.replace(template, affinity=Affinity(node_affinity=wish))
 
 
 def days_of(snapshot: ClusterSnapshot, *, seed: int = 2) -> ServiceDayProfiles:

@@ -68,7 +68,7 @@ class APod:
     """Name of its owner; empty = bare."""
     owner_kind: str = "ReplicaSet"
     labels: Mapping[str, str] = field(default_factory=dict)
-    shape: Mapping[str, Any] = field(default_factory=dict)
+    template: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of PodTemplate."""
     phase: int = RUNNING
     ready: bool = True
@@ -125,11 +125,11 @@ def cluster(
             table[key] = len(records)
             records.append(Owner(kind=key[0], namespace=key[1], name=key[2], uid="-".join(key)))
         owner_of.append(table[key])
-    blobs = [msgspec.json.encode(_shape(pod)) for pod in pods]
+    blobs = [msgspec.json.encode(_template(pod)) for pod in pods]
     interned = sorted(set(blobs))
-    shape_of = {blob: index for index, blob in enumerate(interned)}
-    shapes = PodTemplateTable(interned, msgspec.json.Decoder(PodTemplate).decode)
-    decoded = [shapes[shape_of[blob]] for blob in blobs]
+    template_of = {blob: index for index, blob in enumerate(interned)}
+    templates = PodTemplateTable(interned, msgspec.json.Decoder(PodTemplate).decode)
+    decoded = [templates[template_of[blob]] for blob in blobs]
     statuses = list(dict.fromkeys([PodStatus(), *(pod.status for pod in pods)]))
     return ClusterSnapshot(
         taken=NOW,
@@ -155,24 +155,24 @@ def cluster(
             namespace=np.array([namespaces.index(pod.namespace) for pod in pods], dtype=np.int32),
             node=np.array([node_index.get(pod.node, -1) for pod in pods], dtype=np.int32),
             owner=np.array(owner_of, dtype=np.int32),
-            shape=np.array([shape_of[blob] for blob in blobs], dtype=np.int32),
+            template=np.array([template_of[blob] for blob in blobs], dtype=np.int32),
             phase=np.array([pod.phase for pod in pods], dtype=np.int8),
             ready=np.array([pod.ready for pod in pods], dtype=bool),
             terminating=np.array([pod.terminating for pod in pods], dtype=bool),
             created=np.array([NOW - pod.age for pod in pods]),
             started=np.array([NOW - pod.age if pod.started else np.nan for pod in pods]),
             priority=np.array([pod.priority for pod in pods], dtype=np.int64),
-            cpu_request_millicores=np.array([shape.cpu_request_millicores for shape in decoded]),
-            memory_request_bytes=np.array([shape.memory_request_bytes for shape in decoded]),
-            cpu_scored_millicores=np.array([shape.cpu_scored_millicores for shape in decoded]),
-            memory_scored_bytes=np.array([shape.memory_scored_bytes for shape in decoded]),
+            cpu_request_millicores=np.array([template.cpu_request_millicores for template in decoded]),
+            memory_request_bytes=np.array([template.memory_request_bytes for template in decoded]),
+            cpu_scored_millicores=np.array([template.cpu_scored_millicores for template in decoded]),
+            memory_scored_bytes=np.array([template.memory_scored_bytes for template in decoded]),
             gated=np.array([pod.gated for pod in pods], dtype=bool),
             nominated=np.array([node_index.get(pod.nominated, -1) for pod in pods], dtype=np.int32),
             restarts=np.array([pod.restarts for pod in pods], dtype=np.int32),
             init_restarts=np.array([pod.init_restarts for pod in pods], dtype=np.int32),
             status=np.array([statuses.index(pod.status) for pod in pods], dtype=np.int32),
         ),
-        shapes=shapes,
+        pod_templates=templates,
         namespaces=tuple(namespaces),
         namespace_labels=namespace_labels or {},
         owners=tuple(records),
@@ -201,7 +201,7 @@ def _images(nodes: Sequence[ANode]) -> NodeImages:
     return NodeImages(number, np.array(sizes, dtype=float), image, on)
 
 
-def _shape(pod: APod) -> PodTemplate:
+def _template(pod: APod) -> PodTemplate:
     labels = {"app": pod.owner} if pod.owner else {}
     return msgspec.convert(
         {
@@ -211,7 +211,7 @@ def _shape(pod: APod) -> PodTemplate:
             "cpuScoredMillicores": float(pod.cpu or 100),
             "memoryScoredBytes": float(pod.memory or 200 * 2**20),
             "qos": "Burstable" if pod.cpu or pod.memory else "BestEffort",
-            **pod.shape,
+            **pod.template,
         },
         PodTemplate,
     )

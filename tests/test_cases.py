@@ -76,13 +76,13 @@ def made_of(nodes: dict[str, Any], pods: dict[str, Any]) -> tuple[list[ANode], l
     ]
     made_pods = []
     for name, spec in pods.items():
-        shape: dict[str, Any] = {}
+        template: dict[str, Any] = {}
         if spec.get("mirror"):
-            shape["annotations"] = {"kubernetes.io/config.mirror": "x"}
+            template["annotations"] = {"kubernetes.io/config.mirror": "x"}
         if spec.get("emptyDir"):
-            shape["volumes"] = [{"emptyDir": {}}]
+            template["volumes"] = [{"emptyDir": {}}]
         if "nodeSelector" in spec:
-            shape["nodeSelector"] = spec["nodeSelector"]
+            template["nodeSelector"] = spec["nodeSelector"]
         kind = spec.get("ownerKind", None if spec.get("mirror") else "ReplicaSet")
         made_pods.append(
             a_pod(
@@ -95,7 +95,7 @@ def made_of(nodes: dict[str, Any], pods: dict[str, Any]) -> tuple[list[ANode], l
                 owner=f"owner-{name}" if kind else "",
                 owner_kind=kind or "ReplicaSet",
                 priority=spec.get("priority", 0),
-                shape=shape,
+                template=template,
             )
         )
     return made_nodes, made_pods
@@ -194,7 +194,7 @@ def test_guard_fit_resources(expect: dict[str, Any]) -> None:
     case = GUARDS["guard-fit-resources"]
     nodes = [a_node("source", memory=100, labels={"zone": "a"})]
     pods = [
-        a_pod("mover", "source", owner="web", shape={"nodeSelector": {"zone": "a"}}, **case["pod"]),
+        a_pod("mover", "source", owner="web", template={"nodeSelector": {"zone": "a"}}, **case["pod"]),
     ]
     for index, memory in enumerate(expect["memory"]):
         nodes.append(a_node(f"other-{index}", memory=memory, labels={"zone": "a"}))

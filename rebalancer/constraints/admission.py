@@ -138,7 +138,7 @@ class EvictionAdmission:
         if isinstance(level, Refusal):
             return level
         cross = self._policy.safety.cross_cluster
-        if cross.mode == "Deny" and selector_matches(self._placed_by, pod.shape.labels):
+        if cross.mode == "Deny" and selector_matches(self._placed_by, pod.template.labels):
             return Refusal.of(Reason.CROSS_CLUSTER)
         return level
 
@@ -219,11 +219,11 @@ class EvictionAdmission:
         if cross.min_ready_share is None or others is None:
             return None
         here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
-        wanted = here_desired + others.wanted
+        desired = here_desired + others.desired
         loses = int(self._snapshot.pods.ready[move.pod])
         left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
-        if loses and wanted and left * 100 < cross.min_ready_share * wanted:
-            text = f"{move.identity}: {left} of {wanted} would stay ready, {cross.min_ready_share:g} % must"
+        if loses and desired and left * 100 < cross.min_ready_share * desired:
+            text = f"{move.identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g} % must"
             return Refusal.of(Reason.READY_SHARE, text)
         return None
 
@@ -231,7 +231,7 @@ class EvictionAdmission:
 def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
     """The pod's service, by the name that is the same in every cluster."""
     label = policy.safety.service_identity.label
-    return (pod.shape.labels.get(label, "") if label is not None else "") or str(pod.service)
+    return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)
 
 
 def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitRules:

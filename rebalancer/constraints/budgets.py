@@ -22,13 +22,13 @@ class BudgetRoom:
             self._by_label.setdefault((budget.namespace, next(iter(pairs.items()), None)), []).append(index)
         self._taken = [0] * len(snapshot.budgets)
         self._matching: dict[tuple[str, int], tuple[int, ...]] = {}
-        self._template_of = snapshot.pods.shape
+        self._template_of = snapshot.pods.template
 
     def _of(self, pod: Pod) -> tuple[int, ...]:
         key = (pod.namespace, int(self._template_of[pod.index]))
         found = self._matching.get(key)
         if found is None:
-            labels = pod.shape.labels
+            labels = pod.template.labels
             near = [
                 index
                 for pair in (None, *labels.items())

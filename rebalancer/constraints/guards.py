@@ -87,9 +87,9 @@ def parse_flag(value: str) -> bool | None:
 
 
 def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
-    if "kubernetes.io/config.mirror" in pod.shape.annotations:
+    if "kubernetes.io/config.mirror" in pod.template.annotations:
         return Refusal.of(Reason.MIRROR_POD)
-    source = pod.shape.annotations.get("kubernetes.io/config.source", "api")
+    source = pod.template.annotations.get("kubernetes.io/config.source", "api")
     if source != "api" or (pod.owner is not None and pod.owner.kind == "Node"):
         return Refusal.of(Reason.STATIC_POD)
     return None
@@ -124,13 +124,13 @@ def _ours(pod: Pod, view: GuardView) -> Refusal | None:
     if view.own_pod == (pod.namespace, pod.name):
         return Refusal.of(Reason.OURSELVES)
     for reason, selector in view.protected:
-        if selector_matches(selector, pod.shape.labels):
+        if selector_matches(selector, pod.template.labels):
             return Refusal.of(reason)
     return None
 
 
 def _priority(pod: Pod, view: GuardView) -> Refusal | None:
-    if pod.priority >= SYSTEM_CRITICAL_PRIORITY or pod.shape.priority_class.startswith("system-"):
+    if pod.priority >= SYSTEM_CRITICAL_PRIORITY or pod.template.priority_class.startswith("system-"):
         return Refusal.of(Reason.SYSTEM_CRITICAL)
     if view.priority_limit is not None and pod.priority >= view.priority_limit:
         return Refusal.of(Reason.PRIORITY_THRESHOLD, f"{pod.priority} >= {view.priority_limit}")
@@ -146,9 +146,9 @@ def _namespace(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _labels(pod: Pod, view: GuardView) -> Refusal | None:
-    if not selector_matches(view.labels_included, pod.shape.labels):
+    if not selector_matches(view.labels_included, pod.template.labels):
         return Refusal.of(Reason.LABEL_EXCLUDED, "not among the included")
-    if selector_matches(view.labels_excluded, pod.shape.labels):
+    if selector_matches(view.labels_excluded, pod.template.labels):
         return Refusal.of(Reason.LABEL_EXCLUDED)
     return None
 
@@ -157,8 +157,8 @@ def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     namespace = view.snapshot.namespace_labels.get(pod.namespace, {})
     node = view.snapshot.nodes.labels[pod.node] if pod.node >= 0 else {}
     places: tuple[tuple[str, Mapping[str, str]], ...] = (
-        ("the pod's annotation", pod.shape.annotations),
-        ("the pod's label", pod.shape.labels),
+        ("the pod's annotation", pod.template.annotations),
+        ("the pod's label", pod.template.labels),
         ("the namespace's label", namespace),
         ("the node's label", node),
     )
@@ -189,7 +189,7 @@ VETOES: tuple[tuple[str, bool], ...] = (
 
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
     for annotation, forbids in VETOES:
-        value = pod.shape.annotations.get(annotation)
+        value = pod.template.annotations.get(annotation)
         if value is not None and parse_flag(value) in (forbids, None):
             return Refusal.of(Reason.ANNOTATION_VETO, f'{annotation} is "{value}"')
     return None
@@ -197,7 +197,7 @@ def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
 
 def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
     guards, snapshot = view.guards, view.snapshot
-    for volume in pod.shape.volumes:
+    for volume in pod.template.volumes:
         if volume.host_path is not None and not guards.host_path:
             return Refusal.of(Reason.HOST_PATH, volume.host_path.get("path", ""))
         if volume.empty_dir is not None and volume.empty_dir.get("medium", "") == "" and not guards.disk_empty_dir:
@@ -237,10 +237,10 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _replicas(pod: Pod, view: GuardView) -> Refusal | None:
-    wanted, _ = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
-    if wanted >= view.guards.min_replicas:
+    desired, _ = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    if desired >= view.guards.min_replicas:
         return None
-    return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {wanted} of at least {view.guards.min_replicas}")
+    return Refusal.of(Reason.MIN_REPLICAS, f"{pod.service} wants {desired} of at least {view.guards.min_replicas}")
 
 
 def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
@@ -252,10 +252,10 @@ def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
 
 
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
-    wanted, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
-    if ready >= wanted:
+    desired, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
+    if ready >= desired:
         return None
-    return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {wanted} ready")
+    return Refusal.of(Reason.OWNER_NOT_HEALTHY, f"{pod.service} has {ready} of {desired} ready")
 
 
 GUARDS: tuple[Guard, ...] = (

@@ -94,10 +94,10 @@ def follow(
         if replacement is not None:
             taken.add(replacement.uid)
         gone = owner is None and (each.service_kind in snapshot.listed_kinds or now > each.deadline_at)
-        wanted, ready = (0, 0) if owner is None else snapshot.replicas(owner)
-        if owner is not None and snapshot.owners[owner].wanted is None:
-            wanted = each.wanted_before  # counted from the pods it would shrink with the one that is missing
-        enough = owner is not None and ready >= min(each.ready_before, wanted)
+        desired, ready = (0, 0) if owner is None else snapshot.replicas(owner)
+        if owner is not None and snapshot.owners[owner].desired is None:
+            desired = each.wanted_before  # counted from the pods it would shrink with the one that is missing
+        enough = owner is not None and ready >= min(each.ready_before, desired)
         # while the evicted pod is still alive its service looks complete although nothing has landed
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))
         late = not landed and now > each.deadline_at

@@ -38,8 +38,8 @@ def cost_of(level: str, levels: ServiceLevels) -> float:
 def _named(pod: Pod, levels: ServiceLevels) -> tuple[str, str] | None:
     """(where, level name) as the pod itself says."""
     for where, key, found in (
-        ("annotation", levels.annotation, pod.shape.annotations),
-        ("label", levels.label, pod.shape.labels),
+        ("annotation", levels.annotation, pod.template.annotations),
+        ("label", levels.label, pod.template.labels),
     ):
         if key is not None and key in found:
             return f"{where} {key}", found[key]
@@ -51,4 +51,4 @@ def _mapped(pod: Pod, levels: ServiceLevels) -> str:
     for name, globs in levels.services.items():
         if glob_matches(globs, service):
             return name
-    return levels.priority_classes.get(pod.shape.priority_class) or levels.default or NO_LEVEL
+    return levels.priority_classes.get(pod.template.priority_class) or levels.default or NO_LEVEL

@@ -38,7 +38,7 @@ def _matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> boo
         and glob_matches(rule.nodes, pod.node_name)
         and glob_matches(rule.namespaces, pod.namespace)
         and glob_matches(rule.services, service_name(pod))
-        and (rule.selector is None or selector_matches(rule.selector.compiled(), pod.shape.labels))
+        and (rule.selector is None or selector_matches(rule.selector.compiled(), pod.template.labels))
     )
 
 

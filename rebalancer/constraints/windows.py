@@ -37,7 +37,7 @@ Key = tuple[Window, ...] | str
 
 def annotation_of(pod: Pod) -> str | None:
     """The change windows that the pod's service carries, unread."""
-    return pod.shape.annotations.get(CHANGE_WINDOW)
+    return pod.template.annotations.get(CHANGE_WINDOW)
 
 
 class Windowed(NamedTuple):

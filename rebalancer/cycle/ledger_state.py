@@ -93,13 +93,13 @@ def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: Clust
 
 
 def _replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, tuple[int, int]]:
-    """Service identity -> (ready, wanted) of every service with pods here; a service is named by its first pod."""
+    """Service identity -> (ready, desired) of every service with pods here; a service is named by its first pod."""
     out: dict[str, tuple[int, int]] = {}
     for index, owner in enumerate(snapshot.owners):
         members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
         if members and owner.kind != "DaemonSet":
-            wanted, ready = snapshot.replicas(index)
+            desired, ready = snapshot.replicas(index)
             identity = identity_of(snapshot.pod(members[0]), policy)
             before = out.get(identity, (0, 0))
-            out[identity] = (before[0] + ready, before[1] + wanted)
+            out[identity] = (before[0] + ready, before[1] + desired)
     return out

@@ -71,18 +71,18 @@ def service_windows(
     """
     pods = snapshot.pods
     carried = {
-        shape: text
-        for shape in range(len(snapshot.shapes))
-        if (text := snapshot.shapes[shape].annotations.get(CHANGE_WINDOW)) is not None
+        template: text
+        for template in range(len(snapshot.pod_templates))
+        if (text := snapshot.pod_templates[template].annotations.get(CHANGE_WINDOW)) is not None
     }
     found = {
-        (pods.namespace[index], pods.owner[index], pods.shape[index]): index
-        for index in np.flatnonzero(np.isin(pods.shape, list(carried))).tolist()
+        (pods.namespace[index], pods.owner[index], pods.template[index]): index
+        for index in np.flatnonzero(np.isin(pods.template, list(carried))).tolist()
     }
     named = set()
     for index in found.values():
         pod = snapshot.pod(index)
         if namespace in (None, pod.namespace):
-            named.add((service_name(pod), carried[int(pods.shape[index])]))
+            named.add((service_name(pod), carried[int(pods.template[index])]))
     states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
     return [(Scope("service", name), state, describe(state, now=now)) for name, state in states]

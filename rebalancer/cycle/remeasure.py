@@ -58,8 +58,8 @@ def _not_ready(snapshot: ClusterSnapshot, services: set[str]) -> set[str]:
     for owner, record in enumerate(snapshot.owners):
         name = str(snapshot.service_of(owner))
         if record.parent < 0 and name in services:
-            wanted, ready = snapshot.replicas(owner)
-            if ready < wanted:
+            desired, ready = snapshot.replicas(owner)
+            if ready < desired:
                 out.add(name)
     return out
 

@@ -222,14 +222,14 @@ def reservation_details(
     Late is what takes longer than the pod may take to leave and its service's pods usually take to become Ready.
     """
     owner = int(snapshot.pods.owner[move.pod])
-    wanted, ready = snapshot.replicas(owner)
-    grace = snapshot.pod(move.pod).shape.grace_seconds
+    desired, ready = snapshot.replicas(owner)
+    grace = snapshot.pod(move.pod).template.grace_seconds
     start_up = typical_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
     return ReservationDetails(
         service_identity=move.identity,
         level=move.level,
         ready_before=ready,
-        wanted_before=wanted,
+        wanted_before=desired,
         deadline_at=ledger.now() + grace + start_up + policy.safety.in_flight.margin,
         owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
         landing_node=move.landing_name,

@@ -159,6 +159,6 @@ class RemoteReadiness(NamedTuple):
 
     ready: int
     """A report that is too old counts as none."""
-    wanted: int
+    desired: int
     clusters: int
     """How many of the others run it."""

@@ -89,7 +89,7 @@ class PodTemplateOutline(NamedTuple):
 
 
 class PodTemplateTable:
-    """Pod templates, interned. A shape is decoded when somebody looks at it.
+    """Pod templates, interned. A template is decoded when somebody looks at it.
 
     `decode` turns one stored blob into a `PodTemplate`; adapters that have objects already pass them through. `outline`
     does the same for the little that is asked of all of them, where that is quicker than decoding the whole.
@@ -110,17 +110,19 @@ class PodTemplateTable:
         return len(self._blobs)
 
     def __getitem__(self, index: int) -> PodTemplate:
-        shape = self._decoded.get(index)
-        if shape is None:
-            shape = self._decoded[index] = self._decode(self._blobs[index])
-        return shape
+        template = self._decoded.get(index)
+        if template is None:
+            template = self._decoded[index] = self._decode(self._blobs[index])
+        return template
 
     def outline(self, index: int) -> PodTemplateOutline:
         """Labels and affinity of one template; not kept."""
         if self._outline is not None:
             return self._outline(self._blobs[index])
-        shape = self[index]
-        return PodTemplateOutline(shape.labels, b"" if shape.affinity is None else msgspec.json.encode(shape.affinity))
+        template = self[index]
+        return PodTemplateOutline(
+            template.labels, b"" if template.affinity is None else msgspec.json.encode(template.affinity)
+        )
 
 
 # Pod phases, as small numbers in the column.
@@ -153,7 +155,7 @@ class Pods:
     """Index into `Nodes`, -1 while not bound (or bound to a node that is not listed)."""
     owner: Ints
     """Index into `ClusterSnapshot.owners` of the controlling owner, -1 for a bare pod."""
-    shape: Ints
+    template: Ints
     phase: NDArray[np.int8]
     ready: Bools
     terminating: Bools
@@ -184,7 +186,7 @@ class Pods:
 class Owner:
     """A workload, or what an owner reference says of one that we do not list.
 
-    `wanted` and `ready` are None where the kind doesn't tell; then the pods themselves are counted.
+    `desired` and `ready` are None where the kind doesn't tell; then the pods themselves are counted.
     """
 
     kind: str
@@ -193,7 +195,7 @@ class Owner:
     uid: str
     parent: int = -1
     """Index of its own controlling owner, -1 at the top."""
-    wanted: int | None = None
+    desired: int | None = None
     ready: int | None = None
     rolling_out: bool = False
     """The controller has not seen the newest spec, or not all replicas are of it."""
@@ -241,7 +243,7 @@ class Pod:
     node_name: str
     owner: Owner | None
     service: Service | None
-    shape: PodTemplate
+    template: PodTemplate
     phase: int
     ready: bool
     terminating: bool
@@ -261,7 +263,7 @@ class ClusterSnapshot:
     """Seconds since the epoch, by the API server's side of our clock."""
     nodes: Nodes
     pods: Pods
-    shapes: PodTemplateTable
+    pod_templates: PodTemplateTable
     namespaces: tuple[str, ...]
     namespace_labels: Mapping[str, Mapping[str, str]]
     owners: tuple[Owner, ...]
@@ -355,11 +357,11 @@ class ClusterSnapshot:
         )
 
     def replicas(self, owner: int) -> tuple[int, int]:
-        """(wanted, ready) of an owner's top owner; counted from the pods where the kind doesn't tell."""
+        """(desired, ready) of an owner's top owner; counted from the pods where the kind doesn't tell."""
         top = int(self.top_owner[owner])
         record, there, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
-        wanted = there if record.wanted is None else record.wanted
-        return wanted, ready if record.ready is None else min(ready, record.ready)
+        desired = there if record.desired is None else record.desired
+        return desired, ready if record.ready is None else min(ready, record.ready)
 
     def pod(self, index: int) -> Pod:
         """One pod as an object."""
@@ -374,7 +376,7 @@ class ClusterSnapshot:
             node_name=self.nodes.names[node] if node >= 0 else "",
             owner=self.owners[owner] if owner >= 0 else None,
             service=self.service_of(owner),
-            shape=self.shapes[int(pods.shape[index])],
+            template=self.pod_templates[int(pods.template[index])],
             phase=int(pods.phase[index]),
             ready=bool(pods.ready[index]),
             terminating=bool(pods.terminating[index]),

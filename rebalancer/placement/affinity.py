@@ -110,11 +110,11 @@ class Terms:
             if name in term.namespaces or selector_matches(selector, snapshot.namespace_labels.get(name, {}))
         )
 
-    def selecting(self, kind: Kind, shape: PodTemplate) -> Iterator[tuple[object, _Held]]:
+    def selecting(self, kind: Kind, template: PodTemplate) -> Iterator[tuple[object, _Held]]:
         """The terms of existing pods that select this kind."""
-        for pair in (None, *shape.labels.items()):
+        for pair in (None, *template.labels.items()):
             for key, held in self._by_pair.get(pair, ()):
-                if _looks_at(held.namespaces, kind) and selector_matches(held.term.label_selector, shape.labels):
+                if _looks_at(held.namespaces, kind) and selector_matches(held.term.label_selector, template.labels):
                     yield key, held
 
     def required_anti(self) -> Iterator[tuple[str, Group, Group]]:
@@ -126,17 +126,17 @@ class Terms:
                     selected = self._board.selected((held.term.label_selector,), (held.namespaces,))
                     yield held.term.topology_key, Group(("held", key), held.holders), selected
 
-    def compile(self, kind: Kind, shape: PodTemplate, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
+    def compile(self, kind: Kind, template: PodTemplate, *, hard_weight: int, ignore_preferred: bool) -> Attraction:
         """`hard_weight`, `ignore_preferred`: InterPodAffinityArgs' hardPodAffinityWeight and
         ignorePreferredTermsOfExistingPods."""
-        affinity = shape.affinity
+        affinity = template.affinity
         near = _of(affinity.pod_affinity).required if affinity is not None else ()
         away = _of(affinity.pod_anti_affinity).required if affinity is not None else ()
         own = [(term, weight) for role, weight, term in _terms(affinity) if role == PREFERRED]
         counted = bool(own) or not ignore_preferred
         avoided, pulls, pulls_itself = [], [], False
         number = self._board.number_of(kind)
-        for key, held in self.selecting(kind, shape):
+        for key, held in self.selecting(kind, template):
             group = Group(("held", key), held.holders)
             if held.role == ANTI:
                 avoided.append((held.term.topology_key, group))
@@ -152,7 +152,7 @@ class Terms:
         return Attraction(
             near=tuple(term.topology_key for term in near),
             near_group=self._group(near, kind) if near else None,
-            near_itself=all(self._matches(term, kind, shape) for term in near),
+            near_itself=all(self._matches(term, kind, template) for term in near),
             away=tuple((term.topology_key, self._group((term,), kind)) for term in away),
             avoided=tuple(avoided),
             pulls=tuple(pulls),
@@ -166,9 +166,9 @@ class Terms:
             tuple(self.namespaces(term, kind.namespace) for term in terms),
         )
 
-    def _matches(self, term: PodAffinityTerm, kind: Kind, shape: PodTemplate) -> bool:
+    def _matches(self, term: PodAffinityTerm, kind: Kind, template: PodTemplate) -> bool:
         return _looks_at(self.namespaces(term, kind.namespace), kind) and selector_matches(
-            term.label_selector, shape.labels
+            term.label_selector, template.labels
         )
 
 

@@ -42,7 +42,7 @@ Spaces = frozenset[int] | None
 class Kind(NamedTuple):
     """All that the scheduler reads of a pod: pods of one kind are interchangeable."""
 
-    shape: int
+    template: int
     namespace: int
     owner: int
     """Index of its direct controlling owner, for default spreading; -1 = none."""
@@ -137,7 +137,7 @@ class Board:
         self._undo: list[_Shifted] | None = None
         """What was changed tentatively; None while nothing is tentative."""
         self._postings: dict[tuple[str, str], list[int]] = {}
-        """Label pair -> shapes that have it."""
+        """Label pair -> templates that have it."""
         self.affinities: dict[bytes, list[int]] = {}
         """Affinity, as in `PodTemplateOutline` -> numbers of the kinds that have it, ascending."""
         self._read_outlines()
@@ -146,13 +146,13 @@ class Board:
 
     def _intern_kinds(self) -> None:
         pods, snapshot = self.snapshot.pods, self.snapshot
-        owners, shapes = len(snapshot.owners) + 1, max(len(snapshot.shapes), 1)
-        codes = (pods.namespace.astype(np.int64) * owners + (pods.owner + 1)) * shapes + pods.shape
+        owners, templates = len(snapshot.owners) + 1, max(len(snapshot.pod_templates), 1)
+        codes = (pods.namespace.astype(np.int64) * owners + (pods.owner + 1)) * templates + pods.template
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
         self.kinds = [
             Kind(*each)
             for each in zip(
-                pods.shape[first].tolist(), pods.namespace[first].tolist(), pods.owner[first].tolist(), strict=True
+                pods.template[first].tolist(), pods.namespace[first].tolist(), pods.owner[first].tolist(), strict=True
             )
         ]
         self._number = {kind: index for index, kind in enumerate(self.kinds)}
@@ -176,14 +176,14 @@ class Board:
         self._kinds_of_template: dict[int, list[int]] = {}
         self._kinds_of_owner: dict[int, list[int]] = {}
         for index, kind in enumerate(self.kinds):
-            self._kinds_of_template.setdefault(kind.shape, []).append(index)
+            self._kinds_of_template.setdefault(kind.template, []).append(index)
             self._kinds_of_owner.setdefault(kind.owner, []).append(index)
 
     def _read_outlines(self) -> None:
-        for shape, kinds in self._kinds_of_template.items():
-            labels, affinity = self.snapshot.shapes.outline(shape)
+        for template, kinds in self._kinds_of_template.items():
+            labels, affinity = self.snapshot.pod_templates.outline(template)
             for pair in labels.items():
-                self._postings.setdefault(pair, []).append(shape)
+                self._postings.setdefault(pair, []).append(template)
             if affinity:
                 self.affinities.setdefault(affinity, []).extend(kinds)
 
@@ -202,7 +202,7 @@ class Board:
 
     def template_of(self, kind: Kind) -> PodTemplate:
         """The template of a kind."""
-        return self.snapshot.shapes[kind.shape]
+        return self.snapshot.pod_templates[kind.template]
 
     # ---- groups of kinds
 
@@ -223,9 +223,9 @@ class Board:
             return set()
         return {
             kind
-            for shape in self._candidates(selector)
-            if selector_matches(selector, self.snapshot.shapes[shape].labels)
-            for kind in self._kinds_of_template[shape]
+            for template in self._candidates(selector)
+            if selector_matches(selector, self.snapshot.pod_templates[template].labels)
+            for kind in self._kinds_of_template[template]
             if namespaces is None or self.kinds[kind].namespace in namespaces
         }
 
@@ -250,7 +250,7 @@ class Board:
         if group is None:
             weights = {}
             for number, kind in enumerate(self.kinds):
-                if weight := weight_of(kind, self.snapshot.shapes[kind.shape]):
+                if weight := weight_of(kind, self.snapshot.pod_templates[kind.template]):
                     weights[number] = weight
             group = self._selected[key] = Group(key, weights)
         return group

@@ -72,7 +72,7 @@ class _Pod:
     """One kind of pod, worked out once."""
 
     kind: Kind
-    shape: PodTemplate
+    template: PodTemplate
     rules: _Rules
     requests: Requests
     spread: Spread
@@ -120,12 +120,12 @@ class Engine:
 
     def knows(self, kind: Kind) -> Refusal | None:
         """Why the landing of such a pod can't be told, or None."""
-        shape, snapshot = self.board.template_of(kind), self.board.snapshot
-        if shape.scheduler_name not in self._config.profiles:
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {shape.scheduler_name}")
-        if any(volume.ephemeral is not None for volume in shape.volumes):
+        template, snapshot = self.board.template_of(kind), self.board.snapshot
+        if template.scheduler_name not in self._config.profiles:
+            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {template.scheduler_name}")
+        if any(volume.ephemeral is not None for volume in template.volumes):
             return Refusal.of(Reason.LANDING_NOT_MODELLED, "a generic ephemeral volume may tie it to a zone or node")
-        if not snapshot.claims_known and any(volume.persistent_volume_claim is not None for volume in shape.volumes):
+        if not snapshot.claims_known and any(volume.persistent_volume_claim is not None for volume in template.volumes):
             return Refusal.of(Reason.LANDING_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone")
         return None
 
@@ -245,22 +245,22 @@ class Engine:
 
     def _compile(self, kind: Kind) -> _Pod:
         board = self.board
-        shape, snapshot = board.template_of(kind), board.snapshot
-        claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(shape)]
-        rules = self._rules_of(shape, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
+        template, snapshot = board.template_of(kind), board.snapshot
+        claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(template)]
+        rules = self._rules_of(template, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
         profile = rules.profile
         if self._terms is None:
             self._terms = Terms(board)
         attraction = self._terms.compile(
             kind,
-            shape,
+            template,
             hard_weight=profile.hard_pod_affinity_weight,
             ignore_preferred=profile.ignore_preferred_terms_of_existing_pods,
         )
         spreading = spread.compile_spread(
             board,
             kind,
-            shape,
+            template,
             profile,
             masks=self._eligible,
             fits_affinity=rules.fits_affinity,
@@ -269,22 +269,22 @@ class Engine:
         demand = board.demand[board.number_of(kind)]
         asked = (
             demand.tobytes(),
-            shape.scored_on_arrival,
-            tuple(sorted(shape.extended_requests.items())),
-            shape.host_ports,
+            template.scored_on_arrival,
+            tuple(sorted(template.extended_requests.items())),
+            template.host_ports,
             profile.name,
         )
         requests = self._requests.get(asked)
         if requests is None:
-            requests = self._requests[asked] = Requests(board, self._supply, profile, demand, shape)
+            requests = self._requests[asked] = Requests(board, self._supply, profile, demand, template)
         exclusive = tuple(self._users(claim) for claim in claims if claim in snapshot.exclusive_claims)
-        images = (shape.images, shape.volume_images)
+        images = (template.images, template.volume_images)
         if images not in self._images:
-            locality = image_locality(snapshot.nodes.images, shape, len(board.nodes))
+            locality = image_locality(snapshot.nodes.images, template, len(board.nodes))
             self._images[images] = locality
         return _Pod(
             kind=kind,
-            shape=shape,
+            template=template,
             rules=rules,
             requests=requests,
             spread=spreading,
@@ -301,25 +301,25 @@ class Engine:
             only_worse=not attraction.near and not spreading.hard,
         )
 
-    def _rules_of(self, shape: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
+    def _rules_of(self, template: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
         """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
-        affinity = shape.affinity.node_affinity if shape.affinity is not None else None
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
         # structs that hold dicts can't be hashed; their text can
         key = (
-            shape.scheduler_name,
-            tuple(sorted(shape.node_selector.items())),
+            template.scheduler_name,
+            tuple(sorted(template.node_selector.items())),
             affinity and repr(affinity),
-            shape.tolerations,
+            template.tolerations,
             placed_claims,
         )
         rules = self._rules.get(key)
         if rules is None:
             # only filters are asked for pods of unknown schedulers: they go by what every scheduler has
-            profile = self._config.profiles.get(shape.scheduler_name) or SchedulerProfile()
+            profile = self._config.profiles.get(template.scheduler_name) or SchedulerProfile()
             volume_nodes = tuple(self.board.snapshot.volume_nodes[claim] for claim in placed_claims)
             checks = tuple(
                 each
-                for each in self._static.checks(shape, added=profile.added_affinity, volume_nodes=volume_nodes)
+                for each in self._static.checks(template, added=profile.added_affinity, volume_nodes=volume_nodes)
                 if each[0] in profile.filters
             )
             static = np.logical_and.reduce([_everywhere(self.board), *(passes for _, passes, _ in checks)])
@@ -327,11 +327,11 @@ class Engine:
                 profile=profile,
                 checks=checks,
                 static=self._masks.setdefault(static.tobytes(), static),
-                fits_affinity=self._static.node_affinity(shape),
-                tolerated=self._static.tolerated(shape.tolerations),
-                soft_taints=self._static.soft_taints(shape.tolerations),
+                fits_affinity=self._static.node_affinity(template),
+                tolerated=self._static.tolerated(template.tolerations),
+                soft_taints=self._static.soft_taints(template.tolerations),
                 preferred=self._static.preferred(affinity, profile.added_affinity),
-                ignores_cordons=tolerates(shape.tolerations, UNSCHEDULABLE)
+                ignores_cordons=tolerates(template.tolerations, UNSCHEDULABLE)
                 or "NodeUnschedulable" not in profile.filters,
             )
         return rules
@@ -341,7 +341,7 @@ class Engine:
         spaces = self.board.snapshot.namespaces
         return self.board.grouped(
             ("claim", *claim),
-            lambda kind, shape: float(spaces[kind.namespace] == namespace and name in claims_of(shape)),
+            lambda kind, template: float(spaces[kind.namespace] == namespace and name in claims_of(template)),
         )
 
     # ---- ranking

@@ -52,7 +52,7 @@ class StaticFilter:
 
     def checks(
         self,
-        shape: PodTemplate,
+        template: PodTemplate,
         *,
         added: NodeAffinity | None = None,
         volume_nodes: tuple[NodeSelector, ...] = (),
@@ -60,7 +60,7 @@ class StaticFilter:
         """What each filter says, in the scheduler's order. `added` is the profile's own affinity; `volume_nodes` says
         where the pod's volumes can be used."""
         everywhere = np.ones(len(self._table), dtype=np.bool_)
-        cordoned = tolerates(shape.tolerations, UNSCHEDULABLE)
+        cordoned = tolerates(template.tolerations, UNSCHEDULABLE)
         enforced = self._by_selector(added.required) if added is not None and added.required is not None else everywhere
         volumes = everywhere
         for selector in volume_nodes:
@@ -71,9 +71,9 @@ class StaticFilter:
                 everywhere if cordoned else ~self._unschedulable,
                 "node(s) were unschedulable",
             ),
-            ("TaintToleration", self.tolerated(shape.tolerations), "node(s) had untolerated taint(s)"),
+            ("TaintToleration", self.tolerated(template.tolerations), "node(s) had untolerated taint(s)"),
             ("NodeAffinity", enforced, "node(s) didn't match scheduler-enforced node affinity"),
-            ("NodeAffinity", self.node_affinity(shape), "node(s) didn't match Pod's node affinity/selector"),
+            ("NodeAffinity", self.node_affinity(template), "node(s) didn't match Pod's node affinity/selector"),
             ("VolumeBinding", volumes, "node(s) didn't match PersistentVolume's node affinity"),
         ]
 
@@ -87,15 +87,15 @@ class StaticFilter:
                     mask[members] = False
         return mask
 
-    def node_affinity(self, shape: PodTemplate) -> Bools:
+    def node_affinity(self, template: PodTemplate) -> Bools:
         """(nodes,) node selector and required node affinity."""
-        affinity = shape.affinity.node_affinity if shape.affinity is not None else None
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
         required = None if affinity is None else affinity.required
         # structs that hold dicts can't be hashed; their text can
-        key = (_pairs(shape.node_selector), repr(required))
+        key = (_pairs(template.node_selector), repr(required))
         mask = self._selected.get(key)
         if mask is None:
-            mask = self._table.has_pairs(shape.node_selector)
+            mask = self._table.has_pairs(template.node_selector)
             if required is not None:
                 mask &= self._table.selected(required)
             self._selected[key] = mask
@@ -146,10 +146,10 @@ def leaving(nodes: Nodes) -> Bools:
     return np.fromiter(marked, bool, len(nodes))
 
 
-def claims_of(shape: PodTemplate) -> list[str]:
+def claims_of(template: PodTemplate) -> list[str]:
     """Names of the PersistentVolumeClaims of a template."""
     return [
         str(volume.persistent_volume_claim.get("claimName", ""))
-        for volume in shape.volumes
+        for volume in template.volumes
         if volume.persistent_volume_claim is not None
     ]

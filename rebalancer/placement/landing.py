@@ -155,7 +155,7 @@ class LandingModel:
     def pull_bytes(self, pod: Pod, nodes: Rows) -> float:
         """The most that any of these nodes would have to pull; images that no node has reported count 0."""
         snapshot = self._snapshot
-        missing = missing_bytes(snapshot.nodes.images, pod.shape, nodes, len(snapshot.nodes))
+        missing = missing_bytes(snapshot.nodes.images, pod.template, nodes, len(snapshot.nodes))
         return float(missing.max(initial=0.0))
 
     def explain(self, pod: Pod) -> Verdict:
@@ -213,7 +213,7 @@ class LandingModel:
         exclusive = self._snapshot.exclusive_claims
         return bool(exclusive) and any(
             (pod.namespace, str(volume.persistent_volume_claim.get("claimName", ""))) in exclusive
-            for volume in pod.shape.volumes
+            for volume in pod.template.volumes
             if volume.persistent_volume_claim is not None
         )
 

@@ -83,12 +83,12 @@ class PendingPods:
 
     def _missing(self, owner: int) -> int:
         """How many pods an owner will still make; all that go where it doesn't say how many it wants."""
-        pods, wanted = self._snapshot.pods, self._snapshot.owners[owner].wanted
+        pods, desired = self._snapshot.pods, self._snapshot.owners[owner].desired
         own = pods.owner == owner
-        if wanted is None:
+        if desired is None:
             return int(np.count_nonzero(own))
         unfinished = own & ~pods.terminating & (self._snapshot.active | (pods.phase == PENDING))
-        return wanted - int(np.count_nonzero(unfinished))
+        return desired - int(np.count_nonzero(unfinished))
 
     def _land(self, kind: Kind) -> bool:
         engine, board = self._engine, self._board

@@ -60,13 +60,15 @@ class Supply:
 
     def asking(self, resource: str) -> Group:
         """Kinds that ask for an extended resource, by how much."""
-        return self._board.grouped(("extended", resource), lambda _, shape: shape.extended_requests.get(resource, 0.0))
+        return self._board.grouped(
+            ("extended", resource), lambda _, template: template.extended_requests.get(resource, 0.0)
+        )
 
     def holding(self, port: Port) -> Group:
         """Kinds that a host port is in conflict with; every address is in conflict with 0.0.0.0."""
 
-        def conflicts(_: Kind, shape: PodTemplate) -> float:
-            return float(any(in_conflict(port, each) for each in shape.host_ports))
+        def conflicts(_: Kind, template: PodTemplate) -> float:
+            return float(any(in_conflict(port, each) for each in template.host_ports))
 
         return self._board.grouped(("port", port), conflicts)
 
@@ -81,17 +83,19 @@ class Requests:
     """What pods of the same requests and host ports find on the nodes, kept up to date row by row."""
 
     def __init__(
-        self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, shape: PodTemplate
+        self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, template: PodTemplate
     ) -> None:
         self._board, self._supply, self._profile = board, supply, profile
         self._demand = demand
-        self._extended = {name: amount for name, amount in shape.extended_requests.items() if amount}
-        self._ports = shape.host_ports
+        self._extended = {name: amount for name, amount in template.extended_requests.items() if amount}
+        self._ports = template.host_ports
         self._checks_fit = "NodeResourcesFit" in profile.filters
         self._checks_ports = "NodePorts" in profile.filters
         self._scores_fit = bool(profile.weights.get("NodeResourcesFit"))
         self._wanted = demand[[CPU, MEMORY]]
-        self._on_arrival = dict(zip(PLAIN, shape.scored_on_arrival or demand[[SCORED_CPU, SCORED_MEMORY]], strict=True))
+        self._on_arrival = dict(
+            zip(PLAIN, template.scored_on_arrival or demand[[SCORED_CPU, SCORED_MEMORY]], strict=True)
+        )
         self.balances = bool(profile.weights.get("NodeResourcesBalancedAllocation")) and any(
             self._amount(name, scored=False) for name, _ in profile.balanced_resources
         )

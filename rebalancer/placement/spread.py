@@ -80,7 +80,7 @@ class Spread:
 def compile_spread(
     board: Board,
     kind: Kind,
-    shape: PodTemplate,
+    template: PodTemplate,
     profile: SchedulerProfile,
     *,
     masks: "EligibleNodes",
@@ -89,7 +89,7 @@ def compile_spread(
 ) -> Spread:
     """`fits_affinity`, `tolerated` (nodes,): by the pod's node affinity and selector, and by hard taints."""
     group: Group | None = None
-    constraints = shape.topology_spread
+    constraints = template.topology_spread
     if not constraints:
         constraints = SYSTEM_DEFAULTS if profile.default_constraints is None else profile.default_constraints
         owner = board.snapshot.owners[kind.owner] if kind.owner >= 0 else None
@@ -99,7 +99,7 @@ def compile_spread(
             group = board.owned_by(kind.owner)
     hard = [each for each in constraints if each.when_unsatisfiable == "DoNotSchedule"]
     soft = [each for each in constraints if each.when_unsatisfiable == "ScheduleAnyway"]
-    needs_all_keys = bool(shape.topology_spread) or profile.default_constraints is not None
+    needs_all_keys = bool(template.topology_spread) or profile.default_constraints is not None
 
     def compiled(each: SpreadConstraint, keys: tuple[str, ...]) -> Constraint:
         rules = [board.nodes.labelled(keys)]
@@ -108,14 +108,14 @@ def compile_spread(
         if each.node_taints_policy == "Honor":
             rules.append(tolerated)
         eligible, everywhere, there = masks.of(each.topology_key, rules)
-        selector = _with_keys(each, shape)
+        selector = _with_keys(each, template)
         return Constraint(
             key=each.topology_key,
             domains=board.nodes.domains(each.topology_key),
             max_skew=each.max_skew,
             min_domains=each.min_domains or 1,
             group=group or _selected(board, selector, kind),
-            counts_itself=group is not None or selector_matches(selector, shape.labels),
+            counts_itself=group is not None or selector_matches(selector, template.labels),
             eligible=eligible,
             everywhere=everywhere,
             there=there,
@@ -152,12 +152,12 @@ class EligibleNodes:
         return found[1:]
 
 
-def _with_keys(constraint: SpreadConstraint, shape: PodTemplate) -> LabelSelector | None:
+def _with_keys(constraint: SpreadConstraint, template: PodTemplate) -> LabelSelector | None:
     selector = constraint.label_selector
-    keys = [key for key in constraint.match_label_keys if key in shape.labels]
+    keys = [key for key in constraint.match_label_keys if key in template.labels]
     if selector is None or not keys:
         return selector
-    added = tuple(Requirement(key=key, operator="In", values=(shape.labels[key],)) for key in keys)
+    added = tuple(Requirement(key=key, operator="In", values=(template.labels[key],)) for key in keys)
     return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *added))
 
 

@@ -207,7 +207,7 @@ class _Look:
             relief[of] = relief.get(of, 0.0) + each
             name = str(pod.service)
             service.setdefault(of, name)
-            takes = max(takes, pod.shape.grace_seconds + self._start_up(name))
+            takes = max(takes, pod.template.grace_seconds + self._start_up(name))
             of_service.setdefault(name, []).append(each)
             at_once[name] = self._at_once(pod)
         rounds = rounds_needed(of_service, at_once, excess=excess, per_round=self._limits.per_cycle)
@@ -217,8 +217,8 @@ class _Look:
         limits = self._limits.service
         if limits.in_flight is None:
             return self._limits.per_cycle
-        wanted, _ = self._snapshot.replicas(int(self._snapshot.pods.owner[pod.index]))
-        return max(resolve(limits.in_flight, wanted, limits.in_flight_at_least), 1)
+        desired, _ = self._snapshot.replicas(int(self._snapshot.pods.owner[pod.index]))
+        return max(resolve(limits.in_flight, desired, limits.in_flight_at_least), 1)
 
     def _earlier(self, candidates: _Candidates) -> float:
         """Seconds that the rounds before the last take. The next one is made by the next look, when what is on its way

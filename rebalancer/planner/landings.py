@@ -147,7 +147,7 @@ class Landings:
     def kind(self, pod: Pod) -> tuple[int, int, int]:
         """The same for pods that are alike to the scheduler."""
         pods = self._snapshot.pods
-        return int(pods.owner[pod.index]), int(pods.shape[pod.index]), int(pods.namespace[pod.index])
+        return int(pods.owner[pod.index]), int(pods.template[pod.index]), int(pods.namespace[pod.index])
 
     # ---- this plan's moves
 

@@ -37,4 +37,4 @@ def order_key(
 ) -> tuple[int, int, float, int, int, float, str, str]:
     """Smaller is better. `cost` is the service level's."""
     step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
-    return (*step, cost, pod.priority, QOS_RANK.get(pod.shape.qos, 2), -pod.created, pod.namespace, pod.name)
+    return (*step, cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name)

@@ -22,13 +22,13 @@ def fills(snapshot: ClusterSnapshot) -> Bools:
     out: Bools = snapshot.active & ~bound[pods.owner]  # -1, without an owner, picks the last
     # only pods without an owner are asked: decoding every template takes long
     ownerless = np.flatnonzero(out & (pods.owner < 0))
-    for shape in np.unique(pods.shape[ownerless]).tolist():
-        annotations = snapshot.shapes[shape].annotations
+    for template in np.unique(pods.template[ownerless]).tolist():
+        annotations = snapshot.pod_templates[template].annotations
         if (
             "kubernetes.io/config.mirror" in annotations
             or annotations.get("kubernetes.io/config.source", "api") != "api"
         ):
-            out[ownerless[pods.shape[ownerless] == shape]] = False
+            out[ownerless[pods.template[ownerless] == template]] = False
     return out
 
 
@@ -40,5 +40,5 @@ def counted(snapshot: ClusterSnapshot, chosen: Bools) -> NDArray[np.int64]:
 def cheapest_first(snapshot: ClusterSnapshot, pods: Ints) -> Ints:
     """Lowest priority first, then by QoS, then the youngest, then by name."""
     ranked, columns = by_name(snapshot, pods.astype(np.int64)), snapshot.pods
-    qos = [QOS_RANK.get(snapshot.shapes[shape].qos, 2) for shape in columns.shape[ranked].tolist()]
+    qos = [QOS_RANK.get(snapshot.pod_templates[template].qos, 2) for template in columns.template[ranked].tolist()]
     return ranked[np.lexsort((-columns.created[ranked], np.array(qos), columns.priority[ranked]))].astype(np.int32)

@@ -30,14 +30,14 @@ def find(view: StrategyView) -> Findings:
     members = np.flatnonzero(pods_in_scope(view, args) & snapshot.active)
     required: list[Finding] = []
     preferred: list[Finding] = []
-    for pods in groups(snapshot.pods.shape, members=members):
-        shape = snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
-        allowed = rules.node_affinity(shape)
+    for pods in groups(snapshot.pods.template, members=members):
+        template = snapshot.pod_templates[int(snapshot.pods.template[pods[0]])]
+        allowed = rules.node_affinity(template)
         wrong = ~allowed[snapshot.pods.node[pods]]
         if REQUIRED in args.node_affinity_type and wrong.any():
-            required += _misplaced(view, pods[wrong], shape)
-        if PREFERRED in args.node_affinity_type and (points := rules.preferred(_affinity(shape))) is not None:
-            takes = allowed & rules.tolerated(shape.tolerations) & ~nodes.unschedulable & nodes.ready
+            required += _misplaced(view, pods[wrong], template)
+        if PREFERRED in args.node_affinity_type and (points := rules.preferred(_affinity(template))) is not None:
+            takes = allowed & rules.tolerated(template.tolerations) & ~nodes.unschedulable & nodes.ready
             best = float(np.max(points[takes], initial=-np.inf))
             worse = pods[~wrong & (points[snapshot.pods.node[pods]] < best)]
             rules_for: dict[float, LandingRule] = {}
@@ -51,9 +51,9 @@ def find(view: StrategyView) -> Findings:
     return Findings(findings=(*required, *preferred))
 
 
-def _misplaced(view: StrategyView, pods: Rows, shape: PodTemplate) -> list[Finding]:
+def _misplaced(view: StrategyView, pods: Rows, template: PodTemplate) -> list[Finding]:
     """Pods of one template on nodes that it must not be on."""
-    affinity = _affinity(shape)
+    affinity = _affinity(template)
     rule = "node affinity" if affinity is not None and affinity.required is not None else "node selector"
     reason = f"the pod's {rule} doesn't match the node (any more)"
     return [
@@ -62,5 +62,5 @@ def _misplaced(view: StrategyView, pods: Rows, shape: PodTemplate) -> list[Findi
     ]
 
 
-def _affinity(shape: PodTemplate) -> NodeAffinity | None:
-    return shape.affinity.node_affinity if shape.affinity is not None else None
+def _affinity(template: PodTemplate) -> NodeAffinity | None:
+    return template.affinity.node_affinity if template.affinity is not None else None

@@ -34,12 +34,12 @@ def find(view: StrategyView) -> Findings:
     tainted = np.append(np.array([bool(each) for each in taints], dtype=np.bool_), False)
     members = np.flatnonzero(pods_in_scope(view, args) & snapshot.active & tainted[snapshot.pods.node])
     alike: dict[tuple[int, Taint, tuple[Toleration, ...] | None], list[Rows]] = {}
-    for pods in groups(snapshot.pods.node, snapshot.pods.shape, members=members):
-        node, shape = int(snapshot.pods.node[pods[0]]), snapshot.shapes[int(snapshot.pods.shape[pods[0]])]
-        wrong = [each for each in taints[node] if not tolerates(shape.tolerations, each)]
+    for pods in groups(snapshot.pods.node, snapshot.pods.template, members=members):
+        node, template = int(snapshot.pods.node[pods[0]]), snapshot.pod_templates[int(snapshot.pods.template[pods[0]])]
+        wrong = [each for each in taints[node] if not tolerates(template.tolerations, each)]
         if wrong:
             soft = all(each.effect == SOFT for each in wrong)  # the scheduler may put it on such a node again
-            alike.setdefault((node, wrong[0], shape.tolerations if soft else None), []).append(pods)
+            alike.setdefault((node, wrong[0], template.tolerations if soft else None), []).append(pods)
     found = []
     for (_, taint, tolerations), parts in alike.items():
         pods = cheapest_first(snapshot, np.concatenate(parts))

@@ -16,10 +16,10 @@ class Places:
         self._open = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
         self._masks: dict[tuple[int, int], Bools] = {}
 
-    def of(self, shape: PodTemplate) -> Bools:
+    def of(self, template: PodTemplate) -> Bools:
         """(nodes,) Ready, not cordoned, not leaving, and let in by node affinity and hard taints. Templates with the
         same rules share one mask."""
-        fits, tolerated = self.rules.node_affinity(shape), self.rules.tolerated(shape.tolerations)
+        fits, tolerated = self.rules.node_affinity(template), self.rules.tolerated(template.tolerations)
         key = (id(fits), id(tolerated))  # the filter keeps its masks
         mask = self._masks.get(key)
         if mask is None:

@@ -68,11 +68,11 @@ def _crowded(
     unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
     for members in groups(pods.owner, members=np.flatnonzero(owned & crowded[pods.owner] & unfinished)):
         by_images: dict[frozenset[str], list[int]] = {}
-        for shape in np.unique(pods.shape[members]).tolist():
-            by_images.setdefault(frozenset(snapshot.shapes[shape].images), []).append(shape)
-        for shapes in by_images.values():
-            copies = members if len(by_images) == 1 else members[np.isin(pods.shape[members], shapes)]
-            masks = {id(mask): mask for mask in (places.of(snapshot.shapes[shape]) for shape in shapes)}
+        for template in np.unique(pods.template[members]).tolist():
+            by_images.setdefault(frozenset(snapshot.pod_templates[template].images), []).append(template)
+        for templates in by_images.values():
+            copies = members if len(by_images) == 1 else members[np.isin(pods.template[members], templates)]
+            masks = {id(mask): mask for mask in (places.of(snapshot.pod_templates[template]) for template in templates)}
             yield _Copies(
                 staying=copies[(pods.node[copies] >= 0) & ~pods.terminating[copies]],
                 count=len(copies),

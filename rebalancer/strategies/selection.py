@@ -51,11 +51,11 @@ def chosen_pods(snapshot: ClusterSnapshot, args: PodArgs) -> Bools:
     )
     mask: Bools = inside[snapshot.pods.namespace] if len(inside) else np.zeros(len(snapshot.pods), dtype=np.bool_)
     if not args.label_selector.is_empty:
-        selector, shapes = args.label_selector.compiled(), snapshot.shapes
-        selected = np.zeros(len(shapes), dtype=np.bool_)
-        for shape in np.unique(snapshot.pods.shape[mask]).tolist():
-            selected[shape] = selector_matches(selector, shapes.outline(shape).labels)
-        mask &= selected[snapshot.pods.shape]
+        selector, templates = args.label_selector.compiled(), snapshot.pod_templates
+        selected = np.zeros(len(templates), dtype=np.bool_)
+        for template in np.unique(snapshot.pods.template[mask]).tolist():
+            selected[template] = selector_matches(selector, templates.outline(template).labels)
+        mask &= selected[snapshot.pods.template]
     return mask
 
 

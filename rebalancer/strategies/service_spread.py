@@ -59,14 +59,14 @@ def find(view: StrategyView) -> Findings:
 
 def _by_feature(snapshot: ClusterSnapshot, pods: Rows, label: str) -> Ints:
     """(pods,) number of the label's value; -1 without it."""
-    shape = snapshot.pods.shape[pods]
+    template = snapshot.pods.template[pods]
     number: dict[str, int] = {}
-    of_shape = np.full(len(snapshot.shapes), -1, dtype=np.int32)
-    for each in np.unique(shape).tolist():
-        value = snapshot.shapes.outline(each).labels.get(label)
+    of_template = np.full(len(snapshot.pod_templates), -1, dtype=np.int32)
+    for each in np.unique(template).tolist():
+        value = snapshot.pod_templates.outline(each).labels.get(label)
         if value:
-            of_shape[each] = number.setdefault(value, len(number))
-    return of_shape[shape]
+            of_template[each] = number.setdefault(value, len(number))
+    return of_template[template]
 
 
 def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, args: ServiceSpreadArgs) -> Ints:

@@ -124,19 +124,19 @@ def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
     content: dict[int, bytes] = {}
     numbered: dict[tuple[str, int], tuple[Rows, Ints]] = {}
     for number, kind in enumerate(board.kinds):
-        shape = board.template_of(kind)
-        if not any(each.when_unsatisfiable in modes for each in shape.topology_spread):
+        template = board.template_of(kind)
+        if not any(each.when_unsatisfiable in modes for each in template.topology_spread):
             continue
         spread = compile_spread(
             board,
             kind,
-            shape,
+            template,
             AS_SCHEDULED,
             masks=masks,
-            fits_affinity=places.rules.node_affinity(shape),
-            tolerated=places.rules.tolerated(shape.tolerations),
+            fits_affinity=places.rules.node_affinity(template),
+            tolerated=places.rules.tolerated(template.tolerations),
         )
-        takes = places.of(shape)
+        takes = places.of(template)
         hard = [(True, each) for each in spread.hard if HARD in modes]
         soft = [(False, each) for each in spread.soft if len(modes) > 1 or HARD not in modes]
         for must, each in hard + soft:

@@ -47,11 +47,11 @@ def code(*args: Any, **fields: Any) -> Reason | None:
 
 
 def noted(**annotations: str) -> dict[str, Any]:
-    return {"shape": {"annotations": annotations}}
+    return {"template": {"annotations": annotations}}
 
 
 def volume(**fields: Any) -> dict[str, Any]:
-    return {"shape": {"volumes": [fields]}}
+    return {"template": {"volumes": [fields]}}
 
 
 def an_owner(kind: str = "ReplicaSet", **fields: Any) -> Owner:

@@ -282,7 +282,7 @@ def test_a_service_is_not_moved_in_two_clusters_within_the_separation() -> None:
 def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
     safety = {"crossCluster": {"minReadyShare": 75}}
     # 6 here, all ready; 6 wanted elsewhere
-    enough = {"shop/web": RemoteReadiness(ready=4, wanted=6, clusters=1)}
+    enough = {"shop/web": RemoteReadiness(ready=4, desired=6, clusters=1)}
     at = door(safety=safety, remote_readiness=enough)
     assert at.reserve(a_move(0)) is None  # 9 of 12 stay
     refusal = at.reserve(a_move(1))
@@ -292,7 +292,7 @@ def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
 
 
 def test_a_pod_that_is_not_ready_takes_nothing_from_the_share_of_ready_replicas() -> None:
-    enough = {"shop/web": RemoteReadiness(ready=4, wanted=6, clusters=1)}
+    enough = {"shop/web": RemoteReadiness(ready=4, desired=6, clusters=1)}
     more = [a_pod("web-10", "n1", owner="web", ready=False)]
     at = door(safety={"crossCluster": {"minReadyShare": 76}}, more=more, remote_readiness=enough)
     assert at.reserve(a_move(NOT_READY)) is None  # 10 of 13 are 76.9 %
@@ -314,8 +314,8 @@ def test_only_the_windows_are_left_out_where_it_is_asked_what_protects_a_pod() -
     )
     owners: dict[str, dict[str, Any]] = {
         "web": {},
-        "own": {"shape": {"annotations": {CHANGE_WINDOW: "allow never"}}},
-        "guarded": {"shape": {"annotations": {"rebalancer.dev/evict": "false"}}},
+        "own": {"template": {"annotations": {CHANGE_WINDOW: "allow never"}}},
+        "guarded": {"template": {"annotations": {"rebalancer.dev/evict": "false"}}},
         "listed": {},
         "unknown": {"labels": {"rebalancer.dev/level": "golden"}},
         "elsewhere": {"labels": {"karmada": "yes"}},

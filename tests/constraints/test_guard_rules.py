@@ -72,8 +72,8 @@ def test_flags_are_read_as_go_reads_them(text: str, flag: bool | None) -> None:
 def deployment(**fields: Any) -> list[Owner]:
     return [
         Owner(kind="Deployment", namespace="shop", name="web", uid="d", **fields),
-        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r1", parent=0, wanted=9, ready=9),
-        Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="r2", parent=0, wanted=0, ready=0),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="r1", parent=0, desired=9, ready=9),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="r2", parent=0, desired=0, ready=0),
     ]
 
 
@@ -87,11 +87,11 @@ TWO = [a_pod("a", "n1", owner="web-1"), a_pod("b", "n1", owner="web-1")]
 
 
 def test_the_deployment_decides_not_its_replica_set() -> None:
-    assert of_deployment(TWO, wanted=2, ready=2) is None
-    assert of_deployment(TWO, wanted=3, ready=3) is Reason.OWNER_NOT_HEALTHY
-    assert of_deployment(TWO, wanted=2, ready=1) is Reason.OWNER_NOT_HEALTHY
-    assert of_deployment(TWO, wanted=1, ready=1) is Reason.MIN_REPLICAS
-    assert of_deployment(TWO, wanted=2, ready=2, rolling_out=True) is Reason.ROLLOUT_IN_PROGRESS
+    assert of_deployment(TWO, desired=2, ready=2) is None
+    assert of_deployment(TWO, desired=3, ready=3) is Reason.OWNER_NOT_HEALTHY
+    assert of_deployment(TWO, desired=2, ready=1) is Reason.OWNER_NOT_HEALTHY
+    assert of_deployment(TWO, desired=1, ready=1) is Reason.MIN_REPLICAS
+    assert of_deployment(TWO, desired=2, ready=2, rolling_out=True) is Reason.ROLLOUT_IN_PROGRESS
 
 
 def test_pods_of_all_its_replica_sets_count_for_a_deployment() -> None:
@@ -114,7 +114,7 @@ def test_a_terminating_sibling_is_missing_until_somebody_took_its_place() -> Non
 def test_what_is_seen_missing_counts_before_the_controller_noticed() -> None:
     # the Deployment's status still says three ready, but only two are
     pods = [*TWO, a_pod("c", "n1", owner="web-1", ready=False)]
-    assert of_deployment(pods, wanted=3, ready=3) is Reason.OWNER_NOT_HEALTHY
+    assert of_deployment(pods, desired=3, ready=3) is Reason.OWNER_NOT_HEALTHY
 
 
 def test_the_replica_set_of_an_unknown_kind_is_a_known_kind() -> None:
@@ -173,7 +173,7 @@ def test_a_terminating_sibling_counts_as_missing_also_where_the_kind_tells_nothi
         ({"phase": SUCCEEDED, "ready": False}, {}, Reason.FINISHED),
         ({"ready": False}, {}, Reason.NOT_READY),
         ({}, {"siblings": 0}, Reason.MIN_REPLICAS),
-        ({}, {"owner": an_owner(wanted=5, ready=3)}, Reason.OWNER_NOT_HEALTHY),
+        ({}, {"owner": an_owner(desired=5, ready=3)}, Reason.OWNER_NOT_HEALTHY),
     ],
 )
 def test_what_protects_a_pods_work_does_not_protect_a_broken_one(
@@ -192,7 +192,7 @@ def test_what_protects_a_pods_work_does_not_protect_a_broken_one(
         ({"priority": 2_000_000_000}, {}, Reason.SYSTEM_CRITICAL),
         ({"namespace": "kube-system"}, {}, Reason.NAMESPACE_EXCLUDED),
         (noted(**{SAFE: "false"}), {}, Reason.ANNOTATION_VETO),
-        ({}, {"owner": an_owner(wanted=1, ready=0, rolling_out=True)}, Reason.ROLLOUT_IN_PROGRESS),
+        ({}, {"owner": an_owner(desired=1, ready=0, rolling_out=True)}, Reason.ROLLOUT_IN_PROGRESS),
         ({"age": 10.0}, {"guards": {"minAge": "1m"}}, Reason.TOO_YOUNG),
     ],
 )

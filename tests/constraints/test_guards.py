@@ -102,8 +102,8 @@ CASES = {
     ),
     "critical by its class": Case(
         reason=Reason.SYSTEM_CRITICAL,
-        protected={"pod": {"shape": {"priorityClass": "system-node-critical"}}},
-        near={"pod": {"shape": {"priorityClass": "my-system"}}},
+        protected={"pod": {"template": {"priorityClass": "system-node-critical"}}},
+        near={"pod": {"template": {"priorityClass": "my-system"}}},
     ),
     "priority": Case(
         reason=Reason.PRIORITY_THRESHOLD,
@@ -189,8 +189,8 @@ CASES = {
     "few replicas": Case(reason=Reason.MIN_REPLICAS, protected={"siblings": 0}, near={"siblings": 1}),
     "few wanted": Case(
         reason=Reason.MIN_REPLICAS,
-        protected={"owner": an_owner(wanted=2), "guards": {"minReplicas": 3}},
-        near={"owner": an_owner(wanted=3), "guards": {"minReplicas": 3}},
+        protected={"owner": an_owner(desired=2), "guards": {"minReplicas": 3}},
+        near={"owner": an_owner(desired=3), "guards": {"minReplicas": 3}},
     ),
     "rolling out": Case(
         reason=Reason.ROLLOUT_IN_PROGRESS,
@@ -199,13 +199,13 @@ CASES = {
     ),
     "one is missing": Case(
         reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"owner": an_owner(wanted=4)},
-        near={"owner": an_owner(wanted=3)},
+        protected={"owner": an_owner(desired=4)},
+        near={"owner": an_owner(desired=3)},
     ),
     "its controller counts one less": Case(
         reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"owner": an_owner(wanted=3, ready=2)},
-        near={"owner": an_owner(wanted=3, ready=4)},
+        protected={"owner": an_owner(desired=3, ready=2)},
+        near={"owner": an_owner(desired=3, ready=4)},
     ),
     "a sibling isn't ready": Case(
         reason=Reason.OWNER_NOT_HEALTHY,
@@ -214,8 +214,8 @@ CASES = {
     ),
     "a sibling is terminating and not replaced": Case(
         reason=Reason.OWNER_NOT_HEALTHY,
-        protected={"sibling": {"terminating": True}, "owner": an_owner(wanted=3), "siblings": 2},
-        near={"sibling": {"terminating": True}, "owner": an_owner(wanted=1), "guards": {"minReplicas": 1}},
+        protected={"sibling": {"terminating": True}, "owner": an_owner(desired=3), "siblings": 2},
+        near={"sibling": {"terminating": True}, "owner": an_owner(desired=1), "guards": {"minReplicas": 1}},
     ),
     "opted out by its label": Case(
         reason=Reason.OPTED_OUT, protected={"pod": {"labels": {OPT: "false"}}}, near={"pod": {"labels": {OPT: "true"}}}

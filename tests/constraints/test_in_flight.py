@@ -55,7 +55,7 @@ def pending(name: str, **fields: Any) -> APod:
 
 def service(wanted: int = 3, ready: int | None = None, *, kind: str = "Deployment") -> Owner:
     """As its controller reports it; without `ready` the pods tell."""
-    return Owner(kind=kind, namespace="shop", name="web", uid="uid-web", wanted=wanted, ready=ready)
+    return Owner(kind=kind, namespace="shop", name="web", uid="uid-web", desired=wanted, ready=ready)
 
 
 LISTED = frozenset({"Deployment", "StatefulSet"})

@@ -39,7 +39,7 @@ def a_pod_of(
         namespace=namespace,
         owner=owner,
         labels={} if label is None else {LEVEL_KEY: label},
-        shape={"annotations": {} if annotation is None else {LEVEL_KEY: annotation}, "priorityClass": cls},
+        template={"annotations": {} if annotation is None else {LEVEL_KEY: annotation}, "priorityClass": cls},
     )
     made = cluster([a_node("n1")], [pod])
     return made.pod(0)

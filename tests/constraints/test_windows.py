@@ -122,7 +122,10 @@ def test_the_same_windows_are_worked_out_once_for_each_now() -> None:
 
 def test_a_services_windows_are_found_on_its_pods() -> None:
     text = "allow 0 22 * * 1-5 8h Europe/Berlin"
-    pods = [a_pod("a", "n1", owner="cart", shape={"annotations": {CHANGE_WINDOW: text}}), a_pod("b", "n1", owner="web")]
+    pods = [
+        a_pod("a", "n1", owner="cart", template={"annotations": {CHANGE_WINDOW: text}}),
+        a_pod("b", "n1", owner="web"),
+    ]
     made = cluster([a_node("n1")], pods)
     assert [annotation_of(pod) for pod in pods_in(made)] == [text, None]
 

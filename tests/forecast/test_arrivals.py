@@ -18,7 +18,7 @@ BOTH = (a_node("a"), a_node("b"))
 def run_of(service: str, wanted: int, *pods: APod, kind: str = "Deployment", **nodes: ANode) -> ClusterSnapshot:
     """One service's pods and what it wants."""
     named = [replace(pod, owner=service, owner_kind=kind) for pod in pods]
-    owner = Owner(kind=kind, namespace="shop", name=service, uid=service, wanted=wanted)
+    owner = Owner(kind=kind, namespace="shop", name=service, uid=service, desired=wanted)
     machines = [nodes.get(name, a_node(name)) for name in ("a", "b", "c")]
     return world(machines, named, owners=[owner])
 

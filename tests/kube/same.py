@@ -39,7 +39,7 @@ def said(snapshot: ClusterSnapshot) -> dict[str, Any]:
                 pod.uid,
                 pod.node_name,
                 _owner(snapshot, int(pods.owner[pod.index])),
-                pod.shape,
+                pod.template,
                 pod.phase,
                 pod.ready,
                 pod.terminating,
@@ -81,5 +81,5 @@ def _owner(snapshot: ClusterSnapshot, index: int) -> Any:
     if index < 0:
         return None
     owner = snapshot.owners[index]
-    told = (owner.kind, owner.namespace, owner.name, owner.uid, owner.wanted, owner.ready, owner.rolling_out)
+    told = (owner.kind, owner.namespace, owner.name, owner.uid, owner.desired, owner.ready, owner.rolling_out)
     return (*told, owner.spares_disruptions, _owner(snapshot, owner.parent))

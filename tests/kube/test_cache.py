@@ -209,7 +209,7 @@ def test_replicasets_are_read_whole_once_one_stands_alone() -> None:
         until(lambda: watched.cluster.stats()["pods"].events == 1)
         until(watched.cluster.synced)
         assert said(watched.cluster.snapshot()) == said(watched.live().snapshot())
-        assert 9 in {owner.wanted for owner in watched.cluster.snapshot().owners}
+        assert 9 in {owner.desired for owner in watched.cluster.snapshot().owners}
 
 
 def test_single_pods_are_asked_for_and_not_remembered() -> None:

@@ -85,7 +85,7 @@ def test_memory_and_server_agree_through_changes(server: ApiServer, client: ApiC
         until(lambda: cluster.synced() and len(cluster.snapshot().pods) == 2 and len(cluster.snapshot().nodes) == 1)
         until(lambda: said(cluster.snapshot()) == said(live.snapshot()))
         server.call("PATCH", f"{APPS}/replicasets/alone", {"spec": {"replicas": 5}})
-        until(lambda: 5 in {each.wanted for each in cluster.snapshot().owners})
+        until(lambda: 5 in {each.desired for each in cluster.snapshot().owners})
         server.call("PATCH", f"{PODS}/a/status", {"status": BROKEN})
         server.call("PATCH", "/api/v1/nodes/n1", {"metadata": {"annotations": {"to-do": "kernel", "long": "x" * 300}}})
         until(lambda: 7 in cluster.snapshot().pods.restarts and "to-do" in cluster.snapshot().nodes.annotations[0])

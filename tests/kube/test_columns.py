@@ -22,8 +22,8 @@ def images_of(*nodes: list[Json] | None) -> NodeImages:
     return read(Cluster(nodes=described)).nodes.images
 
 
-def shape_of(**spec: Any) -> PodTemplate:
-    return read(Cluster(pods=[a_pod("a", spec=spec)])).shapes[0]
+def template_of(**spec: Any) -> PodTemplate:
+    return read(Cluster(pods=[a_pod("a", spec=spec)])).pod_templates[0]
 
 
 def test_every_name_of_an_image_is_known_over_all_pages() -> None:
@@ -96,7 +96,7 @@ def test_a_spread_constraint_is_read_whole() -> None:
         "nodeTaintsPolicy": "Honor",
         "matchLabelKeys": ["pod-template-hash"],
     }
-    read_back = shape_of(topologySpreadConstraints=[constraint]).topology_spread[0]
+    read_back = template_of(topologySpreadConstraints=[constraint]).topology_spread[0]
     assert read_back.label_selector is not None
     assert read_back.label_selector.match_labels == {"app": "web"}
     assert read_back.label_selector.match_expressions[0].key == "hash"
@@ -111,7 +111,7 @@ def test_a_spread_constraint_is_read_whole() -> None:
 
 def test_a_spread_constraint_that_says_little_has_the_api_servers_defaults() -> None:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-    read_back = shape_of(topologySpreadConstraints=[constraint]).topology_spread[0]
+    read_back = template_of(topologySpreadConstraints=[constraint]).topology_spread[0]
     assert read_back == SpreadConstraint(
         max_skew=1,
         topology_key="zone",
@@ -138,9 +138,9 @@ def test_preferred_pod_affinity_is_read(kind: str) -> None:
             "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 70, "podAffinityTerm": term}],
         }
     }
-    shape = shape_of(affinity=affinity)
-    assert isinstance(shape.affinity, Affinity)
-    rules = shape.affinity.pod_affinity if kind == "podAffinity" else shape.affinity.pod_anti_affinity
+    template = template_of(affinity=affinity)
+    assert isinstance(template.affinity, Affinity)
+    rules = template.affinity.pod_affinity if kind == "podAffinity" else template.affinity.pod_anti_affinity
     assert rules is not None
     assert rules.required[0].topology_key == "host"
     assert rules.preferred[0].weight == 70
@@ -153,7 +153,7 @@ def test_preferred_pod_affinity_is_read(kind: str) -> None:
 def test_preferred_node_affinity_is_read() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     wanted = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}]}
-    affinity = shape_of(affinity={"nodeAffinity": wanted}).affinity
+    affinity = template_of(affinity={"nodeAffinity": wanted}).affinity
     assert affinity is not None
     assert affinity.node_affinity is not None
     assert affinity.node_affinity.preferred[0].weight == 5
@@ -161,7 +161,7 @@ def test_preferred_node_affinity_is_read() -> None:
 
 
 def test_images_come_in_the_order_of_containers_then_init_containers() -> None:
-    shape = shape_of(
+    template = template_of(
         containers=[{"image": "b:1"}, {"image": "a"}, {"image": "b:1"}],
         initContainers=[{"image": "init:1"}, {"image": "side@sha256:aa", "restartPolicy": "Always"}],
         volumes=[
@@ -169,14 +169,14 @@ def test_images_come_in_the_order_of_containers_then_init_containers() -> None:
             {"name": "w", "configMap": {"name": "x"}},
         ],
     )
-    assert shape.images == ("b:1", "a", "b:1", "init:1", "side@sha256:aa")
-    assert shape.volume_images == ("model:7",)
-    assert shape.volumes == ()
+    assert template.images == ("b:1", "a", "b:1", "init:1", "side@sha256:aa")
+    assert template.volume_images == ("model:7",)
+    assert template.volumes == ()
 
 
 @pytest.mark.parametrize(("spec", "seconds"), [({}, 30.0), ({"terminationGracePeriodSeconds": 0}, 0.0)])
 def test_the_grace_period_is_read_or_thirty_seconds(spec: Json, seconds: float) -> None:
-    assert shape_of(**spec).grace_seconds == seconds
+    assert template_of(**spec).grace_seconds == seconds
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_pods_that_differ_in_what_the_scheduler_reads_have_different_shapes(othe
         "topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1}],
     }
     pods = [a_pod("a", spec=base), a_pod("b", spec=base), a_pod("c", spec=base | other)]
-    assert read(Cluster(pods=pods)).pods.shape.tolist() == [0, 0, 1]
+    assert read(Cluster(pods=pods)).pods.template.tolist() == [0, 0, 1]
 
 
 def test_a_daemonset_keeps_its_pod_affinity() -> None:
     term = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
     affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     pod = a_pod("d", spec={"affinity": affinity}, metadata=owned_by("DaemonSet", "d"))
-    kept = read(Cluster(pods=[pod])).shapes[0].affinity
+    kept = read(Cluster(pods=[pod])).pod_templates[0].affinity
     assert kept is not None
     assert kept.pod_affinity is not None

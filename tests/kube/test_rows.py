@@ -19,7 +19,7 @@ def test_what_no_pod_names_any_more_is_dropped_and_the_others_keep_theirs() -> N
         rows.apply([(False, pod(f"p{number}", "moves", node=f"n{number}"))])
     taken = rows.taken()
     assert len(rows) == 2
-    assert len(taken.owners) + len(taken.nodes) + len(taken.shapes) < FIRST_TIDYING
+    assert len(taken.owners) + len(taken.nodes) + len(taken.pod_templates) < FIRST_TIDYING
     last = f"p{FIRST_TIDYING - 1}"
     names = {f"n{FIRST_TIDYING - 1}": 0, "n-stays": 1}
     columns = taken.columns(nodes=names, namespaces={"shop": 3}, owners={n: n for n in range(len(taken.owners))})
@@ -27,7 +27,7 @@ def test_what_no_pod_names_any_more_is_dropped_and_the_others_keep_theirs() -> N
     assert columns.node.tolist() == [0, 1]
     assert columns.namespace.tolist() == [3, 3]
     assert [taken.owners[number][1].name for number in columns.owner] == [f"of-{last}", "of-stays"]
-    assert [taken.shapes[shape].labels["name"] for shape in columns.shape] == [last, "stays"]
+    assert [taken.pod_templates[template].labels["name"] for template in columns.template] == [last, "stays"]
 
 
 def test_an_event_that_comes_twice_changes_nothing_more() -> None:

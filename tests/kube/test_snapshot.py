@@ -62,7 +62,7 @@ def test_pods_become_columns() -> None:
 
 def test_an_empty_cluster_has_empty_columns() -> None:
     snapshot = read(Cluster(nodes=[]))
-    assert len(snapshot.nodes) == len(snapshot.pods) == len(snapshot.shapes) == 0
+    assert len(snapshot.nodes) == len(snapshot.pods) == len(snapshot.pod_templates) == 0
     assert snapshot.pods.cpu_request_millicores.shape == (0,)
 
 
@@ -79,7 +79,7 @@ def test_pods_of_one_template_share_a_shape_whatever_their_token_is_called() -> 
             ]
         )
     )
-    assert snapshot.pods.shape.tolist() == [0, 0, 1]
+    assert snapshot.pods.template.tolist() == [0, 0, 1]
 
 
 def test_daemonset_pods_share_a_shape_although_each_is_pinned_to_its_node() -> None:
@@ -92,8 +92,8 @@ def test_daemonset_pods_share_a_shape_although_each_is_pinned_to_its_node() -> N
         a_pod(f"d-{node}", node=node, spec=pinned(node), metadata=owned_by("DaemonSet", "d")) for node in ("n1", "n2")
     ]
     snapshot = read(Cluster(pods=[*pods, a_pod("own", spec=pinned("n1"))]))
-    assert snapshot.pods.shape.tolist() == [0, 0, 1]
-    affinity = snapshot.shapes[1].affinity
+    assert snapshot.pods.template.tolist() == [0, 0, 1]
+    affinity = snapshot.pod_templates[1].affinity
     assert affinity is not None
     assert affinity.node_affinity is not None
     assert affinity.node_affinity.required is not None
@@ -140,25 +140,25 @@ def test_a_shape_holds_what_guards_and_placement_read() -> None:
             "schedulerName": "other",
         },
     )
-    shape = read(Cluster(pods=[pod])).shapes[0]
-    assert shape.labels == {"app": "web", "x": 'quo"te'}
-    assert shape.annotations == {"karpenter.sh/do-not-disrupt": "true", "rebalancer.dev/evict": "false"}
-    assert shape.node_selector == {"disk": "ssd"}
-    assert shape.tolerations[0].operator == "Exists"
-    assert [(each.topology_key, each.when_unsatisfiable) for each in shape.topology_spread] == [
+    template = read(Cluster(pods=[pod])).pod_templates[0]
+    assert template.labels == {"app": "web", "x": 'quo"te'}
+    assert template.annotations == {"karpenter.sh/do-not-disrupt": "true", "rebalancer.dev/evict": "false"}
+    assert template.node_selector == {"disk": "ssd"}
+    assert template.tolerations[0].operator == "Exists"
+    assert [(each.topology_key, each.when_unsatisfiable) for each in template.topology_spread] == [
         ("zone", "DoNotSchedule"),
         ("host", "ScheduleAnyway"),
     ]
-    assert [volume.host_path is not None for volume in shape.volumes] == [True, False, False, False, False]
-    assert [volume.empty_dir for volume in shape.volumes[1:3]] == [{}, {"medium": "Memory", "sizeLimit": "1Gi"}]
-    assert shape.volumes[3].persistent_volume_claim == {"claimName": "data", "readOnly": True}
-    assert shape.volumes[4].ephemeral is not None
-    assert shape.host_ports == (("TCP", 80, "0.0.0.0"), ("TCP", 81, "0.0.0.0"), ("UDP", 53, "0.0.0.0"))
-    assert shape.cpu_request_millicores == 1000
-    assert shape.cpu_scored_millicores == 1000 + 100
-    assert shape.extended_requests == {"nvidia.com/gpu": 1.0}
-    assert shape.images == ("app:1", "init:1", "side:1")
-    assert (shape.priority_class, shape.scheduler_name, shape.qos) == ("high", "other", "Burstable")
+    assert [volume.host_path is not None for volume in template.volumes] == [True, False, False, False, False]
+    assert [volume.empty_dir for volume in template.volumes[1:3]] == [{}, {"medium": "Memory", "sizeLimit": "1Gi"}]
+    assert template.volumes[3].persistent_volume_claim == {"claimName": "data", "readOnly": True}
+    assert template.volumes[4].ephemeral is not None
+    assert template.host_ports == (("TCP", 80, "0.0.0.0"), ("TCP", 81, "0.0.0.0"), ("UDP", 53, "0.0.0.0"))
+    assert template.cpu_request_millicores == 1000
+    assert template.cpu_scored_millicores == 1000 + 100
+    assert template.extended_requests == {"nvidia.com/gpu": 1.0}
+    assert template.images == ("app:1", "init:1", "side:1")
+    assert (template.priority_class, template.scheduler_name, template.qos) == ("high", "other", "Burstable")
 
 
 def chain(snapshot: ClusterSnapshot) -> list[str]:
@@ -197,12 +197,12 @@ def test_owners_go_up_to_the_cronjob() -> None:
     )
     snapshot = read(cluster)
     assert chain(snapshot) == ["Job", "CronJob"]
-    assert [owner.wanted for owner in snapshot.owners] == [None, None]
+    assert [owner.desired for owner in snapshot.owners] == [None, None]
 
 
 def test_unknown_kinds_stay_as_they_are() -> None:
     top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by("CloneSet", "x", api="apps.kruise.io/v1alpha1"))]))
-    assert (top.kind, top.namespace, top.name, top.wanted, top.parent) == ("CloneSet", "shop", "x", None, -1)
+    assert (top.kind, top.namespace, top.name, top.desired, top.parent) == ("CloneSet", "shop", "x", None, -1)
 
 
 def test_somebody_elses_job_is_not_kubernetes_job() -> None:
@@ -214,7 +214,7 @@ def test_somebody_elses_job_is_not_kubernetes_job() -> None:
 
 def test_an_owner_that_is_not_listed_is_made_from_its_reference() -> None:
     top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by("StatefulSet", "new"))]))
-    assert (top.kind, top.name, top.uid, top.wanted, top.rolling_out) == (
+    assert (top.kind, top.name, top.uid, top.desired, top.rolling_out) == (
         "StatefulSet", "new", "uid-shop-new", None, False,
     )  # fmt: skip
 
@@ -292,7 +292,7 @@ def test_a_rollout_is_seen(case: tuple[str, Json, Json, bool]) -> None:
     top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by(kind, "x"))], **lists))
     assert top.rolling_out is expected
     if kind == "DaemonSet":
-        assert top.wanted == 4
+        assert top.desired == 4
 
 
 @pytest.mark.parametrize(

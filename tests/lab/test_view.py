@@ -88,7 +88,7 @@ def test_both_readers_see_the_same_pods_nodes_and_owners(start: Start) -> None:
 def pod_facts(snapshot: ClusterSnapshot, name: str) -> dict[str, Any]:
     pods, index = snapshot.pods, snapshot.pods.names.index(name)
     pod = snapshot.pod(index)
-    shape = pod.shape
+    template = pod.template
     return {
         "name": str(pod),
         "node": pod.node_name,
@@ -102,12 +102,12 @@ def pod_facts(snapshot: ClusterSnapshot, name: str) -> dict[str, Any]:
                 pods.memory_scored_bytes,
             )
         ],
-        "of the shape": [round(shape.cpu_request_millicores, 3), round(shape.cpu_scored_millicores, 3)],
-        "extended": shape.extended_requests,
-        "ports": shape.host_ports,
-        "images": sorted(shape.images),
-        "labels": shape.labels,
-        "tolerations": shape.tolerations,
+        "of the template": [round(template.cpu_request_millicores, 3), round(template.cpu_scored_millicores, 3)],
+        "extended": template.extended_requests,
+        "ports": template.host_ports,
+        "images": sorted(template.images),
+        "labels": template.labels,
+        "tolerations": template.tolerations,
         "state": (pod.phase, pod.ready, pod.terminating, pod.priority, bool(pods.gated[index])),
         "nominated": int(pods.nominated[index]),
     }
@@ -153,17 +153,17 @@ def test_what_was_parsed_once_is_kept_until_the_pod_changes(start: Start) -> Non
     lab.cluster.store.update("pods", {**pod, "metadata": {**pod["metadata"], "labels": {"app": "other"}}})
     after = view_of(lab, view)
     index = after.pods.uids.index(pod["metadata"]["uid"])
-    assert after.pod(index).shape.labels == {"app": "other"}
-    assert before.pod(index).shape.labels != {"app": "other"}
-    others = np.delete(after.pods.shape, index)
-    assert np.array_equal(others, np.delete(before.pods.shape, index))
+    assert after.pod(index).template.labels == {"app": "other"}
+    assert before.pod(index).template.labels != {"app": "other"}
+    others = np.delete(after.pods.template, index)
+    assert np.array_equal(others, np.delete(before.pods.template, index))
 
 
 def test_pods_of_a_daemonset_are_one_template_once_they_are_bound(start: Start) -> None:
     lab = start(three_nodes(workload("agent", kind="DaemonSet", cpu_request="50m")))
     found = view_of(lab)
     assert len(found.pods) == 3
-    assert len(set(found.pods.shape.tolist())) == 1
+    assert len(set(found.pods.template.tolist())) == 1
 
 
 def test_volumes_tie_their_claims_to_nodes(start: Start) -> None:

@@ -59,11 +59,11 @@ def test_owners_that_own_each_other_do_not_hang_it() -> None:
         ({}, {"ready": False}, (3, 2)),
         ({}, {"terminating": True}, (3, 2)),
         ({}, {"phase": FAILED, "ready": False}, (2, 2)),
-        ({"wanted": 5}, {}, (5, 3)),
-        ({"wanted": 5, "ready": 4}, {}, (5, 3)),
-        ({"wanted": 3, "ready": 1}, {}, (3, 1)),
-        ({"wanted": 3, "ready": 3}, {"terminating": True}, (3, 2)),
-        ({"wanted": 0, "ready": 0}, {}, (0, 0)),
+        ({"desired": 5}, {}, (5, 3)),
+        ({"desired": 5, "ready": 4}, {}, (5, 3)),
+        ({"desired": 3, "ready": 1}, {}, (3, 1)),
+        ({"desired": 3, "ready": 3}, {"terminating": True}, (3, 2)),
+        ({"desired": 0, "ready": 0}, {}, (0, 0)),
     ],
 )
 def test_replicas_are_what_the_controller_wants_and_the_worse_of_its_count_and_ours(
@@ -107,8 +107,8 @@ def test_a_pod_as_an_object_says_what_its_columns_say() -> None:
 
 def test_shapes_are_decoded_once() -> None:
     made = one()
-    assert made.pod(0).shape is made.pod(0).shape
-    assert made.pod(0).shape.labels == {"app": "web"}
+    assert made.pod(0).template is made.pod(0).template
+    assert made.pod(0).template.labels == {"app": "web"}
 
 
 def test_coverage_is_the_share_of_nodes_with_usage() -> None:

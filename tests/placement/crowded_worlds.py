@@ -84,7 +84,7 @@ def crowded_world(seed: int, size: int) -> CrowdedWorld:
     claims = frozenset({("shop", "only")}) if chance(50) else frozenset()
     # so few are wanted that those that wait or go don't keep their service's others where they are
     owners = [
-        Owner(kind=pod.owner_kind, namespace=pod.namespace, name=pod.owner, uid=pod.owner, wanted=1)
+        Owner(kind=pod.owner_kind, namespace=pod.namespace, name=pod.owner, uid=pod.owner, desired=1)
         for pod in {pod.owner: pod for pod in pods}.values()
         if chance(90)
     ]
@@ -226,7 +226,7 @@ def _service(
                     "age": float(random.integers(4, 40)) * 3_600.0,
                     "phase": RUNNING,
                     "labels": labels,
-                    "shape": {"qos": "Burstable", **rules},
+                    "template": {"qos": "Burstable", **rules},
                     **state,
                 }
             )

@@ -22,7 +22,7 @@ class OracleNode:
 @dataclass
 class OraclePod:
     namespace: str
-    shape: PodTemplate
+    template: PodTemplate
     node: str = ""
     terminating: bool = False
     owner: str = ""
@@ -44,39 +44,41 @@ class Oracle:
         return [
             node.name
             for node in self.nodes
-            if untolerated_taint(pod.shape.tolerations, node.taints) is None
+            if untolerated_taint(pod.template.tolerations, node.taints) is None
             and self.selects(pod, node)
             and self.spread_allows(pod, node)
             and self.affinity_allows(pod, node)
         ]
 
     def selects(self, pod: OraclePod, node: OracleNode) -> bool:
-        affinity = pod.shape.affinity.node_affinity if pod.shape.affinity else None
+        affinity = pod.template.affinity.node_affinity if pod.template.affinity else None
         required = affinity.required if affinity else None
-        return all(node.labels.get(key) == value for key, value in pod.shape.node_selector.items()) and (
+        return all(node.labels.get(key) == value for key, value in pod.template.node_selector.items()) and (
             required is None or node_selector_matches(required, node.labels, node.name)
         )
 
     def included(self, pod: OraclePod, constraint: SpreadConstraint, node: OracleNode) -> bool:
         if constraint.node_affinity_policy == "Honor" and not self.selects(pod, node):
             return False
-        return constraint.node_taints_policy != "Honor" or untolerated_taint(pod.shape.tolerations, node.taints) is None
+        return (
+            constraint.node_taints_policy != "Honor" or untolerated_taint(pod.template.tolerations, node.taints) is None
+        )
 
     def counted(self, pod: OraclePod, constraint: SpreadConstraint, other: OraclePod) -> bool:
         """Whether the constraint's selector (with its matchLabelKeys) selects another pod."""
         selector = constraint.label_selector
-        if selector is None or not selector_matches(selector, other.shape.labels):
+        if selector is None or not selector_matches(selector, other.template.labels):
             return False
         return all(
-            other.shape.labels.get(key) == pod.shape.labels[key]
+            other.template.labels.get(key) == pod.template.labels[key]
             for key in constraint.match_label_keys
-            if key in pod.shape.labels
+            if key in pod.template.labels
         )
 
     def count(self, pod: OraclePod, constraint: SpreadConstraint, node: OracleNode) -> int:
         selector, keys = constraint.label_selector, constraint.match_label_keys
         empty = selector is not None and not selector.match_labels and not selector.match_expressions
-        if empty and not any(key in pod.shape.labels for key in keys):
+        if empty and not any(key in pod.template.labels for key in keys):
             return 0
         return sum(
             not other.terminating and other.namespace == pod.namespace and self.counted(pod, constraint, other)
@@ -84,7 +86,7 @@ class Oracle:
         )
 
     def spread_allows(self, pod: OraclePod, node: OracleNode) -> bool:
-        hard = [each for each in pod.shape.topology_spread if each.when_unsatisfiable == "DoNotSchedule"]
+        hard = [each for each in pod.template.topology_spread if each.when_unsatisfiable == "DoNotSchedule"]
         for constraint in hard:
             if constraint.topology_key not in node.labels:
                 return False
@@ -110,13 +112,13 @@ class Oracle:
             inside = other.namespace in term.namespaces or selector_matches(
                 term.namespace_selector, self.namespace_labels.get(other.namespace, {})
             )
-        return inside and selector_matches(term.label_selector, other.shape.labels)
+        return inside and selector_matches(term.label_selector, other.template.labels)
 
     def near(self, pod: OraclePod) -> PodAffinity:
-        return (pod.shape.affinity and pod.shape.affinity.pod_affinity) or PodAffinity()
+        return (pod.template.affinity and pod.template.affinity.pod_affinity) or PodAffinity()
 
     def away(self, pod: OraclePod) -> PodAffinity:
-        return (pod.shape.affinity and pod.shape.affinity.pod_anti_affinity) or PodAffinity()
+        return (pod.template.affinity and pod.template.affinity.pod_anti_affinity) or PodAffinity()
 
     def affinity_allows(self, pod: OraclePod, node: OracleNode) -> bool:
         terms = self.near(pod).required
@@ -145,9 +147,9 @@ class Oracle:
     # ---- scores
 
     def spread_scores(self, pod: OraclePod, feasible: list[str]) -> dict[str, int] | None:
-        soft = [each for each in pod.shape.topology_spread if each.when_unsatisfiable == "ScheduleAnyway"]
-        all_keys = bool(pod.shape.topology_spread)
-        defaulted = not pod.shape.topology_spread and bool(pod.owner)
+        soft = [each for each in pod.template.topology_spread if each.when_unsatisfiable == "ScheduleAnyway"]
+        all_keys = bool(pod.template.topology_spread)
+        defaulted = not pod.template.topology_spread and bool(pod.owner)
         if defaulted:
             soft = [
                 SpreadConstraint(topology_key=HOSTNAME, max_skew=3, when_unsatisfiable="ScheduleAnyway"),

@@ -67,21 +67,21 @@ def points(*pods: APod, profile: SchedulerProfile | None = None) -> list[float]:
 
 def test_affinity_leads_into_the_topology_of_a_matching_pod() -> None:
     db = pod("db", "db", "a1")
-    assert feasible(pod("new", "web", shape=near(term("db"))), db) == {"a1", "a2"}
-    assert feasible(pod("new", "web", shape=near(term("db", HOSTNAME))), db) == {"a1"}
-    assert feasible(pod("new", "web", shape=near(term("cache"))), db) == set()
+    assert feasible(pod("new", "web", template=near(term("db"))), db) == {"a1", "a2"}
+    assert feasible(pod("new", "web", template=near(term("db", HOSTNAME))), db) == {"a1"}
+    assert feasible(pod("new", "web", template=near(term("cache"))), db) == set()
 
 
 def test_all_affinity_terms_must_be_met_by_the_same_pods() -> None:
     one, two = term("db"), {"labelSelector": {"matchLabels": {"tier": "1"}}, "topologyKey": "zone"}
-    new = pod("new", "web", shape=near(one, two))
+    new = pod("new", "web", template=near(one, two))
     apart = [pod("db", "db", "a1"), a_pod("other", "a2", labels={"tier": "1"})]
     assert feasible(new, *apart) == set()
     assert feasible(new, a_pod("both", "b1", labels={"app": "db", "tier": "1"})) == {"b1"}
 
 
 def test_the_first_of_a_series_that_is_near_itself_may_go_to_any_node_with_the_label() -> None:
-    new = pod("new", "web", shape=near(term("web")))
+    new = pod("new", "web", template=near(term("web")))
     assert feasible(new) == {"a1", "a2", "b1"}
     assert feasible(new, pod("second", "web", "b1")) == {"b1"}
     # one on a node without the label counts nowhere
@@ -90,15 +90,15 @@ def test_the_first_of_a_series_that_is_near_itself_may_go_to_any_node_with_the_l
 
 def test_anti_affinity_keeps_out_of_the_topology_of_a_matching_pod() -> None:
     db = pod("db", "db", "a1")
-    assert feasible(pod("new", "web", shape=away(term("db"))), db) == {"b1", "none"}
-    assert feasible(pod("new", "web", shape=away(term("db", HOSTNAME))), db) == {"a2", "b1", "none"}
+    assert feasible(pod("new", "web", template=away(term("db"))), db) == {"b1", "none"}
+    assert feasible(pod("new", "web", template=away(term("db", HOSTNAME))), db) == {"a2", "b1", "none"}
 
 
 def test_anti_affinity_of_a_pod_that_is_there_counts_too() -> None:
-    holder = pod("db", "db", "a1", shape=away(term("web")))
+    holder = pod("db", "db", "a1", template=away(term("web")))
     assert feasible(pod("new", "web"), holder) == {"b1", "none"}
     assert feasible(pod("new", "mail"), holder) == {"a1", "a2", "b1", "none"}
-    assert feasible(pod("new", "web"), pod("done", "db", "a1", phase=2, shape=away(term("web")))) == {
+    assert feasible(pod("new", "web"), pod("done", "db", "a1", phase=2, template=away(term("web")))) == {
         "a1",
         "a2",
         "b1",
@@ -120,22 +120,22 @@ def test_anti_affinity_of_a_pod_that_is_there_counts_too() -> None:
 )
 def test_a_term_looks_at_its_namespaces(fields: dict[str, Any], sees_own: bool, sees_other: bool) -> None:
     rule = away(term("db", **fields))
-    new = pod("new", "web", shape=rule)
+    new = pod("new", "web", template=rule)
     assert ("a1" not in feasible(new, pod("db", "db", "a1"))) == sees_own
     assert ("a1" not in feasible(new, pod("db", "db", "a1", namespace="other"))) == sees_other
     # and the same the other way round
-    holder = pod("holder", "x", "a1", shape=rule)
+    holder = pod("holder", "x", "a1", template=rule)
     assert ("a1" not in feasible(pod("new", "db"), holder)) == sees_own
     assert ("a1" not in feasible(pod("new", "db", namespace="other"), holder)) == sees_other
 
 
 def test_refusals_are_told_in_the_schedulers_words() -> None:
-    db = pod("db", "db", "a1", shape=away(term("mail")))
-    assert judge([pod("new", "web", shape=near(term("db"))), db]).filtered[2] == (
+    db = pod("db", "db", "a1", template=away(term("mail")))
+    assert judge([pod("new", "web", template=near(term("db"))), db]).filtered[2] == (
         "InterPodAffinity",
         "node(s) didn't match pod affinity rules",
     )
-    assert judge([pod("new", "web", shape=away(term("db"))), db]).filtered[0] == (
+    assert judge([pod("new", "web", template=away(term("db"))), db]).filtered[0] == (
         "InterPodAffinity",
         "node(s) didn't match pod anti-affinity rules",
     )
@@ -147,13 +147,13 @@ def test_refusals_are_told_in_the_schedulers_words() -> None:
 
 def test_what_a_pod_prefers_is_scored_between_the_least_and_the_most() -> None:
     there = [pod("1", "db", "a1"), pod("2", "db", "a1"), pod("3", "db", "b1")]
-    assert points(pod("new", "web", shape=liking(5, term("db"))), *there) == [100, 100, 50, 0]
-    assert points(pod("new", "web", shape=disliking(5, term("db"))), *there) == [0, 0, 50, 100]
+    assert points(pod("new", "web", template=liking(5, term("db"))), *there) == [100, 100, 50, 0]
+    assert points(pod("new", "web", template=disliking(5, term("db"))), *there) == [0, 0, 50, 100]
 
 
 def test_what_pods_that_are_there_prefer_counts_too() -> None:
-    assert points(pod("new", "web"), pod("fan", "x", "a1", shape=liking(5, term("web")))) == [100, 100, 0, 0]
-    assert points(pod("new", "web"), pod("foe", "x", "a1", shape=disliking(5, term("web", HOSTNAME)))) == [
+    assert points(pod("new", "web"), pod("fan", "x", "a1", template=liking(5, term("web")))) == [100, 100, 0, 0]
+    assert points(pod("new", "web"), pod("foe", "x", "a1", template=disliking(5, term("web", HOSTNAME)))) == [
         0,
         100,
         100,
@@ -162,8 +162,8 @@ def test_what_pods_that_are_there_prefer_counts_too() -> None:
 
 
 def test_required_affinity_of_pods_that_are_there_counts_with_the_hard_weight() -> None:
-    fan = pod("fan", "x", "a1", shape=near(term("web")))
-    one = pod("mild", "x", "b1", shape=liking(2, term("web")))
+    fan = pod("fan", "x", "a1", template=near(term("web")))
+    one = pod("mild", "x", "b1", template=liking(2, term("web")))
     assert points(pod("new", "web"), fan, one) == [50, 50, 100, 0]
     assert points(pod("new", "web"), fan, one, profile=SchedulerProfile(hard_pod_affinity_weight=8)) == [
         100,
@@ -177,9 +177,9 @@ def test_required_affinity_of_pods_that_are_there_counts_with_the_hard_weight() 
 
 def test_a_profile_can_ignore_what_others_prefer_unless_the_pod_itself_prefers_something() -> None:
     ignoring = SchedulerProfile(ignore_preferred_terms_of_existing_pods=True)
-    fan = pod("fan", "x", "a1", shape=liking(5, term("web")))
+    fan = pod("fan", "x", "a1", template=liking(5, term("web")))
     assert "InterPodAffinity" not in judge([pod("new", "web"), fan], ignoring).weighted
-    choosy = pod("new", "web", shape=liking(5, term("x")))
+    choosy = pod("new", "web", template=liking(5, term("x")))
     assert points(choosy, fan, pod("other", "x", "b1"), profile=ignoring) == [100, 100, 50, 0]
 
 

@@ -75,7 +75,7 @@ def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> No
 
 
 def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:
-    made = world(a_node("a"), shape=TOLERATES)
+    made = world(a_node("a"), template=TOLERATES)
     model = LandingModel(made, cordoned=mask(made, "a"))
     assert landings(model, made) == {"a"}
     model = LandingModel(made)
@@ -111,7 +111,7 @@ def test_a_cordon_counts_for_every_sort_of_pod() -> None:
 
 def test_pods_that_differ_only_in_tolerating_a_cordon_are_not_taken_for_each_other() -> None:
     full = a_node("src", cpu=1_000.0)
-    pods = [a_pod("web-0", "src", owner="web"), a_pod("op-0", "src", owner="op", shape=TOLERATES)]
+    pods = [a_pod("web-0", "src", owner="web"), a_pod("op-0", "src", owner="op", template=TOLERATES)]
     made = cluster([full, a_node("a")], pods)
     model = LandingModel(made)
     model.cordon(1)

@@ -44,9 +44,9 @@ def words(nodes: list[ANode], pods: list[APod]) -> list[tuple[str, str] | None]:
     return list(Engine(board).verdict(board.kind_of(0)).filtered)
 
 
-def fits(nodes: list[ANode], **shape: Any) -> set[str]:
-    """Names of the nodes that let a pod of this shape in."""
-    return feasible(nodes, [waiting(shape=shape)])
+def fits(nodes: list[ANode], **template: Any) -> set[str]:
+    """Names of the nodes that let a pod of this template in."""
+    return feasible(nodes, [waiting(template=template)])
 
 
 def required(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_the_profiles_own_affinity_must_hold_too() -> None:
     selector = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement("zone", "In", ("1", "2")),)),))
     profile = SchedulerProfile(added_affinity=NodeAffinity(required=selector))
     assert feasible(NODES, [waiting()], profile) == {"a", "b"}
-    assert feasible(NODES, [waiting(shape={"nodeSelector": {"disk": "ssd"}})], profile) == {"a"}
+    assert feasible(NODES, [waiting(template={"nodeSelector": {"disk": "ssd"}})], profile) == {"a"}
 
 
 def test_a_filter_that_the_profile_lacks_keeps_nothing_out() -> None:
@@ -247,12 +247,18 @@ DISK = {"extendedRequests": {"ephemeral-storage": 1.0 * GIB}}
 
 
 @pytest.mark.parametrize(
-    ("shape", "name", "one"), [(GPU, "nvidia.com/gpu", 1.0), (DISK, "ephemeral-storage", 1.0 * GIB)]
+    ("template", "name", "one"), [(GPU, "nvidia.com/gpu", 1.0), (DISK, "ephemeral-storage", 1.0 * GIB)]
 )
-def test_other_resources_must_be_free(shape: dict[str, Any], name: str, one: float) -> None:
+def test_other_resources_must_be_free(template: dict[str, Any], name: str, one: float) -> None:
     nodes = [a_node("full", extended={name: one}), a_node("room", extended={name: one}), a_node("none")]
-    assert feasible(nodes, [waiting(shape=shape), a_pod("there", "full", owner="x", shape=shape)]) == {"room"}
-    assert feasible(nodes, [waiting(), a_pod("there", "full", owner="x", shape=shape)]) == {"full", "room", "none"}
+    assert feasible(nodes, [waiting(template=template), a_pod("there", "full", owner="x", template=template)]) == {
+        "room"
+    }
+    assert feasible(nodes, [waiting(), a_pod("there", "full", owner="x", template=template)]) == {
+        "full",
+        "room",
+        "none",
+    }
 
 
 def test_every_extended_resource_must_be_free() -> None:
@@ -262,7 +268,7 @@ def test_every_extended_resource_must_be_free() -> None:
         a_node("short", extended={"a": 1.0, "b": 1.0}),
         a_node("other", extended={"a": 5.0}),
     ]
-    assert feasible(nodes, [waiting(shape=both)]) == {"room"}
+    assert feasible(nodes, [waiting(template=both)]) == {"room"}
 
 
 def ports(*wanted: tuple[str, int, str]) -> dict[str, Any]:
@@ -279,7 +285,7 @@ def ports(*wanted: tuple[str, int, str]) -> dict[str, Any]:
     ],
 )
 def test_a_host_port_on_every_address_needs_the_number_to_be_free(there: tuple[str, int, str], free: bool) -> None:
-    pods = [waiting(shape=ports(("TCP", 80, "0.0.0.0"))), a_pod("there", "n", owner="x", shape=ports(there))]
+    pods = [waiting(template=ports(("TCP", 80, "0.0.0.0"))), a_pod("there", "n", owner="x", template=ports(there))]
     assert feasible([a_node("n")], pods) == ({"n"} if free else set())
 
 
@@ -295,13 +301,13 @@ def test_a_host_port_on_every_address_needs_the_number_to_be_free(there: tuple[s
 def test_a_host_port_on_one_address_conflicts_with_the_same_and_with_every_address(
     there: tuple[str, int, str], free: bool
 ) -> None:
-    pods = [waiting(shape=ports(("TCP", 80, "127.0.0.1"))), a_pod("there", "n", owner="x", shape=ports(there))]
+    pods = [waiting(template=ports(("TCP", 80, "127.0.0.1"))), a_pod("there", "n", owner="x", template=ports(there))]
     assert feasible([a_node("n")], pods) == ({"n"} if free else set())
 
 
 def test_one_port_of_several_in_conflict_is_enough() -> None:
     wanted = ports(("TCP", 80, "0.0.0.0"), ("TCP", 81, "0.0.0.0"))
-    pods = [waiting(shape=wanted), a_pod("there", "n", owner="x", shape=ports(("TCP", 81, "0.0.0.0")))]
+    pods = [waiting(template=wanted), a_pod("there", "n", owner="x", template=ports(("TCP", 81, "0.0.0.0")))]
     assert feasible([a_node("n"), a_node("m")], pods) == {"m"}
 
 
@@ -317,22 +323,22 @@ ZONE_1 = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement("zone", "
 
 def test_a_pod_follows_its_volume_to_where_it_can_be_used() -> None:
     known = {"volume_nodes": {("shop", "data"): ZONE_1, ("other", "data"): NodeSelector()}}
-    assert feasible(NODES, [waiting(shape=claim("data"))], **known) == {"a"}
-    assert feasible(NODES, [waiting(shape=claim("anywhere"))], **known) == {"a", "b", "c"}
+    assert feasible(NODES, [waiting(template=claim("data"))], **known) == {"a"}
+    assert feasible(NODES, [waiting(template=claim("anywhere"))], **known) == {"a", "b", "c"}
 
 
 def test_a_claim_for_one_pod_at_a_time_lets_no_second_pod_in_anywhere() -> None:
     exclusive = {"exclusive_claims": frozenset({("shop", "data")})}
-    user = a_pod("there", "a", owner="x", shape=claim("data"))
-    assert feasible(NODES, [waiting(shape=claim("data"))], **exclusive) == {"a", "b", "c"}
-    assert feasible(NODES, [waiting(shape=claim("data")), user], **exclusive) == set()
-    assert feasible(NODES, [waiting(shape=claim("data")), user]) == {"a", "b", "c"}
-    elsewhere = a_pod("there", "a", owner="x", shape=claim("data"), namespace="other")
-    assert feasible(NODES, [waiting(shape=claim("data")), elsewhere], **exclusive) == {"a", "b", "c"}
+    user = a_pod("there", "a", owner="x", template=claim("data"))
+    assert feasible(NODES, [waiting(template=claim("data"))], **exclusive) == {"a", "b", "c"}
+    assert feasible(NODES, [waiting(template=claim("data")), user], **exclusive) == set()
+    assert feasible(NODES, [waiting(template=claim("data")), user]) == {"a", "b", "c"}
+    elsewhere = a_pod("there", "a", owner="x", template=claim("data"), namespace="other")
+    assert feasible(NODES, [waiting(template=claim("data")), elsewhere], **exclusive) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
-    ("shape", "fields", "known"),
+    ("template", "fields", "known"),
     [
         ({}, {}, True),
         (claim("data"), {}, True),
@@ -343,15 +349,15 @@ def test_a_claim_for_one_pod_at_a_time_lets_no_second_pod_in_anywhere() -> None:
         ({"schedulerName": "mine"}, {}, False),
     ],
 )
-def test_what_is_not_modelled_is_said(shape: dict[str, Any], fields: dict[str, Any], known: bool) -> None:
-    board = Board(cluster(NODES, [waiting(shape=shape)], **fields))
+def test_what_is_not_modelled_is_said(template: dict[str, Any], fields: dict[str, Any], known: bool) -> None:
+    board = Board(cluster(NODES, [waiting(template=template)], **fields))
     refusal = Engine(board).knows(board.kind_of(0))
     assert (refusal is None) == known
     assert refusal is None or refusal.code is Reason.LANDING_NOT_MODELLED
 
 
 def test_a_profile_of_its_own_makes_a_scheduler_known() -> None:
-    board = Board(cluster(NODES, [waiting(shape={"schedulerName": "mine"})]))
+    board = Board(cluster(NODES, [waiting(template={"schedulerName": "mine"})]))
     config = SchedulerConfig(profiles={"mine": SchedulerProfile(name="mine")})
     assert Engine(board, config).knows(board.kind_of(0)) is None
 
@@ -370,8 +376,8 @@ def test_the_first_filter_that_refuses_is_named_in_the_schedulers_words() -> Non
     ]
     wanted = {"nodeSelector": {"pool": "general"}, **ports(("TCP", 80, "0.0.0.0"))}
     pods = [
-        waiting(cpu=500, memory=200, shape=wanted),
-        a_pod("there", "busy", cpu=0, memory=0, shape=ports(("TCP", 80, "0.0.0.0"))),
+        waiting(cpu=500, memory=200, template=wanted),
+        a_pod("there", "busy", cpu=0, memory=0, template=ports(("TCP", 80, "0.0.0.0"))),
         a_pod("other", "small", cpu=0, memory=0),
     ]
     assert words(nodes, pods) == [

@@ -35,11 +35,11 @@ def test_a_replica_sets_old_pod_still_holds_its_room_and_a_stateful_sets_does_no
     assert fits(nodes, [mover(owner_kind="Job")]) == {"home", "room"}
 
 
-@pytest.mark.parametrize("shape", [GPU, PORT])
-def test_a_stateful_sets_old_pod_frees_devices_and_ports_too(shape: dict[str, Any]) -> None:
+@pytest.mark.parametrize("template", [GPU, PORT])
+def test_a_stateful_sets_old_pod_frees_devices_and_ports_too(template: dict[str, Any]) -> None:
     nodes = [a_node(name, extended={"nvidia.com/gpu": 1.0}) for name in ("home", "room")]
-    assert fits(nodes, [mover(shape=shape)]) == {"room"}
-    assert fits(nodes, [mover(owner_kind="StatefulSet", shape=shape)]) == {"home", "room"}
+    assert fits(nodes, [mover(template=template)]) == {"room"}
+    assert fits(nodes, [mover(owner_kind="StatefulSet", template=template)]) == {"home", "room"}
 
 
 def test_of_an_unknown_owner_both_are_possible() -> None:
@@ -53,25 +53,25 @@ def test_of_an_unknown_owner_both_are_possible() -> None:
 
 def test_spreading_does_not_count_the_old_pod_while_it_terminates() -> None:
     rule = {"maxSkew": 1, "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
-    pods = [mover(shape={"topologySpread": [rule]})]
+    pods = [mover(template={"topologySpread": [rule]})]
     # were it counted, home would have one more than the other
     assert fits([a_node("home"), a_node("room")], pods) == {"home", "room"}
     anti = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
-    shape = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}}}
-    assert fits([a_node("home"), a_node("room")], [mover(shape=shape)]) == {"room"}
+    template = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}}}
+    assert fits([a_node("home"), a_node("room")], [mover(template=template)]) == {"room"}
 
 
 def test_the_replacement_of_a_pod_with_an_exclusive_claim_comes_afterwards() -> None:
     claim = {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]}
     nodes, exclusive = [a_node("home", pods=1), a_node("room")], {"exclusive_claims": frozenset({("shop", "data")})}
-    assert fits(nodes, [mover(shape=claim)], **exclusive) == {"home", "room"}
-    assert fits(nodes, [mover(shape=claim)]) == {"room"}
+    assert fits(nodes, [mover(template=claim)], **exclusive) == {"home", "room"}
+    assert fits(nodes, [mover(template=claim)]) == {"room"}
 
 
 def test_a_pod_whose_volume_is_elsewhere_stays_with_it() -> None:
     claim = {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]}
     here = NodeSelector((NodeSelectorTerm(match_expressions=(Requirement(HOSTNAME, "In", ("home",)),)),))
-    assert fits([a_node("home"), a_node("room")], [mover(shape=claim)], volume_nodes={("shop", "data"): here}) == {
+    assert fits([a_node("home"), a_node("room")], [mover(template=claim)], volume_nodes={("shop", "data"): here}) == {
         "home"
     }
 
@@ -111,7 +111,7 @@ def test_above_a_hundred_nodes_the_best_is_not_always_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "shape", "exclusive"),
+    ("nodes", "template", "exclusive"),
     [
         ({"cpu": 16_000.0}, {}, True),  # 500m of 16 cores: a point less
         ({"cpu": 1e6, "memory": 1e15}, {}, False),  # next to nothing
@@ -122,9 +122,9 @@ def test_above_a_hundred_nodes_the_best_is_not_always_seen() -> None:
     ],
 )
 def test_it_is_told_whether_a_node_leaves_the_top_with_the_pod_on_it(
-    nodes: dict[str, Any], shape: dict[str, Any], exclusive: bool
+    nodes: dict[str, Any], template: dict[str, Any], exclusive: bool
 ) -> None:
-    model, made = model_of([a_node("home", **OFF), a_node("room", **nodes)], [mover(shape=shape)])
+    model, made = model_of([a_node("home", **OFF), a_node("room", **nodes)], [mover(template=template)])
     landing = model.landings(made.pod(0))
     assert isinstance(landing, Distribution)
     assert landing.exclusive.tolist() == [exclusive]
@@ -137,7 +137,7 @@ def test_a_node_leaves_the_top_by_the_pods_own_anti_affinity_and_may_stay_by_its
         "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
     }
     for size, affinity, expected in (({"cpu": 1e6, "memory": 1e15}, anti, True), ({}, near, False)):
-        model, made = model_of([a_node("home", **OFF), a_node("n", **size)], [mover(shape={"affinity": affinity})])
+        model, made = model_of([a_node("home", **OFF), a_node("n", **size)], [mover(template={"affinity": affinity})])
         landing = model.landings(made.pod(0))
         assert isinstance(landing, Distribution)
         assert landing.exclusive.tolist() == [expected]
@@ -152,7 +152,7 @@ def test_where_nothing_is_feasible_it_is_told_why() -> None:
     # on a node where it could never be, lower priorities are no help
     tainted = [a_node("home", **OFF), a_node("room", taints=(Taint(key="k", effect="NoSchedule"),))]
     assert refused(tainted, [mover(priority=1), there]) is Reason.NO_LANDING
-    assert refused(full, [mover(shape={"schedulerName": "mine"}), there]) is Reason.LANDING_NOT_MODELLED
+    assert refused(full, [mover(template={"schedulerName": "mine"}), there]) is Reason.LANDING_NOT_MODELLED
 
 
 def test_nodes_that_leave_are_new_or_not_ready_are_closed() -> None:
@@ -168,7 +168,7 @@ def test_the_most_that_has_to_be_pulled() -> None:
         a_node("one", images={"r/a:latest": 100.0}),
         a_node("none"),
     ]
-    model, made = model_of(nodes, [mover(shape={"images": ["r/a", "r/b:1", "r/a", "r/unknown"]})])
+    model, made = model_of(nodes, [mover(template={"images": ["r/a", "r/b:1", "r/a", "r/unknown"]})])
     pod = made.pod(0)
     assert model.pull_bytes(pod, np.array([0])) == 0
     assert model.pull_bytes(pod, np.array([0, 1])) == 10
@@ -236,7 +236,7 @@ def _pods_of_all_kinds(draw: random.Random, nodes: list[ANode]) -> list[APod]:
             owner_kind="StatefulSet" if index % 5 == 0 else "ReplicaSet",
             cpu=draw.choice([0, 100, 500, 2_000]),
             memory=draw.choice([0, 1, 4]) * GIB,
-            shape=draw.choice(
+            template=draw.choice(
                 [{}, {}, GPU, PORT, {"nodeSelector": {"zone": "1"}}, {"tolerations": [{"operator": "Exists"}]}]
             ),
         )

@@ -79,7 +79,7 @@ constraints = st.builds(
     st.sampled_from(["Honor", "Ignore"]),
     st.sampled_from([[], [], ["tier"]]),
 )
-shapes = st.builds(
+templates = st.builds(
     lambda near, away, spread, selector, tolerates: {
         "affinity": {"podAffinity": near, "podAntiAffinity": away},
         "topologySpread": spread,
@@ -101,7 +101,9 @@ nodes = st.lists(
     max_size=5,
 )
 pods = st.lists(
-    st.tuples(st.sampled_from(sorted(NAMESPACES)), labels, shapes, st.integers(0, 4), st.booleans(), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(sorted(NAMESPACES)), labels, templates, st.integers(0, 4), st.booleans(), st.integers(0, 2)
+    ),
     min_size=1,
     max_size=7,
 )
@@ -124,10 +126,10 @@ def built(drawn_nodes: Any, drawn_pods: Any) -> tuple[list[ANode], list[APod]]:
             labels={"app": "z", **labels},
             cpu=0,
             memory=0,
-            shape=shape,
+            template=template,
             terminating=terminating and index > 0,
         )
-        for index, (namespace, labels, shape, node, terminating, owner) in enumerate(drawn_pods)
+        for index, (namespace, labels, template, node, terminating, owner) in enumerate(drawn_pods)
     ]
     return made, there
 
@@ -141,7 +143,7 @@ def compare(made: list[ANode], there: list[APod]) -> None:
         pods=[
             OraclePod(
                 namespace=pod.namespace,
-                shape=snapshot.pod(index).shape,
+                template=snapshot.pod(index).template,
                 node=pod.node,
                 terminating=pod.terminating,
                 owner=pod.owner,

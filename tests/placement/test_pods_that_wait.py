@@ -20,7 +20,7 @@ def test_pods_that_wait_take_their_room_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"gated": True}, {"terminating": True}, {"shape": {"nodeSelector": {"no": "where"}}}]
+    "fields", [{"gated": True}, {"terminating": True}, {"template": {"nodeSelector": {"no": "where"}}}]
 )
 def test_what_will_not_be_scheduled_takes_none(fields: dict[str, Any]) -> None:
     assert fits(TWO, [mover(**BIG), waiting("w", **BIG, **fields)]) == {"cold"}
@@ -69,12 +69,12 @@ def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_ther
     assert takes(cpu=9_000)
     assert not takes(cpu=9_001)
     assert not takes(cpu=400)  # it fits already
-    assert not takes(cpu=9_000, shape={"nodeSelector": {"no": "where"}})
+    assert not takes(cpu=9_000, template={"nodeSelector": {"no": "where"}})
     assert not takes(cpu=9_000, gated=True)
 
 
 def test_of_a_pod_that_another_scheduler_places_the_worst_is_thought() -> None:
-    model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, shape={"schedulerName": "mine"})])
+    model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, template={"schedulerName": "mine"})])
     assert model.pending_takes(made.pod(0)) is not None
     assert isinstance(model.landings(made.pod(0)), Distribution)
 
@@ -84,9 +84,9 @@ def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() ->
     near = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     pods = [
         mover(cpu=100),
-        waiting("early", owner="fan", age=30.0, cpu=8_000, shape=near),
+        waiting("early", owner="fan", age=30.0, cpu=8_000, template=near),
         waiting("db", owner="db", age=20.0, cpu=100),
-        waiting("late", owner="fan", age=10.0, cpu=8_000, shape=near),
+        waiting("late", owner="fan", age=10.0, cpu=8_000, template=near),
     ]
     # "late" follows "db" to the only node: 8,000 are gone
     nodes = [a_node("home", cpu=200, **OFF), a_node("cold", cpu=8_150)]
@@ -100,14 +100,14 @@ def test_the_successor_of_a_terminating_stateful_set_pod_takes_a_place_too() -> 
     assert fits(nodes, [mover(**BIG), going]) == set()
     of_replica_set = a_pod("db-0", "old", owner="db", cpu=8_000, terminating=True)
     assert fits(nodes, [mover(**BIG), of_replica_set]) == {"cold"}
-    scaled_down = Owner(kind="StatefulSet", namespace="shop", name="db", uid="u", wanted=0)
+    scaled_down = Owner(kind="StatefulSet", namespace="shop", name="db", uid="u", desired=0)
     assert fits(nodes, [mover(**BIG), going], owners=[scaled_down]) == {"cold"}
 
 
 def test_the_successor_may_take_the_room_of_the_old_pod() -> None:
     nodes = [a_node("home", cpu=9_000, **OFF), a_node("old", cpu=8_000), a_node("cold")]
     pin = {"nodeSelector": {HOSTNAME: "old"}}
-    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True, shape=pin)
+    going = a_pod("db-0", "old", owner="db", owner_kind="StatefulSet", cpu=8_000, terminating=True, template=pin)
     assert fits(nodes, [mover(**BIG), going]) == {"cold"}
 
 

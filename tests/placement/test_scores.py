@@ -133,7 +133,7 @@ RISING = ((0, 0), (100, 10))
 
 
 @pytest.mark.parametrize(
-    ("node", "used", "shape", "score"),
+    ("node", "used", "template", "score"),
     [
         ((4000, 10000), NOTHING, FALLING, 100),
         ((4000, 10000), POD, FALLING, 38),  # (25 + 50) / 2, rounded
@@ -143,12 +143,12 @@ RISING = ((0, 0), (100, 10))
         ((4000, 10000), NOTHING, RISING, 0),
     ],
 )
-def test_requested_to_capacity_ratio(node: Pair, used: Pair, shape: Any, score: float) -> None:
-    assert requested_to_capacity_ratio(columns(used), columns(node), (1, 1), shape).tolist() == [score]
+def test_requested_to_capacity_ratio(node: Pair, used: Pair, template: Any, score: float) -> None:
+    assert requested_to_capacity_ratio(columns(used), columns(node), (1, 1), template).tolist() == [score]
 
 
 @pytest.mark.parametrize(
-    ("shape", "used", "score"),
+    ("template", "used", "score"),
     [
         (((10, 1), (90, 9)), 0, 10),
         (((10, 1), (90, 9)), 10, 10),
@@ -163,8 +163,8 @@ def test_requested_to_capacity_ratio(node: Pair, used: Pair, shape: Any, score: 
         (((0, 2), (40, 2), (100, 2)), 50, 20),
     ],
 )
-def test_the_broken_line_of_requested_to_capacity_ratio(shape: Any, used: float, score: float) -> None:
-    got = requested_to_capacity_ratio(np.array([[used]]), np.array([[100.0]]), (1,), shape)
+def test_the_broken_line_of_requested_to_capacity_ratio(template: Any, used: float, score: float) -> None:
+    got = requested_to_capacity_ratio(np.array([[used]]), np.array([[100.0]]), (1,), template)
     assert got.tolist() == [score]
 
 
@@ -214,11 +214,11 @@ def test_extended_resources_are_scored_only_for_pods_that_ask_for_them() -> None
     gpu = {"extendedRequests": {"gpu": 1.0}}
     nodes = [a_node("a", cpu=1_000, memory=1_000, extended={"gpu": 4.0})]
     profile = SchedulerProfile(fit_resources=(("cpu", 1), ("memory", 1), ("gpu", 2)))
-    there = a_pod("there", "a", cpu=0, memory=0, shape={**gpu, "cpuScoredMillicores": 0.0, "memoryScoredBytes": 0.0})
+    there = a_pod("there", "a", cpu=0, memory=0, template={**gpu, "cpuScoredMillicores": 0.0, "memoryScoredBytes": 0.0})
     half = {"cpu": 500, "memory": 500}
     assert weighted(judged(nodes, [waiting(**half), there], profile), "NodeResourcesFit") == [50]
     # gpu: 2 of 4 used, (50 + 50 + 2 * 50) / 4
-    asking = waiting(cpu=100, memory=100, shape=gpu)
+    asking = waiting(cpu=100, memory=100, template=gpu)
     assert weighted(judged(nodes, [asking, there], profile), "NodeResourcesFit") == [70]  # (90 + 90 + 2 * 50) / 4
 
 
@@ -254,13 +254,13 @@ def test_image_locality(wanted: list[str], held: list[dict[str, float]], expecte
     nodes = [
         a_node(f"n{index}", images={name: size * MB for name, size in each.items()}) for index, each in enumerate(held)
     ]
-    assert weighted(judged(nodes, [waiting(shape={"images": wanted})]), "ImageLocality") == expected
+    assert weighted(judged(nodes, [waiting(template={"images": wanted})]), "ImageLocality") == expected
 
 
 def test_images_of_volumes_count_without_raising_the_bar() -> None:
     nodes = [a_node("a", images={"r/a:latest": 100 * MB, "r/model:1": 400 * MB})]
-    shape = {"images": ["r/a"], "volumeImages": ["r/model:1"]}
-    assert weighted(judged(nodes, [waiting(shape=shape)]), "ImageLocality") == [48]  # (500 - 23) / (1000 - 23)
+    template = {"images": ["r/a"], "volumeImages": ["r/model:1"]}
+    assert weighted(judged(nodes, [waiting(template=template)]), "ImageLocality") == [48]  # (500 - 23) / (1000 - 23)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def tolerating(*keys: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("counts", "shape", "expected"),
+    ("counts", "template", "expected"),
     [
         ([0, 0], {}, [300, 300]),
         ([1, 0], {}, [0, 300]),
@@ -301,9 +301,9 @@ def tolerating(*keys: str, **fields: Any) -> dict[str, Any]:
         ([1, 0], tolerating("t0", effect="PreferNoSchedule"), [300, 300]),
     ],
 )
-def test_soft_taints(counts: list[int], shape: dict[str, Any], expected: list[float]) -> None:
+def test_soft_taints(counts: list[int], template: dict[str, Any], expected: list[float]) -> None:
     nodes = [softly(f"n{index}", count) for index, count in enumerate(counts)]
-    assert weighted(judged(nodes, [waiting(shape=shape)]), "TaintToleration") == expected
+    assert weighted(judged(nodes, [waiting(template=template)]), "TaintToleration") == expected
 
 
 def test_nodes_that_are_not_feasible_set_no_scale() -> None:
@@ -368,7 +368,7 @@ NODES = [a_node("a", labels={"zone": "1", "disk": "ssd"}), a_node("b", labels={"
 )
 def test_preferred_node_affinity(own: Any, added: Any, expected: list[float]) -> None:
     profile = SchedulerProfile(added_affinity=preferring(*added) if added else None)
-    verdict = judged(NODES, [waiting(shape=in_json(preferring(*own)) if own else {})], profile)
+    verdict = judged(NODES, [waiting(template=in_json(preferring(*own)) if own else {})], profile)
     assert weighted(verdict, "NodeAffinity") == expected
 
 

@@ -21,9 +21,9 @@ def constraint(key: str, skew: int = 1, *, soft: bool = False, **fields: Any) ->
     return {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": FOO, **fields}
 
 
-def incoming(*constraints: dict[str, Any], **shape: Any) -> APod:
+def incoming(*constraints: dict[str, Any], **template: Any) -> APod:
     return a_pod(
-        "new", cpu=0, memory=0, phase=PENDING, labels={"foo": ""}, shape={"topologySpread": constraints, **shape}
+        "new", cpu=0, memory=0, phase=PENDING, labels={"foo": ""}, template={"topologySpread": constraints, **template}
     )
 
 
@@ -220,7 +220,7 @@ def test_only_some_owners_spread_by_default(kind: str, spread: bool) -> None:
 
 def test_a_bare_pod_and_one_with_constraints_of_its_own_are_not_spread_by_default() -> None:
     assert "PodTopologySpread" not in judge(ABCD, [a_pod("new", phase=PENDING)]).weighted
-    hard_only = a_pod("new", phase=PENDING, owner="web", shape={"topologySpread": [constraint(HOSTNAME, 9)]})
+    hard_only = a_pod("new", phase=PENDING, owner="web", template={"topologySpread": [constraint(HOSTNAME, 9)]})
     assert "PodTopologySpread" not in judge(ABCD, [hard_only]).weighted
 
 

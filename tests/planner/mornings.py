@@ -89,8 +89,8 @@ def seen(
 
 def service(name: str, annotation: str | None = None, *, node: str = "n1", **fields: Any) -> list[APod]:
     """Two replicas, `<name>-0` of them on the node."""
-    shape = {} if annotation is None else {"annotations": {CHANGE_WINDOW: annotation}}
-    return replicas(name, {node: 1, "n2": 1}, shape={**shape, **fields.pop("shape", {})}, **fields)
+    template = {} if annotation is None else {"annotations": {CHANGE_WINDOW: annotation}}
+    return replicas(name, {node: 1, "n2": 1}, template={**template, **fields.pop("template", {})}, **fields)
 
 
 WEB = service("web")

@@ -47,7 +47,7 @@ def hot_clusters(draw: st.DrawFn) -> World:
                 namespace=namespace,
                 name=name,
                 uid=f"uid-{name}",
-                wanted=wanted,
+                desired=wanted,
                 rolling_out=quirk.get("rolling_out", False),
                 spares_disruptions=quirk.get("spares_disruptions", False),
             )
@@ -150,9 +150,9 @@ def _service(draw: st.DrawFn, name: str, hot: list[str], everywhere: list[str]) 
                 owner=name if kind else "",
                 owner_kind=kind or "ReplicaSet",
                 labels=quirk.get("labels", {}),
-                shape={
+                template={
                     "qos": draw(st.sampled_from(["BestEffort", "Burstable", "Guaranteed"])),
-                    **quirk.get("shape", {}),
+                    **quirk.get("template", {}),
                 },
                 **fields,
             )

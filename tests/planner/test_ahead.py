@@ -54,7 +54,11 @@ def test_without_windows_a_node_is_relieved_as_late_as_draining_and_starting_all
 
 def test_the_slowest_candidate_and_the_policys_margin_and_lead_make_the_deadline() -> None:
     # web 30 s + 270 s, slow 600 s + 60 s, patient 60 s + 300 s: 11 minutes, + 4 + 30
-    pods = [*WEB, *service("slow", shape={"graceSeconds": 600.0}), *service("patient", shape={"graceSeconds": 60.0})]
+    pods = [
+        *WEB,
+        *service("slow", template={"graceSeconds": 600.0}),
+        *service("patient", template={"graceSeconds": 60.0}),
+    ]
     relief = {"web-0": 2_000.0, "slow-0": 2_000.0, "patient-0": 2_000.0}
     (found,) = seen(
         pods,
@@ -70,10 +74,10 @@ def test_what_is_guarded_or_relieves_nothing_neither_counts_nor_delays() -> None
     slow = {"graceSeconds": 7_200.0}
     pods = [
         *WEB,
-        a_pod("bare", "n1", shape=slow),
-        *service("listed", shape=slow),
-        *service("idle", shape=slow),
-        *service("unknown", shape=slow),
+        a_pod("bare", "n1", template=slow),
+        *service("listed", template=slow),
+        *service("idle", template=slow),
+        *service("unknown", template=slow),
     ]
     relief = {"web-0": 2_080.0, "bare": 9_000.0, "listed-0": 9_000.0, "idle-0": 83.0, "unknown-0": float("nan")}
     lists = {"deny": [{"services": ["shop/listed"]}]}

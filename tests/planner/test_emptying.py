@@ -55,7 +55,7 @@ def test_the_largest_by_requests_goes_first() -> None:
 @pytest.mark.parametrize(
     ("pod", "why"),
     [
-        (single("bad", "old", used=100.0, shape=VETO), "shop/bad: an annotation forbids it"),
+        (single("bad", "old", used=100.0, template=VETO), "shop/bad: an annotation forbids it"),
         (single("bad", "old", used=9_000.0), "shop/bad: every node that would take the replacement would go over"),
         (single("bad", "old", used=100.0, cpu=15_000.0), "shop/bad: no node would take the replacement"),
         (single("bad", "old", used=100.0, ready=False), "shop/bad: not Ready"),
@@ -121,7 +121,7 @@ def test_a_node_that_is_not_cordoned_keeps_its_pods() -> None:
 
 
 def test_so_many_at_a_time_and_those_that_can_not_be_emptied_take_no_turn() -> None:
-    pods = [*pods_on("a", 2), *pods_on("b", 2), *pods_on("c", 2), single("bad", "a", used=100.0, shape=VETO)]
+    pods = [*pods_on("a", 2), *pods_on("b", 2), *pods_on("c", 2), single("bad", "a", used=100.0, template=VETO)]
     one = scene([a_node("a"), a_node("b"), a_node("c"), cold()], pods)
     rehearsal, plan = one.rehearsed(*emptied(one, "a", "b", "c"), empty_at_most=1)
     assert rehearsal.cordoned == ["b"]
@@ -268,7 +268,7 @@ def test_nothing_else_lands_on_a_node_that_is_being_emptied() -> None:
 
 def test_a_pod_that_tolerates_cordons_may_come_back_and_keeps_its_node() -> None:
     tolerates = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
-    one = scene([a_node("old"), cold()], [single("p", "old", used=500.0, shape=tolerates), heavy("cold")])
+    one = scene([a_node("old"), cold()], [single("p", "old", used=500.0, template=tolerates), heavy("cold")])
     rehearsal, _ = one.rehearsed(*emptied(one), steering=0)
     assert rehearsal.moves == []
     assert "kube-scheduler would put the replacement back" in rehearsal.refused["p"].message

@@ -192,7 +192,7 @@ def test_a_waiting_pod_that_fits_nowhere_has_no_landing() -> None:
 
 
 def test_a_waiting_pod_of_another_scheduler_lands_nobody_knows_where() -> None:
-    waiting = a_pod("new", owner="web", phase=PENDING, ready=False, shape={"schedulerName": "other"})
+    waiting = a_pod("new", owner="web", phase=PENDING, ready=False, template={"schedulerName": "other"})
     found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
     assert found.no_landing is not None
     assert found.no_landing.code is Reason.LANDING_NOT_MODELLED
@@ -301,8 +301,8 @@ IMAGE = {"registry.example/report:1": 3 * GIB}
 def heap_world(*, here: int, there: int = 0, **fields: Any) -> tuple[list[ANode], list[APod]]:
     """Four nodes; n1 has a large image. A Job's pods aren't spread by the scheduler."""
     nodes = [a_node("n1", images=IMAGE), *(a_node(f"n{number}") for number in range(2, 5))]
-    shape = {"images": ("registry.example/report:1",), **fields}
-    pods = replicas("report", {"n1": here, "n2": there}, owner_kind="Job", cpu=50.0, age=600.0, shape=shape)
+    template = {"images": ("registry.example/report:1",), **fields}
+    pods = replicas("report", {"n1": here, "n2": there}, owner_kind="Job", cpu=50.0, age=600.0, template=template)
     return nodes, pods
 
 

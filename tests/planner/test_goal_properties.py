@@ -63,9 +63,9 @@ def a_random(number: int) -> Random:
     pods = [heavy(name, rng.choice([500.0, 4_000.0, 9_000.0])) for name in (*names, *others) if rng.random() < 0.6]
     for name in names:
         for at in range(rng.randint(1, 4)):
-            shape = VETO if rng.random() < 0.08 else {}
+            template = VETO if rng.random() < 0.08 else {}
             used, cpu = rng.choice([100.0, 500.0, 1_500.0]), rng.choice([0.0, 500.0, 3_000.0])
-            pods.append(single(f"{name}-p{at}", name, used=used, cpu=cpu, ready=rng.random() < 0.95, shape=shape))
+            pods.append(single(f"{name}-p{at}", name, used=used, cpu=cpu, ready=rng.random() < 0.95, template=template))
     limits = {"cycle": rng.choice([1, 2, 1000]), "node": rng.choice([1, 1000])}
     only = rng.sample(others, rng.randint(0, len(others)))
     wanted, at_most = rng.choice([None, 1, 2]), rng.choice([None, 1, 2])

@@ -46,7 +46,7 @@ def test_no_more_go_than_are_wanted_and_the_others_say_so(wanted: int) -> None:
 
 def test_the_next_one_goes_for_one_that_can_not() -> None:
     one = untidy(policy={"limits": some_limits()})
-    held = [replace(pod, shape={"annotations": {"karpenter.sh/do-not-disrupt": "true"}}) for pod in one.pods[:1]]
+    held = [replace(pod, template={"annotations": {"karpenter.sh/do-not-disrupt": "true"}}) for pod in one.pods[:1]]
     again = scene(one.nodes, [*held, *one.pods[1:]])
     plan = again.plan(again.finding("untidy", "p0", "p1", "p2", wanted=1))
     assert plan.pods == ["p1"]
@@ -158,8 +158,8 @@ def test_cooling_in_the_order_given_takes_the_first_that_helps_and_stops_at_the_
 def test_in_the_order_given_a_landing_under_low_is_no_better_than_a_warmer_one() -> None:
     pods = [
         heavy("hot"),
-        single("a", "hot", used=1_000.0, shape={"nodeSelector": {"kubernetes.io/hostname": "lukewarm"}}),
-        single("b", "hot", used=1_000.0, shape={"nodeSelector": {"kubernetes.io/hostname": "cold"}}),
+        single("a", "hot", used=1_000.0, template={"nodeSelector": {"kubernetes.io/hostname": "lukewarm"}}),
+        single("b", "hot", used=1_000.0, template={"nodeSelector": {"kubernetes.io/hostname": "cold"}}),
     ]
     one = scene([a_node("hot", used=12_100.0), cold(), cold("lukewarm", used=9_000.0)], pods)
     for fields, first in (({"in_order": True}, "a"), ({}, "b")):
@@ -202,7 +202,7 @@ def test_a_new_pod_may_come_back_to_its_own_node_where_that_is_all_that_is_wante
 
 def test_a_cordoned_own_node_is_no_landing() -> None:
     tolerates = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
-    pods = [single("old", "own", used=500.0, shape=tolerates), heavy("cold", 1_000)]
+    pods = [single("old", "own", used=500.0, template=tolerates), heavy("cold", 1_000)]
     one = scene([a_node("own", unschedulable=True), cold()], pods)
     assert one.plan(one.finding("own", "old", rule={"elsewhere": False})).codes == {"old": "LandingClosed"}
 
@@ -221,7 +221,7 @@ def test_a_finished_pod_lands_nowhere_and_takes_nobodys_room(phase: int) -> None
 
 
 def test_only_for_broken_pods_it_does_not_matter_that_they_are_not_ready_or_the_last() -> None:
-    owner = Owner(kind="ReplicaSet", namespace="shop", name="own-crashing", uid="u", wanted=1, ready=0)
+    owner = Owner(kind="ReplicaSet", namespace="shop", name="own-crashing", uid="u", desired=1, ready=0)
     one = scene(
         [a_node("untidy", used=4_000.0), cold()],
         [single("crashing", "untidy", ready=False)],

@@ -48,11 +48,11 @@ def test_when_none_covers_the_excess_the_largest_goes_first() -> None:
     ("first", "second"),
     [
         ({"priority": 5}, {"priority": 10}),
-        ({"shape": {"qos": "BestEffort"}}, {"shape": {"qos": "Burstable"}}),
-        ({"shape": {"qos": "Burstable"}}, {"shape": {"qos": "Guaranteed"}}),
+        ({"template": {"qos": "BestEffort"}}, {"template": {"qos": "Burstable"}}),
+        ({"template": {"qos": "Burstable"}}, {"template": {"qos": "Guaranteed"}}),
         ({"age": 3_600.0}, {"age": 86_400.0}),
-        ({"priority": 0, "shape": {"qos": "Guaranteed"}}, {"priority": 1, "shape": {"qos": "BestEffort"}}),
-        ({"shape": {"qos": "BestEffort"}, "age": 86_400.0}, {"shape": {"qos": "Burstable"}, "age": 3_600.0}),
+        ({"priority": 0, "template": {"qos": "Guaranteed"}}, {"priority": 1, "template": {"qos": "BestEffort"}}),
+        ({"template": {"qos": "BestEffort"}, "age": 86_400.0}, {"template": {"qos": "Burstable"}, "age": 3_600.0}),
     ],
     ids=["priority", "QoS", "QoS above", "age", "priority before QoS", "QoS before age"],
 )
@@ -244,7 +244,7 @@ def test_a_move_names_what_where_and_why() -> None:
 
 def test_the_service_is_the_top_owner() -> None:
     nodes, pods = [hot(), cold()], [heavy("hot"), *replicas("web-5d9", {"hot": 2}, used=3_000.0)]
-    deployment = Owner(kind="Deployment", namespace="shop", name="web", uid="d", wanted=2)
+    deployment = Owner(kind="Deployment", namespace="shop", name="web", uid="d", desired=2)
     replica_set = Owner(kind="ReplicaSet", namespace="shop", name="web-5d9", uid="r", parent=0)
     snapshot = cluster(nodes, pods, owners=[deployment, replica_set])
     move = planner_for(snapshot, usage_of(snapshot, nodes, pods), a_policy()).next_move()

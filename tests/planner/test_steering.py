@@ -73,7 +73,7 @@ def test_it_is_all_or_none_too_when_a_node_comes_into_the_way_only_after_another
 
 
 def test_a_pod_that_tolerates_everything_is_not_steered_and_stays() -> None:
-    small = small_of(*comes_back(shape=TOLERATES_ALL))
+    small = small_of(*comes_back(template=TOLERATES_ALL))
     moves, _, stays = rehearse(small, most=2)
     assert (moves, stays["a"]) == ([], "WouldComeBack")
     assert not rehearsed(small, most=2).any()
@@ -86,8 +86,8 @@ def test_a_pod_that_tolerates_everything_doesnt_use_up_what_another_needs() -> N
         labels = {"pool": "general", "disk": disk}
         nodes += [cold(f"warm-{disk}", used=10_000.0, labels=labels), cold(f"cold-{disk}", labels=labels)]
         pods.append(heavy(f"cold-{disk}"))
-    pods.append(single("a", used=3_000.0, shape={**TOLERATES_ALL, "nodeSelector": {"disk": "hdd"}}))
-    pods.append(single("b", used=3_000.0, shape={"nodeSelector": {"disk": "ssd"}}))
+    pods.append(single("a", used=3_000.0, template={**TOLERATES_ALL, "nodeSelector": {"disk": "hdd"}}))
+    pods.append(single("b", used=3_000.0, template={"nodeSelector": {"disk": "ssd"}}))
     moves, steered, _ = rehearse(small_of(nodes, pods), most=1)
     assert moves == [("b", "cold-ssd")]
     assert steered == {"warm-ssd": NO_ROOM}

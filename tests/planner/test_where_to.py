@@ -33,7 +33,8 @@ def test_a_node_in_no_pool_is_no_landing() -> None:
 def test_no_node_that_takes_the_pod_is_no_landing() -> None:
     picky = {"nodeSelector": {"disk": "ssd"}}
     outcome = plan_for(
-        [hot(labels={"pool": "general", "disk": "ssd"}), cold()], [heavy("hot"), single("a", used=3_000.0, shape=picky)]
+        [hot(labels={"pool": "general", "disk": "ssd"}), cold()],
+        [heavy("hot"), single("a", used=3_000.0, template=picky)],
     )
     assert outcome.refusals["a"] == "NoLanding"
 
@@ -109,7 +110,7 @@ def test_a_landing_under_low_is_preferred_to_a_better_pod_with_a_warmer_landing(
     nodes = [hot(), a_node("warm", used=8_000.0, labels={"pool": "general", "disk": "ssd"}), cold(used=1_000.0)]
     pods = [
         heavy("hot"),
-        single("best", used=2_000.0, shape={"nodeSelector": {"disk": "ssd"}}),
+        single("best", used=2_000.0, template={"nodeSelector": {"disk": "ssd"}}),
         single("second", used=1_500.0),
         single("third", used=1_500.0),
     ]
@@ -121,7 +122,7 @@ def test_a_landing_under_low_is_preferred_to_a_better_pod_with_a_warmer_landing(
 
 def test_a_warmer_landing_is_taken_when_no_other_move_is_left() -> None:
     nodes = [hot(), a_node("warm", used=8_000.0, labels={"pool": "general", "disk": "ssd"}), cold()]
-    pods = [heavy("hot"), single("only", used=2_000.0, shape={"nodeSelector": {"disk": "ssd"}})]
+    pods = [heavy("hot"), single("only", used=2_000.0, template={"nodeSelector": {"disk": "ssd"}})]
     assert plan_for(nodes, pods).moves == [("only", "hot", "warm")]
 
 
@@ -131,7 +132,7 @@ def test_every_move_is_reserved_for_the_next() -> None:
     pods = [heavy("hot", 12_000)]
     for disk in ("hdd", "ssd"):
         nodes.append(cold(disk, used=7_000.0, labels={"pool": "general", "disk": disk}))
-        pods += [single(f"{disk}{n}", used=1_500.0, shape={"nodeSelector": {"disk": disk}}) for n in range(3)]
+        pods += [single(f"{disk}{n}", used=1_500.0, template={"nodeSelector": {"disk": disk}}) for n in range(3)]
     outcome = plan_for(nodes, pods)
     assert sorted(to for _, _, to in outcome.moves) == ["hdd", "hdd", "ssd", "ssd"]
     assert [outcome.refusals[name] for name in ("hdd2", "ssd2")] == ["NoRoomInTargets", "GoalReached"]
@@ -201,10 +202,10 @@ def test_a_hot_node_is_no_landing_for_another_hot_node() -> None:
     assert set(plan_for(nodes, pods).refusals.values()) == {"DaemonSetPod", "PoolFull"}
 
 
-@pytest.mark.parametrize("shape", [{"schedulerName": "mine"}, {"volumes": [{"ephemeral": {}}]}])
-def test_a_pod_whose_landing_is_not_modelled_stays(shape: dict[str, Any]) -> None:
+@pytest.mark.parametrize("template", [{"schedulerName": "mine"}, {"volumes": [{"ephemeral": {}}]}])
+def test_a_pod_whose_landing_is_not_modelled_stays(template: dict[str, Any]) -> None:
     policy = a_policy(guards={"minReplicas": 1, "persistentVolumes": True})
-    outcome = plan_all([hot(), cold()], [heavy("hot"), single("a", used=3_000.0, shape=shape)], policy)
+    outcome = plan_all([hot(), cold()], [heavy("hot"), single("a", used=3_000.0, template=template)], policy)
     assert outcome.refusals["a"] == "LandingNotModelled"
     assert outcome.moves == []
 
@@ -217,7 +218,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.mark.parametrize(
-    ("shape", "lands"),
+    ("template", "lands"),
     [
         ({"affinity": {"podAffinity": {REQUIRED: [BESIDE_X]}}}, "with-x"),
         ({"affinity": {"podAntiAffinity": {REQUIRED: [BESIDE_X]}}}, "without"),
@@ -225,9 +226,9 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
     ],
     ids=["affinity", "anti-affinity", "spreading"],
 )
-def test_a_pods_own_rules_about_other_pods_decide_where_it_lands(shape: dict[str, Any], lands: str) -> None:
-    labels = {"app": "own-x"} if "topologySpread" in shape else {}  # else it doesn't select the pod itself
-    pods = [*EITHER_WAY, single("a", used=3_000.0, shape=shape, labels=labels)]
+def test_a_pods_own_rules_about_other_pods_decide_where_it_lands(template: dict[str, Any], lands: str) -> None:
+    labels = {"app": "own-x"} if "topologySpread" in template else {}  # else it doesn't select the pod itself
+    pods = [*EITHER_WAY, single("a", used=3_000.0, template=template, labels=labels)]
     assert plan_for([hot(), cold("with-x"), cold("without")], pods).moves == [("a", "hot", lands)]
 
 

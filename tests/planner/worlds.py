@@ -52,9 +52,9 @@ LIMITS: dict[str, dict[str, Any]] = {
 # What makes a service special: fields of its pods and of its owner.
 SERVICE_QUIRKS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "mirror": {"shape": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
-    "static": {"shape": {"annotations": {"kubernetes.io/config.source": "file"}}},
-    "from the API": {"shape": {"annotations": {"kubernetes.io/config.source": "api"}}},
+    "mirror": {"template": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
+    "static": {"template": {"annotations": {"kubernetes.io/config.source": "file"}}},
+    "from the API": {"template": {"annotations": {"kubernetes.io/config.source": "api"}}},
     "daemon": {"kind": "DaemonSet"},
     "of the node": {"kind": "Node"},
     "of a pod": {"kind": "Pod"},
@@ -67,31 +67,33 @@ SERVICE_QUIRKS: dict[str, dict[str, Any]] = {
     "our database": {"labels": {"app.kubernetes.io/name": "postgres"}},
     "other app": {"labels": {"app.kubernetes.io/name": "web"}},
     "critical": {"priority": 2_000_000_000},
-    "critical by name": {"shape": {"priorityClass": "system-node-critical"}},
+    "critical by name": {"template": {"priorityClass": "system-node-critical"}},
     "important": {"priority": 1000},
     "unimportant": {"priority": 999},
     "system namespace": {"namespace": "kube-system"},
     "labelled db": {"labels": {"tier": "db"}},
     "opted out": {"labels": {"rebalancer.dev/evict": "false"}},
-    "opted in": {"shape": {"annotations": {"rebalancer.dev/evict": "true"}}},
-    "opted garbage": {"shape": {"annotations": {"rebalancer.dev/evict": "sure"}}},
-    "unsafe": {"shape": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}},
-    "safe": {"shape": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}},
-    "do not disturb": {"shape": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}},
-    "may disturb": {"shape": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}},
-    "descheduler no": {"shape": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "false"}}},
-    "descheduler rather not": {"shape": {"annotations": {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "1"}}},
-    "host path": {"shape": {"volumes": [{"hostPath": {"path": "/var"}}]}},
-    "disk": {"shape": {"volumes": [{"emptyDir": {}}]}},
-    "ram disk": {"shape": {"volumes": [{"emptyDir": {"medium": "Memory"}}]}},
-    "remote claim": {"shape": {"volumes": [{"persistentVolumeClaim": {"claimName": "far"}}]}},
-    "local claim": {"shape": {"volumes": [{"persistentVolumeClaim": {"claimName": "near"}}]}},
+    "opted in": {"template": {"annotations": {"rebalancer.dev/evict": "true"}}},
+    "opted garbage": {"template": {"annotations": {"rebalancer.dev/evict": "sure"}}},
+    "unsafe": {"template": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}},
+    "safe": {"template": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}},
+    "do not disturb": {"template": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}},
+    "may disturb": {"template": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}},
+    "descheduler no": {"template": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "false"}}},
+    "descheduler rather not": {
+        "template": {"annotations": {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "1"}}
+    },
+    "host path": {"template": {"volumes": [{"hostPath": {"path": "/var"}}]}},
+    "disk": {"template": {"volumes": [{"emptyDir": {}}]}},
+    "ram disk": {"template": {"volumes": [{"emptyDir": {"medium": "Memory"}}]}},
+    "remote claim": {"template": {"volumes": [{"persistentVolumeClaim": {"claimName": "far"}}]}},
+    "local claim": {"template": {"volumes": [{"persistentVolumeClaim": {"claimName": "near"}}]}},
     "rolling out": {"rolling_out": True},
     "one is missing": {"missing": 1},
-    "picky": {"shape": {"nodeSelector": {"disk": "ssd"}}},
-    "tolerant": {"shape": {"tolerations": [{"operator": "Exists"}]}},
-    "spread": {"shape": {"topologySpread": [{"topologyKey": "zone"}]}},
-    "other scheduler": {"shape": {"schedulerName": "mine"}},
+    "picky": {"template": {"nodeSelector": {"disk": "ssd"}}},
+    "tolerant": {"template": {"tolerations": [{"operator": "Exists"}]}},
+    "spread": {"template": {"topologySpread": [{"topologyKey": "zone"}]}},
+    "other scheduler": {"template": {"schedulerName": "mine"}},
 }
 LOCAL_CLAIMS = frozenset({("shop", "near"), ("kube-system", "near")})
 
@@ -179,7 +181,7 @@ def holds_requests(pod: APod) -> bool:
 def is_protected(world: World, pod: APod) -> bool:
     """Whether any guard of the issue's part 6 protects the pod (budgets apart)."""
     guards = GUARDS[world.guards]
-    notes: Mapping[str, str] = pod.shape.get("annotations", {})
+    notes: Mapping[str, str] = pod.template.get("annotations", {})
     labels = {"app": pod.owner, **pod.labels}
     node_labels = world.node[pod.node].labels if pod.node else {}
     if "kubernetes.io/config.mirror" in notes or notes.get("kubernetes.io/config.source") in ("file", "http"):
@@ -194,7 +196,7 @@ def is_protected(world: World, pod: APod) -> bool:
         return True
     if labels.get("app.kubernetes.io/name") in ("rebalancer", "prometheus", "postgresql", "postgres"):
         return True
-    if pod.priority >= 2_000_000_000 or pod.shape.get("priorityClass", "").startswith("system-"):
+    if pod.priority >= 2_000_000_000 or pod.template.get("priorityClass", "").startswith("system-"):
         return True
     if "priorityBelow" in guards and pod.priority >= guards["priorityBelow"]:
         return True
@@ -215,7 +217,7 @@ def is_protected(world: World, pod: APod) -> bool:
         return True
     if "descheduler.alpha.kubernetes.io/prefer-no-eviction" in notes:
         return True
-    for volume in pod.shape.get("volumes", []):
+    for volume in pod.template.get("volumes", []):
         if "hostPath" in volume and not guards.get("hostPath"):
             return True
         if volume.get("emptyDir") == {} and not guards.get("diskEmptyDir"):
@@ -230,7 +232,7 @@ def is_protected(world: World, pod: APod) -> bool:
     owner = world.owners[key_of(pod)]
     there = [p for p in world.siblings(pod) if p.phase not in (SUCCEEDED, FAILED)]
     # somebody will be wanted in a terminating pod's place
-    wanted = len(there) if owner.wanted is None else owner.wanted
+    wanted = len(there) if owner.desired is None else owner.desired
     if wanted < {"default": 2, "open": 1, "opt-in": 1, "strict": 3}[world.guards]:
         return True
     return owner.rolling_out or sum(p.ready and not p.terminating for p in there) < wanted
@@ -304,7 +306,7 @@ def lets_in(pod: APod, node: ANode) -> bool:
     """Taints, cordons and node selectors."""
     if not node.ready:
         return False
-    tolerant = bool(pod.shape.get("tolerations"))
+    tolerant = bool(pod.template.get("tolerations"))
     if not tolerant and (node.unschedulable or any(taint.effect == "NoSchedule" for taint in node.taints)):
         return False
-    return all(node.labels.get(key) == value for key, value in pod.shape.get("nodeSelector", {}).items())
+    return all(node.labels.get(key) == value for key, value in pod.template.get("nodeSelector", {}).items())

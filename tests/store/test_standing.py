@@ -20,7 +20,7 @@ START_UP, MARGIN = 300.0, 120.0
 
 def web(count, **fields):
     pods = [a_pod(f"web-{number}", "n1", owner="web", owner_kind="Deployment", **fields) for number in range(count)]
-    owner = Owner(kind="Deployment", namespace="shop", name="web", uid="uid-web", wanted=3)
+    owner = Owner(kind="Deployment", namespace="shop", name="web", uid="uid-web", desired=3)
     return cluster(NODES, pods, owners=[owner], listed_kinds=frozenset({"Deployment"}))
 
 
@@ -28,9 +28,9 @@ def policy(**fields):
     return a_policy(cluster=CLUSTER, **fields)
 
 
-def details_of(blue, **shape):
+def details_of(blue, **template):
     move = replace(build_move(), landing_name="n2", landing_pool="general", pull_bytes=5e8, identity="shop/web")
-    return reservation_details(web(3, shape=shape), move, policy(), blue.ledger)
+    return reservation_details(web(3, template=template), move, policy(), blue.ledger)
 
 
 def test_the_deadline_is_the_pods_grace_period_and_the_start_up_of_the_policy(blue, clock):

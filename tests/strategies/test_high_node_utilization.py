@@ -123,8 +123,8 @@ def test_pods_that_go_with_their_node_do_not_keep_it_from_being_empty() -> None:
     pods = [
         a_pod("agent", "n", owner="agent", owner_kind="DaemonSet"),
         a_pod("static", "n", owner="n", owner_kind="Node"),
-        a_pod("mirror", "n", shape=mirror),
-        a_pod("from-file", "n", shape={"annotations": {"kubernetes.io/config.source": "file"}}),
+        a_pod("mirror", "n", template=mirror),
+        a_pod("from-file", "n", template={"annotations": {"kubernetes.io/config.source": "file"}}),
         a_pod("done", "n", owner="job", phase=SUCCEEDED),
         a_pod("failed", "n", owner="web", phase=FAILED),
         *pods_on(m=1),
@@ -224,12 +224,12 @@ def test_landings_keep_a_reserve_under_their_target_now_and_at_their_peak() -> N
 def test_without_whole_nodes_the_cheapest_pods_go_first() -> None:
     guaranteed, effort = {"qos": "Guaranteed"}, {"qos": "BestEffort"}
     pods = [
-        a_pod("vip", "n", owner="w", priority=5, shape=effort),
-        a_pod("g", "n", owner="w", shape=guaranteed),
+        a_pod("vip", "n", owner="w", priority=5, template=effort),
+        a_pod("g", "n", owner="w", template=guaranteed),
         a_pod("old", "n", owner="w", age=9 * DAY),
         a_pod("b", "n", owner="w", age=1 * DAY),
         a_pod("a", "n", owner="w", age=1 * DAY),
-        a_pod("effort", "n", owner="w", age=9 * DAY, shape=effort),
+        a_pod("effort", "n", owner="w", age=9 * DAY, template=effort),
         *pods_on(m=1),
     ]
     found = drain([a_node("n", used=1e3), a_node("m", used=9e3)], pods, args={"wholeNodes": False})

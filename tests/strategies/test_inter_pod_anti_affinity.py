@@ -34,7 +34,7 @@ def anti(*terms: Mapping[str, Any]) -> dict[str, Any]:
 
 def pod(name: str, node: str, *terms: Mapping[str, Any], **fields: Any) -> APod:
     """A pod of its own service, with anti-affinity."""
-    return a_pod(name, node, **{"owner": name, "shape": anti(*terms) if terms else {}, **fields})
+    return a_pod(name, node, **{"owner": name, "template": anti(*terms) if terms else {}, **fields})
 
 
 def zoned(**zone_of: str) -> list[ANode]:
@@ -93,7 +93,7 @@ def test_a_pod_is_in_no_conflict_with_itself() -> None:
 
 
 def test_of_a_service_that_excludes_itself_all_but_one_go() -> None:
-    found, made = found_in(NODES, replicas("db", {"a": 3, "b": 1}, shape=anti(away_from("db"))))
+    found, made = found_in(NODES, replicas("db", {"a": 3, "b": 1}, template=anti(away_from("db"))))
     assert told(found, made) == [("a", 2, ["db-0", "db-1", "db-2"])]
     assert found.findings[0].reason == (
         "3 pods share kubernetes.io/hostname=a, though by required anti-affinity each excludes the others"
@@ -160,7 +160,7 @@ def test_any_topology_key_counts(key: str) -> None:
 
 
 def test_over_several_nodes_of_a_domain_all_but_one_go_too() -> None:
-    pods = replicas("db", {"a1": 2, "a2": 2}, shape=anti(away_from("db", "zone")))
+    pods = replicas("db", {"a1": 2, "a2": 2}, template=anti(away_from("db", "zone")))
     nodes = [*ZONES, *zoned(c1="3", d1="4")]
     assert moves(nodes, pods) == ["db-0", "db-1", "db-2"]
     pods[0] = replace(pods[0], age=10.0)
@@ -199,7 +199,7 @@ def test_preferred_terms_and_affinity_are_no_conflict() -> None:
     }
     near = {"requiredDuringSchedulingIgnoredDuringExecution": [away_from("q")]}
     for affinity in ({"podAntiAffinity": preferred}, {"podAffinity": near}):
-        pods = [pod("p", "a", shape={"affinity": affinity}), pod("q", "a")]
+        pods = [pod("p", "a", template={"affinity": affinity}), pod("q", "a")]
         assert found_in(NODES, pods)[0].findings == ()
 
 
@@ -265,7 +265,7 @@ def clusters(draw: st.DrawFn) -> World:
         ]
         on = {node.name: draw(st.sampled_from([0, 0, 1, 1, 2])) for node in nodes}
         kind = "DaemonSet" if chance(10) else "ReplicaSet"
-        pods += replicas(app, on, shape=anti(*terms) if terms else {}, cpu=100, owner_kind=kind)
+        pods += replicas(app, on, template=anti(*terms) if terms else {}, cpu=100, owner_kind=kind)
     for at in range(len(pods)):
         if chance(8):
             pods[at] = replace(pods[at], age=10.0)
@@ -280,7 +280,7 @@ def pairs(nodes: Sequence[ANode], pods: Sequence[APod]) -> set[frozenset[str]]:
     labels = {node.name: {HOST: node.name, **node.labels} for node in nodes}
     out = set()
     for one in pods:
-        required = one.shape.get("affinity", {}).get("podAntiAffinity", {})
+        required = one.template.get("affinity", {}).get("podAntiAffinity", {})
         for term in required.get("requiredDuringSchedulingIgnoredDuringExecution", ()):
             key, app = term["topologyKey"], term["labelSelector"]["matchLabels"]["app"]
             for other in pods:

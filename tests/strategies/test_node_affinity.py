@@ -29,8 +29,8 @@ def zones(*names: str, **fields: Any) -> list[ANode]:
 def test_a_pod_whose_required_affinity_is_broken_is_found() -> None:
     nodes = zones("a", "b")
     pods = [
-        a_pod("right", "in-a", owner="web", shape=required("a")),
-        a_pod("wrong", "in-b", owner="web", shape=required("a")),
+        a_pod("right", "in-a", owner="web", template=required("a")),
+        a_pod("wrong", "in-b", owner="web", template=required("a")),
     ]
     found, made = found_by(NAME, nodes, pods)
     assert pods_found(found, made) == ["wrong"]
@@ -39,7 +39,7 @@ def test_a_pod_whose_required_affinity_is_broken_is_found() -> None:
 
 
 def test_a_node_selector_is_a_rule_as_well() -> None:
-    pods = [a_pod("wrong", "in-b", owner="web", shape={"nodeSelector": {"zone": "a"}})]
+    pods = [a_pod("wrong", "in-b", owner="web", template={"nodeSelector": {"zone": "a"}})]
     found, made = found_by(NAME, zones("a", "b"), pods)
     assert pods_found(found, made) == ["wrong"]
     assert "node selector" in found.findings[0].reason
@@ -48,14 +48,14 @@ def test_a_node_selector_is_a_rule_as_well() -> None:
 def test_pods_without_rules_finished_and_leaving_ones_are_left_alone() -> None:
     pods = [
         a_pod("free", "in-b", owner="web"),
-        a_pod("leaving", "in-b", owner="web", shape=required("a"), terminating=True),
-        a_pod("done", "in-b", owner="web", shape=required("a"), phase=2),
+        a_pod("leaving", "in-b", owner="web", template=required("a"), terminating=True),
+        a_pod("done", "in-b", owner="web", template=required("a"), phase=2),
     ]
     assert found_by(NAME, zones("a", "b"), pods)[0].findings == ()
 
 
 def test_a_preference_counts_only_when_asked_for_and_names_its_points() -> None:
-    pods = [a_pod("p", "in-b", owner="web", shape=preferred(a=50, b=20))]
+    pods = [a_pod("p", "in-b", owner="web", template=preferred(a=50, b=20))]
     assert found_by(NAME, zones("a", "b"), pods)[0].findings == ()
     found, _ = found_by(NAME, zones("a", "b", "c"), pods, BOTH)
     (finding,) = found.findings
@@ -65,15 +65,18 @@ def test_a_preference_counts_only_when_asked_for_and_names_its_points() -> None:
 
 
 def test_a_better_node_that_would_not_take_it_is_no_reason() -> None:
-    pods = [a_pod("p", "in-b", owner="web", shape=preferred(a=50))]
+    pods = [a_pod("p", "in-b", owner="web", template=preferred(a=50))]
     for fields in ({"unschedulable": True}, {"ready": False}):
         nodes = [*zones("a", **fields), *zones("b")]
         assert found_by(NAME, nodes, pods, BOTH)[0].findings == ()
 
 
 def test_required_comes_before_preferred_and_a_pod_is_found_once() -> None:
-    shape = {"nodeSelector": {"zone": "a"}, **preferred(a=50)}
-    pods = [a_pod("likes", "in-c", owner="x", shape=preferred(a=9)), a_pod("must", "in-b", owner="web", shape=shape)]
+    template = {"nodeSelector": {"zone": "a"}, **preferred(a=50)}
+    pods = [
+        a_pod("likes", "in-c", owner="x", template=preferred(a=9)),
+        a_pod("must", "in-b", owner="web", template=template),
+    ]
     found, made = found_by(NAME, zones("a", "b", "c"), pods, BOTH)
     assert [names_of(each, made) for each in found.findings] == [["must"], ["likes"]]
 
@@ -81,7 +84,7 @@ def test_required_comes_before_preferred_and_a_pod_is_found_once() -> None:
 def test_a_preferred_move_is_made_only_when_the_better_node_would_really_take_it() -> None:
     def plan(room: float) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
         nodes = [*zones("a", cpu=room), *zones("b")]
-        pods: list[APod] = replicas("web", {"in-b": 2}, used=100.0, shape=preferred(a=100))
+        pods: list[APod] = replicas("web", {"in-b": 2}, used=100.0, template=preferred(a=100))
         outcome = plan_all(nodes, pods, strategy_policy(NAME, BOTH))
         return outcome.moves, outcome.refusals
 
@@ -95,8 +98,8 @@ def test_a_preferred_move_is_made_only_when_the_better_node_would_really_take_it
 def test_after_the_plan_every_required_rule_holds_or_a_refusal_says_why() -> None:
     nodes = zones("a", "b")
     pods = [
-        *replicas("web", {"in-b": 3}, used=100.0, shape=required("a")),
-        *replicas("lost", {"in-b": 2}, used=100.0, shape=required("nowhere")),
+        *replicas("web", {"in-b": 3}, used=100.0, template=required("a")),
+        *replicas("lost", {"in-b": 2}, used=100.0, template=required("nowhere")),
     ]
     outcome = plan_all(nodes, pods, strategy_policy(NAME))
     assert {landing for _, _, landing in outcome.moves} == {"in-a"}
@@ -108,7 +111,7 @@ def test_pods_of_one_name_in_several_namespaces_are_found_by_namespace() -> None
     """Their templates are numbered in the order in which they were listed."""
     for cpu in (100.0, 900.0):
         pods = [
-            a_pod("db-0", "in-b", namespace=space, owner="db", cpu=asked, shape=required("a"))
+            a_pod("db-0", "in-b", namespace=space, owner="db", cpu=asked, template=required("a"))
             for space, asked in (("a", cpu), ("b", 500.0))
         ]
         found, made = found_by(NAME, zones("a", "b"), pods)

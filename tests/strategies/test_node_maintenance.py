@@ -48,7 +48,7 @@ def found(nodes: list[ANode], pods: list[APod], *, ours: tuple[str, ...] = (), *
 def test_a_chosen_node_is_emptied_of_all_its_pods_cheapest_first() -> None:
     pods = [
         a_pod("vip", "n", owner="w", priority=7),
-        a_pod("safe", "n", owner="w", shape={"qos": "Guaranteed"}),
+        a_pod("safe", "n", owner="w", template={"qos": "Guaranteed"}),
         a_pod("old", "n", owner="w", age=9e6),
         a_pod("young", "n", owner="w", age=9e4),
         a_pod("bare", "n", age=9e5),

@@ -16,9 +16,12 @@ GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 SPOT = Taint(key="spot", effect="PreferNoSchedule")
 
 
-def find(taint: Taint, shape: dict[str, Any] | None = None, **args: Any) -> Findings:
+def find(taint: Taint, template: dict[str, Any] | None = None, **args: Any) -> Findings:
     nodes = [a_node("tainted", taints=(taint,)), a_node("free")]
-    pods = [a_pod("a", "tainted", owner="web", shape=shape or {}), a_pod("b", "free", owner="web", shape=shape or {})]
+    pods = [
+        a_pod("a", "tainted", owner="web", template=template or {}),
+        a_pod("b", "free", owner="web", template=template or {}),
+    ]
     return found_by(NAME, nodes, pods, args)[0]
 
 
@@ -51,7 +54,7 @@ def test_a_toleration_of_another_value_or_effect_is_none(toleration: dict[str, s
 
 def test_of_several_taints_one_that_is_not_tolerated_is_enough() -> None:
     nodes = [a_node("n", taints=(GPU, Taint(key="team", value="ml", effect="NoSchedule")))]
-    pods = [a_pod("a", "n", owner="web", shape={"tolerations": [{"key": "gpu", "operator": "Exists"}]})]
+    pods = [a_pod("a", "n", owner="web", template={"tolerations": [{"key": "gpu", "operator": "Exists"}]})]
     found, _ = found_by(NAME, nodes, pods)
     assert "team=ml:NoSchedule" in found.findings[0].reason
 
@@ -111,8 +114,8 @@ def test_pods_of_several_templates_are_one_finding_unless_a_soft_taint_lets_them
     other = {"tolerations": [{"key": "other", "operator": "Exists"}]}
     pods = [
         a_pod("a", "n", owner="web"),
-        a_pod("b", "n", owner="api", shape=other),
-        a_pod("c", "n", owner="job", shape=tolerant),
+        a_pod("b", "n", owner="api", template=other),
+        a_pod("c", "n", owner="job", template=tolerant),
     ]
     for taint, count in ((GPU, 1), (SPOT, 2)):
         found, made = found_by(NAME, [a_node("n", taints=(taint,))], pods, {"includePreferNoSchedule": True})

@@ -69,7 +69,7 @@ def test_an_owner_of_the_same_name_in_another_namespace_is_another() -> None:
 
 def test_pods_with_other_images_are_no_duplicates() -> None:
     def pod(name: str, *of: str) -> APod:
-        return a_pod(name, "a", owner="db", owner_kind="StatefulSet", shape=images(*of))
+        return a_pod(name, "a", owner="db", owner_kind="StatefulSet", template=images(*of))
 
     assert found_by(NAME, three(), [pod("old", "db:1"), pod("new", "db:2")])[0].findings == ()
     found, made = found_by(
@@ -107,10 +107,10 @@ def test_one_place_alone_is_nothing_to_spread_over() -> None:
 def test_a_node_that_could_not_take_them_is_no_place(no_place: dict[str, Any]) -> None:
     nodes = [a_node(name, labels={"pool": "general", "disk": "ssd"}) for name in "ab"]
     third = {"labels": {"pool": "general", "disk": "ssd"}, **no_place}
-    shape = {"nodeSelector": {"disk": "ssd"}}
-    pods = replicas("web", {"a": 2, "b": 1}, shape=shape)
+    template = {"nodeSelector": {"disk": "ssd"}}
+    pods = replicas("web", {"a": 2, "b": 1}, template=template)
     assert found_by(NAME, [*nodes, a_node("c", **third)], pods)[0].findings == ()
-    found, _ = found_by(NAME, [*nodes, a_node("c", **third)], replicas("web", {"a": 4}, shape=shape))
+    found, _ = found_by(NAME, [*nodes, a_node("c", **third)], replicas("web", {"a": 4}, template=template))
     (finding,) = found.findings
     assert finding.wanted == 2
     assert finding.landing.only is not None
@@ -120,15 +120,15 @@ def test_a_node_that_could_not_take_them_is_no_place(no_place: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    "shape",
+    "template",
     [
         {"tolerations": [{"key": "only", "operator": "Exists"}]},
         {"tolerations": [{"operator": "Exists"}]},
     ],
 )
-def test_a_tainted_node_is_a_place_for_those_that_tolerate_it(shape: dict[str, Any]) -> None:
+def test_a_tainted_node_is_a_place_for_those_that_tolerate_it(template: dict[str, Any]) -> None:
     nodes = three(taints=(Taint(key="only", value="gpu", effect="NoSchedule"),))
-    found, made = found_by(NAME, nodes, replicas("web", {"a": 2, "b": 1}, shape=shape))
+    found, made = found_by(NAME, nodes, replicas("web", {"a": 2, "b": 1}, template=template))
     assert on(found.findings, made) == [("a", 1)]
 
 
@@ -234,12 +234,12 @@ def clusters(draw: st.DrawFn) -> World:
     ]
     pods: list[APod] = []
     for index in range(draw(st.integers(1, 3))):
-        shape = {"nodeSelector": {"disk": "ssd"}} if chance(30) else {}
+        template = {"nodeSelector": {"disk": "ssd"}} if chance(30) else {}
         counts = {name: draw(st.integers(0, 4)) for name in names}
-        pods += replicas(f"w{index}", counts, shape=shape, cpu=draw(st.sampled_from([100, 3000])))
+        pods += replicas(f"w{index}", counts, template=template, cpu=draw(st.sampled_from([100, 3000])))
     for at in range(len(pods)):
         if chance(5):
-            pods[at] = replace(pods[at], shape={**pods[at].shape, "images": ["other"]})
+            pods[at] = replace(pods[at], template={**pods[at].template, "images": ["other"]})
     if pods and chance(30):
         at = draw(st.integers(0, len(pods) - 1))
         pods[at] = replace(pods[at], terminating=True)
@@ -251,8 +251,8 @@ def too_many(nodes: Sequence[ANode], pods: Sequence[APod]) -> dict[tuple[str, st
     out = {}
     for owner in {pod.owner for pod in pods}:
         for image in ("", "other"):
-            mine = [pod for pod in pods if pod.owner == owner and "".join(pod.shape.get("images", ())) == image]
-            picky = bool(mine and mine[0].shape.get("nodeSelector"))
+            mine = [pod for pod in pods if pod.owner == owner and "".join(pod.template.get("images", ())) == image]
+            picky = bool(mine and mine[0].template.get("nodeSelector"))
             takes = [node for node in nodes if node.ready and not node.unschedulable]
             takes = [node for node in takes if not picky or node.labels["disk"] == "ssd"]
             for node in nodes:

@@ -187,7 +187,7 @@ def test_failed_pods_are_chosen_by_reason_exit_code_age_and_owner(args: dict[str
 
 def test_a_failed_pod_goes_whatever_its_service_looks_like_and_lands_nowhere() -> None:
     pods = [failed("dead")]
-    owner = Owner(kind="ReplicaSet", namespace="shop", name="web", uid="u", wanted=1, ready=0)
+    owner = Owner(kind="ReplicaSet", namespace="shop", name="web", uid="u", desired=1, ready=0)
     nodes = [a_node("n")]
     from tests.builders import cluster, planner_for, usage_of
 

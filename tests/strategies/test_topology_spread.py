@@ -30,8 +30,8 @@ def constraint(key: str = "zone", skew: int = 1, app: str = "web", **fields: Any
     return {"maxSkew": skew, "topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **fields}
 
 
-def spread(*constraints: Mapping[str, Any], **shape: Any) -> dict[str, Any]:
-    return {"topologySpread": list(constraints or [constraint()]), **shape}
+def spread(*constraints: Mapping[str, Any], **template: Any) -> dict[str, Any]:
+    return {"topologySpread": list(constraints or [constraint()]), **template}
 
 
 def soft(**fields: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ THREE = zoned(a="1", b="2", c="3")
 
 
 def web(on: Mapping[str, int], *constraints: Mapping[str, Any], **fields: Any) -> list[APod]:
-    return replicas("web", on, **{"shape": spread(*constraints), **fields})
+    return replicas("web", on, **{"template": spread(*constraints), **fields})
 
 
 def found_in(
@@ -126,7 +126,7 @@ def test_a_domain_without_pods_counts_and_one_that_the_pods_may_not_use_does_not
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [not_on_c]}]}
     }
     picky = {"affinity": {"nodeAffinity": affinity}}
-    assert told(*found_in(nodes, web({"a": 2, "b": 2}, shape=spread(**picky)))) == []
+    assert told(*found_in(nodes, web({"a": 2, "b": 2}, template=spread(**picky)))) == []
 
 
 def test_by_node_affinity_policy_ignore_all_nodes_count() -> None:
@@ -134,8 +134,8 @@ def test_by_node_affinity_policy_ignore_all_nodes_count() -> None:
     for node in nodes[:2]:
         node.labels = {**node.labels, "disk": "ssd"}
     for policy, count in (("Honor", 0), ("Ignore", 1)):
-        shape = spread(constraint(skew=2, nodeAffinityPolicy=policy), nodeSelector={"disk": "ssd"})
-        found, _ = found_in(nodes, web({"a": 4, "b": 2}, shape=shape))
+        template = spread(constraint(skew=2, nodeAffinityPolicy=policy), nodeSelector={"disk": "ssd"})
+        found, _ = found_in(nodes, web({"a": 4, "b": 2}, template=template))
         assert len(found.findings) + len(found.skipped) == count
 
 
@@ -145,7 +145,7 @@ def test_by_node_taints_policy_honor_a_tainted_node_does_not_count() -> None:
         found, _ = found_in(nodes, web({"a": 2, "b": 1}, constraint(nodeTaintsPolicy=policy)))
         assert len(found.findings) + len(found.skipped) == count
     tolerant = spread(constraint(nodeTaintsPolicy="Honor"), tolerations=[{"key": "only", "operator": "Exists"}])
-    assert told(*found_in(nodes, web({"a": 2, "b": 1}, shape=tolerant))) == [("a", 1)]
+    assert told(*found_in(nodes, web({"a": 2, "b": 1}, template=tolerant))) == [("a", 1)]
 
 
 def test_all_matching_pods_count_whoever_may_move() -> None:
@@ -213,7 +213,7 @@ def test_match_label_keys_spread_each_revision_by_itself() -> None:
     old = web({"a": 1, "b": 3}, by_hash, labels={"hash": "old"})
     new = [replace(each, name=f"new-{each.name}") for each in web({"a": 3, "b": 1}, by_hash, labels={"hash": "new"})]
     assert told(*found_in(TWO, [*old, *new])) == [("a", 1), ("b", 1)]
-    without = [replace(each, shape=spread()) for each in [*old, *new]]
+    without = [replace(each, template=spread()) for each in [*old, *new]]
     assert told(*found_in(TWO, without)) == []
 
 
@@ -261,7 +261,7 @@ def test_filters_choose_what_may_go_not_what_is_counted() -> None:
 
 
 def test_pods_that_wait_are_counted_where_there_are_fewest() -> None:
-    waiting = [a_pod(f"wait-{index}", owner="web", phase=PENDING, shape=spread()) for index in range(2)]
+    waiting = [a_pod(f"wait-{index}", owner="web", phase=PENDING, template=spread()) for index in range(2)]
     assert told(*found_in(TWO, [*web({"a": 4, "b": 1}), waiting[0]])) == [("a", 1)]
     assert told(*found_in(TWO, [*web({"a": 4, "b": 1}), *waiting])) == []
     gated = [replace(each, gated=True) for each in waiting]
@@ -351,7 +351,7 @@ def clusters(draw: st.DrawFn) -> World:
         rules = [constraint(skew=skew, app=app, **unmet)]
         if chance(25):
             rules.append(constraint(HOST, app=app, skew=draw(st.integers(1, 3))))
-        pods += replicas(app, {name: draw(st.integers(0, 4)) for name in names}, shape=spread(*rules), cpu=100)
+        pods += replicas(app, {name: draw(st.integers(0, 4)) for name in names}, template=spread(*rules), cpu=100)
         if chance(30):
             pods += [a_pod(f"{app}-bare-{name}", name, cpu=0, labels={"app": app}) for name in names if chance(50)]
     if pods and chance(30):
@@ -365,8 +365,8 @@ def violations(nodes: Sequence[ANode], pods: Sequence[APod]) -> list[tuple[str, 
     out = []
     for app in ("web", "api"):
         carriers = [pod for pod in pods if pod.owner == app]
-        for rule in carriers[0].shape["topologySpread"] if carriers else ():
-            keys = [each["topologyKey"] for each in carriers[0].shape["topologySpread"]]
+        for rule in carriers[0].template["topologySpread"] if carriers else ():
+            keys = [each["topologyKey"] for each in carriers[0].template["topologySpread"]]
             known = {node.name: {HOST: node.name, **node.labels} for node in nodes}
             known = {name: labels for name, labels in known.items() if all(key in labels for key in keys)}
             counts = Counter({labels[rule["topologyKey"]]: 0 for labels in known.values()})

@@ -42,7 +42,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             "pool": found.pool or None,
             "service": str(pod.service) if pod.service is not None else None,
             "owner": pod.owner.kind if pod.owner is not None else None,
-            "schedulerName": pod.shape.scheduler_name,
+            "schedulerName": pod.template.scheduler_name,
         },
         "nodes": [
             {

@@ -1,4 +1,4 @@
-"""The shape of a kubeconfig, looked at before the `kubernetes` package reads it.
+"""The template of a kubeconfig, looked at before the `kubernetes` package reads it.
 
 The package answers a number where a list belongs with a Python error that names no key. Only what it reads is looked
 at, and no value is ever repeated: any of them may be a secret.

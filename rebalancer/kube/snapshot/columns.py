@@ -118,7 +118,7 @@ class PodColumns:
         self._pages: list[tuple[NDArray[Any], ...]] = []
         self.names: list[str] = []
         self.uids: list[str] = []
-        self.shapes = PodTemplates()
+        self.pod_templates = PodTemplates()
         self.owners: list[tuple[str, OwnerReference]] = []
         """(namespace, reference) of each controlling owner, in the order of the `owner` column."""
 
@@ -139,8 +139,8 @@ class PodColumns:
         nodes, spaces, phases = self._node_index, self._namespace_index, self._phase_index
         self.names += [meta.name for meta in metas]
         self.uids += [meta.uid for meta in metas]
-        namespace, owner, shape = [], [], []
-        index_of, owners = self.shapes.index_of, self._owner_index
+        namespace, owner, template = [], [], []
+        index_of, owners = self.pod_templates.index_of, self._owner_index
         # The one loop that runs for every pod of the cluster: it asks the tables first and calls as little as it can.
         for pod, meta in zip(pods, metas, strict=True):
             space = spaces.get(meta.namespace)
@@ -150,14 +150,14 @@ class PodColumns:
             reference = controller_of(meta.owner_references)
             if reference is None:
                 owner.append(-1)
-                shape.append(index_of(pod, of_daemonset=False))
+                template.append(index_of(pod, of_daemonset=False))
                 continue
             number = owners.get(reference.uid)
             if number is None:
                 number = owners[reference.uid] = len(self.owners)
                 self.owners.append((meta.namespace, reference))
             owner.append(number)
-            shape.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
+            template.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
         node = np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32)
         gated, nominated = self._waiting(pods, np.flatnonzero(node < 0).tolist())
         self._pages.append(
@@ -165,7 +165,7 @@ class PodColumns:
                 np.array(namespace, dtype=np.int32),
                 node,
                 np.array(owner, dtype=np.int32),
-                np.array(shape, dtype=np.int32),
+                np.array(template, dtype=np.int32),
                 np.array([phases.get(status.phase, UNKNOWN) for status in statuses], dtype=np.int8),
                 np.array([is_ready(status.conditions) for status in statuses], dtype=np.bool_),
                 np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
@@ -203,28 +203,28 @@ class PodColumns:
 
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
         """The columns; `owner_numbers` says where each of `owners` stands in the snapshot's owners."""
-        namespace, node, owner, shape, phase, ready, terminating, created, started, *others = self._joined()
+        namespace, node, owner, template, phase, ready, terminating, created, started, *others = self._joined()
         gated, nominated, restarts, init_restarts, status = others
         # -1 (no owner) picks the appended last element, which is -1 again.
         numbers = np.array([*owner_numbers, -1], dtype=np.int32)
-        figures = self.shapes.columns()
+        figures = self.pod_templates.columns()
         return Pods(
             names=self.names,
             uids=self.uids,
             namespace=namespace,
             node=node,
             owner=numbers[owner],
-            shape=shape,
+            template=template,
             phase=phase,
             ready=ready,
             terminating=terminating,
             created=created,
             started=started,
-            priority=figures.priority[shape],
-            cpu_request_millicores=figures.cpu_request_millicores[shape],
-            memory_request_bytes=figures.memory_request_bytes[shape],
-            cpu_scored_millicores=figures.cpu_scored_millicores[shape],
-            memory_scored_bytes=figures.memory_scored_bytes[shape],
+            priority=figures.priority[template],
+            cpu_request_millicores=figures.cpu_request_millicores[template],
+            memory_request_bytes=figures.memory_request_bytes[template],
+            cpu_scored_millicores=figures.cpu_scored_millicores[template],
+            memory_scored_bytes=figures.memory_scored_bytes[template],
             gated=gated,
             nominated=nominated,
             restarts=restarts,

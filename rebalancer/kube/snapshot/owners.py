@@ -1,7 +1,7 @@
 """Workloads to owner records, from a pod's controller up to the workload that a user names.
 
 Up: ReplicaSet to its Deployment (or whatever controls it), Job to its CronJob. Deployment, StatefulSet and DaemonSet
-are the top even where an operator's object controls them: they are what tells how many pods are wanted.
+are the top even where an operator's object controls them: they are what tells how many pods are desired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def _kind(api_version: str, kind: str) -> str:
 
 
 def _listed(kind: str, workload: Workload, parent: int) -> Owner:
-    wanted, ready, rolling = _scale(kind, workload)
+    desired, ready, rolling = _scale(kind, workload)
     meta = workload.metadata
     return Owner(
         kind=kind,
@@ -91,7 +91,7 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
         name=meta.name,
         uid=meta.uid,
         parent=parent,
-        wanted=wanted,
+        desired=desired,
         ready=ready,
         rolling_out=rolling,
         spares_disruptions=kind == "Job" and _spares_disruptions(workload),
@@ -99,7 +99,7 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
 
 
 def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]:
-    """(wanted, ready, rolling out); None where the kind doesn't tell or the server sent metadata only."""
+    """(desired, ready, rolling out); None where the kind doesn't tell or the server sent metadata only."""
     spec, status = workload.spec, workload.status
     if spec is None or kind == "Job":
         return None, None, False
@@ -108,17 +108,17 @@ def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]
     strategy = spec.update_strategy
     by_hand = strategy is not None and strategy.type == "OnDelete"
     if kind == "DaemonSet":
-        wanted = status.desired_number_scheduled
-        return wanted, status.number_ready, unseen or (not by_hand and status.updated_number_scheduled < wanted)
-    wanted = 1 if spec.replicas is None else spec.replicas
+        desired = status.desired_number_scheduled
+        return desired, status.number_ready, unseen or (not by_hand and status.updated_number_scheduled < desired)
+    desired = 1 if spec.replicas is None else spec.replicas
     rolling = unseen
     if kind == "Deployment":
-        rolling = rolling or status.updated_replicas < wanted or status.replicas > status.updated_replicas
+        rolling = rolling or status.updated_replicas < desired or status.replicas > status.updated_replicas
     elif kind == "StatefulSet" and not by_hand and status.update_revision != status.current_revision:
         partition = strategy.rolling_update.partition if strategy and strategy.rolling_update else 0
         # With a partition the old revision stays on purpose: done when the upper ordinals have the new one.
-        rolling = rolling or partition == 0 or status.updated_replicas < wanted - partition
-    return wanted, status.ready_replicas, rolling
+        rolling = rolling or partition == 0 or status.updated_replicas < desired - partition
+    return desired, status.ready_replicas, rolling
 
 
 def _spares_disruptions(job: Workload) -> bool:

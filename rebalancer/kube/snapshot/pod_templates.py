@@ -37,7 +37,7 @@ ANY_IP = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplateColumns:
-    """What the pods of each shape request: columns of length `shapes`."""
+    """What the pods of each template request: columns of length `templates`."""
 
     cpu_request_millicores: Floats
     memory_request_bytes: Floats
@@ -129,7 +129,7 @@ class PodTemplates:
         )
 
     def keep(self, used: NDArray[np.bool_]) -> None:
-        """Drop the templates that are not `used` (shapes,); the others keep their order."""
+        """Drop the templates that are not `used` (templates,); the others keep their order."""
         kept, blobs = np.flatnonzero(used).tolist(), list(self._index)
         self._index = {blobs[old]: new for new, old in enumerate(kept)}
         self._requests = [self._requests[old] for old in kept]

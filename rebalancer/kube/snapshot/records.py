@@ -188,7 +188,7 @@ class Pod(Wire, frozen=True):
 
 
 class Template(msgspec.Struct, array_like=True, gc=False):
-    """What pods of one template share, in the order in which it is interned (see `shapes.py`)."""
+    """What pods of one template share, in the order in which it is interned (see `templates.py`)."""
 
     labels: dict[str, str] | None
     annotations: dict[str, str] | None

@@ -86,13 +86,13 @@ class KubeCluster:
         names = [space.metadata.name for space in spaces]
         pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names))
         owners, numbers, complete = self._owners(pods)
-        claims = self._claims() if pods.shapes.uses_claims else BoundClaims()
+        claims = self._claims() if pods.pod_templates.uses_claims else BoundClaims()
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
         return put_together(
             taken=taken,
             nodes=nodes,
             pods=pods.finish(numbers),
-            shapes=pods.shapes.table(),
+            pod_templates=pods.pod_templates.table(),
             namespaces=pods.namespaces,
             statuses=pods.statuses,
             spaces=spaces,
@@ -166,7 +166,7 @@ def put_together(
     taken: float,
     nodes: Nodes,
     pods: Pods,
-    shapes: PodTemplateTable,
+    pod_templates: PodTemplateTable,
     namespaces: tuple[str, ...],
     statuses: tuple[PodStatus, ...],
     spaces: Iterable[Namespace],
@@ -181,7 +181,7 @@ def put_together(
         taken=taken,
         nodes=nodes,
         pods=pods,
-        shapes=shapes,
+        pod_templates=pod_templates,
         namespaces=namespaces,
         statuses=statuses,
         namespace_labels={space.metadata.name: space.metadata.labels or {} for space in spaces},

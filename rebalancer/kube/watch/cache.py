@@ -238,7 +238,7 @@ class WatchedCluster:
                 namespaces={name: index for index, name in enumerate(names)},
                 owners=numbers,
             ),
-            shapes=pods.shapes,
+            pod_templates=pods.pod_templates,
             namespaces=names,
             statuses=tuple(pods.statuses),
             spaces=spaces,

@@ -29,7 +29,7 @@ ROW = np.dtype(
         ("node", np.int32),
         ("nominated", np.int32),
         ("owner", np.int32),
-        ("shape", np.int32),
+        ("template", np.int32),
         ("phase", np.int8),
         ("ready", np.bool_),
         ("terminating", np.bool_),
@@ -86,7 +86,7 @@ class PodsTaken:
     owners: list[tuple[str, OwnerReference]]
     """(namespace, reference) of the controlling owners; also of some that have no pods any more."""
     statuses: list[PodStatus]
-    shapes: PodTemplateTable
+    pod_templates: PodTemplateTable
     figures: PodTemplateColumns
     uses_claims: bool
     """Whether any pod has a PersistentVolumeClaim or a generic ephemeral volume."""
@@ -107,7 +107,7 @@ class PodsTaken:
         owner_of = _lookup([owners.get(number, -1) for number in range(len(self.owners))])
         namespace_of = _lookup([namespaces.get(name, -1) for name in self.namespaces])
         rows = rows[order]
-        shape = rows["shape"].copy()
+        template = rows["template"].copy()
         figures = self.figures
         return Pods(
             names=[self.names[row] for row in order],
@@ -115,17 +115,17 @@ class PodsTaken:
             namespace=namespace_of[rows["namespace"]],
             node=node_of[rows["node"]],
             owner=owner_of[rows["owner"]],
-            shape=shape,
+            template=template,
             phase=rows["phase"].copy(),
             ready=rows["ready"].copy(),
             terminating=rows["terminating"].copy(),
             created=rows["created"].copy(),
             started=rows["started"].copy(),
-            priority=figures.priority[shape],
-            cpu_request_millicores=figures.cpu_request_millicores[shape],
-            memory_request_bytes=figures.memory_request_bytes[shape],
-            cpu_scored_millicores=figures.cpu_scored_millicores[shape],
-            memory_scored_bytes=figures.memory_scored_bytes[shape],
+            priority=figures.priority[template],
+            cpu_request_millicores=figures.cpu_request_millicores[template],
+            memory_request_bytes=figures.memory_request_bytes[template],
+            cpu_scored_millicores=figures.cpu_scored_millicores[template],
+            memory_scored_bytes=figures.memory_scored_bytes[template],
             gated=rows["gated"].copy(),
             nominated=node_of[rows["nominated"]],
             restarts=rows["restarts"].copy(),
@@ -194,7 +194,7 @@ class PodRows:
                 nodes=list(self._nodes.values),
                 owners=list(self._owners.values),
                 statuses=list(self._statuses.values),
-                shapes=self._templates.table(),
+                pod_templates=self._templates.table(),
                 figures=self._templates.columns(),
                 uses_claims=self._uses_claims(),
             )
@@ -217,7 +217,7 @@ class PodRows:
         reference = controller_of(meta.owner_references)
         of_daemonset = reference is not None and reference.kind == "DaemonSet"
         # First what may refuse the pod: a row is written whole or not at all.
-        shape = self._templates.index_of(pod, of_daemonset=of_daemonset)
+        template = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
         restarts = init_restarts = said = 0
         if not is_quiet(status):
@@ -234,7 +234,7 @@ class PodRows:
             if waits and status.nominated_node_name
             else -1,
             -1 if reference is None else self._owners.number(reference.uid, (meta.namespace, reference)),
-            shape,
+            template,
             PHASE_NUMBERS.get(status.phase, UNKNOWN),
             is_ready(status.conditions),
             meta.deletion_timestamp is not None,
@@ -274,7 +274,7 @@ class PodRows:
     # ---- the tables
 
     def _uses_claims(self) -> bool:
-        used = self._in_use(("shape",), len(self._templates))
+        used = self._in_use(("template",), len(self._templates))
         return bool((used & np.array(self._templates.with_claims, dtype=np.bool_)).any())
 
     def _in_use(self, columns: tuple[str, ...], size: int) -> NDArray[np.bool_]:
@@ -290,7 +290,7 @@ class PodRows:
         if self._table_sizes() < self._tidy_at:
             return
         tables: tuple[tuple[PodTemplates | Interned[Any, Any], tuple[str, ...]], ...] = (
-            (self._templates, ("shape",)),
+            (self._templates, ("template",)),
             (self._owners, ("owner",)),
             (self._nodes, ("node", "nominated")),
             (self._namespaces, ("namespace",)),

@@ -20,8 +20,8 @@ Amounts = dict[str, float]
 _SCORED = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAULT_MEMORY_BYTES}
 
 
-def shape_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
-    """The shape of a pod. Raises ValueError when a request is no quantity."""
+def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
+    """The template of a pod. Raises ValueError when a request is no quantity."""
     asked, scored = effective(spec), effective(spec, defaults=_SCORED)
     containers = spec.get("containers") or []
     inits = spec.get("initContainers") or []

@@ -14,7 +14,7 @@ import numpy as np
 from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
 from rebalancer.lab.clock import seconds_of
 from rebalancer.lab.controlplane.owned import controller_of
-from rebalancer.lab.controlplane.pod_templates import shape_of
+from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.model.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.quantity import parse_quantity
 from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
@@ -33,7 +33,7 @@ class _Row:
     namespace: str
     owner: tuple[str, Owner] | None
     """(uid, record) of the direct controller."""
-    shape: int
+    template: int
     phase: int
     ready: bool
     terminating: bool
@@ -48,8 +48,8 @@ class SchedulerView:
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
-        self._shape_numbers: dict[bytes, int] = {}
-        self._shapes: list[PodTemplate] = []
+        self._template_numbers: dict[bytes, int] = {}
+        self._templates: list[PodTemplate] = []
 
     def snapshot(
         self, *, nodes: Sequence[Obj], pods: Sequence[Obj], others: Callable[[str], Iterable[Obj]], now: float
@@ -66,7 +66,9 @@ class SchedulerView:
             taken=now,
             nodes=_nodes(nodes),
             pods=self._pods(nodes, pods, rows, list(spaces), list(owners)),
-            shapes=PodTemplateTable([str(number).encode() for number in range(len(self._shapes))], self._shape),
+            pod_templates=PodTemplateTable(
+                [str(number).encode() for number in range(len(self._templates))], self._template
+            ),
             namespaces=tuple(spaces),
             namespace_labels=spaces,
             owners=tuple(owners.values()),
@@ -75,8 +77,8 @@ class SchedulerView:
             exclusive_claims=exclusive,
         )
 
-    def _shape(self, number: bytes) -> PodTemplate:
-        return self._shapes[int(number)]
+    def _template(self, number: bytes) -> PodTemplate:
+        return self._templates[int(number)]
 
     def _row(self, pod: Obj) -> _Row:
         meta, spec, status = pod["metadata"], pod["spec"], pod["status"]
@@ -95,7 +97,7 @@ class SchedulerView:
             version=meta["resourceVersion"],
             namespace=meta["namespace"],
             owner=record,
-            shape=self._number(pod, of_daemon_set=owner is not None and owner["kind"] == "DaemonSet"),
+            template=self._number(pod, of_daemon_set=owner is not None and owner["kind"] == "DaemonSet"),
             phase=PHASES.index(status.get("phase", "Pending")),
             ready=is_ready(pod),
             terminating=is_terminating(pod),
@@ -111,10 +113,10 @@ class SchedulerView:
             # What ties it to its node tells nobody else anything, and would make each pod a template of its own.
             spec.pop("affinity", None)
         key = msgspec.json.encode((pod["metadata"].get("labels"), spec), order="deterministic")
-        number = self._shape_numbers.get(key)
+        number = self._template_numbers.get(key)
         if number is None:
-            number = self._shape_numbers[key] = len(self._shapes)
-            self._shapes.append(shape_of(pod["metadata"].get("labels") or {}, spec))
+            number = self._template_numbers[key] = len(self._templates)
+            self._templates.append(template_of(pod["metadata"].get("labels") or {}, spec))
         return number
 
     def _pods(
@@ -123,7 +125,7 @@ class SchedulerView:
         node_at = {node["metadata"]["name"]: index for index, node in enumerate(nodes)}
         space_at = {name: index for index, name in enumerate(spaces)}
         owner_at = {uid: index for index, uid in enumerate(owners)}
-        shapes = [self._shapes[row.shape] for row in rows]
+        templates = [self._templates[row.template] for row in rows]
 
         def ints(values: Iterable[int]) -> Any:
             return np.fromiter(values, dtype=np.int32, count=len(rows))
@@ -140,17 +142,17 @@ class SchedulerView:
             namespace=ints(space_at[row.namespace] for row in rows),
             node=ints(node_at.get(pod["spec"].get("nodeName") or "", -1) for pod in pods),
             owner=ints(-1 if row.owner is None else owner_at[row.owner[0]] for row in rows),
-            shape=ints(row.shape for row in rows),
+            template=ints(row.template for row in rows),
             phase=np.array([row.phase for row in rows], dtype=np.int8),
             ready=bools(row.ready for row in rows),
             terminating=bools(row.terminating for row in rows),
             created=floats(row.created for row in rows),
             started=floats(row.started for row in rows),
             priority=np.array([row.priority for row in rows], dtype=np.int64),
-            cpu_request_millicores=floats(shape.cpu_request_millicores for shape in shapes),
-            memory_request_bytes=floats(shape.memory_request_bytes for shape in shapes),
-            cpu_scored_millicores=floats(shape.cpu_scored_millicores for shape in shapes),
-            memory_scored_bytes=floats(shape.memory_scored_bytes for shape in shapes),
+            cpu_request_millicores=floats(template.cpu_request_millicores for template in templates),
+            memory_request_bytes=floats(template.memory_request_bytes for template in templates),
+            cpu_scored_millicores=floats(template.cpu_scored_millicores for template in templates),
+            memory_scored_bytes=floats(template.memory_scored_bytes for template in templates),
             gated=bools(row.gated for row in rows),
             nominated=ints(
                 -1 if pod["spec"].get("nodeName") else node_at.get(pod["status"].get("nominatedNodeName") or "", -1)

@@ -178,7 +178,7 @@ def _strategy(strategies: Sequence[str], config: SchedulerConfig) -> tuple[Advic
 def _image_locality(heap: PlacementSkew, config: SchedulerConfig) -> Advice:
     decisive = heap.decisive
     assert decisive is not None
-    weight = config.profiles[heap.pod.shape.scheduler_name].weights["ImageLocality"]
+    weight = config.profiles[heap.pod.template.scheduler_name].weights["ImageLocality"]
     wanted = image_weight(heap, weight)
     return Advice(
         topic=Topic.IMAGE_LOCALITY,
@@ -199,7 +199,7 @@ def _heap(heap: PlacementSkew, snapshot: ClusterSnapshot) -> Advice:
         seen = f"{_counts(heap)}; no more come for now: {heap.refused_by[0]}: {heap.refused_by[1]}"
     else:
         seen = f"{_counts(heap)}; no score plugin speaks for the node any more"
-    spreads = "look at its own topologySpreadConstraints" if heap.pod.shape.topology_spread else SPREAD_THEM
+    spreads = "look at its own topologySpreadConstraints" if heap.pod.template.topology_spread else SPREAD_THEM
     return Advice(
         topic=Topic.HEAP,
         subject=str(heap.service),

@@ -50,7 +50,7 @@ def advised_profiles(
     out = []
     for running in config.profiles.values():
         profile, reasons = running, []
-        mine = [each for each in placement_skews if each[0].pod.shape.scheduler_name == running.name]
+        mine = [each for each in placement_skews if each[0].pod.template.scheduler_name == running.name]
         if mine:
             wanted = min(image_weight(heap, running.weights["ImageLocality"]) for heap, _ in mine)
             profile = with_weight(profile, "ImageLocality", wanted)

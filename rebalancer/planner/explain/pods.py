@@ -131,7 +131,7 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
     chance = dict(landing)
     names = snapshot.nodes.names
     # filters are the same for every scheduler, scores are not
-    known = pod.shape.scheduler_name in scene.config.profiles
+    known = pod.template.scheduler_name in scene.config.profiles
     weighted, raw = (verdict.weighted, verdict.raw) if known else ({}, {})
     scored = [
         ScoredNode(

@@ -161,7 +161,7 @@ def images_of(snapshot: ClusterSnapshot, pod: Pod, node: int, eligible: NDArray[
     """Where the pod's images are, the largest first; `eligible` (nodes,) would have the pod."""
     images = snapshot.nodes.images
     facts = []
-    for name in dict.fromkeys(map(normalised, (*pod.shape.images, *pod.shape.volume_images))):
+    for name in dict.fromkeys(map(normalised, (*pod.template.images, *pod.template.volume_images))):
         there = images.nodes_with(name)
         facts.append(
             ImageFact(

@@ -195,7 +195,7 @@ class OperatorState:
                 for identity, ready, wanted, at in connection.execute(query):
                     so_far = out.get(identity, RemoteReadiness(0, 0, 0))
                     fresh = ready if at >= oldest else 0
-                    out[identity] = RemoteReadiness(so_far.ready + fresh, so_far.wanted + wanted, so_far.clusters + 1)
+                    out[identity] = RemoteReadiness(so_far.ready + fresh, so_far.desired + wanted, so_far.clusters + 1)
             return out
 
         return read(self._engine, work)
