@@ -198,7 +198,7 @@ def main() -> None:
     from rebalancer.cli.registry import COMMANDS
 
     for module, _ in COMMANDS.values():
-        importlib.import_module(f"rebalancer.cli.{module.partition(':')[0]}")
+        importlib.import_module(f"rebalancer.cli.commands.{module.partition(':')[0]}")
     for module in IMPORTED_LATE:
         importlib.import_module(module)
     gc.collect()
