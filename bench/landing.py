@@ -30,7 +30,7 @@ from rebalancer.model.snapshot import (
     Pods,
     PodTemplateTable,
 )
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import PlacementModel
 
 GIB = 2.0**30
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -138,7 +138,7 @@ def moving(snapshot: ClusterSnapshot, moves: int = MOVES) -> tuple[float, int]:
     """CPU seconds of a model and so many landings and commits, and how many of them landed."""
     chosen = np.random.default_rng(2).choice(np.flatnonzero(snapshot.pods.node >= 0), moves, replace=False)
     started, landed = time.process_time(), 0
-    model = LandingModel(snapshot)
+    model = PlacementModel(snapshot)
     for index in chosen.tolist():
         pod = snapshot.pod(index)
         landing = model.landings(pod)
@@ -152,7 +152,7 @@ def waiting(nodes: int, pending: int) -> float:
     """Seconds until a model with so many pending pods is made, under the deadline."""
     snapshot = a_cluster(nodes, rules=True, pending=pending)
     started = time.perf_counter()
-    LandingModel(snapshot, out_of_time=lambda: time.perf_counter() - started > PENDING_SECONDS)
+    PlacementModel(snapshot, out_of_time=lambda: time.perf_counter() - started > PENDING_SECONDS)
     return time.perf_counter() - started
 
 

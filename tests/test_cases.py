@@ -10,7 +10,7 @@ import yaml
 
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.model.reason import Reason
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.policy.schema.policy import Guards
 from tests.builders import (
     NOW,
@@ -200,7 +200,7 @@ def test_guard_fit_resources(expect: dict[str, Any]) -> None:
         nodes.append(a_node(f"other-{index}", memory=memory, labels={"zone": "a"}))
         pods.append(a_pod(f"there-{index}", f"other-{index}", owner=f"o{index}", cpu=0, memory=case["usedMemory"]))
     snapshot = cluster(nodes, pods)
-    feasible = LandingModel(snapshot).feasible(snapshot.pod(0))
+    feasible = PlacementModel(snapshot).feasible(snapshot.pod(0))
     assert not isinstance(feasible, tuple)
     assert bool(feasible[1:].any()) is expect["fits"]
 

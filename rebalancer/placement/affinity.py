@@ -12,9 +12,8 @@ import numpy as np
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, PodTemplate
-from rebalancer.placement.arrays import EPS, Bools, Floats
 from rebalancer.placement.board import Board, Group, Kind, pairs_of
-from rebalancer.placement.nodes import HOSTNAME
+from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Floats
 
 ANTI, NEAR, PREFERRED = "anti", "near", "preferred"
 

@@ -21,9 +21,7 @@ from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import SOFT_TAINT
-from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
-from rebalancer.placement.nodes import NodeTable
-from rebalancer.placement.seen import seen_cordons, seen_taints
+from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
 
 CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of `Board.held`, `Board.booked` and `Board.demand`."""

@@ -16,14 +16,12 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.placement import affinity, spread
 from rebalancer.placement.affinity import Attraction, Terms
-from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import Board, Group, Kind
 from rebalancer.placement.filters import Check, StaticFilter, claims_of
-from rebalancer.placement.images import image_locality
+from rebalancer.placement.nodes import EPS, UNSCHEDULABLE, Bools, Floats, Rows
 from rebalancer.placement.requests import Requests, Supply
 from rebalancer.placement.sampling import nodes_to_find
-from rebalancer.placement.scores import default_normalised
-from rebalancer.placement.seen import UNSCHEDULABLE
+from rebalancer.placement.scores import default_normalised, image_locality
 from rebalancer.placement.spread import EligibleNodes, Feasible, Spread
 
 CLAIM_IN_USE = (

@@ -11,9 +11,7 @@ import numpy as np
 from rebalancer.model.match import tolerates, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
 from rebalancer.model.snapshot import Nodes
-from rebalancer.placement.arrays import Bools, Floats
-from rebalancer.placement.nodes import NodeTable
-from rebalancer.placement.seen import UNSCHEDULABLE
+from rebalancer.placement.nodes import UNSCHEDULABLE, Bools, Floats, NodeTable
 
 LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taint keys of nodes that an autoscaler is about to remove. Sources: cluster-autoscaler utils/taints, karpenter v1."""

@@ -15,13 +15,13 @@ from rebalancer.model.plan import Landing
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.arrays import Bools, Floats, Rows
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.filters import leaving
-from rebalancer.placement.images import missing_bytes
+from rebalancer.placement.nodes import Bools, Floats, Rows
 from rebalancer.placement.pending import ENOUGH, MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.sampling import winners
+from rebalancer.placement.scores import missing_bytes
 
 SHOWN_LANDINGS = 8
 """People are shown so many of the likeliest; all are judged."""
@@ -69,7 +69,7 @@ class _ReplacementView:
     terminating: int | None = None
 
 
-class LandingModel:
+class PlacementModel:
     """The scheduler's view of a snapshot, with this plan's moves counted in."""
 
     def __init__(

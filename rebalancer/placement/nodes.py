@@ -8,15 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebalancer.model.match import requirement_matches
-from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement
-from rebalancer.model.snapshot import Nodes
-from rebalancer.placement.arrays import Bools, Floats, Rows
+from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint
+from rebalancer.model.snapshot import ClusterSnapshot, Nodes
+from rebalancer.model.steering import CORDONS, SOFT_TAINT
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+"""Indices of nodes."""
+
+EPS = 1e-6
+"""Slack for sums of fractional bookings; whole pods add up exactly."""
 
 NAME_FIELD = "metadata.name"
 
 HOSTNAME = "kubernetes.io/hostname"
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What the control plane puts on a cordoned node; whoever tolerates it passes NodeUnschedulable, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +129,47 @@ class NodeTable:
             return np.zeros(len(self), dtype=np.bool_)
         names = self._nodes.names
         return np.fromiter((requirement_matches(requirement, {NAME_FIELD: name}) for name in names), bool, len(names))
+
+
+# ---- taints and cordons
+
+
+def seen_taints(
+    snapshot: ClusterSnapshot, steered: Bools | None, cordoned: Bools | None, ours: Taint
+) -> tuple[tuple[Taint, ...], ...]:
+    """(nodes,) with our taint on the steered nodes and only there; None = as the snapshot shows."""
+    seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
+    if cordoned is not None:
+        before = ours_cordoned(snapshot)
+        seen = tuple(
+            _with_cordon(taints, cordon) if cordon != was else taints
+            for taints, cordon, was in zip(seen, cordoned.tolist(), before.tolist(), strict=True)
+        )
+    if steered is None:
+        return seen
+    return tuple(
+        (*(each for each in taints if each.key != SOFT_TAINT), *((ours,) if steer else ()))
+        for taints, steer in zip(seen, steered.tolist(), strict=True)
+    )
+
+
+def _with_cordon(taints: tuple[Taint, ...], cordon: bool) -> tuple[Taint, ...]:
+    """The control plane's taint follows `spec.unschedulable`."""
+    others = tuple(each for each in taints if each.key != UNSCHEDULABLE.key)
+    return (*others, UNSCHEDULABLE) if cordon else others
+
+
+def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
+    """(nodes,) unschedulable ones; `cordoned` instead of the cordons of ours that the snapshot shows."""
+    if cordoned is None:
+        return snapshot.nodes.unschedulable
+    seen: Bools = (snapshot.nodes.unschedulable & ~ours_cordoned(snapshot)) | cordoned
+    return seen
+
+
+def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
+    """(nodes,) nodes that are cordoned, by us."""
+    nodes = snapshot.nodes
+    marked = (any(each.key == SOFT_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
+    ours: Bools = np.fromiter(marked, np.bool_, len(nodes)) & nodes.unschedulable
+    return ours

@@ -10,9 +10,9 @@ import numpy as np
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import PENDING, ClusterSnapshot
-from rebalancer.placement.arrays import EPS
 from rebalancer.placement.board import CPU, MEMORY, Board, Kind
 from rebalancer.placement.engine import Engine
+from rebalancer.placement.nodes import EPS
 from rebalancer.placement.sampling import winners
 
 ENOUGH = 0.99

@@ -8,8 +8,8 @@ import numpy as np
 
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.scheduler import SchedulerProfile
-from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
+from rebalancer.placement.nodes import EPS, Bools, Floats, Rows
 from rebalancer.placement.scores import balance, balanced_allocation, fit_score
 
 ANY_IP = "0.0.0.0"

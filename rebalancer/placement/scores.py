@@ -10,8 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from rebalancer.model.objects import PodTemplate
 from rebalancer.model.scheduler import SchedulerProfile
-from rebalancer.placement.arrays import Bools, Floats
+from rebalancer.model.snapshot import NodeImages
+from rebalancer.placement.nodes import Bools, Floats, Rows
 
 MAX_SCORE = 100.0
 CUSTOM_SCALE = 10.0
@@ -141,3 +143,38 @@ def default_normalised(raw: Floats, feasible: Bools, *, reverse: bool = False) -
         return np.full(len(raw), MAX_SCORE if reverse else 0.0)
     scaled: Floats = np.floor(MAX_SCORE * raw / most)
     return MAX_SCORE - scaled if reverse else scaled
+
+
+# ---- ImageLocality
+
+MIB = 1024.0 * 1024.0
+MIN_BYTES = 23 * MIB
+MAX_BYTES_PER_CONTAINER = 1000 * MIB
+
+
+def normalised(name: str) -> str:
+    """The name with its tag; one without tag or digest means `:latest`."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def image_locality(images: NodeImages, template: PodTemplate, nodes: int) -> Floats:
+    """(nodes,) 0..100: the images' sizes, each scaled by the share of all nodes that have it."""
+    total = np.zeros(nodes)
+    for name in map(normalised, (*template.images, *template.volume_images)):
+        size, there = images.size_of(name), images.nodes_with(name)
+        if size is not None and len(there):
+            total[there] += np.floor(size * (len(there) / nodes))
+    # a pod always has a container; a template that lists none is one whose images aren't known
+    most = MAX_BYTES_PER_CONTAINER * max(len(template.images), 1)
+    score: Floats = np.floor(100.0 * (np.clip(total, MIN_BYTES, most) - MIN_BYTES) / (most - MIN_BYTES))
+    return score
+
+
+def missing_bytes(images: NodeImages, template: PodTemplate, rows: Rows, nodes: int) -> Floats:
+    """(rows,) bytes that a node would have to pull; images that no node has reported count 0."""
+    total = np.zeros(nodes)
+    for name in {normalised(each) for each in (*template.images, *template.volume_images)}:
+        if (size := images.size_of(name)) is not None:
+            total += size
+            total[images.nodes_with(name)] -= size
+    return total[rows]

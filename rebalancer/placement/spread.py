@@ -13,9 +13,8 @@ import numpy as np
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate, Requirement, SpreadConstraint
 from rebalancer.model.scheduler import SchedulerProfile
-from rebalancer.placement.arrays import EPS, Bools, Floats, Rows
 from rebalancer.placement.board import Board, Group, Kind
-from rebalancer.placement.nodes import HOSTNAME, Domains
+from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Domains, Floats, Rows
 
 SYSTEM_DEFAULTS = (
     SpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway", max_skew=3),

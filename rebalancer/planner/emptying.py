@@ -19,7 +19,7 @@ from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.seen import ours_cordoned
+from rebalancer.placement.nodes import ours_cordoned
 from rebalancer.planner.jobs import Job, largest_first
 from rebalancer.planner.landings import Landings
 
@@ -106,7 +106,7 @@ class NodeDrainer:
     def end(self, job: Job) -> None:
         """Keep room for what couldn't go yet: other nodes are not emptied into it."""
         for pod in job.to_go.values():
-            landing = self._landings.of(pod, job.finding, job.room)
+            landing = self._landings.of(pod, job.finding, job.headroom)
             if not isinstance(landing, Refusal):
                 self._landings.count(pod, landing)
 
@@ -145,7 +145,7 @@ class NodeDrainer:
         for pod in pods:
             if self._out_of_time():
                 return Refusal.of(Reason.OUT_OF_TIME)
-            landing = self._landings.of(pod, job.finding, job.room)
+            landing = self._landings.of(pod, job.finding, job.headroom)
             if isinstance(landing, Refusal):
                 return landing if landing.code is Reason.OUT_OF_TIME else _because(pod, landing)
             self._landings.count(pod, landing)

@@ -3,15 +3,23 @@
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.plan import Finding, Goal, Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.planner.order import order_key, reliefs
-from rebalancer.planner.targets import TargetRoom
+from rebalancer.planner.targets import TargetHeadroom
+
+Floats = NDArray[np.float64]
 
 MIN_RELIEF = 0.02
 """A move that takes away less than this share of the excess is harm for nothing."""
+
+OVERSHOOT_STEP = 0.25
+RELIEF_STEPS = 10
+QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +27,7 @@ class Job:
     """See the module."""
 
     finding: Finding
-    room: TargetRoom | None
+    headroom: TargetHeadroom | None
     """Of what its strategy balances, if anything."""
     left: list[Pod] = field(default_factory=list)
     """Candidates that are not decided yet, best first."""
@@ -29,9 +37,9 @@ class Job:
     """So many of those that `wanted` counts are moved."""
 
     @property
-    def cooled(self) -> TargetRoom | None:
-        """The room by which the node is cooled; None where that isn't the goal."""
-        return self.room if self.finding.goal is Goal.COOL else None
+    def cooled(self) -> TargetHeadroom | None:
+        """The headroom by which the node is cooled; None where that isn't the goal."""
+        return self.headroom if self.finding.goal is Goal.COOL else None
 
 
 def counted(finding: Finding) -> Ints:
@@ -41,14 +49,14 @@ def counted(finding: Finding) -> Ints:
 
 def useless(job: Job) -> dict[int, Refusal]:
     """Candidate -> why its move would be none to the goal. Only cooling asks for what a move brings."""
-    room, finding = job.cooled, job.finding
-    if room is None:
+    headroom, finding = job.cooled, job.finding
+    if headroom is None:
         if finding.goal is not Goal.COOL:
             return {}
         nothing = Refusal.of(Reason.NO_RELIEF, f"{finding.strategy} doesn't say what its nodes are to be relieved of")
         return dict.fromkeys(finding.candidates.tolist(), nothing)
-    relief, _ = reliefs(room.loads.relieved[finding.candidates], room.excess(finding.node))
-    reached, full = room.reached(finding.node), not room.low.any()
+    relief, _ = reliefs(headroom.loads.relieved[finding.candidates], headroom.excess(finding.node))
+    reached, full = headroom.reached(finding.node), not headroom.low.any()
     out = {}
     for index, share in zip(finding.candidates.tolist(), relief.tolist(), strict=True):
         if reached:
@@ -64,8 +72,8 @@ def useless(job: Job) -> dict[int, Refusal]:
 
 def goal_reached(job: Job) -> Refusal | None:
     """Why none of the candidates that are left has to go any more."""
-    finding, room = job.finding, job.cooled
-    if room is not None and room.reached(finding.node):
+    finding, headroom = job.finding, job.cooled
+    if headroom is not None and headroom.reached(finding.node):
         return Refusal.of(Reason.GOAL_REACHED)
     if finding.goal is Goal.REMOVE and finding.wanted is not None and job.taken >= finding.wanted:
         return Refusal.of(Reason.ENOUGH_GO, f"{job.taken} of {finding.wanted}")
@@ -74,15 +82,38 @@ def goal_reached(job: Job) -> Refusal | None:
 
 def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     """The candidates that are left, best first. What has been moved since may have changed the order."""
-    room = job.cooled
-    if room is None or job.finding.in_order:
+    headroom = job.cooled
+    if headroom is None or job.finding.in_order:
         return job.left
-    relief, overshoot = reliefs(room.loads.relieved[[pod.index for pod in job.left]], room.excess(job.finding.node))
+    relief, overshoot = reliefs(
+        headroom.loads.relieved[[pod.index for pod in job.left]], headroom.excess(job.finding.node)
+    )
     keys = [
         order_key(pod, share, over, admission.traits(pod).cost)
         for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
     ]
     return [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
+
+
+def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
+    """(pods,) the share of a node's excess that each pod's load would take away, and by how much it overshoots.
+
+    `loads` (pods, resources), `excess` (resources,). The share, 0..1, is the mean over the resources that exceed, each
+    counted up to 1; the overshoot is the largest load/excess less 1.
+    """
+    over = excess > 0
+    if not over.any():
+        return np.zeros(len(loads)), np.zeros(len(loads))
+    ratio = loads[:, over] / excess[over]
+    return np.minimum(ratio, 1.0).mean(axis=1), ratio.max(axis=1) - 1.0
+
+
+def order_key(
+    pod: Pod, share: float, overshoot: float, cost: float
+) -> tuple[int, int, float, int, int, float, str, str]:
+    """Smaller is better. `cost` is the service level's."""
+    step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
+    return (*step, cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name)
 
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.landing import Distribution, LandingModel, LikelyTargets
+from rebalancer.placement.landing import Distribution, LikelyTargets, PlacementModel
 from rebalancer.planner.evenness import EvenGroups
 from rebalancer.planner.steering import SoftTaintBudget
-from rebalancer.planner.targets import TargetRoom
+from rebalancer.planner.targets import TargetHeadroom
 from rebalancer.strategies.view import Findings
 
 Bools = NDArray[np.bool_]
@@ -37,20 +37,20 @@ class Landings:
         self,
         *,
         snapshot: ClusterSnapshot,
-        model: LandingModel,
+        model: PlacementModel,
         found: Sequence[Findings],
         base: Loads | None,
         steering: SoftTaintBudget | None,
     ) -> None:
         self.model = model
-        self.rooms = [
-            None if each.loads is None else TargetRoom(each.loads, model.closed, coming=_coming(each.loads, base))
+        self.headrooms = [
+            None if each.loads is None else TargetHeadroom(each.loads, model.closed, coming=_coming(each.loads, base))
             for each in found
         ]
         """Of each strategy's findings; None where it balances nothing."""
-        self._all = [room for room in self.rooms if room is not None]
+        self._all = [headroom for headroom in self.headrooms if headroom is not None]
         if base is not None:
-            self._all.append(TargetRoom(base, model.closed))
+            self._all.append(TargetHeadroom(base, model.closed))
         self.even = EvenGroups(found)
         self.receives: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         """(nodes,) where replacements of this plan may land."""
@@ -59,15 +59,15 @@ class Landings:
 
     # ---- questions
 
-    def of(self, pod: Pod, finding: Finding, room: TargetRoom | None) -> Distribution | Refusal:
-        """Where the replacement lands, when all those nodes may take it; `room` is the finding's own."""
+    def of(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None) -> Distribution | Refusal:
+        """Where the replacement lands, when all those nodes may take it; `headroom` is the finding's own."""
         taken: list[int] = []
         for _ in range(MAX_SOFT_TAINTS_PER_POD):
             likely = self.model.likely(pod)
             if isinstance(likely, Refusal):
                 refusal = likely
                 break
-            unfit = self._unfit(pod, finding, room, likely)
+            unfit = self._unfit(pod, finding, headroom, likely)
             if unfit is None:
                 taken_by = None if finding.makes_room else self.model.pending_takes(pod)
                 return taken_by or self.model.landings(pod)
@@ -80,18 +80,18 @@ class Landings:
         return refusal
 
     def _unfit(
-        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: LikelyTargets
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: LikelyTargets
     ) -> tuple[list[int], Refusal] | None:
         """The likely landings that may not take the replacement and might be steered away from, and why it must not
         go."""
         nodes, names, closed = landing.nodes, self._snapshot.nodes.names, self.model.closed
         repairs = self._repairs(pod, finding)
-        fits = self._fits(pod, finding, room, nodes)
+        fits = self._fits(pod, finding, headroom, nodes)
         takes = fits if repairs is None else fits & repairs[nodes]
         if takes.all():
             return None
         unfit = nodes[~takes]
-        if not takes.any() and (refusal := self._nowhere(pod, finding, room, repairs)) is not None:
+        if not takes.any() and (refusal := self._nowhere(pod, finding, headroom, repairs)) is not None:
             return [], refusal
         if closed[unfit].any():
             return [], Refusal.of(Reason.LANDING_CLOSED, names[int(unfit[closed[unfit]][0])])
@@ -105,7 +105,9 @@ class Landings:
             first, code = int(unfit[0]), Reason.LANDING_TOO_WARM
         return unfit.tolist(), Refusal.of(code, f"{names[first]}, with {_chance(landing, first)}")
 
-    def _nowhere(self, pod: Pod, finding: Finding, room: TargetRoom | None, repairs: Bools | None) -> Refusal | None:
+    def _nowhere(
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, repairs: Bools | None
+    ) -> Refusal | None:
         """Why no node at all may take the replacement, or None."""
         feasible = self.model.feasible(pod)
         if isinstance(feasible, Refusal):
@@ -118,20 +120,20 @@ class Landings:
             return Refusal.of(Reason.NO_LANDING)
         if repairs is not None and not (candidates & repairs).any():
             return Refusal.of(Reason.NOWHERE_BETTER, f"{count} nodes fit by requests")
-        everywhere = candidates & self._fits(pod, finding, room)
+        everywhere = candidates & self._fits(pod, finding, headroom)
         if repairs is not None:
             everywhere &= repairs
         return None if everywhere.any() else Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{count} nodes fit by requests")
 
-    def _fits(self, pod: Pod, finding: Finding, room: TargetRoom | None, nodes: Rows | None = None) -> Bools:
+    def _fits(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows | None = None) -> Bools:
         """(nodes,) nodes, or those asked for, that are open and stay at or under every target."""
         asked = np.arange(len(self.model.closed)) if nodes is None else nodes
         opened, there = ~self.model.closed[asked], asked == pod.node
         kind, takes = self.kind(pod), opened.copy()
         for each in self._all:
-            if each is not room and not each.balances:
+            if each is not headroom and not each.balances:
                 continue
-            takes &= each.takes(each.coming[pod.index], nodes, kind=kind, strict=each is room)
+            takes &= each.takes(each.coming[pod.index], nodes, kind=kind, strict=each is headroom)
         # where it is already it makes nothing warmer
         out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & opened)
         return out
@@ -156,9 +158,9 @@ class Landings:
         self.model.commit(pod, landing)
         self.receives[landing.nodes] = True
         kind = self.kind(pod)
-        for room in self._all:
-            relief = np.nan_to_num(room.loads.relieved[pod.index])
-            room.shift(np.nan_to_num(room.coming[pod.index]), pod.node, landing, kind=kind, relief=relief)
+        for headroom in self._all:
+            relief = np.nan_to_num(headroom.loads.relieved[pod.index])
+            headroom.shift(np.nan_to_num(headroom.coming[pod.index]), pod.node, landing, kind=kind, relief=relief)
         self.even.count(pod.index, pod.node, kind, landing)
 
     def cordon(self, node: int) -> None:
@@ -171,8 +173,8 @@ class Landings:
         with ExitStack() as stack:
             stack.enter_context(self.model.as_if_cordoned(node))
             stack.enter_context(self.even.tentatively())
-            for room in self._all:
-                stack.enter_context(room.tentatively())
+            for headroom in self._all:
+                stack.enter_context(headroom.tentatively())
             before = self.receives.copy()
             try:
                 yield

@@ -27,7 +27,7 @@ from rebalancer.model.plan import Finding, Goal, Loads, Move, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.placement.landing import YOUNG_SECONDS, Distribution, LandingModel
+from rebalancer.placement.landing import YOUNG_SECONDS, Distribution, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, goal_reached, in_order, useless
 from rebalancer.planner.landings import Landings
@@ -79,7 +79,7 @@ class Planner:
         self._cpu = cpu_millicores
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
-        model = LandingModel(
+        model = PlacementModel(
             snapshot,
             config=config,
             steered=steered,
@@ -177,10 +177,10 @@ class Planner:
 
     def planned_load(self, strategy: int = 0) -> Floats:
         """(nodes, resources) loads of the given strategy's findings, with each replacement spread by its shares."""
-        room = self._landings.rooms[strategy]
-        if room is None:
+        headroom = self._landings.headrooms[strategy]
+        if headroom is None:
             raise ValueError("this strategy balances nothing")
-        return room.expected
+        return headroom.expected
 
     @property
     def cordoned(self) -> Bools:
@@ -216,7 +216,7 @@ class Planner:
                 self._refused.setdefault(index, refusal)
             return
         taken = int(np.count_nonzero(self._moved[counted(finding)]))
-        job = Job(finding=finding, room=self._landings.rooms[at], taken=taken)
+        job = Job(finding=finding, headroom=self._landings.headrooms[at], taken=taken)
         self._sort_out(job)
         if empties:
             self._empty(job, among=at)
@@ -253,7 +253,7 @@ class Planner:
     def _best(self, job: Job) -> Move | None:
         """The best admissible move of a finding. Where the order is ours, a landing on a node under `low` comes before
         a warmer one."""
-        finding, room = job.finding, job.cooled
+        finding, headroom = job.finding, job.cooled
         if (refusal := goal_reached(job)) is not None:
             for pod in job.left:
                 self._refused.setdefault(pod.index, refusal)
@@ -268,7 +268,7 @@ class Planner:
                 continue
             undecided.append(pod)
             self._refused.pop(pod.index, None)
-            if room is None or finding.in_order or room.low[self._landings_of[pod.index].nodes].all():
+            if headroom is None or finding.in_order or headroom.low[self._landings_of[pod.index].nodes].all():
                 job.left = undecided + job.left[at + 1 :]
                 return judged
             warmer = warmer or judged
@@ -287,7 +287,7 @@ class Planner:
             return refusal
         if pod.phase in (SUCCEEDED, FAILED):
             return move
-        landing = self._landings.of(pod, finding, job.room)
+        landing = self._landings.of(pod, finding, job.headroom)
         if isinstance(landing, Refusal):
             return landing
         self._landings_of[pod.index] = landing
@@ -335,13 +335,13 @@ class Planner:
 
 def _reason(job: Job, pod: Pod) -> str:
     """The finding's, and what the move brings where that is asked for."""
-    finding, room = job.finding, job.cooled
-    if room is None:
+    finding, headroom = job.finding, job.cooled
+    if headroom is None:
         return finding.reason
     parts = [
         f"{name} {each / whole:.1%}"
         for name, each, whole in zip(
-            room.loads.resources, room.loads.relieved[pod.index], room.loads.room[finding.node], strict=True
+            headroom.loads.resources, headroom.loads.relieved[pod.index], headroom.loads.room[finding.node], strict=True
         )
         if math.isfinite(each)
     ]

@@ -70,7 +70,7 @@ class _Row:
     left_for: dict[Hashable, Floats]
 
 
-class TargetRoom:
+class TargetHeadroom:
     """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node; a node
     without any is no landing for the strategy whose room it is, and as good as any for all others.
 

@@ -2,9 +2,8 @@
 
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.placement.arrays import Bools
 from rebalancer.placement.filters import StaticFilter, leaving
-from rebalancer.placement.nodes import NodeTable
+from rebalancer.placement.nodes import Bools, NodeTable
 
 
 class Places:

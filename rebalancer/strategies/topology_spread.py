@@ -15,8 +15,8 @@ from rebalancer.model.plan import Evenness, Finding, Ints, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerProfile
 from rebalancer.model.snapshot import PENDING
-from rebalancer.placement.arrays import Bools, Floats
 from rebalancer.placement.board import Board
+from rebalancer.placement.nodes import Bools, Floats
 from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
 from rebalancer.policy.schema.strategies import TopologySpreadArgs
 from rebalancer.strategies.places import Places

@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import PENDING, ClusterSnapshot
-from rebalancer.placement.landing import Distribution, LandingModel
+from rebalancer.placement.landing import Distribution, PlacementModel
 from tests.builders import ANode, APod, a_pod, cluster
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -22,9 +22,9 @@ def waiting(name: str, **fields: Any) -> APod:
     return a_pod(name, **{"owner": "batch", "phase": PENDING, "ready": False, **fields})
 
 
-def model_of(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> tuple[LandingModel, ClusterSnapshot]:
+def model_of(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> tuple[PlacementModel, ClusterSnapshot]:
     made = cluster(nodes, pods, **fields)
-    return LandingModel(made), made
+    return PlacementModel(made), made
 
 
 def lands(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> dict[str, float]:

@@ -10,8 +10,8 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
-from rebalancer.placement.landing import Distribution, LandingModel
-from rebalancer.placement.seen import UNSCHEDULABLE, ours_cordoned
+from rebalancer.placement.landing import Distribution, PlacementModel
+from rebalancer.placement.nodes import UNSCHEDULABLE, ours_cordoned
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
 from tests.placement.crowded_worlds import crowded_world
 
@@ -32,7 +32,7 @@ def world(*nodes: ANode, **pod: object) -> ClusterSnapshot:
     return cluster([full, *nodes], [a_pod("web-0", "src", owner="web", **pod)])
 
 
-def landings(model: LandingModel, made: ClusterSnapshot) -> set[str]:
+def landings(model: PlacementModel, made: ClusterSnapshot) -> set[str]:
     found = model.landings(made.pod(0))
     return set() if isinstance(found, Refusal) else {made.nodes.names[node] for node in found.nodes}
 
@@ -54,8 +54,8 @@ def test_a_cordon_is_ours_where_our_taint_says_so(node: ANode, mine: bool) -> No
 
 def test_a_node_that_is_to_be_cordoned_takes_nothing() -> None:
     made = world(a_node("a"), a_node("b"))
-    assert landings(LandingModel(made), made) == {"a", "b"}
-    model = LandingModel(made, cordoned=mask(made, "b"))
+    assert landings(PlacementModel(made), made) == {"a", "b"}
+    model = PlacementModel(made, cordoned=mask(made, "b"))
     assert landings(model, made) == {"a"}
     assert model.closed.tolist() == [False, False, True]
     said = model.explain(made.pod(0)).filtered
@@ -67,8 +67,8 @@ def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> No
     mine = a_node("mine", unschedulable=True, taints=(ours(), UNSCHEDULABLE))
     made = world(mine, a_node("theirs", unschedulable=True, taints=(UNSCHEDULABLE,)))
     nothing = mask(made)
-    assert landings(LandingModel(made), made) == set()
-    model = LandingModel(made, steered=nothing, cordoned=nothing)
+    assert landings(PlacementModel(made), made) == set()
+    model = PlacementModel(made, steered=nothing, cordoned=nothing)
     assert landings(model, made) == {"mine"}
     assert model.closed.tolist() == [False, False, True]
     assert Board(made, steered=nothing, cordoned=nothing).taints == ((), (), (UNSCHEDULABLE,))
@@ -76,9 +76,9 @@ def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> No
 
 def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:
     made = world(a_node("a"), template=TOLERATES)
-    model = LandingModel(made, cordoned=mask(made, "a"))
+    model = PlacementModel(made, cordoned=mask(made, "a"))
     assert landings(model, made) == {"a"}
-    model = LandingModel(made)
+    model = PlacementModel(made)
     model.cordon(1)
     assert landings(model, made) == {"a"}
     assert model.closed.tolist() == [False, True]
@@ -86,7 +86,7 @@ def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:
 
 def test_a_cordon_while_the_plan_is_made_counts_from_then_on() -> None:
     made = world(a_node("a"), a_node("b"))
-    model = LandingModel(made)
+    model = PlacementModel(made)
     assert landings(model, made) == {"a", "b"}
     model.cordon(2)
     assert landings(model, made) == {"a"}
@@ -104,7 +104,7 @@ def test_a_cordon_while_the_plan_is_made_counts_from_then_on() -> None:
 def test_a_cordon_counts_for_every_sort_of_pod() -> None:
     for kind in ("StatefulSet", "ReplicaSet", "Job"):
         made = world(a_node("a"), a_node("b"), owner_kind=kind)
-        model = LandingModel(made)
+        model = PlacementModel(made)
         model.cordon(2)
         assert landings(model, made) <= {"a", "src"}
 
@@ -113,7 +113,7 @@ def test_pods_that_differ_only_in_tolerating_a_cordon_are_not_taken_for_each_oth
     full = a_node("src", cpu=1_000.0)
     pods = [a_pod("web-0", "src", owner="web"), a_pod("op-0", "src", owner="op", template=TOLERATES)]
     made = cluster([full, a_node("a")], pods)
-    model = LandingModel(made)
+    model = PlacementModel(made)
     model.cordon(1)
     masks = [model.feasible(made.pod(index)) for index in (0, 1, 0)]
     assert [mask.tolist() for mask in masks if not isinstance(mask, Refusal)] == [
@@ -126,8 +126,8 @@ def test_a_pending_pod_is_not_placed_on_a_node_that_is_to_be_cordoned() -> None:
         [a_node("src", cpu=1_000.0), a_node("a", cpu=1_000.0), a_node("b", cpu=1_000.0)],
         [a_pod("web-0", "src", owner="web", cpu=900.0), a_pod("waits", owner="api", cpu=900.0, phase=0)],
     )
-    assert landings(LandingModel(made, cordoned=mask(made, "b")), made) == set()
-    assert landings(LandingModel(made), made) <= {"a", "b"} != set()
+    assert landings(PlacementModel(made, cordoned=mask(made, "b")), made) == set()
+    assert landings(PlacementModel(made), made) <= {"a", "b"} != set()
 
 
 # ---- tried and undone
@@ -143,7 +143,7 @@ def _everything(board: Board) -> list[list[object]]:
 @pytest.mark.parametrize("number", range(6))
 def test_what_is_tried_is_undone_to_the_last_bit(number: int) -> None:
     made = crowded_world(number, 15).snapshot
-    model, fresh = LandingModel(made), LandingModel(made)
+    model, fresh = PlacementModel(made), PlacementModel(made)
     pods = [made.pod(index) for index in range(len(made.pods)) if made.active[index]][:6]
     for each in (model, fresh):  # what was committed before stays
         _commit(each, made, pods[0].index)
@@ -160,13 +160,13 @@ def test_what_is_tried_is_undone_to_the_last_bit(number: int) -> None:
     assert [_asked(model, made, pod.index) for pod in pods] == [_asked(fresh, made, pod.index) for pod in pods]
 
 
-def _commit(model: LandingModel, made: ClusterSnapshot, pod: int) -> None:
+def _commit(model: PlacementModel, made: ClusterSnapshot, pod: int) -> None:
     found = model.landings(made.pod(pod))
     if isinstance(found, Distribution):
         model.commit(made.pod(pod), found)
 
 
-def _asked(model: LandingModel, made: ClusterSnapshot, pod: int) -> object:
+def _asked(model: PlacementModel, made: ClusterSnapshot, pod: int) -> object:
     found = model.landings(made.pod(pod))
     return found.code if isinstance(found, Refusal) else (found.nodes.tolist(), found.shares.tolist())
 

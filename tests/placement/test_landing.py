@@ -12,7 +12,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import LEAVING_TAINTS
-from rebalancer.placement.landing import Distribution, LandingModel
+from rebalancer.placement.landing import Distribution, PlacementModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
 from tests.placement.landings import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
@@ -104,7 +104,7 @@ def test_above_a_hundred_nodes_the_best_is_not_always_seen() -> None:
     assert found["best"] == pytest.approx(0.5)
     assert found["n000"] == pytest.approx(0.5 / 199)
     made = cluster(nodes, [mover(cpu=2_000)])
-    everything = LandingModel(made, config=SchedulerConfig(percentage_of_nodes_to_score=100))
+    everything = PlacementModel(made, config=SchedulerConfig(percentage_of_nodes_to_score=100))
     landing = everything.landings(made.pod(0))
     assert isinstance(landing, Distribution)
     assert shares(landing, made.nodes.names) == (("best", 1.0),)
@@ -187,7 +187,7 @@ def test_a_landing_is_explained_as_it_is_predicted() -> None:
 
 def test_nodes_can_be_steered_away_from() -> None:
     made = cluster([a_node("home", **OFF), a_node("a"), a_node("b")], [mover()])
-    model = LandingModel(made, steered=np.array([False, True, False]))
+    model = PlacementModel(made, steered=np.array([False, True, False]))
     landing = model.landings(made.pod(0))
     assert isinstance(landing, Distribution)
     assert landing.nodes.tolist() == [2]
@@ -244,7 +244,7 @@ def _pods_of_all_kinds(draw: random.Random, nodes: list[ANode]) -> list[APod]:
     ]
 
 
-def says(model: LandingModel, made: ClusterSnapshot, index: int) -> Any:
+def says(model: PlacementModel, made: ClusterSnapshot, index: int) -> Any:
     landing = model.landings(made.pod(index))
     if isinstance(landing, Refusal):
         return landing.code

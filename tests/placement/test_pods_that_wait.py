@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
-from rebalancer.placement.landing import Distribution, LandingModel
+from rebalancer.placement.landing import Distribution, PlacementModel
 from tests.builders import a_node, a_pod, cluster
 from tests.placement.landings import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
@@ -114,7 +114,7 @@ def test_the_successor_may_take_the_room_of_the_old_pod() -> None:
 def test_when_time_is_over_before_all_that_wait_are_placed_nothing_is_predicted() -> None:
     made = cluster(TWO, [mover(), *(waiting(f"w{index}", cpu=1) for index in range(3))])
     asked = iter([False, True])
-    model = LandingModel(made, out_of_time=lambda: next(asked))
+    model = PlacementModel(made, out_of_time=lambda: next(asked))
     for answer in (model.landings(made.pod(0)), model.feasible(made.pod(0))):
         assert isinstance(answer, Refusal)
         assert answer.code is Reason.OUT_OF_TIME

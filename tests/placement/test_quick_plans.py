@@ -8,10 +8,10 @@ import pytest
 from rebalancer.model.plan import Finding, Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
-from rebalancer.placement.landing import Distribution, LandingModel, LikelyTargets
+from rebalancer.placement.landing import Distribution, LikelyTargets, PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.planner.landings import Landings
-from rebalancer.planner.targets import TargetRoom
+from rebalancer.planner.targets import TargetHeadroom
 from tests.builders import planner_for, usage_of
 from tests.placement.crowded_worlds import CrowdedWorld, crowded_world
 
@@ -24,11 +24,11 @@ class Forgetful:
 
     def __init__(self, world: CrowdedWorld) -> None:
         self._world = world
-        self._happened: list[Callable[[LandingModel], None]] = []
+        self._happened: list[Callable[[PlacementModel], None]] = []
         self.closed = self._anew().closed
 
-    def _anew(self) -> LandingModel:
-        model = LandingModel(self._world.snapshot, config=self._world.config)
+    def _anew(self) -> PlacementModel:
+        model = PlacementModel(self._world.snapshot, config=self._world.config)
         for each in self._happened:
             each(model)
         return model
@@ -60,7 +60,7 @@ class SlowLandings(Landings):
     """Asks every node whether it takes the pod, also where the likely landings tell already."""
 
     def _unfit(
-        self, pod: Pod, finding: Finding, room: TargetRoom | None, landing: LikelyTargets
+        self, pod: Pod, finding: Finding, room: TargetHeadroom | None, landing: LikelyTargets
     ) -> tuple[list[int], Refusal] | None:
         found = super()._unfit(pod, finding, room, landing)
         nowhere = self._nowhere(pod, finding, room, None)

@@ -14,11 +14,11 @@ from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig, Schedul
 from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine, Verdict
-from rebalancer.placement.images import normalised
 from rebalancer.placement.scores import (
     balanced_allocation,
     least_allocated,
     most_allocated,
+    normalised,
     requested_to_capacity_ratio,
 )
 from tests.builders import ANode, APod, a_node, a_pod, cluster

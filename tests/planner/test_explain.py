@@ -12,7 +12,7 @@ from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import FAILED, PENDING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
 from rebalancer.planner.explain.pods import ExplainContext, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
@@ -65,7 +65,7 @@ def scene_of(
         admission=a_door(snapshot, rules),
         report=report,
         config=config or SchedulerConfig(),
-        landing=LandingModel(snapshot, config=config),
+        landing=PlacementModel(snapshot, config=config),
         engine=Engine(Board(snapshot), config),
         now=NOW,
     )

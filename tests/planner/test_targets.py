@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.plan import Loads
 from rebalancer.placement.landing import Distribution
-from rebalancer.planner.targets import FEW_DRAWS, TargetRoom, percentile
+from rebalancer.planner.targets import FEW_DRAWS, TargetHeadroom, percentile
 
 Floats = NDArray[np.float64]
 
@@ -19,12 +19,12 @@ HOT, A, B, C = range(4)
 
 def a_room(
     target: Any = 1_000.0, *, load: Any = 0.0, nodes: int = 4, closed: tuple[int, ...] = (), **marks: Any
-) -> TargetRoom:
+) -> TargetHeadroom:
     """Nodes of one resource, or of as many as `target` has; the first is hot."""
     targets = np.broadcast_to(np.atleast_1d(np.asarray(target, dtype=float)), (nodes, np.size(target))).copy()
     loads = np.broadcast_to(np.atleast_1d(np.asarray(load, dtype=float)), targets.shape).copy()
     loads[HOT] = 2 * np.nan_to_num(targets[HOT])
-    return TargetRoom(
+    return TargetHeadroom(
         Loads(
             resources=tuple(f"r{index}" for index in range(targets.shape[1])),
             node=loads,
@@ -52,7 +52,7 @@ def pod(*load: float) -> Floats:
     return np.array(load, dtype=float)
 
 
-def free(room: TargetRoom, node: int, kind: object = None) -> float:
+def free(room: TargetHeadroom, node: int, kind: object = None) -> float:
     """How large a pod of one resource may still be, in whole numbers."""
     fitting = [size for size in range(2_001) if room.takes(pod(size), np.array([node]), kind=kind)[0]]
     return max(fitting, default=-1)
@@ -271,7 +271,7 @@ def test_a_node_without_marks_is_a_landing_for_others_and_none_for_its_own_strat
 
 def test_the_load_that_comes_may_be_another_than_the_pods_own() -> None:
     room = a_room()
-    given = TargetRoom(room.loads, np.zeros(4, dtype=bool), coming=np.array([[7.0]]))
+    given = TargetHeadroom(room.loads, np.zeros(4, dtype=bool), coming=np.array([[7.0]]))
     assert given.coming.tolist() == [[7.0]]
     assert room.coming is room.loads.pod
 
@@ -294,6 +294,6 @@ def test_what_is_tried_is_undone_to_the_last_bit() -> None:
     assert _all_of_it(room) == _all_of_it(same)
 
 
-def _all_of_it(room: TargetRoom) -> object:
+def _all_of_it(room: TargetHeadroom) -> object:
     free_for = [[free(room, node, kind) for node in (A, B, C)] for kind in (None, "k", "new")]
     return room.expected.tolist(), room.excess(HOT).tolist(), free_for

@@ -83,7 +83,7 @@ CLOSINGS: dict[str, Callable[[Lab], None]] = {
 }
 
 
-# "cordoned" with pods that tolerate everything FAILS as the program is now: LandingModel.closed doesn't count cordoned
+# "cordoned" with pods that tolerate everything FAILS as the program is now: PlacementModel.closed omits cordoned
 # nodes, and the toleration lets the replacement through the filter.
 @pytest.mark.parametrize("tolerant", [False, True], ids=["", "tolerates everything"])
 @pytest.mark.parametrize("closing", CLOSINGS)

@@ -30,7 +30,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import explain_node
 from rebalancer.planner.explain.pods import ExplainContext, explain_pod, find_pod
 from rebalancer.policy import RebalancerPolicy
@@ -87,7 +87,7 @@ def observed_cluster(
             admission=plan(cycle_context, seen, found, policy).admission,
             report=report,
             config=cycle_context.scheduler,
-            landing=LandingModel(seen.snapshot, config=cycle_context.scheduler),
+            landing=PlacementModel(seen.snapshot, config=cycle_context.scheduler),
             engine=Engine(Board(seen.snapshot), cycle_context.scheduler),
             now=seen.now,
         )

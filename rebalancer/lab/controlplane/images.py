@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebalancer.lab.loads.cpu import behaviour_of
-from rebalancer.placement.images import normalised
+from rebalancer.placement.scores import normalised
 
 Obj = dict[str, Any]
 

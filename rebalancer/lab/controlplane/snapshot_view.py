@@ -18,7 +18,7 @@ from rebalancer.lab.controlplane.pod_templates import template_of
 from rebalancer.model.objects import NodeSelector, PodTemplate, Taint
 from rebalancer.model.quantity import parse_quantity
 from rebalancer.model.snapshot import PHASES, ClusterSnapshot, NodeImages, Nodes, Owner, Pods, PodTemplateTable
-from rebalancer.placement.images import normalised
+from rebalancer.placement.scores import normalised
 
 Obj = dict[str, Any]
 

@@ -16,7 +16,7 @@ from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.model.usage import Usage
 from rebalancer.placement.engine import Engine, Verdict
-from rebalancer.placement.landing import LandingModel
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
 from rebalancer.strategies.view import Findings
@@ -36,7 +36,7 @@ class ExplainContext:
     report: CycleReport
     """Of the dry cycle."""
     config: SchedulerConfig
-    landing: LandingModel
+    landing: PlacementModel
     """Where replacements go as things stand: pods that wait come first, nothing of the plan is counted."""
     engine: Engine
     """The scheduler over the snapshot as it is."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod, Service
 from rebalancer.placement.engine import Engine
-from rebalancer.placement.images import normalised
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
+from rebalancer.placement.scores import normalised
 
 BY_CHANCE = 0.01
 LATELY_SECONDS = 3600.0
