@@ -290,7 +290,7 @@ def _policy(prometheus: str) -> dict[str, Any]:
             "podCPU": {"query": "pod:cpu"},
         },
         # an alert has waited already
-        "debounce": {"samples": 1, "over": "0s"},
+        "stabilizationWindow": {"samples": 1, "duration": "0s"},
     }
     return said
 

@@ -97,8 +97,8 @@ def scheduler_of(policy: RebalancerPolicy) -> SchedulerConfig:
 
 def without_stabilization(policy: RebalancerPolicy) -> RebalancerPolicy:
     """Its usage is read at once."""
-    debounce = StabilizationWindow.model_validate({"samples": 1, "over": "0s"})
-    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"debounce": debounce})})
+    once = StabilizationWindow.model_validate({"samples": 1, "duration": "0s"})
+    return policy.model_copy(update={"usage": policy.usage.model_copy(update={"stabilization_window": once})})
 
 
 def usage_of(

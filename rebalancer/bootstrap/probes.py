@@ -58,7 +58,7 @@ class Doctor:
         """What a run or the daemon needs and we are not allowed, as far as the server tells. Raises ConnectError."""
         namespace, name = self._settings.lease_at
         cordons = any(isinstance(each, CORDONING) for each in self._policy.strategies)
-        steers = cordons or self._policy.steering.mode == "Taint"
+        steers = cordons or self._policy.soft_taint.mode == "Taint"
         needed = needed_permissions(lease_namespace=namespace, lease_name=name, steers=steers, daemon=True)
         return [permission for permission in needed if can_i(self._connected(), permission) is False]
 

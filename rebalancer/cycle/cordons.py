@@ -62,7 +62,7 @@ def lasting(seen: Observation, policy: RebalancerPolicy) -> dict[str, str]:
     return {
         name: value
         for name, (value, since) in our_cordons(seen.snapshot).items()
-        if value == MAINTENANCE or seen.now - since <= policy.steering.max_age
+        if value == MAINTENANCE or seen.now - since <= policy.soft_taint.max_age
     }
 
 

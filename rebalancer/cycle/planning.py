@@ -97,7 +97,7 @@ def _wanted(
     context: CycleContext, seen: Observation, found: list[Findings], policy: RebalancerPolicy, report: CycleReport
 ) -> _DesiredTaints:
     want = asked(seen, found)
-    steers = policy.steering.mode == "Taint" and not context.soft_taint_controller.remove_only
+    steers = policy.soft_taint.mode == "Taint" and not context.soft_taint_controller.remove_only
     steering = kept(seen, found, policy) if steers else {}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
     to_plan = steers and any(each.findings for each in found)
@@ -134,7 +134,7 @@ def _may_go_on(taint: tuple[str, float], now: float, policy: RebalancerPolicy) -
     """Whether a taint of ours is a soft one that is not too old to stay, where this plan needs it, too: a node that is
     emptied in several cycles would be let go in the second if the others might take its pods again."""
     value, since = taint
-    return value not in CORDONS and now - since <= policy.steering.max_age
+    return value not in CORDONS and now - since <= policy.soft_taint.max_age
 
 
 def _over_target(loads: Loads, *, ahead: bool) -> Bools:
@@ -178,7 +178,7 @@ def simulate(
         # a node that has just lost its taint to age goes without for this cycle; one that is cordoned needs no other
         pool_of=np.where(mask(seen, lost) | cordoned, -1, seen.pool_of),
         left=[
-            resolve(policy.steering.max_nodes, size, policy.steering.max_nodes_at_least) if steers else 0
+            resolve(policy.soft_taint.max_nodes, size, policy.soft_taint.max_nodes_at_least) if steers else 0
             for size in sizes
         ],
         hot=_any_of(seen, [loads.hot for loads in _loads(seen, found)]),

@@ -89,16 +89,16 @@ class MetricsServerUsage:
         )
 
     def _poll(self, snapshot: ClusterSnapshot) -> _Rows:
-        wanted = self._policy.debounce
+        wanted = self._policy.stabilization_window
         rows = _Rows()
         began = self._clock.now()
-        give_up = began + PATIENCE * wanted.over
+        give_up = began + PATIENCE * wanted.duration
         while True:
             self._add_row(rows, snapshot)
             now = self._clock.now()
             if self._progress is not None:
-                passed = int(min(now - began, wanted.over))
-                self._progress.step("distinct samples of node CPU (seconds)", passed, int(wanted.over))
+                passed = int(min(now - began, wanted.duration))
+                self._progress.step("distinct samples of node CPU (seconds)", passed, int(wanted.duration))
             if now >= give_up or self._stabilized(rows, now):
                 return rows
             self._clock.sleep(min(POLL_SECONDS, max(0.1, give_up - now)))
@@ -125,11 +125,11 @@ class MetricsServerUsage:
 
     def _stabilized(self, rows: _Rows, now: float) -> bool:
         """Whether every node that has a fresh sample has enough distinct ones, spread over the debounce's duration."""
-        wanted = self._policy.debounce
+        wanted = self._policy.stabilization_window
         times = np.stack(rows.times)
         for node in np.flatnonzero(now - times[-1] <= self._policy.max_sample_age):
             seen = np.unique(times[:, node][np.isfinite(times[:, node])])
-            if len(seen) < wanted.samples or (wanted.samples > 1 and seen[-1] - seen[0] < wanted.over):
+            if len(seen) < wanted.samples or (wanted.samples > 1 and seen[-1] - seen[0] < wanted.duration):
                 return False
         return True
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.policy.retired import retired_keys
 from rebalancer.policy.schema.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import PluginStrategy
 from rebalancer.policy.schema.types import FieldError
@@ -57,6 +58,8 @@ def load_policy(
     Raises ConfigError with every mistake, a line each.
     """
     document = Document.read(data, source=source, kind="RebalancerPolicy")
+    if renamed := [str(document.mistake(at, what)) for at, what in retired_keys(document.value)]:
+        raise ConfigError("\n".join(renamed))
     policy = document.checked(RebalancerPolicy, document.value)
     for index, strategy in enumerate(policy.strategies):
         if args_of is not None and isinstance(strategy, PluginStrategy):

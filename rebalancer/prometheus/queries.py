@@ -169,7 +169,7 @@ def stabilization_offsets(usage: UsageSource) -> tuple[float, ...]:
     At least two looks for each wanted sample, and no further apart than half a rate window, so that nothing between
     them is missed.
     """
-    over, samples = usage.debounce.over, usage.debounce.samples
+    over, samples = usage.stabilization_window.duration, usage.stabilization_window.samples
     if over <= 0:
         return ()
     step = min(over / (max(samples, 2) * 2), usage.rate_window / 2)

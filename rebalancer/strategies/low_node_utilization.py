@@ -147,7 +147,7 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
 
 def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
     """Why a hot node is not believed yet: too few distinct samples, too short a time, or cool in between."""
-    wanted, over = view.source.debounce.samples, view.source.debounce.over
+    wanted, over = view.source.stabilization_window.samples, view.source.stabilization_window.duration
     times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]
     known = np.isfinite(times) & np.isfinite(samples)
     distinct = np.unique(times[known])

@@ -265,7 +265,7 @@ def test_a_node_that_may_not_be_cordoned_keeps_all_its_pods(runs: Runs) -> None:
 
 
 def test_steering_that_is_switched_off_keeps_nobody_from_draining(runs: Runs) -> None:
-    with runs.begin(DRAIN, steering={"mode": "Off"}) as run:
+    with runs.begin(DRAIN, softTaint={"mode": "Off"}) as run:
         report = run.turn()
         assert (report.cordons, report.steered) == ({"old": DRAINING}, {})
 

@@ -99,7 +99,7 @@ def policy_for(prometheus_url: str, **sections: Any) -> dict[str, Any]:
                 },
                 "podCPU": {"query": "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"},
             },
-            "debounce": {"samples": 2, "over": "30s"},
+            "stabilizationWindow": {"samples": 2, "duration": "30s"},
         },
         "strategies": [{"name": "LowNodeUtilization"}],
         "guards": {"minAge": "1m"},

@@ -93,7 +93,7 @@ def lab_with_prometheus_stage(folder: Path) -> Iterator[Stage]:
         usage = {
             "prometheus": {"url": prometheus.url},
             "rateWindow": "30s",
-            "debounce": {"samples": 3, "over": "10s"},
+            "stabilizationWindow": {"samples": 3, "duration": "10s"},
         }
         yield Stage(
             kubeconfig=folder / "kubeconfig",
@@ -118,7 +118,7 @@ def stage_on(server: ApiServer, folder: Path) -> Iterator[Stage]:
     """The same on an API server that is there."""
     pods = _populate(server)
     with prometheus_server(_series(pods)) as prometheus:
-        usage = {"prometheus": {"url": prometheus.url}, "debounce": {"samples": 3, "over": "1m"}}
+        usage = {"prometheus": {"url": prometheus.url}, "stabilizationWindow": {"samples": 3, "duration": "1m"}}
         yield Stage(
             kubeconfig=server.kubeconfig(folder / "kubeconfig"),
             policy=policy_for(

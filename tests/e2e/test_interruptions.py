@@ -127,7 +127,11 @@ def test_a_stale_prometheus_moves_nothing(tmp_path: Path) -> None:
 
 def test_usage_from_metrics_server_plans_the_same(tmp_path: Path) -> None:
     with the_lab(tmp_path) as lab:
-        usage = {"source": "MetricsServer", "rateWindow": "30s", "debounce": {"samples": 1, "over": "30s"}}
+        usage = {
+            "source": "MetricsServer",
+            "rateWindow": "30s",
+            "stabilizationWindow": {"samples": 1, "duration": "30s"},
+        }
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url, usage=usage))
         result = rebalancer("plan", "-f", policy, "--kubeconfig", tmp_path / "kubeconfig", "-o", "json", cwd=tmp_path)
         assert result.code == 0, result.err

@@ -46,7 +46,7 @@ def policy_of(lab: Lab) -> dict[str, Any]:
         # the budgets hold, not the limits
         limits={**GENEROUS, "service": {"inFlight": 4}},
         safety={"cooldowns": dict.fromkeys(("node", "service", "serviceNode", "poolAfterScaleUp"), "0s")},
-        steering={"maxNodes": "100%"},
+        softTaint={"maxNodes": "100%"},
     )
 
 

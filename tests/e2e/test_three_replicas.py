@@ -54,7 +54,7 @@ def the_policy(lab: Lab) -> RebalancerPolicy:
     said = demo_policy(lab).model_dump(mode="json", by_alias=True, exclude_unset=True)
     said["usage"] |= {
         "rateWindow": f"{RATE_WINDOW:g}s",
-        "debounce": {"samples": 2, "over": "15s"},
+        "stabilizationWindow": {"samples": 2, "duration": "15s"},
         "maxSampleAge": "1h",
     }
     said["limits"] |= {"node": {"evictions": [{"max": 6, "per": "2m"}]}, "service": {"inFlight": LIMIT}}

@@ -36,7 +36,11 @@ def pod_metrics(name: str, *cpus: str, at: float = START) -> Json:
 
 
 def read(
-    *, nodes: Any, pods: list[Json] | None = None, debounce: StabilizationWindow = ONCE, metrics: Reply | None = None
+    *,
+    nodes: Any,
+    pods: list[Json] | None = None,
+    stabilization_window: StabilizationWindow = ONCE,
+    metrics: Reply | None = None,
 ) -> tuple[Usage, FakeApi, FakeClock]:
     clock = FakeClock(START + 10)
     cluster = Cluster(nodes=[a_node("n1"), a_node("n2"), a_node("n3")], pods=[a_pod("a"), a_pod("b"), a_pod("c")])
@@ -53,7 +57,9 @@ def read(
         try:
             snapshot = KubeCluster(client=client, clock=clock).snapshot()
             api.asked.clear()
-            policy = UsageSource(source="MetricsServer", debounce=debounce)
+            policy = UsageSource.model_validate(
+                {"source": "MetricsServer", "stabilizationWindow": stabilization_window}
+            )
             usage = MetricsServerUsage(client=client, policy=policy, clock=clock).read(snapshot)
         finally:
             client.close()
@@ -102,9 +108,10 @@ def scraped_every_15_seconds(now: float) -> list[Json]:
     return [node_metrics(name, f"{int(at - START) + 1000}m", at) for name in ("n1", "n2", "n3")]
 
 
-def test_it_waits_for_distinct_samples_over_the_debounce() -> None:
+def test_it_waits_for_distinct_samples_over_the_stabilization_window() -> None:
     usage, _, clock = read(
-        nodes=scraped_every_15_seconds, debounce=StabilizationWindow.model_validate({"samples": 3, "over": "60s"})
+        nodes=scraped_every_15_seconds,
+        stabilization_window=StabilizationWindow.model_validate({"samples": 3, "duration": "60s"}),
     )
     times = usage.sample_times[:, 0]
     assert len(np.unique(times)) == len(times) >= 3
@@ -114,10 +121,10 @@ def test_it_waits_for_distinct_samples_over_the_debounce() -> None:
     assert clock.now() - START < 10 + 80
 
 
-def test_it_gives_up_after_twice_the_debounce() -> None:
+def test_it_gives_up_after_twice_the_stabilization_window() -> None:
     usage, _, clock = read(
         nodes=lambda _: [node_metrics("n1", "1", START + 10)],
-        debounce=StabilizationWindow.model_validate({"samples": 3, "over": "60s"}),
+        stabilization_window=StabilizationWindow.model_validate({"samples": 3, "duration": "60s"}),
     )
     assert clock.now() == pytest.approx(START + 10 + 120)
     assert usage.samples.shape == (1, 3)

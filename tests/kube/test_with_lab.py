@@ -144,7 +144,7 @@ def test_only_one_holds_the_lease(lab: Lab, client: ApiClient) -> None:
 
 def test_metrics_server_is_read(lab: Lab, client: ApiClient) -> None:
     snapshot = KubeCluster(client=client, clock=lab.clock).snapshot()
-    policy = UsageSource(source="MetricsServer", debounce=StabilizationWindow(samples=1))
+    policy = UsageSource(source="MetricsServer", stabilizationWindow=StabilizationWindow(samples=1))
     usage = MetricsServerUsage(client=client, policy=policy, clock=lab.clock).read(snapshot)
     assert not usage.problems
     assert np.isfinite(usage.node_cpu_millicores).all()

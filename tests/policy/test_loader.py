@@ -39,7 +39,7 @@ usage:
   rateWindow: 5m
   maxSampleAge: 3m
   minCoverage: 80
-  debounce: {samples: 3, over: 2m}
+  stabilizationWindow: {samples: 3, duration: 2m}
 strategies:
   - name: LowNodeUtilization
     args: {source: CPU}
@@ -119,7 +119,7 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("    timeout: 15s", "    timeot: 15s", "timeot", "usage.prometheus.timeot", "did you mean timeout?"),
     ("      label: instance", "      labels: instance", "labels: instance", "usage.prometheus.nodeCPU.labels", "did you mean label?"),
     ("      podLabel: pod", "      pod: pod", "pod: pod", "usage.prometheus.podCPU.pod", "unknown field"),
-    ("{samples: 3,", "{sample: 3,", "sample:", "usage.debounce.sample", "did you mean samples?"),
+    ("{samples: 3,", "{sample: 3,", "sample:", "usage.stabilizationWindow.sample", "did you mean samples?"),
     ("    args: {source: CPU}", "    arg: {source: CPU}", "arg:", "strategies[0].arg", "did you mean args?"),
     ("{source: CPU}", "{sourc: CPU}", "sourc:", "strategies[0].args.sourc", "did you mean source?"),
     ("  minReplicas: 2", "  minReplica: 2", "minReplica:", "guards.minReplica", "did you mean minReplicas?"),
@@ -140,7 +140,7 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("    exclude: [kube-system]", "    exclude: kube-system", "exclude", "guards.namespaces.exclude", "expected a list, got 'kube-system'"),
     ("    exclude: [kube-system]", "    exclude: [1]", "exclude", "guards.namespaces.exclude[0]", "expected a string, got 1"),
     ("{pool: general}", "{pool: 1}", "pool: 1", "pools[0].selector.matchLabels.pool", "expected a string, got 1"),
-    ("  debounce: {samples: 3, over: 2m}", "  debounce: 3", "debounce", "usage.debounce", "expected a mapping"),
+    ("  stabilizationWindow: {samples: 3, duration: 2m}", "  stabilizationWindow: 3", "stabilizationWindow", "usage.stabilizationWindow", "expected a mapping"),
     ("    pools: [general]", "    pools: general", "pools: general", "strategies[0].pools", "expected a list"),
     ("    headers: {X-Scope-OrgID: team}", "    headers: {X: 1}", "headers", "usage.prometheus.headers.X", "expected a string"),
     # durations
@@ -159,7 +159,7 @@ MISTAKES: list[tuple[str, str, str, str, str]] = [
     ("      low: 55", "      low: -1", "low:", "pools[0].thresholds.low", "expected percentage points between 0 and 100, got -1"),
     ("  minCoverage: 80", "  minCoverage: 0", "minCoverage", "usage.minCoverage", "expected a percentage between 1 and 100, got 0"),
     ("  perCycle: 2", "  perCycle: -1", "perCycle", "limits.perCycle", "expected at least 0, got -1"),
-    ("{samples: 3,", "{samples: 0,", "samples", "usage.debounce.samples", "expected at least 1, got 0"),
+    ("{samples: 3,", "{samples: 0,", "samples", "usage.stabilizationWindow.samples", "expected at least 1, got 0"),
     # several fields that don't agree
     ("      target: 65", "      target: 75", "target", "pools[0].thresholds.target", "expected target < high, got target 75 and high 75"),
     ("      target: 65", "      target: 80", "target", "pools[0].thresholds.target", "expected target < high, got target 80 and high 75"),
@@ -413,19 +413,21 @@ def test_the_password_of_a_wrong_url_is_not_repeated(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("debounce", "field", "expected"),
+    ("window", "field", "expected"),
     [
-        ("{samples: 3, over: 61m}", "over", "expected at most 1h, got 1h1m"),
-        ("{samples: 3, over: 8d}", "over", "expected at most 1h, got 8d"),
-        ("{samples: 26, over: 2m}", "samples", "expected at most 25 over 2m"),
-        ("{samples: 2, over: 0s}", "samples", "expected at most 1 over 0s"),
-        ("{samples: 1" + "0" * 400 + ", over: 2m}", "samples", "expected at most 25 over 2m"),
+        ("{samples: 3, duration: 61m}", "duration", "expected at most 1h, got 1h1m"),
+        ("{samples: 3, duration: 8d}", "duration", "expected at most 1h, got 8d"),
+        ("{samples: 26, duration: 2m}", "samples", "expected at most 25 over 2m"),
+        ("{samples: 2, duration: 0s}", "samples", "expected at most 1 over 0s"),
+        ("{samples: 1" + "0" * 400 + ", duration: 2m}", "samples", "expected at most 25 over 2m"),
     ],
 )
-def test_a_debounce_that_nobody_can_see_is_a_mistake(debounce: str, field: str, expected: str) -> None:
-    text = with_change("{samples: 3, over: 2m}", debounce)
+def test_a_stabilization_window_that_no_sampling_can_fill_is_a_mistake(window: str, field: str, expected: str) -> None:
+    text = with_change("{samples: 3, duration: 2m}", window)
     (said,) = mistakes(text)
-    assert said.startswith(f"p.yaml:{line_of(text, 'debounce')}: usage.debounce.{field}: {expected}")
+    assert said.startswith(
+        f"p.yaml:{line_of(text, 'stabilizationWindow')}: usage.stabilizationWindow.{field}: {expected}"
+    )
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:

@@ -114,13 +114,13 @@ def test_keys_of_the_schema_are_those_of_a_policy_file() -> None:
 def test_defaults_in_the_schema_are_written_as_in_a_file() -> None:
     usage = SECTIONS["UsageSource"]["properties"]
     assert (usage["rateWindow"]["default"], usage["maxSampleAge"]["default"]) == ("5m", "3m")
-    assert SECTIONS["StabilizationWindow"]["properties"]["over"]["default"] == "2m"
+    assert SECTIONS["StabilizationWindow"]["properties"]["duration"]["default"] == "2m"
     assert SECTIONS["Guards"]["properties"]["minAge"]["default"] == "5m"
 
 
 def test_defaults_of_sections_are_written_as_in_a_file() -> None:
-    default = SECTIONS["UsageSource"]["properties"]["debounce"]["default"]
-    assert default == {"samples": 3, "over": "2m"}
+    default = SECTIONS["UsageSource"]["properties"]["stabilizationWindow"]["default"]
+    assert default == {"samples": 3, "duration": "2m"}
 
 
 def test_every_section_forbids_the_unknown_and_cannot_be_changed() -> None:

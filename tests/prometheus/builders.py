@@ -31,7 +31,7 @@ class NoProgress:
 def a_source(url: str, *, usage: Mapping[str, Any] | None = None, **fields: Any) -> UsageSource:
     """`usage` replaces fields of the usage section, the rest those of usage.prometheus (policy spelling)."""
     return UsageSource.model_validate(
-        {"debounce": {"samples": 1, "over": "0s"}, "prometheus": {"url": url, **fields}, **(usage or {})}
+        {"stabilizationWindow": {"samples": 1, "duration": "0s"}, "prometheus": {"url": url, **fields}, **(usage or {})}
     )
 
 

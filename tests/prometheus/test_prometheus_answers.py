@@ -177,7 +177,7 @@ def test_no_usage_of_pods_at_all_makes_the_answer_partial() -> None:
 def test_samples_over_the_debounce_are_asked_once_and_end_with_now() -> None:
     now = time.time()
     answers = usual({"a": 0.5, "b": 0.5}, at=now, age=4)
-    fields = {"usage": {"debounce": {"samples": 2, "over": "60s"}}}
+    fields = {"usage": {"stabilizationWindow": {"samples": 2, "duration": "60s"}}}
 
     def ranged(name: str, offset: float) -> dict[str, Any]:
         values = [[now - back, str(value)] for back, value in ((60, offset), (30, "NaN"), (15, offset + 0.2))]

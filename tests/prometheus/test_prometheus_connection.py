@@ -224,7 +224,7 @@ def test_a_failed_call_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None
 def test_no_debounce_asks_for_more_points_than_prometheus_gives(samples: int) -> None:
     section = {"url": "http://h"}
     usage = UsageSource.model_validate(
-        {"prometheus": section, "rateWindow": "30s", "debounce": {"samples": samples, "over": "1h"}}
+        {"prometheus": section, "rateWindow": "30s", "stabilizationWindow": {"samples": samples, "duration": "1h"}}
     )
     assert len(stabilization_offsets(usage)) <= 720
 

@@ -124,7 +124,7 @@ def test_what_left_a_node_is_still_measured_there(server: PrometheusServer, snap
 def test_the_debounce_sees_distinct_raw_samples_over_its_whole_time(
     server: PrometheusServer, snapshot: ClusterSnapshot
 ) -> None:
-    usage = read(server.url, snapshot, usage={"debounce": {"samples": 3, "over": "2m"}})
+    usage = read(server.url, snapshot, usage={"stabilizationWindow": {"samples": 3, "duration": "2m"}})
     assert usage.samples.shape == usage.sample_times.shape == (7, 8)
     np.testing.assert_allclose(usage.samples[:, 0], 1250, rtol=1e-4)
     times = usage.sample_times[:, 0]

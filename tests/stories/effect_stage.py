@@ -252,7 +252,7 @@ def an_effect_stage(
             safety={"cooldowns": {**NO_COOLDOWNS, "node": f"{cooldown_seconds:g}s"}},
             **{"limits": PLENTY, **sections},
         )
-        said["usage"]["debounce"] = {"samples": 2, "over": f"{debounce_seconds:g}s"}
+        said["usage"]["stabilizationWindow"] = {"samples": 2, "duration": f"{debounce_seconds:g}s"}
         standard = Standard(
             for_seconds=FOR_SECONDS,
             debounce_seconds=debounce_seconds,

@@ -36,7 +36,7 @@ def a_favourite() -> Scenario:
 
 
 def test_a_pod_that_would_come_back_is_not_evicted(tmp_path: Path) -> None:
-    with a_stage(a_favourite(), tmp_path, steering={"mode": "Off"}) as stage:
+    with a_stage(a_favourite(), tmp_path, softTaint={"mode": "Off"}) as stage:
         for _ in range(3):
             report = stage.turn()
             assert codes(report, "web-") == codes(report, "api-") == {"WouldComeBack"}

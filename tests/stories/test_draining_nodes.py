@@ -52,7 +52,7 @@ POOLS = a_pool(low=30)
 def drains(**args: Any) -> dict[str, Any]:
     """Sections of a policy. Low nodes are no landing, and the scheduler likes them best: all are steered away from."""
     strategy = {"name": "HighNodeUtilization", "args": {"hold": f"{HOLD:g}s", **args}}
-    return {"strategies": [strategy], "pools": POOLS, "limits": GENEROUS, "steering": {"maxNodes": 20}}
+    return {"strategies": [strategy], "pools": POOLS, "limits": GENEROUS, "softTaint": {"maxNodes": 20}}
 
 
 def one_at_a_time(**args: Any) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def test_a_drain_that_takes_longer_than_a_soft_taint_may_last_is_not_begun_twice
         ],
     )
     steering = {"maxNodes": 2, "maxAge": f"{MAX_AGE:g}s"}
-    with a_stage(cluster, tmp_path, **{**one_at_a_time(), "steering": steering}) as stage:
+    with a_stage(cluster, tmp_path, **{**one_at_a_time(), "softTaint": steering}) as stage:
         for _ in range(12):
             stage.turn()
         log = stage.lab.log.entries()

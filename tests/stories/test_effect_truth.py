@@ -217,7 +217,7 @@ def test_a_pod_that_comes_back_is_named(tmp_path: Path) -> None:
         service("filler", {"packed-hot": 2}, cpu=0.1, cpu_request="2"),
     ]
     with an_effect_stage(
-        tmp_path, nodes, workloads, pools, scenario={"scheduler": "differs"}, steering={"mode": "Off"}
+        tmp_path, nodes, workloads, pools, scenario={"scheduler": "differs"}, softTaint={"mode": "Off"}
     ) as stage:
         with stage.daemon() as daemon:
             daemon.live(4)

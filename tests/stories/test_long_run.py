@@ -61,8 +61,8 @@ class Course:
 def fifty_cycles(folder: Path, mode: str) -> Course:
     """With the usual cooldowns."""
     folder.mkdir()
-    steering = {"mode": mode, "maxNodes": TAINTS_AT_MOST}
-    with a_stage(a_busy_shop(), folder, safety={}, steering=steering) as stage:
+    soft_taint = {"mode": mode, "maxNodes": TAINTS_AT_MOST}
+    with a_stage(a_busy_shop(), folder, safety={}, softTaint=soft_taint) as stage:
         for _ in range(CYCLES):
             stage.turn()
         return Course(hot_minutes=hot_node_minutes(stage.lab), log=stage.lab.log.entries())
@@ -84,7 +84,7 @@ def test_over_fifty_cycles_nothing_returns_and_nothing_oscillates(tmp_path: Path
     # every replacement was bound, to another node, and got Ready
     assert all(each.target and each.ready_at is not None for each in moved)
     assert returned(steered.log) == returned(unsteered.log) == []
-    # it helped, and without steering most of it would not have been possible
+    # it helped, and without the soft taint most of it would not have been possible
     assert alone > 60
     assert steered.hot_minutes < alone / 10
     assert unsteered.hot_minutes > alone / 2

@@ -23,7 +23,7 @@ POLICY: dict[str, Any] = {
     # more of a service may be on its way than its budget allows: it is the budget that holds
     "limits": {**GENEROUS, "service": {"inFlight": 3}},
     # the waves to come would take what leaves the first
-    "steering": {"maxNodes": "100%", "maxAge": "15m"},
+    "softTaint": {"maxNodes": "100%", "maxAge": "15m"},
 }
 BUDGETS: tuple[dict[str, Any], ...] = (
     {"min_available": 3},
@@ -125,7 +125,7 @@ def test_a_maintenance_under_the_usual_policy_does_not_stand_still(tmp_path: Pat
     spare = [a_machine(f"new-{number}", zone=zone_of(number)) for number in range(5)]
     webs = [service(f"s{at}", {chosen[at].name: 1, chosen[at - 1].name: 1}, cpu=0.5) for at in range(10)]
     filler = service("filler", {each.name: 1 for each in spare}, cpu=2.0, cpu_request="6")
-    policy = {key: value for key, value in POLICY.items() if key != "steering"}
+    policy = {key: value for key, value in POLICY.items() if key != "softTaint"}
     with a_stage(a_scenario([*chosen, *spare], [*webs, filler]), tmp_path, **policy) as stage:
         for _ in range(3):
             stage.turn(TURN_SECONDS)

@@ -63,7 +63,7 @@ POOLS = [
 def test_of_each_pool_only_so_many_nodes_carry_the_taint_at_any_moment(
     tmp_path: Path, most: object, seen: dict[str, int]
 ) -> None:
-    with a_stage(two_pools(), tmp_path, pools=POOLS, steering={"maxNodes": most}) as stage:
+    with a_stage(two_pools(), tmp_path, pools=POOLS, softTaint={"maxNodes": most}) as stage:
         for _ in range(6):
             stage.turn()
         log = stage.lab.log.entries()
@@ -80,7 +80,7 @@ def test_of_each_pool_only_so_many_nodes_carry_the_taint_at_any_moment(
 
 def test_pods_that_tolerate_everything_are_not_evicted_towards_tainted_nodes(tmp_path: Path) -> None:
     """Our taint wouldn't keep them away from the attractor; the same pods without the toleration are moved."""
-    with a_stage(two_pools(tolerations=TOLERATES_ALL), tmp_path, pools=POOLS, steering={"maxNodes": 3}) as stage:
+    with a_stage(two_pools(tolerations=TOLERATES_ALL), tmp_path, pools=POOLS, softTaint={"maxNodes": 3}) as stage:
         for _ in range(3):
             report = stage.turn()
             assert codes(report, "big-web") == {"LandingTooWarm"}
@@ -103,7 +103,7 @@ def a_node_that_stays_hot() -> Scenario:
 
 
 def test_a_taint_that_is_too_old_goes_whatever_the_plan_says(tmp_path: Path) -> None:
-    with a_stage(a_node_that_stays_hot(), tmp_path, steering={"maxAge": f"{MAX_AGE:g}s"}) as stage:
+    with a_stage(a_node_that_stays_hot(), tmp_path, softTaint={"maxAge": f"{MAX_AGE:g}s"}) as stage:
         for _ in range(12):
             stage.turn()
         assert "hot" in stage.lab.truth.hot(0.7)
@@ -131,7 +131,7 @@ def test_a_taint_of_ours_that_does_not_say_how_old_it_is_goes_at_once(tmp_path: 
 def test_what_an_earlier_run_left_goes_when_the_next_one_begins(tmp_path: Path, mode: str) -> None:
     """The cluster has cooled since; with steering switched off it goes as well."""
     cluster = a_scenario([a_machine("a"), a_machine("b")], [service("web", {"a": 1, "b": 1})])
-    with a_stage(cluster, tmp_path, steering={"mode": mode}) as stage:
+    with a_stage(cluster, tmp_path, softTaint={"mode": mode}) as stage:
         stage.lab.cluster.taint("b", SOFT_TAINT, value="hot", effect="PreferNoSchedule")
         stage.lab.cluster.taint("b", "example.com/soft", value="x", effect="PreferNoSchedule")
         stage.turn()

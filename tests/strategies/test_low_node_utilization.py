@@ -263,7 +263,7 @@ def test_what_the_debounce_waits_for_is_said(times: list[float], used: list[floa
 
 
 def test_one_sample_is_enough_when_the_policy_says_so() -> None:
-    policy = a_policy(usage={"source": "MetricsServer", "debounce": {"samples": 1, "over": "0s"}})
+    policy = a_policy(usage={"source": "MetricsServer", "stabilizationWindow": {"samples": 1, "duration": "0s"}})
     nodes = [a_node("n", used=HOT)]
     assert hot_in(find(nodes, policy=policy, **sampled([10], [HOT])), nodes) == ["n"]
 

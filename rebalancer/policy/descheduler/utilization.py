@@ -105,7 +105,7 @@ def _by_cpu(
     if chosen is None:
         return None
     why = "a node is hot only after it was so in several samples, and as many pods leave as cool it"
-    notes.add(args.at, DIFFERENT, why, "usage.debounce")
+    notes.add(args.at, DIFFERENT, why, "usage.stabilizationWindow")
     if relative:
         marks.thresholds = {
             "high": max(high[chosen], 2.0),

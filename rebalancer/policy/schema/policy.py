@@ -13,7 +13,7 @@ from rebalancer.policy.schema.levels import ServiceLevels
 from rebalancer.policy.schema.limits import Limits, ScopeLimits
 from rebalancer.policy.schema.lists import Lists
 from rebalancer.policy.schema.safety import Safety
-from rebalancer.policy.schema.steering import Scheduler, Steering
+from rebalancer.policy.schema.steering import Scheduler, SoftTaint
 from rebalancer.policy.schema.strategies import NamespaceFilter, Strategy
 from rebalancer.policy.schema.types import (
     AsTuple,
@@ -215,19 +215,21 @@ class StabilizationWindow(Section):
 
     samples: Annotated[int, Field(ge=1)] = 3
     """How many distinct raw samples."""
-    over: Duration = 120.0
+    duration: Duration = 120.0
     """The time that they have to span; at most 1h."""
 
     @model_validator(mode="after")
     def _can_be_seen(self) -> "StabilizationWindow":
-        if self.over > _MAX_STABILIZATION_SECONDS:
+        if self.duration > _MAX_STABILIZATION_SECONDS:
             longest = format_duration(_MAX_STABILIZATION_SECONDS)
-            raise FieldError("over", f"expected at most {longest}, got {format_duration(self.over)}")
-        if self.samples - 1 > self.over / _CLOSEST_SAMPLES_SECONDS:  # this way round, for an int that no float can hold
-            most = int(self.over // _CLOSEST_SAMPLES_SECONDS) + 1
+            raise FieldError("duration", f"expected at most {longest}, got {format_duration(self.duration)}")
+        if (
+            self.samples - 1 > self.duration / _CLOSEST_SAMPLES_SECONDS
+        ):  # this way round, for an int that no float can hold
+            most = int(self.duration // _CLOSEST_SAMPLES_SECONDS) + 1
             raise FieldError(
                 "samples",
-                f"expected at most {most} over {format_duration(self.over)}: "
+                f"expected at most {most} over {format_duration(self.duration)}: "
                 f"we look every {format_duration(_CLOSEST_SAMPLES_SECONDS)} at most",
             )
         return self
@@ -246,7 +248,7 @@ class UsageSource(Section):
     """A node whose raw sample is older is skipped."""
     min_coverage: Percent = 80.0
     """Below this share of nodes with fresh usage the cycle plans nothing."""
-    debounce: StabilizationWindow = StabilizationWindow()
+    stabilization_window: StabilizationWindow = StabilizationWindow()
     """How long a node must have been hot."""
 
     @model_validator(mode="after")
@@ -351,7 +353,7 @@ class RebalancerPolicy(Section):
     """What places the replacements."""
     alerts: Alerts = Alerts()
     """What Alertmanager may set off."""
-    steering: Steering = Steering()
+    soft_taint: SoftTaint = SoftTaint()
     """Soft taints on nodes without room in real CPU."""
     forecast: Forecast = Forecast()
     """Predicted peaks."""

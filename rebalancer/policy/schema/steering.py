@@ -6,7 +6,7 @@ from rebalancer.policy.schema.limits import CountOrPercent
 from rebalancer.policy.schema.types import Count, Duration, NonEmpty, Section, at_least
 
 
-class Steering(Section):
+class SoftTaint(Section):
     """A soft taint (PreferNoSchedule) on nodes without room in real CPU, while a plan runs.
 
     kube-scheduler knows requests only: a hot node whose requests fall becomes its favourite.
