@@ -61,7 +61,7 @@ def bench_policy() -> RebalancerPolicy:
                 "cluster": {"inFlight": 100_000},
                 "node": {"evictions": [{"max": 100, "per": "10m"}]},
                 "service": {"inFlight": 100},
-                "landings": {"perNode": 100},
+                "replacements": {"perNode": 100},
             },
         }
     )

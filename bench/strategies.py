@@ -65,7 +65,7 @@ MODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "HighNodeUtilization, mode Release": (
         "HighNodeUtilization",
-        {"mode": "Release", "full": 40, "releaseTo": 30, "idle": 50, "unchangedFor": "1d"},
+        {"mode": "Release", "full": 40, "releaseTarget": 30, "idle": 50, "minAge": "1d"},
     ),
 }
 """Figure -> (strategy, its arguments)."""

@@ -257,7 +257,7 @@ NO_LIMITS: dict[str, Any] = {
     "cluster": {"inFlight": 1000},
     "node": {"evictions": []},
     "service": {"inFlight": 1000},
-    "landings": {"perNode": 1000},
+    "replacements": {"perNode": 1000},
 }
 
 

@@ -152,7 +152,7 @@ def high_policy(case: dict[str, Any]) -> Any:
         strategies=[
             {
                 "name": "HighNodeUtilization",
-                "args": {"mode": "Drain", "source": "Requests", "wholeNodes": False, "atOnce": 100},
+                "args": {"mode": "Drain", "source": "Requests", "wholeNodes": False, "maxConcurrentNodes": 100},
             }
         ],
         guards={"minReplicas": 1, "namespaces": {"exclude": []}},

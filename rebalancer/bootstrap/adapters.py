@@ -115,6 +115,6 @@ def usage_of(
 def slo_reader_of(policy: RebalancerPolicy, stack: ExitStack) -> SloReader | None:
     if policy.usage.source == "MetricsServer":
         return None
-    reader = PrometheusSlo(policy.usage, policy.effect.standard)
+    reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
     stack.callback(reader.close)
     return reader

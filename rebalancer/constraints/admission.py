@@ -92,7 +92,7 @@ class EvictionAdmission:
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
         self.book = _book(policy, snapshot, pool_of)
-        self.view = LimitUsage(ledger_state.entries, now=now, wait_at_most=policy.safety.wait_at_most)
+        self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
             self.view.release(self.book.scopes_of(landed), pull_bytes=landed.pull_bytes)
         self._cooldown_checks = EvictionCooldowns(
@@ -106,7 +106,7 @@ class EvictionAdmission:
             now=now,
         )
         late = [each for each in ledger_state.open_evictions if each.late]
-        self._late = LateEvictions(late, policy.safety.brake)
+        self._late = LateEvictions(late, policy.safety.circuit_breaker)
         self._taken = 0
         self._gone: dict[str, int] = {}
         self._counted_at: dict[str, float] = {}

@@ -14,7 +14,7 @@ def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
     """How long a service stays after the `count`-th useless move (1 = the first)."""
     # the exponent is bounded before the power is taken: 2.0 ** 5000 is no float
     steps = min(count - 1, 64)
-    return min(policy.first * policy.factor**steps, policy.longest)
+    return min(policy.initial * policy.factor**steps, policy.max)
 
 
 class EvictionCooldowns:
@@ -69,7 +69,7 @@ class EvictionCooldowns:
         moves = self._moves_of_lineage(move)
         if not moves:
             return None
-        times, due = len(moves), max(moves) + backoff_seconds(self._cooldowns.give_up, len(moves))
+        times, due = len(moves), max(moves) + backoff_seconds(self._cooldowns.backoff, len(moves))
         if due <= self._now:
             return None
         often = f"{times} times" if times > 1 else "once"

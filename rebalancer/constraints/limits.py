@@ -85,9 +85,9 @@ class LimitRules:
             out += _checks(
                 Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), partial(_same, count)
             )
-            if limits.landings.pull_bytes_per_pool is not None:
+            if limits.replacements.pull_bytes_per_pool is not None:
                 pulls = Scope("pulls", f"{cluster}/{pool}")
-                out.append(Check(scope=pulls, kind="bytes", at_most=limits.landings.pull_bytes_per_pool))
+                out.append(Check(scope=pulls, kind="bytes", at_most=limits.replacements.pull_bytes_per_pool))
         for level, of_level in self._level_limits.items():
             out += _checks(
                 Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_desired().get(level, 0))
@@ -100,8 +100,8 @@ class LimitRules:
                 out += _checks(scope, limits.namespace, partial(_same, bases.namespace_desired().get(name, 0)))
             elif scope.kind == "service":
                 out += _checks(scope, limits.service, partial(_same, bases.identity_desired().get(scope.key, 0)))
-            elif scope.kind == "landing" and limits.landings.per_node is not None:
-                out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
+            elif scope.kind == "landing" and limits.replacements.per_node is not None:
+                out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
         return out
 
     def scopes_of(self, eviction: OpenEviction) -> tuple[Scope, ...]:
@@ -171,12 +171,12 @@ class LimitRules:
         if move.level in self._level_limits:
             scope = Scope("level", f"{cluster}/{move.level}")
             out += _checks(scope, self._level_limits[move.level], lambda: bases.level_desired().get(move.level, 0))
-        if limits.landings.per_node is not None and move.landing_name:
+        if limits.replacements.per_node is not None and move.landing_name:
             scope = Scope("landing", f"{cluster}/{move.landing_name}")
-            out.append(Check(scope=scope, kind="inFlight", at_most=limits.landings.per_node))
-        if limits.landings.pull_bytes_per_pool is not None and move.landing_pool and _pulls(move.pull_bytes):
+            out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
+        if limits.replacements.pull_bytes_per_pool is not None and move.landing_pool and _pulls(move.pull_bytes):
             scope = Scope("pulls", f"{cluster}/{move.landing_pool}")
-            at_most = limits.landings.pull_bytes_per_pool
+            at_most = limits.replacements.pull_bytes_per_pool
             out.append(Check(scope=scope, kind="bytes", at_most=at_most, amount=move.pull_bytes))
         return tuple(out)
 
@@ -214,10 +214,10 @@ def _resolved(limit: int | str, base: Callable[[], int], at_least: int) -> int:
 class LimitUsage:
     """The ledger's entries at one moment, and this plan's own."""
 
-    def __init__(self, entries: Sequence[LedgerEntry], *, now: float, wait_at_most: float) -> None:
-        """`wait_at_most` seconds: a move that only has to be spaced out is let through when it is due by then."""
+    def __init__(self, entries: Sequence[LedgerEntry], *, now: float, max_wait: float) -> None:
+        """`max_wait` seconds: a move that only has to be spaced out is let through when it is due by then."""
         self._now = now
-        self._wait_at_most = wait_at_most
+        self._max_wait = max_wait
         self._at: dict[Scope, list[float]] = {}
         self._in_flight: dict[Scope, int] = {}
         self._pull_bytes: dict[Scope, float] = {}
@@ -251,7 +251,7 @@ class LimitUsage:
             times = self._at.get(check.scope)
             if times:
                 not_before = max(not_before, times[-1] + check.per_seconds)
-        if not_before - self._now > self._wait_at_most:
+        if not_before - self._now > self._max_wait:
             worst = max(
                 (each for each in checks if each.kind == "spacing" and each.scope in self._at),
                 key=lambda each: self._at[each.scope][-1] + each.per_seconds,

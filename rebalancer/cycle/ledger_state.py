@@ -29,7 +29,7 @@ def load_ledger_state(
     if writes:
         _write_down(ledger, policy, progress, now)
         _publish_readiness(ledger, policy, snapshot)
-        ledger.prune_at_times(keep_details=policy.effect.keep_details)
+        ledger.prune_at_times(keep_details=policy.effect.detail_retention)
     ready = None
     if cross.min_ready_share is not None:
         ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
@@ -39,7 +39,7 @@ def load_ledger_state(
         landed=tuple(each.eviction for each in progress if each.landed),
         pauses=tuple(ledger.pauses()),
         backoffs=tuple(ledger.backoffs()),
-        lineages=ledger.lineages(now - policy.safety.cooldowns.give_up.longest),
+        lineages=ledger.lineages(now - policy.safety.cooldowns.backoff.max),
         elsewhere=ledger.services_evicted_remotely(cross.separation) if cross.separation else None,
         remote_readiness=ready,
     )
@@ -79,7 +79,7 @@ def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Evictio
                 service_identity=eviction.service_identity,
                 node=eviction.node,
                 reason="its replacement came back to the same node",
-                seconds=lambda count: backoff_seconds(policy.safety.cooldowns.give_up, count),
+                seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
 
 

@@ -100,7 +100,11 @@ def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) ->
 
 def _holds(policy: RebalancerPolicy) -> list[float]:
     """For how long strategies hold emptied nodes, or wait until more can leave, counted from the last pod that left."""
-    return [max(each.args.hold, STUCK_SECONDS) for each in policy.strategies if isinstance(each, HighNodeUtilization)]
+    return [
+        max(each.args.cordon_after_drain, STUCK_SECONDS)
+        for each in policy.strategies
+        if isinstance(each, HighNodeUtilization)
+    ]
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:

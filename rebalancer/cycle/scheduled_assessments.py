@@ -110,7 +110,7 @@ def _of_node(
 
 
 def _after(step: Step, policy: RebalancerPolicy) -> float:
-    return STEP_SECONDS.get(step, policy.effect.settle)
+    return STEP_SECONDS.get(step, policy.effect.settling_time)
 
 
 def pod_name(snapshot: ClusterSnapshot, pod: int) -> str:

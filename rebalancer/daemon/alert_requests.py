@@ -65,8 +65,8 @@ def resolve_episode(
         return RejectedEpisode(episode=episode, reason=str(error), final=True)
     if high is None:
         return RejectedEpisode(episode=episode, reason="neither alert nor policy says what is hot", final=True)
-    if high < policy.alerts.floor:
-        reason = f"its high of {high:g} % is under the policy's floor of {policy.alerts.floor:g} %"
+    if high < policy.alerts.min_high:
+        reason = f"its high of {high:g} % is under the policy's floor of {policy.alerts.min_high:g} %"
         return RejectedEpisode(episode=episode, reason=reason, final=True)
     if target is None:
         target = high - (own.high - own.target if own else 10.0)

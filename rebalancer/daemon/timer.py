@@ -43,8 +43,8 @@ class Timer:
                             scopes=frozenset({RequestScope(strategy=strategy.name, pools=frozenset({pool}))}),
                         ),
                     ),
-                    seconds=strategy.every,
-                    jitter=max(1, round(strategy.every * JITTER_SHARE)),
+                    seconds=strategy.interval,
+                    jitter=max(1, round(strategy.interval * JITTER_SHARE)),
                 )
 
     def stop(self) -> None:

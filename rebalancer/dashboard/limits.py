@@ -60,10 +60,10 @@ def open_breaker_messages(
     policy: RebalancerPolicy, flying: Sequence[OpenEviction], effect: EffectRecords, *, now: float
 ) -> tuple[str, ...]:
     """Why evictions stop by themselves, one sentence each: late replacements, and pools that evictions don't help."""
-    late = LateEvictions([each for each in flying if each.late], policy.safety.brake)
+    late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
     refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
     assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
-    useless = brakes(assessed, policy.safety.brake.effect, now=now)
+    useless = brakes(assessed, policy.safety.circuit_breaker.effect, now=now)
     said = [*(each.message for each in refusals if each is not None), *(each.reason for each in useless.values())]
     return tuple(dict.fromkeys(said))
 

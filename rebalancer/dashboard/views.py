@@ -268,7 +268,7 @@ class LiveViews:
             due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is made anew"))
         for strategy in self._policy.strategies:
             pools = ", ".join(strategy.pools or [pool.name for pool in self._policy.pools])
-            every = format_duration(strategy.every)
+            every = format_duration(strategy.interval)
             due.append(views.Due(at=None, what=f"{strategy.name} looks at {pools} every {every}"))
         return due
 
@@ -338,7 +338,7 @@ class LiveViews:
             cluster=self._policy.cluster,
             effect=self._from.effect,
             forecasts=self._from.forecasts,
-            keep_details=self._policy.effect.keep_details,
+            keep_details=self._policy.effect.detail_retention,
             events=self._policy.forecast.events,
         )
         since = (now // DAY_SECONDS - days + 1) * DAY_SECONDS

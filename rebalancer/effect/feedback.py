@@ -106,13 +106,13 @@ def brakes(known: Sequence[Assessment], brake: EffectivenessBreaker, *, now: flo
     """Pools that rest, because too few of their last nodes have cooled; an hour from the newest that says so."""
     found = {}
     for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
-        last = made[-brake.last :]
+        last = made[-brake.sample_size :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)
         until = (last[-1].made_at or 0.0) + BREAKER_OPEN_SECONDS
-        if len(last) == brake.last and cooled * 100 < brake.at_least * len(last) and now < until:
+        if len(last) == brake.sample_size and cooled * 100 < brake.min_effectiveness * len(last) and now < until:
             reason = (
                 f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
-                f"at least {percent(brake.at_least / 100)} must"
+                f"at least {percent(brake.min_effectiveness / 100)} must"
             )
             found[pool] = OpenBreaker(pool=pool, until=until, reason=reason)
     return found

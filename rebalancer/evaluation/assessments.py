@@ -96,7 +96,7 @@ class _NodeMeasurement:
 
     def made(self, due: Assessment, policy: RebalancerPolicy, now: float) -> Assessment | None:
         """None: to be tried again."""
-        late = now - due.due_at > max(policy.effect.settle, LATE_SECONDS)
+        late = now - due.due_at > max(policy.effect.settling_time, LATE_SECONDS)
         node = self._snapshot.node_index.get(due.node)
         after = None if node is None else self._share(node)
         pods = [] if node is None else self._pods(node)
@@ -158,7 +158,7 @@ def derive_feedback(
         made,
         effect.assessments(since, now),
         moved=effect.moved(since, now) if made else (),
-        brake=policy.safety.brake.effect,
+        brake=policy.safety.circuit_breaker.effect,
         now=now,
     )
 
@@ -170,5 +170,5 @@ def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> Non
             service_identity=each.service_identity,
             node=each.node,
             reason=each.reason,
-            seconds=lambda count: backoff_seconds(policy.safety.cooldowns.give_up, count),
+            seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
         )

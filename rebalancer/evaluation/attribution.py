@@ -136,7 +136,7 @@ def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
         if not isinstance(strategy, LowNodeUtilization):
             continue
         for pool in strategy.pools or tuple(each.name for each in policy.pools):
-            out[pool] = min(out.get(pool, math.inf), strategy.every)
+            out[pool] = min(out.get(pool, math.inf), strategy.interval)
     return out
 
 
@@ -177,7 +177,7 @@ def count_days(
     if span.new_hour:
         first = min(first, today - COUNT_AGAIN_DAYS)
     # a day whose details are dropped in part must not be counted again
-    first = max(first, day_of(span.now - max(policy.effect.keep_details, KEPT_SECONDS)) + 1)
+    first = max(first, day_of(span.now - max(policy.effect.detail_retention, KEPT_SECONDS)) + 1)
     since, until = first * float(DAY_SECONDS), span.now + 1.0
     rows = day_rows(
         cluster=policy.cluster,

@@ -109,7 +109,7 @@ class _Look:
         self._snapshot = snapshot
         self._pool_of = pool_of
         self._stopping = stopping
-        self._for = policy.effect.standard.for_
+        self._for = policy.effect.hot_node_slo.for_
         self._step = STEP_SECONDS if self._for <= LONG_FOR_SECONDS else LONG_STEP_SECONDS
 
     # ---- reading on
@@ -120,7 +120,7 @@ class _Look:
         known = self.records.standard_read_until()
         if known is None:
             known = math.ceil((last - FIRST_LOOK_BACK_SECONDS) / HOUR_SECONDS) * HOUR_SECONDS
-        self.began = self.until = max(known, self._at_step(self.now - self.policy.effect.keep_details))
+        self.began = self.until = max(known, self._at_step(self.now - self.policy.effect.detail_retention))
         for _ in range(HOURS_AT_ONCE):
             if self.until >= last or self._stopping():
                 break

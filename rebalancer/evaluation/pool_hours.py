@@ -40,8 +40,8 @@ def thresholds_of(samples: SloSamples, pool_of: NDArray[np.int32], policy: Rebal
             top, cooled, _ = cpu_thresholds(pool.thresholds, samples.shares[at, members])
             rows = at if pool.thresholds.relative_to_mean else slice(None)
             high[rows, members], target[rows, members] = top, cooled
-    if policy.effect.standard.threshold is not None:
-        high[:] = policy.effect.standard.threshold / 100
+    if policy.effect.hot_node_slo.threshold is not None:
+        high[:] = policy.effect.hot_node_slo.threshold / 100
     return PoolThresholds(high=high, target=target)
 
 

@@ -75,7 +75,7 @@ def sources_of(records: Records, policy: RebalancerPolicy, *, all_clusters: bool
                 cluster=name,
                 effect=effect,
                 forecasts=records.of(name).forecasts(),
-                keep_details=policy.effect.keep_details if own else effect.keeps_details(),
+                keep_details=policy.effect.detail_retention if own else effect.keeps_details(),
                 events=policy.forecast.events if own else (),
             )
         )

@@ -215,7 +215,7 @@ def forecast_nodes(
         departed_known=before is not None,
     )
     ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals)
-    services = seasonal_profiles(ahead, policy.days)
+    services = seasonal_profiles(ahead, policy.day_weights)
     pods = pod_loads(ahead)
     return NodeForecasts(
         forecasts=ahead.forecasts,

@@ -157,7 +157,7 @@ def _spread_crowds(composition: Composition, members: Members) -> Floats:
 
 def _crowd_forecast(composition: Composition, members: Members, policy: Forecast, pool: int) -> PoolForecast:
     series = composition.crowds[pool][None]
-    weights = day_weights(policy.days_of(members.pools[pool]), composition.window.days)
+    weights = day_weights(policy.day_weights_of(members.pools[pool]), composition.window.days)
     return PoolForecast(
         pool=members.pools[pool],
         crowd_peak_millicores=float(np.nan_to_num(weighted_mean(quantile(series, P95), weights)[0])),
@@ -195,7 +195,7 @@ class Group:
         self.pool, self.nodes, self.now = pool, nodes, now
         self.coming, self.crowd = coming, crowd
         window = composition.window
-        self.weights = day_weights(policy.days_of(pool), window.days)
+        self.weights = day_weights(policy.day_weights_of(pool), window.days)
         self.past_factor = uplift(policy.events, pool, window.times()).astype(np.float32)
         """(days, 288) what events made of the usage."""
         series = composition.series[nodes]

@@ -87,7 +87,7 @@ class ForecastLoop:
         A window may be shorter than the time between two looks: then it is looked as soon as something can begin. And
         while something is due it is looked more often: a limit may have let a part of it through.
         """
-        last, every = self.last, self.policy.forecast.every
+        last, every = self.last, self.policy.forecast.interval
         if last is None:
             return 0.0
         usual = last.at + (min(every, RETRIGGER_SECONDS) if last.due else every)
@@ -116,7 +116,7 @@ class ForecastLoop:
         if self.last is None and not self.asks:
             self.look(snapshot)
         last = self.last
-        if last is None or now - last.at > STALE_AFTER_RUNS * self.policy.forecast.every:
+        if last is None or now - last.at > STALE_AFTER_RUNS * self.policy.forecast.interval:
             return None
         return None if now - last.known_until > MAX_HISTORY_GAP_SECONDS else last.node_forecasts
 
@@ -169,7 +169,7 @@ class ForecastLoop:
             at=now,
             node_forecasts=node_forecasts,
             coming=tuple(coming),
-            due=tuple(each for each in coming if acts and each.due(now, policy.forecast.every)),
+            due=tuple(each for each in coming if acts and each.due(now, policy.forecast.interval)),
             peaks=peaks,
             known_until=known_until,
             notes=notes,

@@ -171,9 +171,9 @@ class _Look:
         self._next_opening = cache(lambda of: next_opening(admission.windows, of, now=now))
         self._limits = policy.limits
         self._cooldowns = policy.safety.cooldowns
-        self._every = policy.forecast.every
+        self._every = policy.forecast.interval
         self._margin = policy.safety.in_flight.margin
-        self._lead = policy.forecast.lead
+        self._lead = policy.forecast.lead_time
         self._before_close = max(self._lead, BEFORE_CLOSE_SECONDS)
         # far behind the horizon, so that a span that is cut there doesn't look as if it closed before a deadline; and
         # where none opens in time, the next one mostly does by then

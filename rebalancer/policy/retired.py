@@ -4,9 +4,33 @@ from collections.abc import Iterator
 from typing import Any
 
 RETIRED_KEYS = {
-    "steering": "softTaint",
+    "safety.brake": "safety.circuitBreaker",
+    "safety.brake.effect.last": "safety.circuitBreaker.effect.sampleSize",
+    "safety.brake.effect.atLeast": "safety.circuitBreaker.effect.minEffectiveness",
+    "safety.cooldowns.giveUp": "safety.cooldowns.backoff",
+    "safety.cooldowns.giveUp.first": "safety.cooldowns.backoff.initial",
+    "safety.cooldowns.giveUp.longest": "safety.cooldowns.backoff.max",
+    "safety.waitAtMost": "safety.maxWait",
     "usage.debounce": "usage.stabilizationWindow",
     "usage.debounce.over": "usage.stabilizationWindow.duration",
+    "steering": "softTaint",
+    "effect.standard": "effect.hotNodeSLO",
+    "effect.settle": "effect.settlingTime",
+    "effect.keepDetails": "effect.detailRetention",
+    "limits.landings": "limits.replacements",
+    "forecast.every": "forecast.interval",
+    "strategies[].every": "strategies[].interval",
+    "forecast.lead": "forecast.leadTime",
+    "forecast.days": "forecast.dayWeights",
+    "alerts.floor": "alerts.minHigh",
+    "HighNodeUtilization.atOnce": "HighNodeUtilization.maxConcurrentNodes",
+    "NodeMaintenance.atOnce": "NodeMaintenance.maxConcurrentNodes",
+    "NodeMaintenance.waveBy": "NodeMaintenance.waveLabel",
+    "HighNodeUtilization.unchangedFor": "HighNodeUtilization.minAge",
+    "HighNodeUtilization.reserve": "HighNodeUtilization.headroom",
+    "HighNodeUtilization.hold": "HighNodeUtilization.cordonAfterDrain",
+    "HighNodeUtilization.releaseTo": "HighNodeUtilization.releaseTarget",
+    "ServiceSpread.alike": "ServiceSpread.minCorrelation",
 }
 """Old path -> new path. `strategies[]` is any entry of the list, `<strategy>.x` an argument of that strategy."""
 

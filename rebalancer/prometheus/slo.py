@@ -27,8 +27,8 @@ from rebalancer.prometheus.reader import MOST_PLAUSIBLE_SHARE
 
 Floats = NDArray[np.float64]
 
-FIELD = "effect.standard.query"
-LABEL_FIELD = "effect.standard.label"
+FIELD = "effect.hotNodeSLO.query"
+LABEL_FIELD = "effect.hotNodeSLO.label"
 AT_ONCE = 2
 POINTS_AT_MOST = 288
 """Of one series in one query, as when days are read."""

@@ -91,7 +91,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_in_scope(view)
     # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
     begun = _begun(view) if whole else {}
-    patience = max(args.hold, STUCK_SECONDS)
+    patience = max(args.cordon_after_drain, STUCK_SECONDS)
     stuck = {node for node, since in begun.items() if left[node] and view.now - since >= patience}
     begun = {node: since for node, since in begun.items() if node not in stuck}
     emptied, kept = _to_empty(view, shares, begun, whole=whole)
@@ -119,10 +119,12 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     others = int(np.count_nonzero(left[list(begun.keys() - set(found))]))
     return Findings(
         findings=findings,
-        loads=_with_reserve(base, args.reserve) if args.source == "CPU" else None,
+        loads=_with_reserve(base, args.headroom) if args.source == "CPU" else None,
         skipped={**skipped, **_unjudged(view, looked, shares)},
-        cordons={node: DRAINING for node, since in begun.items() if left[node] or view.now - since < args.hold},
-        empty_at_most=max(args.at_once - others, 0) if whole else None,
+        cordons={
+            node: DRAINING for node, since in begun.items() if left[node] or view.now - since < args.cordon_after_drain
+        },
+        empty_at_most=max(args.max_concurrent_nodes - others, 0) if whole else None,
     )
 
 
@@ -272,7 +274,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     idle = full & (used <= args.idle / 100)
     gap = pods.cpu_request_millicores - base.pod[:, 0]  # a pod of which nothing is known counts as using it all
     waits = fills(snapshot) & ~pods.terminating & (pods.phase == RUNNING)
-    waits &= (pods.started <= view.now - args.unchanged_for) & (gap > 0)
+    waits &= (pods.started <= view.now - args.min_age) & (gap > 0)
     found = np.flatnonzero(idle & (counted(snapshot, waits) > 0)).tolist()
     found.sort(key=lambda each: (used[each] - asked[each], nodes.names[each]))
     findings = []
@@ -286,18 +288,18 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
                 pool=view.pools[view.pool_of[each]].name,
                 reason=(
                     f"full by requests ({asked[each]:.1%} of its CPU) and idle in fact ({used[each]:.1%} in use), "
-                    f"to be brought down to {args.release_to / 100:.1%} requested"
+                    f"to be brought down to {args.release_target / 100:.1%} requested"
                 ),
                 cpu_share=float(asked[each]),
                 high=args.full / 100,
-                target=args.release_to / 100,
+                target=args.release_target / 100,
                 candidates=ranked[np.lexsort((pods.started[ranked], -gap[ranked]))].astype(np.int32),
                 in_order=True,
                 makes_room=True,
             )
         )
     unknown = np.flatnonzero(full & np.isnan(used)).tolist()
-    target = args.release_to / 100 * room
+    target = args.release_target / 100 * room
     return Findings(
         findings=tuple(findings),
         # nothing is hot by requests: what else is moved in the same plan isn't held to these

@@ -44,7 +44,7 @@ def find(view: StrategyView) -> Findings:
     waves = _waves(view, args, chosen)
     current = next((at for at, wave in enumerate(waves) if left[list(wave.nodes)].any()), len(waves))
     waiting = [node for node in waves[current].nodes if left[node]] if current < len(waves) else []
-    at_work = sorted(waiting, key=lambda node: node not in view.cordons)[: args.at_once]
+    at_work = sorted(waiting, key=lambda node: node not in view.cordons)[: args.max_concurrent_nodes]
     looked = nodes_in_scope(view)
     landing = LandingRule(only=~chosen)
     findings = []
@@ -107,11 +107,11 @@ def _waves(view: StrategyView, args: MaintenanceArgs, chosen: Bools) -> list[_Wa
     nodes = view.snapshot.nodes
     by_value: dict[str | None, list[int]] = {}
     for node in sorted(np.flatnonzero(chosen).tolist(), key=lambda node: nodes.names[node]):
-        value = None if args.wave_by is None else nodes.labels[node].get(args.wave_by)
+        value = None if args.wave_label is None else nodes.labels[node].get(args.wave_label)
         by_value.setdefault(value, []).append(node)
-    if args.wave_by is None:
+    if args.wave_label is None:
         return [_Wave(title="", nodes=tuple(members)) for members in by_value.values()]
-    what = args.wave_by.rpartition("/")[2]
+    what = args.wave_label.rpartition("/")[2]
     values = sorted(by_value, key=lambda value: (value is None, value or ""))
     return [
         _Wave(

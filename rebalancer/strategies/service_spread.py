@@ -83,7 +83,7 @@ def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, ar
     owners = snapshot.pods.owner[pods[large][first]].tolist()
     names = [str(snapshot.service_of(owner)) for owner in owners]
     largest = sorted(range(len(rows)), key=lambda at: (-days.usual[rows[at]].sum(), names[at]))
-    for number, members in enumerate(_alike(days.usual, rows[largest].astype(np.int64), args.alike)):
+    for number, members in enumerate(_alike(days.usual, rows[largest].astype(np.int64), args.min_correlation)):
         of_row[members] = number
     return np.where(large, of_row[row], -1)
 

@@ -64,7 +64,7 @@ class Findings:
     more is lifted, so they are told in every cycle, also when the strategy was not asked to look (`only`)."""
     maintenance_nodes: frozenset[int] = frozenset()
     """Nodes that people chose to be emptied, now or later: steering away from them costs nothing of
-    `steering.maxNodes`."""
+    `softTaint.maxNodes`."""
     empty_at_most: int | None = None
     """So many findings with the goal EMPTY are worked on at a time; None = all."""
     progress: Mapping[str, int] = field(default_factory=dict)

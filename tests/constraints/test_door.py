@@ -81,7 +81,7 @@ NOT_READY = 10
         (some_limits(node=1), Reason.LIMIT_NODE),
         ({**some_limits(), "namespace": {"inFlight": 1}}, Reason.LIMIT_NAMESPACE),
         (some_limits(service=1), Reason.LIMIT_SERVICE),
-        ({**some_limits(), "landings": {"perNode": 1}}, Reason.LIMIT_LANDINGS),
+        ({**some_limits(), "replacements": {"perNode": 1}}, Reason.LIMIT_LANDINGS),
     ],
 )
 def test_every_scope_refuses_the_second_move_when_one_is_allowed(limits: dict[str, Any], reason: Reason) -> None:

@@ -9,7 +9,7 @@ from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.limits import describe_check, refusal_for
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason
-from rebalancer.policy.schema.limits import LandingLimits, format_bytes
+from rebalancer.policy.schema.limits import ReplacementLimits, format_bytes
 from tests.builders import GIB, NOW, some_limits
 from tests.constraints.test_door import a_move, door, open_eviction
 
@@ -17,7 +17,7 @@ PULLS = Scope("pulls", "test/general")
 
 
 def a_limit(at_most: Any = "20Gi", **standing: Any) -> EvictionAdmission:
-    return door({**some_limits(), "landings": {"perNode": 1000, "pullBytesPerPool": at_most}}, **standing)
+    return door({**some_limits(), "replacements": {"perNode": 1000, "pullBytesPerPool": at_most}}, **standing)
 
 
 def flying(amount: float) -> tuple[LedgerEntry, ...]:
@@ -25,7 +25,7 @@ def flying(amount: float) -> tuple[LedgerEntry, ...]:
 
 
 def test_it_is_limited_unless_the_policy_says_otherwise() -> None:
-    assert LandingLimits().pull_bytes_per_pool == 20 * GIB
+    assert ReplacementLimits().pull_bytes_per_pool == 20 * GIB
     assert door(some_limits()).refuses(a_move(pull=21 * GIB)) is not None
     assert a_limit(None).refuses(a_move(pull=1000 * GIB)) is None
 
@@ -110,16 +110,16 @@ def test_the_ledgers_pause_reads_like_the_plans() -> None:
     [("20Gi", 20 * GIB), ("500Mi", 500 * 2**20), ("1G", 1e9), ("1e9", 1e9), (0, 0), (1024, 1024), (None, None)],
 )
 def test_a_quantity_is_read_as_kubernetes_reads_it(written: Any, amount: float | None) -> None:
-    read = LandingLimits.model_validate({"pullBytesPerPool": written})
+    read = ReplacementLimits.model_validate({"pullBytesPerPool": written})
     assert read.pull_bytes_per_pool == amount
-    again = LandingLimits.model_validate(read.model_dump(mode="json", by_alias=True))
+    again = ReplacementLimits.model_validate(read.model_dump(mode="json", by_alias=True))
     assert again == read
 
 
 @pytest.mark.parametrize("written", ["20GB", "-1Gi", -1, "", True, 1.5, "9Ei", ["1Gi"]])
 def test_what_is_no_quantity_of_bytes_is_refused(written: Any) -> None:
     with pytest.raises(ValueError, match="expected a quantity of bytes such as 500Mi or 20Gi"):
-        LandingLimits.model_validate({"pullBytesPerPool": written})
+        ReplacementLimits.model_validate({"pullBytesPerPool": written})
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def expected_of(*evictions: Eviction, policy: RebalancerPolicy | None = None, **
 
 
 def test_each_node_is_looked_at_after_settling_after_an_hour_and_after_a_day() -> None:
-    rows = expected_of(an_eviction("web-1"), policy=a_policy(effect={"settle": "20m"}))
+    rows = expected_of(an_eviction("web-1"), policy=a_policy(effect={"settlingTime": "20m"}))
     assert [(each.step, each.acted_at, each.due_at - NOW) for each in rows] == [
         (Step.SETTLED, NOW, 1200.0),
         (Step.HOUR, NOW, HOUR),
@@ -360,5 +360,5 @@ def test_a_pool_that_rests_is_known_after_a_restart(records: SqlRecords) -> None
     policy = a_policy()
     assert set(derive_feedback(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).open_breakers) == {"general"}
     assert derive_feedback(records.effect(), policy, now=NOW + SETTLE).open_breakers == {}
-    gentle = a_policy(safety={"brake": {"effect": {"last": 11}}})
+    gentle = a_policy(safety={"circuitBreaker": {"effect": {"sampleSize": 11}}})
     assert derive_feedback(records.effect(), gentle, now=NOW - HOUR + SETTLE + 1).open_breakers == {}

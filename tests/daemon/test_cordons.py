@@ -36,8 +36,8 @@ from tests.stories.stage import (
     stories_policy,
 )
 
-MAINTAIN = {"name": "NodeMaintenance", "args": {"nodes": ["old"], "waveBy": None}}
-DRAIN = {"name": "HighNodeUtilization", "args": {"atOnce": 1, "hold": "10m"}}
+MAINTAIN = {"name": "NodeMaintenance", "args": {"nodes": ["old"], "waveLabel": None}}
+DRAIN = {"name": "HighNodeUtilization", "args": {"maxConcurrentNodes": 1, "cordonAfterDrain": "10m"}}
 COOL = {"name": "LowNodeUtilization"}
 
 

@@ -140,7 +140,7 @@ def test_the_policys_own_threshold_counts_before_the_pools_and_for_nodes_in_no_p
 ) -> None:
     nodes = [a_node("a"), a_node("lone", labels={"pool": "other"})]
     shares = hot_between(("a", NOW, NOW + HOUR), ("lone", NOW, NOW + HOUR), hot=0.6)
-    effect = {"standard": {"threshold": 55}}
+    effect = {"hotNodeSLO": {"threshold": 55}}
     reads = reads_on(open_at(shares, snapshot=cluster(nodes, []), effect=effect), NOW)
     reads.every(600, since=NOW, until=NOW + 2 * HOUR)
     assert [(each.node, each.pool, each.threshold) for each in reads.episodes()] == [
@@ -178,7 +178,7 @@ def test_in_deviation_mode_a_node_is_hot_over_the_mean_of_each_moment(open_at: C
 def test_who_has_to_be_hot_for_long_is_looked_at_in_longer_steps(
     open_at: Callable[..., Reads], wanted: str, step: float
 ) -> None:
-    reads = reads_on(open_at(hot_between(), effect={"standard": {"for": wanted}}), NOW)
+    reads = reads_on(open_at(hot_between(), effect={"hotNodeSLO": {"for": wanted}}), NOW)
     reads.at(NOW + 600)
     assert reads.samples.asked[0][2] == step
 
@@ -197,12 +197,12 @@ def test_a_source_that_fails_is_a_note_and_asked_again(open_at: Callable[..., Re
 
 def test_what_can_not_be_read_for_a_day_is_left_out_and_said(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between()), NOW)
-    reads.samples.fails = ConfigError("effect.standard.query: wrong")
+    reads.samples.fails = ConfigError("effect.hotNodeSLO.query: wrong")
     assert reads.at(NOW + DAY - 1).read_until == NOW - 300
     notes = reads.at(NOW + DAY + 600).notes
     assert reads.effect.standard_read_until() == NOW  # the end of that hour
     assert "can't be read, and is left out" in notes[0]
-    assert notes[1].endswith("effect.standard.query: wrong")
+    assert notes[1].endswith("effect.hotNodeSLO.query: wrong")
 
 
 def test_a_source_without_samples_of_late_is_waited_for_and_not_for_ever(open_at: Callable[..., Reads]) -> None:

@@ -246,7 +246,7 @@ def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
 
 def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[..., Reads]) -> None:
     began = NOW - 5 * DAY
-    reads = reads_on(open_at(hot_between(("a", began, NOW + HOUR)), effect={"keepDetails": "1d"}), NOW)
+    reads = reads_on(open_at(hot_between(("a", began, NOW + HOUR)), effect={"detailRetention": "1d"}), NOW)
     old = HotEpisode(
         node="a", pool="general", started_at=began, ended_at=None, peak_share=0.9, threshold=0.75, miss=Miss.DEBOUNCE
     )
@@ -268,11 +268,11 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
         [burner("quiet", "hot", 1.8), *(service(name, {"hot": 1, "a": 1, "b": 1}) for name in ("web", "api", "db"))],
     )
     standard = {"query": "instance:node_cpu_utilisation:rate5m", "label": "instance", "threshold": 70, "for": "5m"}
-    with a_stage(world, tmp_path, effect={"standard": standard, "settle": "10m"}) as stage:
+    with a_stage(world, tmp_path, effect={"hotNodeSLO": standard, "settlingTime": "10m"}) as stage:
         lab, policy = stage.lab, stage.policy
         since = lab.clock.now() // MINUTE * MINUTE
         records = open_records(url=stage.settings.database, cluster=policy.cluster, clock=lab.clock)
-        reader = PrometheusSlo(policy.usage, policy.effect.standard)
+        reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
         with records, closing(reader):
             kept: EffectRecords = records.effect()
             kept.put_hours([], read_until=since)

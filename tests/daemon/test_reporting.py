@@ -196,7 +196,7 @@ def test_details_that_are_not_kept_any_more_are_missed_in_a_note(url: str, repor
     assert told.hottest == ()
     assert any(short in note for note in told.notes)
     assert not any(short in note for note in report().notes)
-    longer = {"effect": {"keepDetails": "60d"}}
+    longer = {"effect": {"detailRetention": "60d"}}
     assert not any(short in note for note in report(now=UNTIL + 40 * DAY_SECONDS, policy=longer).notes)
 
 

@@ -328,7 +328,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     folder = tmp_path_factory.mktemp("night")
     database = f"sqlite:///{folder / 'rebalancer.db'}"
     with (
-        a_night(folder, lead="15m") as (lab, policy, world, lookout),
+        a_night(folder, leadTime="15m") as (lab, policy, world, lookout),
         shown(lab, policy, world, database, lookout) as made,
     ):
         lookout.records = made.records.forecasts()

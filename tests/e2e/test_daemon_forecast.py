@@ -31,7 +31,7 @@ def running(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daem
     folder = tmp_path_factory.mktemp("forecast")
     usage = policy_for(lab.prometheus_url)["usage"] | {"rateWindow": "1m"}
     # so early that the first look can't wait for the second
-    forecast = {"mode": "Act", "every": "1h", "lead": "6h"}
+    forecast = {"mode": "Act", "interval": "1h", "leadTime": "6h"}
     policy = policy_for(lab.prometheus_url, pools=[POOL], usage=usage, forecast=forecast, safety=SAFETY)
     history = {"REBALANCER_HISTORY_DIR": str(folder / "history")}
     with daemon(folder, policy, lab.write_kubeconfig(folder / "config"), env=history) as started:

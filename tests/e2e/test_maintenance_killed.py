@@ -39,10 +39,10 @@ def a_lab() -> Lab:
 
 
 def policy_of(lab: Lab) -> dict[str, Any]:
-    args = {"nodeSelector": {"matchLabels": {"old": "yes"}}, "atOnce": AT_ONCE}
+    args = {"nodeSelector": {"matchLabels": {"old": "yes"}}, "maxConcurrentNodes": AT_ONCE}
     return policy_for(
         lab.prometheus_url,
-        strategies=[{"name": "NodeMaintenance", "args": args, "every": "10s"}],
+        strategies=[{"name": "NodeMaintenance", "args": args, "interval": "10s"}],
         # the budgets hold, not the limits
         limits={**GENEROUS, "service": {"inFlight": 4}},
         safety={"cooldowns": dict.fromkeys(("node", "service", "serviceNode", "poolAfterScaleUp"), "0s")},

@@ -59,7 +59,7 @@ def the_policy(lab: Lab) -> RebalancerPolicy:
     }
     said["limits"] |= {"node": {"evictions": [{"max": 6, "per": "2m"}]}, "service": {"inFlight": LIMIT}}
     none = dict.fromkeys(("node", "service", "serviceNode", "poolAfterScaleUp"), "0s")
-    said["safety"] = {"cooldowns": none | {"giveUp": {"first": "1s", "longest": "1s"}}}
+    said["safety"] = {"cooldowns": none | {"backoff": {"initial": "1s", "max": "1s"}}}
     return RebalancerPolicy.model_validate(said)
 
 

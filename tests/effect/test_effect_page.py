@@ -40,9 +40,9 @@ def test_the_metrics_that_it_names_exist() -> None:
 
 
 def test_its_numbers_are_those_of_the_code() -> None:
-    kept = Effect().keep_details / DAY_SECONDS
+    kept = Effect().detail_retention / DAY_SECONDS
     for said, holds in [
-        ("`effect.keepDetails`, 30 days if nothing is said", kept == 30),
+        ("`effect.detailRetention`, 30 days if nothing is said", kept == 30),
         ("evictions, hours of the pools | 400 days", details.HISTORY_SECONDS == 400 * DAY_SECONDS),
         ("forecasts | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
         ("over the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),

@@ -12,7 +12,7 @@ from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 NOW = 1_790_000_000.0
 CAPACITY = 10_000.0
-BRAKE = EffectivenessBreaker.model_validate({"last": 4, "atLeast": 50})
+BRAKE = EffectivenessBreaker.model_validate({"sampleSize": 4, "minEffectiveness": 50})
 
 
 def an_account(*, evicted: float = 2000.0, **parts: float) -> Account:
@@ -201,7 +201,7 @@ def test_nodes_that_were_relieved_ahead_of_their_peak_say_nothing_of_cooling() -
 
 def test_what_a_policy_says_by_itself_is_ten_and_thirty_percent() -> None:
     brake = EffectivenessBreaker()
-    assert (brake.last, brake.at_least) == (10, 30.0)
+    assert (brake.sample_size, brake.min_effectiveness) == (10, 30.0)
 
 
 # ---- relief

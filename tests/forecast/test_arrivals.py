@@ -137,7 +137,7 @@ def test_a_service_that_ran_only_on_days_that_do_not_count_is_still_known() -> N
     days = flat(400)
     days[-1] = np.nan
     coming = (Arrival(service="shop/web", nodes={"a": 1.0}),)
-    options = {"arrivals": coming, "predictor": "weightedP95", "days": {"weights": [1.0]}}
+    options = {"arrivals": coming, "predictor": "weightedP95", "dayWeights": {"weights": [1.0]}}
     lacking = world(BOTH, [*pods, a_pod("web-9", owner="web", phase=PENDING, age=60)])
     base = look(history(series | {"shop/web-0": days}), lacking, **options)
     assert base.peaks(lacking, now=MIDNIGHT).node_millicores[1] == pytest.approx(800)

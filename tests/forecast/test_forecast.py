@@ -26,7 +26,7 @@ def test_the_hand_computed_example_holds_to_the_digit() -> None:
         {"a": rising() + flat(40, 40, 40, 40, 40, 40, 40, 100) + 10},
     )
     snapshot = world([a_node("a", cpu=1000)], [a_pod("web-0", **ON_A), a_pod("db-0", **ON_A)])
-    found = the_forecast(past, snapshot, predictor="weightedP95", days={"weights": [3.0, 1.0]})
+    found = the_forecast(past, snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
     # days: 272.65 + 40 + 10 = 322.65, the last one 272.65 + 100 + 10 = 382.65; weights 1/4 and 3/4
     assert found.parts.daily_p95 == pytest.approx([322.65] * 7 + [382.65], abs=1e-3)
     assert found.parts.weights == pytest.approx([0] * 6 + [0.25, 0.75])
@@ -280,8 +280,8 @@ def test_the_same_weekday_can_count_more() -> None:
     past = history({"shop/web-0": flat(100, 900, 100, 100, 100, 100, 100, 100)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     equal = {"weights": [1.0] * 8}
-    plain = the_forecast(past, snapshot, predictor="weightedP95", days=equal)
-    weekly = the_forecast(past, snapshot, predictor="weightedP95", days={**equal, "sameWeekday": 9.0})
+    plain = the_forecast(past, snapshot, predictor="weightedP95", dayWeights=equal)
+    weekly = the_forecast(past, snapshot, predictor="weightedP95", dayWeights={**equal, "sameWeekday": 9.0})
     assert plain.parts.level == pytest.approx(200)
     assert weekly.parts.level == pytest.approx((7 * 100 + 9 * 900) / 16)
 

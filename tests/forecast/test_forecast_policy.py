@@ -14,9 +14,11 @@ EVENT = {"name": "sale", "from": "2026-11-27T08:00:00Z", "to": "2026-11-28T08:00
 
 
 def test_a_pools_own_days_go_before_the_others() -> None:
-    section = a_policy(forecast={"days": {"halfLife": "2d"}, "pools": [{"pool": "general", "halfLife": "6h"}]}).forecast
-    assert section.days_of("general").half_life == 6 * 3600
-    assert section.days_of("other").half_life == 2 * 86_400
+    section = a_policy(
+        forecast={"dayWeights": {"halfLife": "2d"}, "pools": [{"pool": "general", "halfLife": "6h"}]}
+    ).forecast
+    assert section.day_weights_of("general").half_life == 6 * 3600
+    assert section.day_weights_of("other").half_life == 2 * 86_400
 
 
 def test_days_count_half_for_each_half_life_and_listed_weights_begin_with_the_newest() -> None:
@@ -43,8 +45,8 @@ def test_an_events_times_are_read_with_their_zones() -> None:
         ({"events": [{**EVENT, "pools": ["nowhere"]}]}, "expected pools to name one of general"),
         ({"pools": [{"pool": "nowhere"}]}, "expected pools to name one of general"),
         ({"pools": [{"pool": "general"}, {"pool": "general"}]}, "expected each pool once"),
-        ({"days": {"weights": [0.0, 0.0]}}, "expected at most 8 weights, not all 0"),
-        ({"days": {"weights": [1.0] * 9}}, "expected at most 8 weights, not all 0"),
+        ({"dayWeights": {"weights": [0.0, 0.0]}}, "expected at most 8 weights, not all 0"),
+        ({"dayWeights": {"weights": [1.0] * 9}}, "expected at most 8 weights, not all 0"),
     ],
 )
 def test_a_mistake_is_told_with_what_was_expected(section: dict[str, Any], expected: str) -> None:

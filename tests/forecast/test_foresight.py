@@ -73,7 +73,7 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
     # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the one error of five days was a quarter
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    options: dict[str, Any] = {"predictor": "weightedP95", "days": {"weights": [3.0, 1.0]}}
+    options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
     node_forecasts = look(past, snapshot, **options)
     peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
     assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(23.75)
@@ -92,7 +92,7 @@ def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
 def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() -> None:
     past = history({"shop/web-0": flat(*(1000 * 0.9**day for day in range(DAYS)))})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(past, snapshot, predictor="weightedP95", days={"weights": [3.0, 1.0]})
+    peaks = expect(past, snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
     level = 750 * 0.9**7 + 250 * 0.9**6
     assert peaks.node_millicores[0] < level
     assert peaks.relief_millicores == pytest.approx(peaks.node_millicores)
@@ -103,7 +103,7 @@ def test_a_daily_peak_that_is_a_little_too_short_for_the_p95_is_not_taken_for_th
     hour = flat(80, 80, 80, 80, 80, 80, 80, 100)
     hour[:, 100:113] *= 4  # an hour and five minutes; the P95 is that of the rest, and so is the margin as above
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": hour}), snapshot, predictor="weightedP95", days={"weights": [3.0, 1.0]})
+    peaks = expect(history({"shop/web-0": hour}), snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
     assert peaks.expected.min() == pytest.approx(118.75)
     assert peaks.node_millicores == pytest.approx([4 * 118.75])
 
@@ -225,7 +225,7 @@ def test_a_pod_that_is_busy_when_its_node_is_relieves_it_more_than_one_that_is_b
 def test_a_pod_that_grew_lately_has_a_larger_part_than_the_mean_of_its_days() -> None:
     past = history({"shop/web-0": flat(100, 100, 100, 100, 100, 100, 500, 900), "shop/db-0": flat(900)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A), a_pod("db-0", **ON_A)])
-    peaks = expect(past, snapshot, predictor="weightedP95", days={"weights": [1.0]})
+    peaks = expect(past, snapshot, predictor="weightedP95", dayWeights={"weights": [1.0]})
     relief = by_pod(snapshot, peaks.relief_millicores)
     assert relief["web-0"] == pytest.approx(relief["db-0"])
     assert sum(relief.values()) == pytest.approx(peaks.node_millicores[0])
@@ -312,7 +312,7 @@ def test_a_pod_that_came_raises_its_node_by_its_services_usual_replica() -> None
 
 
 def test_a_newcomer_gets_the_margin_of_its_node_but_not_that_of_an_idle_one() -> None:
-    options: dict[str, Any] = {"predictor": "weightedP95", "days": {"weights": [3.0, 1.0]}}
+    options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
     for level, last, ratio in ((80.0, 100.0, 1.25), (10.0, 1000.0, 2.0)):
         series, pods = services("web")
         pods.append(a_pod("db-0", **ON_A))

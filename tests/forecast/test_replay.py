@@ -73,9 +73,9 @@ def test_where_each_weekday_has_its_own_level_the_same_weekday_is_proposed_as_th
     snippet = yaml.safe_dump(as_policy(result.proposals, Forecast()))
     section = yaml.safe_load(snippet)["forecast"]
     loaded = load_policy(yaml.safe_dump({**a_policy(), "forecast": section}).encode(), source="policy.yaml")
-    assert loaded.forecast.days_of("general").same_weekday == proposal.best.same_weekday
-    assert loaded.forecast.days_of("general").half_life == proposal.best.half_life
-    assert loaded.forecast.days_of("other") == Forecast().days
+    assert loaded.forecast.day_weights_of("general").same_weekday == proposal.best.same_weekday
+    assert loaded.forecast.day_weights_of("general").half_life == proposal.best.half_life
+    assert loaded.forecast.day_weights_of("other") == Forecast().day_weights
     then = compared(kept(tmp_path, [], days=30), days=30, policy=loaded.forecast)
     assert then.score("combined").errors.pinball < 0.9 * result.score("combined").errors.pinball
     assert not then.proposals[0].worth_it

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast.backtest.day_weights import Losses, Proposal, as_policy, choices, propose, written
-from rebalancer.policy.schema.forecast import DayWeights, Forecast, PoolDays
+from rebalancer.policy.schema.forecast import DayWeights, Forecast, PoolDayWeights
 
 TRIED = (
     DayWeights(),
@@ -90,7 +90,7 @@ def test_a_large_pool_of_nodes_counts_by_its_node_days() -> None:
 def test_the_weights_in_use_are_tried_first_and_once() -> None:
     assert len(choices(DayWeights())) == 18
     assert choices(DayWeights())[0] == DayWeights()
-    of_a_pool = PoolDays.model_validate({"pool": "general", "halfLife": "5d"})
+    of_a_pool = PoolDayWeights.model_validate({"pool": "general", "halfLife": "5d"})
     tried = choices(of_a_pool)
     assert len(tried) == 19
     assert tried[0] == DayWeights.model_validate({"halfLife": "5d"})
@@ -117,6 +117,6 @@ def test_what_the_policy_says_of_other_pools_stands_in_the_snippet_too() -> None
             ]
         }
     }
-    assert Forecast.model_validate(section["forecast"]).days_of("general").half_life == 2 * 86_400
+    assert Forecast.model_validate(section["forecast"]).day_weights_of("general").half_life == 2 * 86_400
     assert as_policy([proposed(*[[0.1] * 8] * 3)], policy) is None
-    assert written(policy.days) == {"halfLife": "1d", "sameWeekday": 1.0}
+    assert written(policy.day_weights) == {"halfLife": "1d", "sameWeekday": 1.0}

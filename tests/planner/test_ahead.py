@@ -65,7 +65,7 @@ def test_the_slowest_candidate_and_the_policys_margin_and_lead_make_the_deadline
         relief,
         start_up={"shop/web": 270.0, "shop/slow": 60.0, "shop/patient": 300.0}.__getitem__,
         safety={"inFlight": {"margin": "4m"}},
-        forecast={"lead": "30m"},
+        forecast={"leadTime": "30m"},
     )
     assert in_words(found.start_by) == "Fri 08:55:00"
 
@@ -112,7 +112,7 @@ def test_a_node_is_relieved_before_the_window_closes_that_is_the_last_one_before
         "Fri 05:45:00",
         "to be relieved by 05:45, before the window 'night' closes at 06:00",
     )
-    (found,) = seen(WEB, ENOUGH, windows=windows, forecast={"lead": "30m"})
+    (found,) = seen(WEB, ENOUGH, windows=windows, forecast={"leadTime": "30m"})
     assert found.why == HEAD + "to be relieved by 05:30, before the window 'night' closes at 06:00"
 
 
@@ -201,7 +201,7 @@ def test_a_window_shorter_than_the_lead_is_taken_at_its_start() -> None:
 
 
 def test_without_a_lead_there_is_still_a_minute_before_the_window_closes() -> None:
-    (found,) = seen(WEB, ENOUGH, windows={"cluster": [NIGHT]}, forecast={"lead": "0s"})
+    (found,) = seen(WEB, ENOUGH, windows={"cluster": [NIGHT]}, forecast={"leadTime": "0s"})
     assert in_words(found.start_by) == "Fri 05:59:00"
 
 

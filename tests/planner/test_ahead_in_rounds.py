@@ -19,7 +19,7 @@ def test_three_pods_of_a_service_need_threerounds_needed() -> None:
 
 
 def test_a_round_is_no_shorter_than_the_time_between_two_looks() -> None:
-    start, _ = the_one(THREE, EACH, safety=COOL, limits=ROOM, forecast={"every": "30m"})
+    start, _ = the_one(THREE, EACH, safety=COOL, limits=ROOM, forecast={"interval": "30m"})
     assert start == "Fri 08:18:00"
 
 

@@ -273,7 +273,7 @@ def test_a_new_pod_that_may_come_back_is_no_obstacle_where_that_is_all_that_is_w
 
 
 def test_a_pod_that_nobody_asks_for_is_not_told_why_others_of_its_node_should_go() -> None:
-    release = {"mode": "Release", "full": 60, "idle": 50, "releaseTo": 40, "unchangedFor": "0s"}
+    release = {"mode": "Release", "full": 60, "idle": 50, "releaseTarget": 40, "minAge": "0s"}
     nodes = [a_node("n1", used=4_000.0), a_node("n2", used=0.0)]
     pods = [*replicas("idle", {"n1": 5}, cpu=2000.0, used=10.0), *replicas("busy", {"n1": 2}, cpu=100.0, used=1500.0)]
     scene = scene_of(nodes, pods, policy={"strategies": [{"name": "HighNodeUtilization", "args": release}]})

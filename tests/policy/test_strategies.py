@@ -47,7 +47,7 @@ def test_every_strategy_is_read_by_its_name_alone_unless_it_needs_to_be_told_mor
         assert load_policy(text.encode(), source="p.yaml").strategies[0].needs == "thresholds"
     (strategy,) = load_policy(text.encode(), source="p.yaml").strategies
     assert type(strategy).__name__ == strategy.name == name
-    assert (strategy.pools, strategy.every) == (None, 120.0)
+    assert (strategy.pools, strategy.interval) == (None, 120.0)
 
 
 def test_who_waits_for_cpu_is_not_known_from_metrics_server() -> None:
@@ -92,14 +92,14 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: PodLifeTime\n  args:\n    labelSelector:\n      matchExpressions: [{key: x, operator: in}]\n", 3, "strategies[0].args.labelSelector.matchExpressions[0].operator", "expected In, NotIn, Exists or DoesNotExist, got 'in'"),
     ("- name: PodLifeTime\n  args: []\n", 1, "strategies[0].args", "expected a mapping"),
     ("- name: PodLifeTime\n  args:\n    maxPodLifeTime: 5s\n", 2, "strategies[0].args.maxPodLifeTime", "expected at least 1m, got '5s'"),
-    ("- name: PodLifeTime\n  every: 5s\n", 1, "strategies[0].every", "expected at least 10s, got '5s'"),
+    ("- name: PodLifeTime\n  interval: 5s\n", 1, "strategies[0].interval", "expected at least 10s, got '5s'"),
     ("- name: NodeMaintenance\n", 0, "strategies[0].args", "required field is missing"),
     ("- name: NodeMaintenance\n  args: {}\n", 1, "strategies[0].args.nodeSelector", "expected nodeSelector, annotation or nodes"),
     ("- name: NodeMaintenance\n  args:\n    nodeSelector: {}\n", 2, "strategies[0].args.nodeSelector", "an empty selector would empty every node"),
-    ("- name: HighNodeUtilization\n  args: {releaseTo: 90}\n", 1, "strategies[0].args.releaseTo", "expected releaseTo < full, got releaseTo 90 and full 85"),
-    ("- name: HighNodeUtilization\n  args: {reserve: 51}\n", 1, "strategies[0].args.reserve", "expected at most 50, got 51"),
+    ("- name: HighNodeUtilization\n  args: {releaseTarget: 90}\n", 1, "strategies[0].args.releaseTarget", "expected releaseTarget < full, got releaseTarget 90 and full 85"),
+    ("- name: HighNodeUtilization\n  args: {headroom: 51}\n", 1, "strategies[0].args.headroom", "expected at most 50, got 51"),
     ("- name: HighNodeUtilization\n  args: {mode: Foo}\n", 1, "strategies[0].args.mode", "expected 'Drain' or 'Release', got 'Foo'"),
-    ("- name: ServiceSpread\n  args: {alike: 0}\n", 1, "strategies[0].args.alike", "expected more than 0"),
+    ("- name: ServiceSpread\n  args: {minCorrelation: 0}\n", 1, "strategies[0].args.minCorrelation", "expected more than 0"),
     ("- name: RemovePodsViolatingNodeAffinity\n  args: {nodeAffinityType: []}\n", 1, "strategies[0].args.nodeAffinityType", "expected at least 1 entry"),
     ("- name: PodLifeTime\n  pools: []\n", 1, "strategies[0].pools", "expected at least 1 entry"),
     ("- name: RemovePodsViolatingNodeAffinity\n  args: {nodeAffinityType: [required]}\n", 1, "strategies[0].args.nodeAffinityType[0]", "expected 'requiredDuringSchedulingIgnoredDuringExecution' or "),
@@ -107,8 +107,8 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: x.io/Foo\n  args:\n    a: {b: [2020-01-01]}\n", 2, "strategies[0].args.a.b[0]", "expected what JSON can carry, got date (quotes would make it text)"),
     ("- name: PodLifeTime\n  pools: [general]\n- name: LowNodeUtilization\n  pools: [gneral]\n", 3, "strategies[1].pools", "expected names of general, other, got 'gneral'"),
     ("- name: PodLifeTime\n- name: LowNodeUtilization\n- name: LowNodeUtilization\n  pools: [other]\n", 2, "strategies[2]", "expected LowNodeUtilization once for each pool, strategies[1] does the same for other"),
-    ("- name: PodLifeTime\n- name: PodLifeTime\n  every: 5m\n", 1, "strategies[1]", "expected PodLifeTime once for each pool, strategies[0] does the same for general, other"),
-    ("- name: HighNodeUtilization\n- name: HighNodeUtilization\n  args: {reserve: 7}\n", 1, "strategies[1]", "expected HighNodeUtilization once for each pool"),
+    ("- name: PodLifeTime\n- name: PodLifeTime\n  interval: 5m\n", 1, "strategies[1]", "expected PodLifeTime once for each pool, strategies[0] does the same for general, other"),
+    ("- name: HighNodeUtilization\n- name: HighNodeUtilization\n  args: {headroom: 7}\n", 1, "strategies[1]", "expected HighNodeUtilization once for each pool"),
     ("- name: x.io/Foo\n- name: x.io/Foo\n", 1, "strategies[1]", "expected x.io/Foo once for each pool"),
 ]  # fmt: skip
 

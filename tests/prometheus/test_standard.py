@@ -38,7 +38,7 @@ def a_past(lines: Sequence[Line], **fields: Any) -> Past:
 def the_standard(
     past: Past | Callable[..., Any], *, stopping: Callable[[], bool] = lambda: False, source: Any = None, **fields: Any
 ) -> Iterator[PrometheusSlo]:
-    """`fields` are those of effect.standard; `source` those of usage.prometheus."""
+    """`fields` are those of effect.hotNodeSLO; `source` those of usage.prometheus."""
     with fake_prometheus(past) as fake:
         standard = HotNodeSlo.model_validate({"query": "share", **fields})
         with closing(PrometheusSlo(a_source(fake.url, **(source or OWN)), standard, stopping=stopping)) as reader:
@@ -108,7 +108,7 @@ def test_what_is_too_much_is_asked_in_halves_and_is_the_same() -> None:
 
 def test_what_stays_too_much_is_an_error_and_not_asked_for_ever() -> None:
     past = a_past([line("share", 0.5, node="a")], most_points=1)
-    with the_standard(past) as reader, pytest.raises(ConnectError, match=r"422 to effect\.standard\.query"):
+    with the_standard(past) as reader, pytest.raises(ConnectError, match=r"422 to effect\.hotNodeSLO\.query"):
         read(reader)
     assert len(past.ranges) < 20
 
@@ -168,7 +168,7 @@ def test_what_can_not_be_a_share_is_not_known(odd: object) -> None:
 def test_percent_is_an_error_with_its_field() -> None:
     with (
         the_standard(a_past([line("share", 55.0, node="a")])) as reader,
-        pytest.raises(ConfigError, match=r"effect\.standard\.query: answers 55 times .* of a: expected a share"),
+        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.query: answers 55 times .* of a: expected a share"),
     ):
         read(reader)
 
@@ -176,14 +176,14 @@ def test_percent_is_an_error_with_its_field() -> None:
 def test_a_query_that_is_refused_is_an_error_with_its_field() -> None:
     with (
         the_standard(a_past([], counts=False), query="sum(") as reader,
-        pytest.raises(ConfigError, match=r"effect\.standard\.query: Prometheus at .* refuses it"),
+        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.query: Prometheus at .* refuses it"),
     ):
         read(reader)
 
 
 def test_a_label_that_is_none_is_an_error_with_its_field() -> None:
     with (
-        pytest.raises(ConfigError, match=r"effect\.standard\.label: expected a label name such as node, got 'a-b'"),
+        pytest.raises(ConfigError, match=r"effect\.hotNodeSLO\.label: expected a label name such as node, got 'a-b'"),
         the_standard(a_past([]), label="a-b"),
     ):
         pass
@@ -193,7 +193,7 @@ def test_a_partial_answer_is_told() -> None:
     past = a_past([line("share", 0.5, node="a")], warnings=("a store is not there",))
     with the_standard(past) as reader:
         found = read(reader)
-    assert found.partial == ("effect.standard.query: a store is not there",)
+    assert found.partial == ("effect.hotNodeSLO.query: a store is not there",)
     assert (found.shares[:, 0] == 0.5).all()
 
 

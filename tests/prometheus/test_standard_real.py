@@ -112,10 +112,10 @@ def test_what_is_too_much_for_this_server_at_once_is_read_all_the_same(server: P
     ],
 )
 def test_a_query_that_answers_no_shares_is_named(server: PrometheusServer, nodes: Nodes, query: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^effect\.standard\.query: {said}"):
+    with pytest.raises(ConfigError, match=rf"^effect\.hotNodeSLO\.query: {said}"):
         read(server, nodes, query)
 
 
 def test_a_number_that_speaks_of_no_node_is_told(server: PrometheusServer, nodes: Nodes) -> None:
     (said,) = read(server, nodes, "scalar(vector(1))").partial
-    assert said.startswith("effect.standard.query: none of 1 series names a node of this cluster")
+    assert said.startswith("effect.hotNodeSLO.query: none of 1 series names a node of this cluster")

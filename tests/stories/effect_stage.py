@@ -139,7 +139,7 @@ class EffectStage:
             self.policy, self.settings, progress=NullProgress(), clock=self.lab.clock, dry_run=dry_run
         ) as world:
             records = open_records(url=self.settings.database, cluster=self.policy.cluster, clock=self.lab.clock)
-            reader = PrometheusSlo(self.policy.usage, self.policy.effect.standard)
+            reader = PrometheusSlo(self.policy.usage, self.policy.effect.hot_node_slo)
             try:
                 yield Daemon(
                     lab=self.lab,
@@ -233,13 +233,13 @@ def an_effect_stage(
             strategies=[
                 {
                     "name": "LowNodeUtilization",
-                    "every": f"{EVERY_SECONDS:g}s",
+                    "interval": f"{EVERY_SECONDS:g}s",
                     "pools": [name for name, rules in pools.items() if rules.covered],
                 }
             ],
             effect={
-                "standard": {"for": f"{FOR_SECONDS:g}s", "threshold": 75},
-                "settle": f"{SETTLE_SECONDS:g}s",
+                "hotNodeSLO": {"for": f"{FOR_SECONDS:g}s", "threshold": 75},
+                "settlingTime": f"{SETTLE_SECONDS:g}s",
             },
             lists={"deny": [{"pools": [name]} for name, rules in pools.items() if rules.denied]},
             serviceLevels={

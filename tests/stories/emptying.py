@@ -28,7 +28,7 @@ GENEROUS: dict[str, Any] = {
     "cluster": {"inFlight": 100},
     "node": {"evictions": [{"max": 100, "per": "10m"}]},
     "service": {"inFlight": 1},
-    "landings": {"perNode": 20},
+    "replacements": {"perNode": 20},
 }
 """Limits that leave it to budgets, services and waves how fast it goes."""
 

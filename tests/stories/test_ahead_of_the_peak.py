@@ -46,7 +46,7 @@ def the_cluster() -> Scenario:
 @contextmanager
 def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPolicy, CycleContext, ForecastLoop]]:
     with Lab.start(the_cluster(), stepped=True, start_time=MIDNIGHT) as lab:
-        said = stories_policy(lab, windows=AT_NIGHT, forecast={"every": "30m", **forecast})
+        said = stories_policy(lab, windows=AT_NIGHT, forecast={"interval": "30m", **forecast})
         policy = RebalancerPolicy.model_validate(said)
         settings = Settings(
             database=f"sqlite:///{folder / 'rebalancer.db'}",
@@ -81,7 +81,7 @@ def hot_times(lab: Lab) -> list[Episode]:
 
 @pytest.mark.timeout(300)
 def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tmp_path: Path) -> None:
-    with a_night(tmp_path, lead="15m") as (lab, policy, world, lookout):
+    with a_night(tmp_path, leadTime="15m") as (lab, policy, world, lookout):
         assert lab.truth.node_cpu_share()["node-1"] < 0.2
         reports = live_through(lab, policy, world, lookout, hours=13)
         assert hot_times(lab) == []

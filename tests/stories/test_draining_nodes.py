@@ -51,7 +51,7 @@ POOLS = a_pool(low=30)
 
 def drains(**args: Any) -> dict[str, Any]:
     """Sections of a policy. Low nodes are no landing, and the scheduler likes them best: all are steered away from."""
-    strategy = {"name": "HighNodeUtilization", "args": {"hold": f"{HOLD:g}s", **args}}
+    strategy = {"name": "HighNodeUtilization", "args": {"cordonAfterDrain": f"{HOLD:g}s", **args}}
     return {"strategies": [strategy], "pools": POOLS, "limits": GENEROUS, "softTaint": {"maxNodes": 20}}
 
 
@@ -90,8 +90,8 @@ def highest(stage: Stage) -> float:
 
 
 def the_night(folder: Path, mode: str) -> Any:
-    sections = drains(atOnce=2, hold=f"{NIGHT_HOLD:g}s", reserve=100 * RESERVE)
-    forecast = {"mode": mode, "every": "1h"}
+    sections = drains(maxConcurrentNodes=2, cordonAfterDrain=f"{NIGHT_HOLD:g}s", headroom=100 * RESERVE)
+    forecast = {"mode": mode, "interval": "1h"}
     return a_foreseeing_stage(
         a_quiet_night(), folder, start=MIDNIGHT, forecast=forecast, **{**sections, "pools": a_pool(low=25)}
     )

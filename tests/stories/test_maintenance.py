@@ -19,7 +19,9 @@ TURN_SECONDS = 90.0
 TURNS_AT_MOST = 80
 KEY, VALUE = "example.com/upgrade", "kernel"
 POLICY: dict[str, Any] = {
-    "strategies": [{"name": "NodeMaintenance", "args": {"annotation": f"{KEY}={VALUE}", "atOnce": AT_ONCE}}],
+    "strategies": [
+        {"name": "NodeMaintenance", "args": {"annotation": f"{KEY}={VALUE}", "maxConcurrentNodes": AT_ONCE}}
+    ],
     # more of a service may be on its way than its budget allows: it is the budget that holds
     "limits": {**GENEROUS, "service": {"inFlight": 3}},
     # the waves to come would take what leaves the first

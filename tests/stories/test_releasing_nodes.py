@@ -12,7 +12,7 @@ from tests.stories.stage import a_machine, a_scenario, a_stage, codes, evicted, 
 CALM_CYCLES = 50
 LONG_AGO = 90 * 86_400.0
 FULL, RELEASE_TO = 0.85, 0.70
-ARGS = {"mode": "Release", "full": 100 * FULL, "releaseTo": 100 * RELEASE_TO}
+ARGS = {"mode": "Release", "full": 100 * FULL, "releaseTarget": 100 * RELEASE_TO}
 POLICY: dict[str, Any] = {"strategies": [{"name": "HighNodeUtilization", "args": ARGS}], "limits": GENEROUS}
 ONLY_FULL = {"disk": "fast"}
 """What selects `full`, and nothing else."""

@@ -171,7 +171,7 @@ def test_evictions_wait_until_images_have_been_pulled(tmp_path: Path, limit: str
         ],
         pull_bytes_per_second=3 * MIB,
     )
-    limits = {"landings": {"pullBytesPerPool": limit}}
+    limits = {"replacements": {"pullBytesPerPool": limit}}
     with a_stage(cluster, tmp_path, limits=limits) as stage:
         for _ in range(turns):
             stage.turn()

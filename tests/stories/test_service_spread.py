@@ -47,7 +47,7 @@ def services_on(lab: Lab, node: str, *services: str) -> int:
 def test_services_that_peak_together_are_separated_and_stay_so(tmp_path: Path) -> None:
     start = MIDNIGHT + 2 * 3600.0
     with a_foreseeing_stage(
-        a_shop(), tmp_path, start=start, forecast={"mode": "Observe", "every": "1h"}, **POLICY
+        a_shop(), tmp_path, start=start, forecast={"mode": "Observe", "interval": "1h"}, **POLICY
     ) as stage:
         lab = stage.lab
         before = on_each(lab, *TOGETHER)
@@ -81,7 +81,7 @@ def test_without_enough_days_of_history_nothing_is_said(tmp_path: Path) -> None:
         history_days=1.5,
     )
     with a_foreseeing_stage(
-        young, tmp_path, start=start, forecast={"mode": "Observe", "every": "1h"}, **POLICY
+        young, tmp_path, start=start, forecast={"mode": "Observe", "interval": "1h"}, **POLICY
     ) as stage:
         for _ in range(2):
             stage.turn()

@@ -19,7 +19,7 @@ PERIODIC = CycleRequest(trigger=Trigger.PERIODIC)
 def impatient(policy: RebalancerPolicy) -> RebalancerPolicy:
     """One assessment is enough for the brake."""
     said = policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    said["safety"]["brake"] = {"effect": {"last": 1, "atLeast": 30}}
+    said["safety"]["circuitBreaker"] = {"effect": {"sampleSize": 1, "minEffectiveness": 30}}
     return RebalancerPolicy.model_validate(said)
 
 

@@ -88,7 +88,7 @@ def test_with_a_wrong_model_no_limit_and_no_budget_is_broken(tmp_path: Path) -> 
 
 def one_hour(folder: Path, **give_up: str) -> tuple[Entry, ...]:
     """Without any other cooldown; the log."""
-    safety = {"cooldowns": {**NO_COOLDOWNS, "giveUp": give_up}}
+    safety = {"cooldowns": {**NO_COOLDOWNS, "backoff": give_up}}
     folder.mkdir()
     with a_stage(a_packed_shop(), folder, limits=LIMITS, safety=safety) as stage:
         for _ in range(CYCLES):
@@ -110,4 +110,4 @@ def tried_again(log: tuple[Entry, ...]) -> int:
 def test_what_came_back_is_left_alone(tmp_path: Path) -> None:
     """The whole hour long; without that memory it isn't."""
     assert tried_again(one_hour(tmp_path / "memory")) == 0
-    assert tried_again(one_hour(tmp_path / "none", first="1s", longest="1s")) > 3
+    assert tried_again(one_hour(tmp_path / "none", initial="1s", max="1s")) > 3

@@ -212,7 +212,7 @@ def test_a_node_that_can_take_nothing_does_not_keep_low_ones_from_taking_pods(ot
 
 def test_landings_keep_a_reserve_under_their_target_now_and_at_their_peak() -> None:
     nodes = [a_node("n", used=1e3), a_node("m", used=9e3), a_node("no-pool", used=0.0, labels={})]
-    loads = drain(nodes, pods_on(n=1, m=1), args={"reserve": 5}, peaks={"n": 2e3, "m": 9.5e3}).findings.loads
+    loads = drain(nodes, pods_on(n=1, m=1), args={"headroom": 5}, peaks={"n": 2e3, "m": 9.5e3}).findings.loads
     assert loads is not None
     assert loads.resources == ("cpu", PEAK)
     assert loads.target[:2].tolist() == [[9_600.0, 9_600.0], [9_600.0, 9_600.0]]
@@ -247,7 +247,7 @@ def begun(ago: float = 60.0, **fields: Any) -> dict[str, Any]:
 
 def test_what_is_being_emptied_comes_first_and_stays_cordoned() -> None:
     nodes = [a_node("a", used=1e3), a_node("x", used=9e3, unschedulable=True), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(a=1, x=2, m=1), args={"atOnce": 2}, **begun())
+    found = drain(nodes, pods_on(a=1, x=2, m=1), args={"maxConcurrentNodes": 2}, **begun())
     assert found.nodes == ["x", "a"]
     assert found.cordons == {"x": DRAINING}
     assert found.findings.empty_at_most == 2
@@ -257,14 +257,14 @@ def test_what_is_being_emptied_comes_first_and_stays_cordoned() -> None:
 
 def test_it_stays_cordoned_and_counts_when_nobody_asked_for_it() -> None:
     nodes = [a_node("a", used=1e3), a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
-    found = drain(nodes, pods_on(a=1, x=2, m=1), args={"atOnce": 1}, only=["a", "m"], **begun())
+    found = drain(nodes, pods_on(a=1, x=2, m=1), args={"maxConcurrentNodes": 1}, only=["a", "m"], **begun())
     assert (found.nodes, found.cordons, found.findings.empty_at_most) == (["a"], {"x": DRAINING}, 0)
 
 
 def test_it_counts_while_its_last_pods_are_leaving() -> None:
     nodes = [a_node("a", used=1e3), a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
     pods = [*pods_on(a=1, m=1), a_pod("going", "x", owner="web", terminating=True)]
-    found = drain(nodes, pods, args={"atOnce": 3, "hold": "0s"}, **begun())
+    found = drain(nodes, pods, args={"maxConcurrentNodes": 3, "cordonAfterDrain": "0s"}, **begun())
     assert (found.nodes, found.cordons, found.findings.empty_at_most) == (["a"], {"x": DRAINING}, 2)
 
 
@@ -275,7 +275,7 @@ def test_it_counts_while_its_last_pods_are_leaving() -> None:
 def test_an_empty_node_is_held_for_a_while_and_then_let_go(ago: float, left_ago: float | None, held: bool) -> None:
     nodes = [a_node("x", used=10.0, unschedulable=True), a_node("m", used=9e3)]
     recent = [] if left_ago is None else [RecentMove(node="x", cpu_millicores=1.0, at=NOW - left_ago, service="s/w")]
-    found = drain(nodes, pods_on(m=1), args={"hold": "30m"}, recent=recent, **begun(ago))
+    found = drain(nodes, pods_on(m=1), args={"cordonAfterDrain": "30m"}, recent=recent, **begun(ago))
     assert found.cordons == ({"x": DRAINING} if held else {})
     assert (found.nodes, found.findings.empty_at_most) == ([], 1)
 
@@ -296,7 +296,7 @@ def test_a_node_that_nothing_can_leave_is_not_cordoned_for_ever(
 ) -> None:
     nodes = [a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
     recent = [] if left_ago is None else [RecentMove(node="x", cpu_millicores=1.0, at=NOW - left_ago, service="s/w")]
-    found = drain(nodes, pods_on(x=1, m=1), args={"hold": hold}, recent=recent, **begun(ago))
+    found = drain(nodes, pods_on(x=1, m=1), args={"cordonAfterDrain": hold}, recent=recent, **begun(ago))
     assert (found.nodes, found.cordons) == ((["x"], {"x": DRAINING}) if goes_on else ([], {}))
     if not goes_on:
         waited = "1h" if hold == "0s" else hold

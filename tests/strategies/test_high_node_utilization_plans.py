@@ -50,14 +50,14 @@ def test_what_can_go_goes_where_all_or_nothing_is_not_asked_for() -> None:
 def test_landings_keep_their_reserve(reserve: int, emptied: bool) -> None:
     """Three pods of 300 bring 8,500 to 9,400: under 60 % (9,600), over 55 % (8,800)."""
     pods = [*replicas("web", {"low": 3}, used=300.0), *replicas("x", {"busy": 1}, used=100.0)]
-    plan = Plan([a_node("low", used=900.0), busy()], pods, policy({"reserve": reserve}))
+    plan = Plan([a_node("low", used=900.0), busy()], pods, policy({"headroom": reserve}))
     assert bool(plan.moves) is emptied
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 def test_so_many_nodes_are_emptied_at_once(at_once: int) -> None:
     nodes = [a_node("a", used=100.0), a_node("b", used=200.0), a_node("c", used=300.0), busy()]
-    plan = Plan(nodes, pods_on(a=1, b=2, c=3, busy=1), policy({"atOnce": at_once}), steered_at_most=3)
+    plan = Plan(nodes, pods_on(a=1, b=2, c=3, busy=1), policy({"maxConcurrentNodes": at_once}), steered_at_most=3)
     assert plan.cordoned == ["a", "b", "c"][:at_once]
     assert {source for _, source, _ in plan.moves} == set(plan.cordoned)
 
@@ -70,7 +70,7 @@ def test_a_pool_of_low_nodes_gets_fewer_nodes_and_comes_to_rest() -> None:
     been: dict[str, list[str]] = {pod.name: [pod.node] for pod in pods}
     moves = []
     for _ in range(50):
-        plan = Plan(nodes, pods, policy({"atOnce": 2}), steered_at_most=2)
+        plan = Plan(nodes, pods, policy({"maxConcurrentNodes": 2}), steered_at_most=2)
         moves.append(len(plan.moves))
         for name, source, landing in plan.moves:
             (pod,) = (each for each in pods if each.name == name)
@@ -119,7 +119,7 @@ def test_after_a_plan_every_node_has_all_its_pods_or_none(data: st.DataObject) -
             owner = f"o-{name}-{number}" if kind else ""
             pods.append(a_pod(f"p-{name}-{number}", name, cpu=cpu, used=used, owner=owner, owner_kind=kind or "x"))
     nodes = [a_node(name, unschedulable=draw(st.integers(0, 9)) == 9) for name in names]
-    plan = Plan(nodes, pods, policy({"atOnce": at_once, "reserve": 5}), steered_at_most=2)
+    plan = Plan(nodes, pods, policy({"maxConcurrentNodes": at_once, "headroom": 5}), steered_at_most=2)
     gone = {pod for pod, _, _ in plan.moves}
     load = {name: sum(pod.used for pod in pods if pod.node == name) for name in names}
     low = {name for name in names if load[name] < 8_000}
@@ -141,7 +141,7 @@ def test_after_a_plan_every_node_has_all_its_pods_or_none(data: st.DataObject) -
     assert all(load[landing] <= 9_600 for _, _, landing in plan.moves)
 
 
-@pytest.mark.parametrize("args", [{"mode": "Release"}, {"reserve": 50}])
+@pytest.mark.parametrize("args", [{"mode": "Release"}, {"headroom": 50}])
 def test_what_its_own_landings_keep_free_is_no_rule_for_other_strategies(args: dict[str, Any]) -> None:
     """A hot node is cooled onto one with more requests than a release leaves, and less than a drain's reserve."""
     strategies = [{"name": "LowNodeUtilization"}, {"name": NAME, "args": args}]

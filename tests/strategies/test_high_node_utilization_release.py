@@ -104,5 +104,5 @@ def test_any_node_may_take_pods_up_to_the_share_that_is_released_to() -> None:
 
 
 def test_the_released_share_must_be_under_the_full_one() -> None:
-    with pytest.raises(ValueError, match="releaseTo < full"):
-        strategy_policy(NAME, {"mode": "Release", "full": 60, "releaseTo": 60})
+    with pytest.raises(ValueError, match="releaseTarget < full"):
+        strategy_policy(NAME, {"mode": "Release", "full": 60, "releaseTarget": 60})

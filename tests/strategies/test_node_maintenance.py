@@ -87,7 +87,7 @@ def test_a_node_is_chosen_by_label_annotation_or_name(args: dict[str, Any], node
         new("plain"),
     ]
     pods = on(*(node.name for node in made))
-    assert found_in_view(NAME, made, pods, {**args, "atOnce": 9}).nodes == nodes
+    assert found_in_view(NAME, made, pods, {**args, "maxConcurrentNodes": 9}).nodes == nodes
 
 
 def test_nodes_of_other_pools_are_not_touched_and_those_named_in_vain_are_told() -> None:
@@ -172,12 +172,12 @@ def test_when_all_are_empty_they_stay_cordoned_until_they_are_no_longer_chosen()
 
 def test_a_chosen_node_that_is_empty_is_kept_empty_once_its_wave_is_there() -> None:
     nodes, pods = waves()
-    assert sorted(found(nodes, without(pods, "a3", "b1"), args={"atOnce": 1}).cordons) == ["a1", "a3"]
+    assert sorted(found(nodes, without(pods, "a3", "b1"), args={"maxConcurrentNodes": 1}).cordons) == ["a1", "a3"]
 
 
 def test_without_a_label_all_nodes_are_one_wave() -> None:
     nodes, pods = waves()
-    seen = found(nodes, pods, args={"waveBy": None, "atOnce": 4})
+    seen = found(nodes, pods, args={"waveLabel": None, "maxConcurrentNodes": 4})
     assert seen.nodes == ["a1", "a2", "a3", "b1"]
     assert seen.findings.findings[0].reason == "chosen for maintenance: pods to leave it: 1"
     assert seen.findings.notes == ("maintenance: 0 of 6 nodes are empty, 4 in work",)
@@ -185,7 +185,7 @@ def test_without_a_label_all_nodes_are_one_wave() -> None:
 
 def test_any_label_may_divide_them() -> None:
     nodes = [old("n2", labels={"rack": "r2"}), old("n1", labels={"rack": "r1"}), new()]
-    seen = found(nodes, on("n1", "n2", "new"), args={"waveBy": "rack"})
+    seen = found(nodes, on("n1", "n2", "new"), args={"waveLabel": "rack"})
     assert seen.nodes == ["n1"]
     assert seen.findings.notes == ("maintenance: wave 1 of 2 (rack r1): 0 of 1 nodes are empty, 1 in work",)
 
@@ -200,7 +200,9 @@ def test_a_node_that_people_cordoned_is_emptied_and_never_marked() -> None:
 
 
 def test_a_node_that_is_being_drained_goes_over_to_maintenance() -> None:
-    seen = found([old("a"), old("x"), new()], on("a", "x", "new"), args={"atOnce": 1}, cordons={"x": (DRAINING, 9.0)})
+    seen = found(
+        [old("a"), old("x"), new()], on("a", "x", "new"), args={"maxConcurrentNodes": 1}, cordons={"x": (DRAINING, 9.0)}
+    )
     assert (seen.nodes, seen.cordons) == (["x"], {"x": MAINTENANCE})
 
 
@@ -233,7 +235,7 @@ def test_never_two_waves_at_work_and_never_more_nodes_than_allowed(data: st.Data
     for _ in range(2 * len(pods) + 2):
         nodes = [*(old(name, zone) for name, zone in zones.items()), new()]
         random.Random(draw(st.integers(0, 9))).shuffle(nodes)
-        seen = found(nodes, [*pods, *on("new")], ours=ours, args={"atOnce": at_once})
+        seen = found(nodes, [*pods, *on("new")], ours=ours, args={"maxConcurrentNodes": at_once})
         filled = {pod.node for pod in pods}
         assert set(seen.nodes) <= filled & set(seen.cordons)
         assert len(seen.nodes) <= at_once

@@ -46,7 +46,7 @@ def prune(
             "--older-than",
             help="Drop what was counted, found and assessed longer ago, for example 90d. [default: what the ledger "
             "counted as far as the limits of any cluster look back, and a day; details as each policy says in "
-            "effect.keepDetails]",
+            "effect.detailRetention]",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be dropped.")] = False,

@@ -219,7 +219,7 @@ class TraceRun(Run):
                 high_millicores=cluster.capacity_millicores * HIGH_SHARE,
                 pools=POOLS,
                 pool=cluster.pool,
-                days=policy.days,
+                days=policy.day_weights,
             ),
             policy,
             chosen,

@@ -122,7 +122,7 @@ def _groups(members: Members, policy: Forecast, highs: Mapping[str, float]) -> I
                 high_millicores=capacity * high,
                 pools=(pool,),
                 pool=np.zeros(len(nodes), dtype=np.int32),
-                days=policy.days_of(pool),
+                days=policy.day_weights_of(pool),
             ),
         )
 

@@ -48,7 +48,7 @@ class Alerts(Section):
     """Annotation with the percentage above which the node is hot."""
     target_annotation: NonEmpty = "rebalancer_target"
     """Annotation with the percentage that it is cooled to."""
-    floor: Percent = 50.0
+    min_high: Percent = 50.0
     """No alert may set a high below it."""
     expire_after: Annotated[Duration, at_least(60)] = 3600.0
     """An episode that is open for so long, and that nothing was heard of since, is closed."""

@@ -23,10 +23,10 @@ class HotNodeSlo(Section):
 class Effect(Section):
     """Afterwards: how many hot nodes were found, how many of those lost pods, and did it help."""
 
-    standard: HotNodeSlo = HotNodeSlo()
+    hot_node_slo: HotNodeSlo = Field(default=HotNodeSlo(), alias="hotNodeSLO")
     """What a hot node is."""
-    settle: Annotated[Duration, at_least(60), at_most(3600)] = 900.0
+    settling_time: Annotated[Duration, at_least(60), at_most(3600)] = 900.0
     """A node is assessed so long after its last eviction, and once more after an hour and after a day."""
-    keep_details: Annotated[Duration, at_least(86_400)] = 2_592_000.0
+    detail_retention: Annotated[Duration, at_least(86_400)] = 2_592_000.0
     """Cycles, refusals and episodes that are older are dropped; evictions with their cycles stay for 400 days, and a
     day's counts for good."""

@@ -89,7 +89,7 @@ class DayWeights(Section):
         return weights
 
 
-class PoolDays(DayWeights):
+class PoolDayWeights(DayWeights):
     """The same for one pool."""
 
     pool: NonEmpty
@@ -102,21 +102,21 @@ class Forecast(Section):
     mode: Literal["Off", "Observe", "Act"] = "Act"
     """Act: nodes are relieved ahead of their peaks, and nothing lands where a peak would pass the target. Observe:
     forecasts are made, kept and judged afterwards, and decide nothing. Off: no history is read."""
-    every: Annotated[Duration, at_least(60)] = 900.0
+    interval: Annotated[Duration, at_least(60)] = 900.0
     """How often the daemon looks ahead."""
     horizon: Annotated[Duration, at_least(3600), at_most(86_400)] = 86_400.0
     """How far: at most 24h."""
     min_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS)] = 3
     """A forecast that knows fewer days decides nothing."""
-    lead: Annotated[Duration, at_least(0)] = 900.0
+    lead_time: Annotated[Duration, at_least(0)] = 900.0
     """A node is relieved so long before it would become hot, besides what draining and starting pods take."""
     predictor: PredictorName = "combined"
     """How tomorrow's level is guessed; `rebalancer backtest` compares them."""
     coverage: Percent = 90.0
     """Of so many in 100 days the peak stays at or under the forecast: the margin is made for it from past errors."""
-    days: DayWeights = DayWeights()
+    day_weights: DayWeights = DayWeights()
     """How much each day counts."""
-    pools: Annotated[tuple[PoolDays, ...], AsTuple] = ()
+    pools: Annotated[tuple[PoolDayWeights, ...], AsTuple] = ()
     """Pools whose days count otherwise."""
     generation: Generation | None = None
     """For clusters of unlike machines."""
@@ -125,12 +125,12 @@ class Forecast(Section):
 
     @field_validator("pools")
     @classmethod
-    def _each_pool_once(cls, pools: tuple[PoolDays, ...]) -> tuple[PoolDays, ...]:
+    def _each_pool_once(cls, pools: tuple[PoolDayWeights, ...]) -> tuple[PoolDayWeights, ...]:
         names = [each.pool for each in pools]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"expected each pool once, got {', '.join(twice)} more than once")
         return pools
 
-    def days_of(self, pool: str) -> DayWeights:
+    def day_weights_of(self, pool: str) -> DayWeights:
         """What holds for a pool."""
-        return next((each for each in self.pools if each.pool == pool), self.days)
+        return next((each for each in self.pools if each.pool == pool), self.day_weights)

@@ -132,7 +132,7 @@ class ServiceLimits(ScopeLimits):
     """Evicted, replacement not yet Ready."""
 
 
-class LandingLimits(Section):
+class ReplacementLimits(Section):
     """How much may arrive at once."""
 
     per_node: Count | None = 3
@@ -159,5 +159,5 @@ class Limits(Section):
     """Each namespace of the cluster."""
     service: ServiceLimits = ServiceLimits()
     """Each service, over all clusters that share the database."""
-    landings: LandingLimits = LandingLimits()
+    replacements: ReplacementLimits = ReplacementLimits()
     """What is on its way."""

@@ -421,8 +421,8 @@ class RebalancerPolicy(Section):
         for rule in self.alerts.rules:
             if rule.strategy not in have:
                 raise FieldError("alerts", f"expected a strategy of this policy for {rule.alert}, got {rule.strategy}")
-            if rule.high is not None and rule.high < self.alerts.floor:
-                raise FieldError("alerts", f"expected {rule.alert}: high >= floor ({self.alerts.floor:g})")
+            if rule.high is not None and rule.high < self.alerts.min_high:
+                raise FieldError("alerts", f"expected {rule.alert}: high >= minHigh ({self.alerts.min_high:g})")
         return self
 
     @property

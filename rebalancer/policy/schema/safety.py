@@ -10,17 +10,17 @@ from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Perce
 class BackoffPolicy(Section):
     """How long a service stays on a node after its move off it did not help; each time longer."""
 
-    first: Duration = 3600.0
+    initial: Duration = 3600.0
     """The first time."""
     factor: Annotated[float, Field(ge=1)] = 2.0
     """Each further time it is so many times as long."""
-    longest: Duration = 7 * 86400.0
+    max: Duration = 7 * 86400.0
     """Never longer."""
 
     @model_validator(mode="after")
-    def _longest_is_longest(self) -> "BackoffPolicy":
-        if self.longest < self.first:
-            raise FieldError("longest", "expected longest >= first")
+    def _in_order(self) -> "BackoffPolicy":
+        if self.max < self.initial:
+            raise FieldError("max", "expected max >= initial")
         return self
 
 
@@ -37,7 +37,7 @@ class Cooldowns(Section):
     """After a node joined a pool: new nodes take load by themselves, and the autoscaler is at work."""
     new_node: Duration = 300.0
     """After a node joined: until then nothing is moved towards it."""
-    give_up: BackoffPolicy = BackoffPolicy()
+    backoff: BackoffPolicy = BackoffPolicy()
     """When a move did not help."""
 
 
@@ -54,9 +54,9 @@ class InFlight(Section):
 class EffectivenessBreaker(Section):
     """Stops a pool for an hour when its nodes mostly don't cool after evictions."""
 
-    last: Annotated[int, Field(ge=1)] = 10
+    sample_size: Annotated[int, Field(ge=1)] = 10
     """So many of the pool's newest assessments are looked at; with fewer nothing stops."""
-    at_least: Percent = 30.0
+    min_effectiveness: Percent = 30.0
     """Of these nodes so many must have been at or under their target after settling, in percent."""
 
 
@@ -100,11 +100,11 @@ class Safety(Section):
     """After evictions."""
     in_flight: InFlight = InFlight()
     """When a replacement is late."""
-    brake: CircuitBreaker = CircuitBreaker()
+    circuit_breaker: CircuitBreaker = CircuitBreaker()
     """When to stop."""
     cross_cluster: CrossCluster = CrossCluster()
     """Services in several clusters."""
     service_identity: ServiceIdentity = ServiceIdentity()
     """What makes a service the same everywhere."""
-    wait_at_most: Duration = 60.0
+    max_wait: Duration = 60.0
     """A move that is due within this time is waited for; a later one is planned anew in another cycle."""

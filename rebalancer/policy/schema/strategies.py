@@ -63,26 +63,27 @@ class HighNodeUtilizationArgs(Section):
     """Drain empties low nodes. Release moves pods off nodes that are full by requests and idle in fact."""
     whole_nodes: bool = True
     """Drain: a node whose pods can't all land elsewhere keeps all of them. Without it, what can move is moved."""
-    at_once: Annotated[int, Field(ge=1)] = 1
+    max_concurrent_nodes: Annotated[int, Field(ge=1)] = 1
     """Drain: so many nodes of the cluster at a time; each is cordoned until it is empty, or let go."""
-    hold: Annotated[Duration, at_least(0)] = 1800.0
+    cordon_after_drain: Annotated[Duration, at_least(0)] = 1800.0
     """Drain: an emptied node stays cordoned for so long, for an autoscaler to remove it."""
-    reserve: Annotated[float, Field(ge=0, le=50)] = 5.0
+    headroom: Annotated[float, Field(ge=0, le=50)] = 5.0
     """Percentage points under `target` that the landings keep free, now and at their predicted peak."""
     full: Percent = 85.0
     """Release: a node with at least this share of its allocatable CPU requested is full."""
     idle: Percent = 30.0
     """Release: a full node with at most this share of its CPU in use is idle."""
-    release_to: Percent = 70.0
+    release_target: Percent = 70.0
     """Release: so far the requested share is brought down."""
-    unchanged_for: Annotated[Duration, at_least(0)] = 30 * 86_400.0
+    min_age: Annotated[Duration, at_least(0)] = 30 * 86_400.0
     """Release: only pods that run for so long."""
 
     @model_validator(mode="after")
     def _release_in_order(self) -> "HighNodeUtilizationArgs":
-        if self.release_to >= self.full:
+        if self.release_target >= self.full:
             raise FieldError(
-                "releaseTo", f"expected releaseTo < full, got releaseTo {self.release_to:g} and full {self.full:g}"
+                "releaseTarget",
+                f"expected releaseTarget < full, got releaseTarget {self.release_target:g} and full {self.full:g}",
             )
         return self
 
@@ -173,10 +174,10 @@ class MaintenanceArgs(Section):
     """Nodes with this annotation, as `key` or `key=value`."""
     nodes: Names = ()
     """Nodes by name."""
-    wave_by: NonEmpty | None = "topology.kubernetes.io/zone"
+    wave_label: NonEmpty | None = "topology.kubernetes.io/zone"
     """A label: one wave is what shares its value; the next begins when every node of it is empty. Without a label all
     nodes are one wave."""
-    at_once: Annotated[int, Field(ge=1)] = 2
+    max_concurrent_nodes: Annotated[int, Field(ge=1)] = 2
     """So many nodes of a wave are emptied at a time."""
 
     @model_validator(mode="after")
@@ -202,7 +203,7 @@ class InterferenceArgs(PodArgs):
 class ServiceSpreadArgs(PodArgs):
     """Arguments of ServiceSpread."""
 
-    alike: Annotated[float, Field(gt=0, le=1)] = 0.9
+    min_correlation: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Two services whose usual days correlate by at least this peak together."""
     min_days: Annotated[int, Field(ge=1)] = 3
     """So many days of history before anything is said of a service."""
@@ -217,7 +218,7 @@ class StrategyBase(Section):
 
     pools: Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
     """Names of the pools it looks at; all when absent."""
-    every: Annotated[Duration, at_least(10)] = 120.0
+    interval: Annotated[Duration, at_least(10)] = 120.0
     """How often the daemon looks at each of its pools, give or take a tenth."""
 
     @property
@@ -235,7 +236,7 @@ class StrategyBase(Section):
         node is cooled or emptied in one."""
         if self.by_cpu or self.needs is not None:
             return (type(self), self.needs) == (type(other), other.needs)
-        return self.model_dump(exclude={"pools", "every"}) == other.model_dump(exclude={"pools", "every"})
+        return self.model_dump(exclude={"pools", "interval"}) == other.model_dump(exclude={"pools", "interval"})
 
 
 class LowNodeUtilization(StrategyBase):
