@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.applications import Starlette
@@ -11,20 +10,17 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rebalancer.lab.apiserver.api import KubernetesApi, json_response
-from rebalancer.lab.apiserver.errors import ApiError
+from rebalancer.lab.apiserver.api import KubernetesApi
 from rebalancer.lab.faults import Switchboard
+from rebalancer.lab.objects.errors import ApiError
 from rebalancer.lab.prometheus import exposition
 from rebalancer.lab.prometheus.api import PrometheusApi
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
-
+from rebalancer.lab.serving import ServedLab, json_response
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-def build_app(lab: "Lab") -> ASGIApp:
+def build_app(lab: ServedLab) -> ASGIApp:
     """The ASGI application of one lab."""
     kubernetes, prometheus = KubernetesApi(lab), PrometheusApi(lab)
     counters = exposition.Counters(usage=lab.usage, clock=lab.clock)

@@ -19,12 +19,9 @@ from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.truth import Truth
 from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.prometheus.rates import ContentionRates
-from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.scenarios import scenario as scenarios
 from rebalancer.lab.scenarios.scenario import Scenario
 
-DAY_SECONDS = 86400.0
 _SHORTEST_WAIT_SECONDS = 0.005
 _LONGEST_WAIT_SECONDS = 1.0
 _START_SECONDS = 10.0
@@ -62,22 +59,13 @@ class Lab:
             history=cluster.history, origin=self.origin, window_seconds=scenario.rate_window_seconds
         )
         self.contention = ContentionModel(self.usage)
-        self.rates = ContentionRates(model=self.contention, faults=self.faults)
         self.truth = Truth(
             history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds
-        )
-        self.series = SeriesBook(
-            usage=self.usage,
-            faults=self.faults,
-            clock=clock,
-            cluster=cluster,
-            history_seconds=scenario.history_days * DAY_SECONDS,
         )
         self.token = token
         self.prometheus_auth = prometheus_auth
         self.url = ""
         self.on_stop: set[Callable[[], None]] = set()
-        """Called once when the lab stops: streams wait on more than the lab's flag."""
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._server: uvicorn.Server | None = None

@@ -143,7 +143,7 @@ def test_after_a_fault_memory_and_server_agree_without_a_new_start(lab: Lab, tmp
         for _ in range(20):
             change(lab, chance)
             time.sleep(SHORTEST_PAUSE_SECONDS)
-        lab.cluster.store.forget_history()
+        lab.cluster.store.compact()
         lab.faults.clear()
         become_the_same(cluster, KubeCluster(client=client, clock=lab.clock))
         assert cluster.dead() == []

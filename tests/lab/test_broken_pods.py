@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Breaks, Lab, Scenario, node, scenario, workload
-from rebalancer.lab.apiserver.errors import ApiError
+from rebalancer.lab.objects.errors import ApiError
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]

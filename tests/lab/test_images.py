@@ -5,7 +5,7 @@ from typing import Any
 
 from rebalancer.lab import Lab, LabClock, NodeSpec, node, scenario, workload
 from rebalancer.lab.controlplane.cluster import Cluster
-from rebalancer.lab.controlplane.images import MOST_REPORTED, entry, reported
+from rebalancer.lab.scenarios.build import MOST_REPORTED, image_entry, reported_images
 from tests.lab.conftest import Client
 
 Start = Callable[..., Lab]
@@ -64,5 +64,5 @@ def test_an_image_of_unknown_size_is_not_reported_and_takes_no_time(start: Start
 
 
 def test_a_node_reports_its_largest_images_only() -> None:
-    told = reported([entry(f"image-{size}:1", size) for size in range(MOST_REPORTED + 5)])
+    told = reported_images([image_entry(f"image-{size}:1", size) for size in range(MOST_REPORTED + 5)])
     assert [image["sizeBytes"] for image in told] == list(range(MOST_REPORTED + 4, 4, -1))

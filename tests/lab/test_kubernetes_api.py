@@ -106,7 +106,7 @@ def test_a_filtered_watch_sees_a_pod_come_into_its_selector(start: Start) -> Non
 
 def test_a_watch_from_too_far_back_ends_with_410(start: Start) -> None:
     lab = start()
-    lab.cluster.store.forget_history()
+    lab.cluster.store.compact()
     (event,) = watch(lab, "/api/v1/pods?watch=1&resourceVersion=1", events=2)
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 

@@ -14,8 +14,8 @@ from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, Scenario
-from rebalancer.lab.apiserver.store import Change
 from rebalancer.lab.log import Entry
+from rebalancer.lab.objects.store import Change
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from tests.stories.stage import Moved, Stage, moves, stories_policy

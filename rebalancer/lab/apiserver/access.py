@@ -1,12 +1,10 @@
 """Who may do what: everybody everything, but for what the fault `denied` takes away."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from rebalancer.lab.apiserver.errors import bad_request, forbidden
-from rebalancer.lab.apiserver.kinds import Kind
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.objects.errors import bad_request, forbidden
+from rebalancer.lab.objects.kinds import Kind
+from rebalancer.lab.serving import ServedLab
 
 Obj = dict[str, Any]
 
@@ -40,7 +38,7 @@ def verb_of(method: str, *, named: bool, watched: bool) -> str:
     return method.lower()
 
 
-def check(lab: "Lab", target: Target, *, method: str, watched: bool) -> None:
+def check(lab: ServedLab, target: Target, *, method: str, watched: bool) -> None:
     """Raises ApiError 403 when the fault `denied` has the request's verb and resource."""
     denied = lab.faults.state.denied
     if not denied:
@@ -51,7 +49,7 @@ def check(lab: "Lab", target: Target, *, method: str, watched: bool) -> None:
         raise forbidden(target.kind, target.name, verb=verb, resource=resource)
 
 
-def review(lab: "Lab", body: Any) -> Obj:
+def review(lab: ServedLab, body: Any) -> Obj:
     """Answer a SelfSubjectAccessReview. Raises ApiError 400."""
     attributes = ((body if isinstance(body, dict) else {}).get("spec") or {}).get("resourceAttributes")
     if not isinstance(attributes, dict):

@@ -1,9 +1,8 @@
 """The Kubernetes API: from a path and a verb to the store."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import yaml
@@ -11,28 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rebalancer.lab.apiserver import access, discovery, metrics_server
-from rebalancer.lab.apiserver.disruption import update_statuses
-from rebalancer.lab.apiserver.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
 from rebalancer.lab.apiserver.eviction import evict
-from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
 from rebalancer.lab.apiserver.pages import Pages
 from rebalancer.lab.apiserver.patching import apply_patch
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.apiserver.tables import table, wanted_version
-from rebalancer.lab.apiserver.taints import check_taints, set_cordon
 from rebalancer.lab.apiserver.watch import watch_response
 from rebalancer.lab.controlplane.owned import terminate
+from rebalancer.lab.objects.disruption import update_statuses
+from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
+from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
+from rebalancer.lab.objects.taints import check_taints, set_cordon
 from rebalancer.lab.scenarios.build import complete_pod
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.serving import ServedLab, json_response
 
 Obj = dict[str, Any]
-
-
-def json_response(body: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer as JSON."""
-    return Response(msgspec.json.encode(body), code, dict(headers or {}), media_type="application/json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +57,7 @@ def parse_target(parts: list[str]) -> Target | None:
 class KubernetesApi:
     """Answers every path under `/version`, `/api` and `/apis`."""
 
-    def __init__(self, lab: "Lab") -> None:
+    def __init__(self, lab: ServedLab) -> None:
         self._lab = lab
         self._store = lab.cluster.store
         self._pages = Pages()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rebalancer.lab.apiserver.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind
+from rebalancer.lab.objects.kinds import KINDS, METRICS_GROUP, METRICS_VERSION, Kind
 
 Obj = dict[str, Any]
 

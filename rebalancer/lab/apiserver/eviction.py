@@ -1,16 +1,14 @@
 """`pods/eviction`: the one request that this whole program is about."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from rebalancer.lab.apiserver.disruption import check_eviction, update_statuses
-from rebalancer.lab.apiserver.errors import ApiError, bad_request
 from rebalancer.lab.controlplane.owned import terminate
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.objects.disruption import check_eviction, update_statuses
+from rebalancer.lab.objects.errors import ApiError, bad_request
+from rebalancer.lab.serving import ServedLab
 
 Obj = dict[str, Any]
 
@@ -27,7 +25,7 @@ class PodTarget(Protocol):
     def name(self) -> str: ...
 
 
-async def evict(lab: "Lab", target: PodTarget, request: Request, body: Any) -> Obj:
+async def evict(lab: ServedLab, target: PodTarget, request: Request, body: Any) -> Obj:
     """Evict or refuse; the log keeps what was asked and what happened. Raises ApiError 400, 404, 409, 429, 500.
 
     With the fault `eviction_delay_seconds` the pod goes at once and the answer comes late, perhaps to nobody.

@@ -1,19 +1,17 @@
 """`metrics.k8s.io`: what metrics-server answers, means over its short window."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rebalancer.lab.apiserver.errors import ApiError, no_such_path
-from rebalancer.lab.apiserver.kinds import METRICS_GROUP, METRICS_VERSION
 from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.faults import names_node
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.objects.errors import ApiError, no_such_path
+from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION
+from rebalancer.lab.serving import ServedLab
 
 Obj = dict[str, Any]
 
@@ -22,7 +20,7 @@ _API_VERSION = f"{METRICS_GROUP}/{METRICS_VERSION}"
 _MEMORY = "209715200"
 
 
-def answer(lab: "Lab", rest: list[str], query: Mapping[str, str]) -> Obj:
+def answer(lab: ServedLab, rest: list[str], query: Mapping[str, str]) -> Obj:
     """Answer a path below the group's version. Raises ApiError 404."""
     now = lab.clock.now()
     figures = lab.usage.window_means(np.array([now]), window_seconds=WINDOW_SECONDS)
@@ -46,7 +44,7 @@ def _usage(cores: float) -> Obj:
     return {"cpu": f"{round(cores * 1e9)}n", "memory": _MEMORY}
 
 
-def _nodes(lab: "Lab", figures: Figures, taken: str) -> list[Obj]:
+def _nodes(lab: ServedLab, figures: Figures, taken: str) -> list[Obj]:
     found = []
     for row, machine in enumerate(figures.columns.machines):
         node = lab.cluster.store.find("nodes", "", machine.name)
@@ -58,7 +56,7 @@ def _nodes(lab: "Lab", figures: Figures, taken: str) -> list[Obj]:
     return found
 
 
-def _pods(lab: "Lab", figures: Figures, taken: str) -> list[Obj]:
+def _pods(lab: ServedLab, figures: Figures, taken: str) -> list[Obj]:
     found = []
     for row, index in enumerate(figures.rows):
         stay = figures.columns.stays[index]
@@ -77,7 +75,7 @@ def _item(kind: str, meta: Obj, taken: str, more: Obj) -> Obj:
     return {"kind": kind, "apiVersion": _API_VERSION, "metadata": meta, "timestamp": taken, "window": window, **more}
 
 
-def _chosen(lab: "Lab", plural: str, items: list[Obj], query: Mapping[str, str], namespace: str = "") -> list[Obj]:
+def _chosen(lab: ServedLab, plural: str, items: list[Obj], query: Mapping[str, str], namespace: str = "") -> list[Obj]:
     selector = query.get("labelSelector", "")
     shows = predicate(plural, label_selector=selector, namespace=namespace)
     kept = [{key: item[key] for key in item if key not in ("kind", "apiVersion")} for item in items if shows(item)]

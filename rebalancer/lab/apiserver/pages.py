@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.lab.apiserver.errors import bad_request, expired
+from rebalancer.lab.objects.errors import bad_request, expired
 
 Obj = dict[str, Any]
 

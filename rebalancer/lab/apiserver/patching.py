@@ -8,7 +8,7 @@ table means that the list is replaced, as the real one does for atomic lists; a 
 from copy import deepcopy
 from typing import Any
 
-from rebalancer.lab.apiserver.errors import ApiError, bad_request
+from rebalancer.lab.objects.errors import ApiError, bad_request
 
 Obj = dict[str, Any]
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rebalancer.lab.apiserver.errors import bad_request
+from rebalancer.lab.objects.errors import bad_request
 from rebalancer.model.match import requirement_matches
 from rebalancer.model.objects import Requirement
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.lab.apiserver.disruption import is_terminating
 from rebalancer.lab.clock import seconds_of
+from rebalancer.lab.objects.disruption import is_terminating
 
 Obj = dict[str, Any]
 Cells = Callable[[Obj, float], list[Any]]

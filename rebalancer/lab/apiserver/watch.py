@@ -4,20 +4,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from rebalancer.lab.apiserver.errors import ApiError, bad_request, expired
-from rebalancer.lab.apiserver.kinds import Kind
 from rebalancer.lab.apiserver.selectors import Predicate, predicate
-from rebalancer.lab.apiserver.store import Change
 from rebalancer.lab.apiserver.tables import table
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.objects.errors import ApiError, bad_request, expired
+from rebalancer.lab.objects.kinds import Kind
+from rebalancer.lab.objects.store import Change
+from rebalancer.lab.serving import ServedLab
 
 Obj = dict[str, Any]
 
@@ -25,7 +23,7 @@ DEFAULT_TIMEOUT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 10.0
 
 
-def watch_response(lab: "Lab", request: Request, kind: Kind, namespace: str, table_version: str | None) -> Response:
+def watch_response(lab: ServedLab, request: Request, kind: Kind, namespace: str, table_version: str | None) -> Response:
     """The stream for one watch. Raises ApiError 400 for parameters that can't be read."""
     query = request.query_params
     shows = predicate(
@@ -56,7 +54,7 @@ class Watch:
     def __init__(
         self,
         *,
-        lab: "Lab",
+        lab: ServedLab,
         kind: Kind,
         shows: Predicate,
         table_version: str | None,

@@ -6,10 +6,10 @@ adds a node, never drains one, and leaves nodes alone that say `scale-down-disab
 
 from typing import Any
 
-from rebalancer.lab.apiserver.disruption import is_finished
-from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.controlplane.owned import controller_of
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.objects.disruption import is_finished
+from rebalancer.lab.objects.store import Store
 
 Obj = dict[str, Any]
 

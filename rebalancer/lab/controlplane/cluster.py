@@ -8,11 +8,6 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.lab.apiserver.disruption import has_wasted_room, update_statuses
-from rebalancer.lab.apiserver.errors import conflict
-from rebalancer.lab.apiserver.kinds import by_plural
-from rebalancer.lab.apiserver.store import Change, Store
-from rebalancer.lab.apiserver.taints import changed, check_taints, set_cordon, set_taints
 from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.controlplane.autoscaler import Autoscaler
 from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on, replica_set_of
@@ -23,9 +18,15 @@ from rebalancer.lab.controlplane.stateful_sets import pod_labels
 from rebalancer.lab.loads.cpu import Breaks
 from rebalancer.lab.loads.history import History
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenarios import build
+from rebalancer.lab.objects.disruption import has_wasted_room, update_statuses
+from rebalancer.lab.objects.errors import conflict
+from rebalancer.lab.objects.kinds import by_plural
+from rebalancer.lab.objects.store import Change, Store
+from rebalancer.lab.objects.taints import changed, check_taints, set_cordon, set_taints
+from rebalancer.lab.scenarios import build, steps
 from rebalancer.lab.scenarios.scenario import Scenario
 from rebalancer.lab.scenarios.specs import NodeSpec, WorkloadSpec
+from rebalancer.lab.scenarios.steps import Step
 
 Obj = dict[str, Any]
 
@@ -135,11 +136,35 @@ class Cluster:
 
     def _round(self, now: float) -> None:
         while self._steps and self.clock.started_at + self._steps[0].at_seconds <= now:
-            self._steps.pop(0).run(self)
+            self._apply(self._steps.pop(0))
         self._settle(now)
         if self._autoscaler is not None:
             self._autoscaler.run(now)
             self._settle(now)
+
+    def _apply(self, step: Step) -> None:
+        match step:
+            case steps.Cordon() | steps.Uncordon():
+                self.cordon(step.node, on=isinstance(step, steps.Cordon))
+            case steps.Taint():
+                self.taint(step.node, step.key, value=step.value, effect=step.effect)
+            case steps.Untaint():
+                self.untaint(step.node, step.key)
+            case steps.LabelNode():
+                self.label_node(step.node, step.labels)
+            case steps.LabelPods():
+                for pod in self.pods(namespace=step.namespace, workload=step.workload):
+                    self.label_pod(step.namespace, pod["metadata"]["name"], step.labels)
+            case steps.EndContainers():
+                for pod in self.pods(namespace=step.namespace, workload=step.workload, node=step.node):
+                    if pod["status"]["phase"] == "Running":
+                        self.end_containers(step.namespace, pod["metadata"]["name"], step.how)
+            case steps.AddNode():
+                self.add_node(step.node)
+            case steps.RemoveNode():
+                self.remove_node(step.node)
+            case steps.AddWorkload():
+                self.add_workload(step.workload)
 
     def _settle(self, now: float) -> None:
         for _ in range(_MOST_ROUNDS):

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
-from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import owner_reference, template_hash
 from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, Taint, Toleration

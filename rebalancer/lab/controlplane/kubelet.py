@@ -6,14 +6,13 @@ used goes on being used meanwhile.
 
 from typing import Any
 
-from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
-from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
-from rebalancer.lab.controlplane.images import missing, reported
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.log import EventLog
-from rebalancer.lab.scenarios.build import condition, set_ready
+from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.store import Change, Store
+from rebalancer.lab.scenarios.build import condition, missing_image, reported_images, set_ready
 
 Obj = dict[str, Any]
 
@@ -85,7 +84,7 @@ class Kubelet:
         elif node_name and phase == "Pending":
             delay = self._start_seconds if behaviour.start_seconds is None else behaviour.start_seconds
             if (uid, _START) not in self._due:
-                pulled = now + self._pull_seconds(missing(pod, node))
+                pulled = now + self._pull_seconds(missing_image(pod, node))
                 self._at(pod, _START, pulled + delay / 2)
                 if behaviour.ready:
                     self._at(pod, _READY, pulled + delay)
@@ -105,10 +104,10 @@ class Kubelet:
     def keep_image(self, pod: Obj) -> Obj | None:
         """Let the pod's node have its image; the image, None when it was there. The caller holds the lock."""
         node = self._store.find("nodes", "", pod["spec"]["nodeName"])
-        image = missing(pod, node)
+        image = missing_image(pod, node)
         if image is None or node is None:
             return None
-        images = reported([*(node["status"].get("images") or ()), image])
+        images = reported_images([*(node["status"].get("images") or ()), image])
         self._store.change("nodes", node, lambda new: new["status"].update(images=images))
         return image
 

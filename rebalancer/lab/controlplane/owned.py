@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from rebalancer.lab.apiserver.disruption import is_ready, is_terminating
-from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.objects.disruption import is_ready, is_terminating
+from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import complete_pod, pod_object
 
 Obj = dict[str, Any]

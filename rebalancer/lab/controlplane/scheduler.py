@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.lab.apiserver.disruption import is_terminating
-from rebalancer.lab.apiserver.store import Change, Store
 from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.objects.disruption import is_terminating
+from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
 from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import Bools

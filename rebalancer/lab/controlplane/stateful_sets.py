@@ -7,10 +7,10 @@ ordinal.
 
 from typing import Any
 
-from rebalancer.lab.apiserver.disruption import is_finished, is_ready, is_terminating
-from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.controlplane.owned import create_pod, ready_count, set_status, terminate
 from rebalancer.lab.log import EventLog
+from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
+from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import template_hash
 
 Obj = dict[str, Any]

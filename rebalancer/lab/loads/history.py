@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.lab.apiserver.store import Change
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.loads.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
+from rebalancer.lab.objects.store import Change
 from rebalancer.model.quantity import parse_quantity
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 import asyncio
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rebalancer.lab.apiserver.api import json_response
 from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector, parse, parse_rate
-from rebalancer.lab.prometheus.series import Row
-
-if TYPE_CHECKING:
-    from rebalancer.lab.lab import Lab
+from rebalancer.lab.prometheus.rates import ContentionRates
+from rebalancer.lab.prometheus.series import Row, SeriesBook
+from rebalancer.lab.serving import ServedLab, json_response
 
 Floats = NDArray[np.float64]
 
+DAY_SECONDS = 86400.0
 _MOST_POINTS = 11_000
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -34,8 +33,13 @@ class _BadDataError(ValueError):
 class PrometheusApi:
     """Answers every path under `/prometheus`."""
 
-    def __init__(self, lab: "Lab") -> None:
+    def __init__(self, lab: ServedLab) -> None:
         self._lab = lab
+        days = lab.cluster.scenario.history_days
+        self._series = SeriesBook(
+            usage=lab.usage, faults=lab.faults, clock=lab.clock, history_seconds=days * DAY_SECONDS
+        )
+        self._rates = ContentionRates(model=lab.contention, faults=lab.faults)
 
     async def __call__(self, request: Request) -> Response:
         """One request."""
@@ -72,28 +76,28 @@ class PrometheusApi:
                 at = _time(one["time"]) if one.get("time") else now
                 query = _required(one, "query")
                 rate = parse_rate(query)
-                return self._instant(parse(query), at) if rate is None else self._rates(rate, at)
+                return self._instant(parse(query), at) if rate is None else self._rate_vector(rate, at)
             case "/api/v1/query_range":
                 return self._range(one)
             case "/api/v1/series":
-                return self._series(parameters, now)
+                return self._matching(parameters, now)
             case "/api/v1/labels":
                 return ["__name__", "container", "instance", "job", "namespace", "node", "pod"]
             case "/api/v1/label/__name__/values":
-                return self._lab.series.names()
+                return self._series.names()
             case "/api/v1/status/buildinfo":
                 return {"version": "3.0.0+rebalancer.lab", "revision": "", "branch": "", "goVersion": ""}
         return None
 
     def _instant(self, selector: Selector, at: float) -> dict[str, Any]:
-        rows = self._lab.series.select(selector, np.array([at]))
+        rows = self._series.select(selector, np.array([at]))
         stamp = round(at, 3)
         shown = (row for row in rows if row.present[0])
         result = [{"metric": row.labels, "value": [stamp, _text(float(row.values[0]))]} for row in shown]
         return {"resultType": "vector", "result": result}
 
-    def _rates(self, rate: Rate, at: float) -> dict[str, Any]:
-        found = self._lab.rates.select(rate, at=at, window_seconds=_duration(rate.window))
+    def _rate_vector(self, rate: Rate, at: float) -> dict[str, Any]:
+        found = self._rates.select(rate, at=at, window_seconds=_duration(rate.window))
         result = [{"metric": labels, "value": [round(at, 3), _text(value)]} for labels, value in found]
         return {"resultType": "vector", "result": result}
 
@@ -112,18 +116,18 @@ class PrometheusApi:
                 "Try decreasing the query resolution (?step=XX)"
             )
         times: Floats = start + step * np.arange(count, dtype=np.float64)
-        rows = self._lab.series.select(selector, times)
+        rows = self._series.select(selector, times)
         stamps = [round(moment, 3) for moment in times.tolist()]
         return {"resultType": "matrix", "result": [_matrix(row, stamps) for row in rows]}
 
-    def _series(self, parameters: dict[str, list[str]], now: float) -> list[dict[str, str]]:
+    def _matching(self, parameters: dict[str, list[str]], now: float) -> list[dict[str, str]]:
         queries = parameters.get("match[]") or []
         if not queries:
             raise _BadDataError("no match[] parameter provided")
         end = _time(parameters["end"][-1]) if "end" in parameters else now
         found: list[dict[str, str]] = []
         for query in queries:
-            found += [row.labels for row in self._lab.series.select(parse(query), np.array([min(end, now)]))]
+            found += [row.labels for row in self._series.select(parse(query), np.array([min(end, now)]))]
         return found
 
 

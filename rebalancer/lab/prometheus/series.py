@@ -7,7 +7,6 @@ are the integral of what was wanted, without throttling; `/metrics` is exact. Sa
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,6 @@ from rebalancer.lab.faults import Switchboard, names_node
 from rebalancer.lab.loads.cpu import integral_basis
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures, UsageModel
 from rebalancer.lab.prometheus.promql import Selector
-
-if TYPE_CHECKING:
-    from rebalancer.lab.controlplane.cluster import Cluster
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -65,13 +61,10 @@ def cores_of(cores: float) -> int:
 class SeriesBook:
     """All series, by name."""
 
-    def __init__(
-        self, *, usage: UsageModel, faults: Switchboard, clock: LabClock, cluster: "Cluster", history_seconds: float
-    ) -> None:
+    def __init__(self, *, usage: UsageModel, faults: Switchboard, clock: LabClock, history_seconds: float) -> None:
         self._usage = usage
         self._faults = faults
         self._clock = clock
-        self._cluster = cluster
         self._history_seconds = history_seconds
         self._families: dict[str, Callable[[Floats], Iterator[Row]]] = {
             NODE_SHARE: self._node_share,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.controlplane.images import entry, reported
-from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour
+from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour, behaviour_of
 from rebalancer.lab.scenarios.specs import NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
+from rebalancer.placement.scores import normalised
 
 Obj = dict[str, Any]
 
@@ -23,6 +23,9 @@ DAEMON_TOLERATIONS: tuple[tuple[str, str], ...] = (
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
 """What the DaemonSet controller adds to its pods (pkg/controller/daemon/util)."""
+
+MOST_REPORTED = 50
+"""The kubelet's `--node-status-max-images`; the largest are reported."""
 
 API_VERSIONS: Mapping[str, str] = {
     "Deployment": "apps/v1",
@@ -84,7 +87,9 @@ def node_object(spec: NodeSpec, *, now: float, address: str) -> Obj:
                 condition("PIDPressure", False, now, reason="KubeletHasSufficientPID"),
                 condition("Ready", spec.ready, now, reason="KubeletReady" if spec.ready else "KubeletNotReady"),
             ],
-            "images": reported([entry(name, parse_quantity(str(size))) for name, size in spec.images.items()]),
+            "images": reported_images(
+                [image_entry(name, parse_quantity(str(size))) for name, size in spec.images.items()]
+            ),
             "addresses": [
                 {"type": "InternalIP", "address": address},
                 {"type": "Hostname", "address": spec.name},
@@ -103,6 +108,26 @@ def node_object(spec: NodeSpec, *, now: float, address: str) -> Obj:
             },
         },
     }
+
+
+def image_entry(name: str, size_bytes: float) -> Obj:
+    """One image of a node's `status.images`."""
+    return {"names": [normalised(name)], "sizeBytes": int(size_bytes)}
+
+
+def reported_images(images: list[Obj]) -> list[Obj]:
+    """A node's `status.images`: the largest first."""
+    return sorted(images, key=lambda each: (-each["sizeBytes"], each["names"]))[:MOST_REPORTED]
+
+
+def missing_image(pod: Obj, node: Obj | None) -> Obj | None:
+    """The image that the pod's node has to pull for it; None when the node has it or its size isn't known."""
+    size = behaviour_of(pod).image_bytes
+    if size is None or node is None:
+        return None
+    image = image_entry(pod["spec"]["containers"][0]["image"], size)
+    present = any(image["names"][0] in each["names"] for each in node["status"].get("images") or ())
+    return None if present else image
 
 
 def _resources(spec: NodeSpec, cores: float) -> Obj:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rebalancer.lab.apiserver.kinds import Kind
+from rebalancer.lab.objects.kinds import Kind
 
 
 class ApiError(Exception):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rebalancer.lab.apiserver.errors import ApiError
+from rebalancer.lab.objects.errors import ApiError
 
 Obj = dict[str, Any]
 

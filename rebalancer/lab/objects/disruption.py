@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.lab.apiserver.errors import ApiError, conflict
-from rebalancer.lab.apiserver.kinds import by_plural
-from rebalancer.lab.apiserver.store import Store
 from rebalancer.lab.clock import seconds_of, timestamp
+from rebalancer.lab.objects.errors import ApiError, conflict
+from rebalancer.lab.objects.kinds import by_plural
+from rebalancer.lab.objects.store import Store
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 

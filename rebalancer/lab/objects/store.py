@@ -13,9 +13,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.lab.apiserver import kinds
-from rebalancer.lab.apiserver.errors import already_exists, conflict, expired, not_found
 from rebalancer.lab.clock import LabClock, timestamp
+from rebalancer.lab.objects import kinds
+from rebalancer.lab.objects.errors import already_exists, conflict, expired, not_found
 
 Obj = dict[str, Any]
 Key = tuple[str, str]
@@ -91,8 +91,8 @@ class Store:
                 found.append(change)
             return found[::-1]
 
-    def forget_history(self) -> None:
-        """Compact now: every older watch and continue token expires."""
+    def compact(self) -> None:
+        """Drop the history, as etcd's compaction: older watches end with 410."""
         with self.lock:
             for plural, changes in self._history.items():
                 changes.clear()
