@@ -7,19 +7,8 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from rebalancer.model.effect import (
-    Account,
-    Assessment,
-    BlockedReason,
-    DayRow,
-    HotEpisode,
-    Miss,
-    Outcome,
-    PodBefore,
-    PoolHour,
-    Step,
-)
-from rebalancer.model.reason import Reason
+from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect
 from rebalancer.store.db.engine import write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FORECASTS
@@ -44,7 +33,7 @@ def pool_of(node: int) -> str:
 
 def a_day(day: int, pool: int, strategy: str, trigger: str) -> DayRow:
     """A day's counts of one pool and trigger; without one, of what was missed."""
-    reasons = {f"discovery/{miss}": 1 for miss in list(Miss)[:3]} if not trigger else {}
+    reasons = {f"discovery/{miss}": 1 for miss in list(MissReason)[:3]} if not trigger else {}
     if trigger:
         reasons |= {f"eviction/{BlockedReason.GUARDS}": 2, f"eviction/{BlockedReason.LIMITS}": 1}
         reasons |= {f"effect/{outcome}": 1 for outcome in list(Outcome)[:5]}
@@ -100,7 +89,7 @@ def an_episode(number: int, nodes: int, dice: random.Random) -> HotEpisode:
         strategy="" if kind == 0 else STRATEGY,
         evictions=PER_EPISODE if kind == 2 else 0,
         ours=0.93,
-        miss=list(Miss)[number % len(Miss)] if kind == 0 else None,
+        miss=list(MissReason)[number % len(MissReason)] if kind == 0 else None,
         stuck=list(BlockedReason)[number % len(BlockedReason)] if kind == 1 else None,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 2} if kind == 1 else None,
         detail="found 5m after it became hot, 3 evictions" if kind == 2 else "nothing evicted: guards protect its pods",

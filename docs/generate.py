@@ -16,7 +16,7 @@ os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 
 from rebalancer.cli.main import app
 from rebalancer.cli.output.report_schema import report_schema
-from rebalancer.model.reason import SENTENCES
+from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.json_schema import policy_schema
 from rebalancer.policy.schema.types import DURATION_PATTERN
 from rebalancer.web.metrics import described
@@ -123,7 +123,7 @@ def reasons_page() -> str:
         "# Reasons\n\nWhy a pod was not moved, or a node not touched. The same codes stand in tables, JSON and the "
         "database.\n\n| code | meaning |\n|---|---|\n"
     )
-    return out + "".join(f"| `{code.value}` | {sentence} |\n" for code, sentence in SENTENCES.items())
+    return out + "".join(f"| `{code}` | {code.sentence} |\n" for code in Reason)
 
 
 def commands_page() -> str:

@@ -207,14 +207,14 @@ class EvictionAdmission:
 
     def _breaker_refusal(self, move: Move) -> Refusal | None:
         why = self._ledger_state.useless.get(move.pool)
-        return Refusal.of(Reason.BRAKED, why) if why is not None else None
+        return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, why) if why is not None else None
 
     def _cross_cluster_refusal(self, move: Move) -> Refusal | None:
         cross, ledger_state = self._policy.safety.cross_cluster, self._ledger_state
         last = (ledger_state.elsewhere or {}).get(move.identity)
         if last is not None and self._now - last < cross.separation:
             due = last + cross.separation
-            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{move.identity}, next at {clock_time(due)}", next_at=due)
+            return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, f"{move.identity}, next at {clock_time(due)}", next_at=due)
         others = (ledger_state.remote_readiness or {}).get(move.identity)
         if cross.min_ready_share is None or others is None:
             return None
@@ -224,7 +224,7 @@ class EvictionAdmission:
         left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
         if loses and desired and left * 100 < cross.min_ready_share * desired:
             text = f"{move.identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g} % must"
-            return Refusal.of(Reason.READY_SHARE, text)
+            return Refusal.of(Reason.READY_SHARE_TOO_LOW, text)
         return None
 
 

@@ -52,7 +52,7 @@ class EvictionCooldowns:
         if found is not None:
             times = f"{found.count} times" if found.count > 1 else "once"
             told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
-            return Refusal.of(Reason.GAVE_UP, told, next_at=found.until)
+            return Refusal.of(Reason.EVICTION_BACKOFF, told, next_at=found.until)
         if (refusal := self._again(move)) is not None:
             return refusal
         joined = self._young_pools.get(move.pool)
@@ -74,7 +74,7 @@ class EvictionCooldowns:
             return None
         often = f"{times} times" if times > 1 else "once"
         told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
-        return Refusal.of(Reason.MOVED_BEFORE, told, next_at=due)
+        return Refusal.of(Reason.REPEATED_EVICTION, told, next_at=due)
 
     def _moves_of_lineage(self, move: Move) -> list[float]:
         """When this strategy moved them."""

@@ -149,11 +149,13 @@ class LateEvictions:
         """Why nothing of this service, pool or cluster may be evicted now."""
         if self._total >= self._brake.late_in_cluster:
             return Refusal.of(
-                Reason.BRAKED, f"{self._total} late in the cluster, {self._brake.late_in_cluster} stop it"
+                Reason.CIRCUIT_BREAKER_OPEN, f"{self._total} late in the cluster, {self._brake.late_in_cluster} stop it"
             )
         if self._by_pool.get(pool, 0) >= self._brake.late_in_pool:
             count = self._by_pool[pool]
-            return Refusal.of(Reason.BRAKED, f"{count} late in pool {pool}, {self._brake.late_in_pool} stop it")
+            return Refusal.of(
+                Reason.CIRCUIT_BREAKER_OPEN, f"{count} late in pool {pool}, {self._brake.late_in_pool} stop it"
+            )
         if service in self._services:
-            return Refusal.of(Reason.SERVICE_LATE, service)
+            return Refusal.of(Reason.REPLACEMENT_LATE, service)
         return None

@@ -25,8 +25,8 @@ REASON_OF: Mapping[str, Reason] = {
     "namespace": Reason.LIMIT_NAMESPACE,
     "level": Reason.LIMIT_LEVEL,
     "service": Reason.LIMIT_SERVICE,
-    "landing": Reason.LIMIT_LANDINGS,
-    "pulls": Reason.LIMIT_PULLS,
+    "landing": Reason.LIMIT_REPLACEMENTS,
+    "pulls": Reason.LIMIT_IMAGE_PULLS,
 }
 
 
@@ -322,7 +322,7 @@ def refusal_for(denied: Denied) -> Refusal:
         case "bytes":
             text = f"{check.scope}: {_pulled(denied)}"
         case "separation":
-            return Refusal.of(Reason.MOVED_ELSEWHERE, f"{check.scope}: at least {span} between two clusters")
+            return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, f"{check.scope}: at least {span} between two clusters")
     if denied.next_at is not None:
         text += f", next at {clock_time(denied.next_at)}"
     return Refusal(code=REASON_OF[check.scope.kind], message=text, next_at=denied.next_at)

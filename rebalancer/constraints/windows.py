@@ -116,7 +116,7 @@ class ChangeWindows:
         if not closed:
             return None
         name, state = max(closed, key=lambda each: (each[1].broken, each[1].next_open or math.inf))
-        code = Reason.WINDOW_BROKEN if state.broken else Reason.WINDOW_CLOSED
+        code = Reason.WINDOW_INVALID if state.broken else Reason.WINDOW_CLOSED
         return Refusal.of(code, f"{name}: {describe(state, now=now)}", next_at=state.next_open)
 
     def sets(self, of: Windowed) -> list[Key]:

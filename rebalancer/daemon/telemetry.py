@@ -12,7 +12,7 @@ from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
 from rebalancer.model.steering import CORDONS
-from rebalancer.web.metrics import FOUND, Metrics
+from rebalancer.web.metrics import DISCOVERED, Metrics
 
 LOG = structlog.get_logger("rebalancer")
 MAX_EVENTS = 20
@@ -118,7 +118,7 @@ _Counted = tuple[int, str, str, str, str, str]
 def _counted(row: DayRow) -> Iterator[tuple[_Counted, int]]:
     counts = {
         **(row.reasons or {}),
-        f"discovery/{FOUND}": row.found,
+        f"discovery/{DISCOVERED}": row.found,
         f"forecast/{Verdict.PREVENTED}": row.prevented,
         f"forecast/{Verdict.FALSE_ALARM}": row.false_alarms,
         f"forecast/{Verdict.TOO_LATE}": row.too_late,

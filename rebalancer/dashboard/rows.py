@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.model.reason import SENTENCES
+from rebalancer.model.reason import Reason
 from rebalancer.web.views import (
     CycleLine,
     Example,
@@ -16,7 +16,7 @@ from rebalancer.web.views import (
 )
 
 Row = Mapping[str, Any]
-_SENTENCES = {code.value: sentence for code, sentence in SENTENCES.items()}
+_SENTENCES = {code.value: code.sentence for code in Reason}
 
 
 def cycle_line(row: Row) -> CycleLine:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rebalancer.effect.messages import OUTCOME_TEXTS, cores, percent
+from rebalancer.effect.messages import cores, percent
 from rebalancer.model.effect import Account, Assessment, Outcome
 
 ROUNDING: Final = 1e-9
@@ -65,7 +65,7 @@ def outcome_of(assessment: Assessment, account: Account | None, after_share: flo
     came on top.
     """
     if after_share is None or not math.isfinite(after_share):
-        return Outcome.UNKNOWN, OUTCOME_TEXTS[Outcome.UNKNOWN]
+        return Outcome.UNKNOWN, Outcome.UNKNOWN.sentence
     target = assessment.target
     change = f"{percent(assessment.before_share)} to {percent(after_share)}, target {percent(target)}"
     if after_share <= target * (1 + ROUNDING):
@@ -73,18 +73,18 @@ def outcome_of(assessment: Assessment, account: Account | None, after_share: flo
     if account is None:
         return Outcome.UNKNOWN, f"{change}; what its pods used isn't known"
     outcome = _to_blame(assessment, account)
-    return outcome, f"{change}: {OUTCOME_TEXTS[outcome]}{_parts(account)}"
+    return outcome, f"{change}: {outcome.sentence}{_parts(account)}"
 
 
 def _to_blame(assessment: Assessment, account: Account) -> Outcome:
     enough = assessment.target * assessment.capacity_millicores * (1 + ROUNDING)
     known = all(math.isfinite(each.cpu_millicores) for each in assessment.pods if each.evicted)
     if known and account.before_millicores - account.evicted > enough:
-        return Outcome.TOO_LITTLE
+        return Outcome.TOO_FEW_EVICTED
     adverse = {
-        Outcome.CAME_BACK: account.came_back,
-        Outcome.LANDED: account.landed,
-        Outcome.GREW: account.grew,
+        Outcome.REPLACEMENTS_RETURNED: account.came_back,
+        Outcome.NEW_PODS_ARRIVED: account.landed,
+        Outcome.REMAINING_PODS_GREW: account.grew,
         Outcome.UNEXPLAINED: account.unexplained,
     }
     largest = max(adverse, key=lambda each: adverse[each])  # of equal ones the first

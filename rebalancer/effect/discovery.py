@@ -7,16 +7,16 @@ for a peak to come. That the peak it meant is this one is not recorded.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from rebalancer.effect.blocked import by_count, why_blocked
-from rebalancer.effect.messages import MISS_TEXTS, counted, percent
-from rebalancer.model.effect import Assessment, HotEpisode, Miss, NodeObservation, Outcome, Step
+from rebalancer.effect.messages import counted, percent
+from rebalancer.model.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.plan import Trigger
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import MissReason
 from rebalancer.policy.schema.types import format_duration
 
 LOOKAHEAD_SECONDS: Final = 86_400.0
@@ -32,19 +32,8 @@ JITTER: Final = 1.1
 IGNORED_OBSERVATIONS: Final = 3
 """No cycle for so many intervals: nobody was there."""
 
-MISS_OF: Final[Mapping[Reason, Miss]] = {
-    Reason.NODE_NOT_READY: Miss.NOT_READY,
-    Reason.NO_SAMPLE: Miss.NO_METRICS,
-    Reason.STALE_SAMPLE: Miss.NO_METRICS,
-    Reason.NOT_FINITE: Miss.NO_METRICS,
-    Reason.AMBIGUOUS_NODE: Miss.NO_METRICS,
-    Reason.COVERAGE_TOO_LOW: Miss.NO_METRICS,
-    Reason.PARTIAL_USAGE: Miss.NO_METRICS,
-    Reason.CLOCK_SKEW: Miss.NO_METRICS,
-    Reason.DEBOUNCE: Miss.DEBOUNCE,
-    Reason.SETTLING: Miss.DEBOUNCE,
-}
-"""Codes of nodes and of whole cycles. The first in this order decides where a cycle gave several."""
+MISSES_BY_CODE: Final = (MissReason.NOT_READY, MissReason.NO_METRICS, MissReason.STABILIZATION_WINDOW)
+"""Miss reasons that a code of a node or cycle can have; the first decides where a cycle gave several."""
 
 
 def attribute_episode(
@@ -89,7 +78,7 @@ def attribute_episode(
     if found:
         return _found(bare, found, paused=paused, settled=settled)
     if not covered:
-        return replace(bare, miss=Miss.NOT_COVERED, detail=f"{MISS_TEXTS[Miss.NOT_COVERED]}; {_seen(bare)}")
+        return replace(bare, miss=MissReason.NOT_COVERED, detail=f"{MissReason.NOT_COVERED.sentence}; {_seen(bare)}")
     missed = _missed(bare, hot, every_seconds)
     if missed is None:
         return bare
@@ -132,7 +121,7 @@ def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool 
 # ---- missed
 
 
-def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: float) -> tuple[Miss, str] | None:
+def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: float) -> tuple[MissReason, str] | None:
     """(why, sentence); None: too early to tell."""
     if not hot:
         if episode.ended_at is None:
@@ -140,62 +129,66 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
         span = episode.ended_at - episode.started_at
         if span <= every_seconds * JITTER:
             every = format_duration(every_seconds)
-            return Miss.NOT_LOOKED_AT, f"hot for {format_duration(span)}, and it is looked at every {every}"
-        return Miss.DAEMON_DOWN, f"no cycle ran in the {format_duration(span)} that it was hot"
+            return MissReason.NOT_EVALUATED, f"hot for {format_duration(span)}, and it is looked at every {every}"
+        return MissReason.DAEMON_DOWN, f"no cycle ran in the {format_duration(span)} that it was hot"
     ended_at = hot[-1].at if episode.ended_at is None else episode.ended_at
     moments = [episode.started_at, *(each.at for each in hot), ended_at]
     gap = max(later - earlier for earlier, later in pairwise(moments))
     span = ended_at - episode.started_at
     if gap > IGNORED_OBSERVATIONS * every_seconds and gap * 2 >= span:
-        return Miss.DAEMON_DOWN, f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot"
+        return (
+            MissReason.DAEMON_DOWN,
+            f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot",
+        )
     miss = _most(Counter(_said(each) for each in hot))
     return miss, _told(miss, hot)
 
 
-def _said(observation: NodeObservation) -> Miss:
+def _said(observation: NodeObservation) -> MissReason:
     """What one cycle says of why it had no finding."""
     codes = {*observation.refusals, observation.stopped}
-    for code, miss in MISS_OF.items():
-        if code in codes:
+    groups = {code.group for code in codes if code is not None}
+    for miss in MISSES_BY_CODE:
+        if miss in groups:
             return miss
     if observation.stopped is not None:
-        return Miss.DAEMON_DOWN
+        return MissReason.DAEMON_DOWN
     if observation.high is None:
-        return Miss.NOT_LOOKED_AT
+        return MissReason.NOT_EVALUATED
     if observation.share is None:
-        return Miss.NO_METRICS
+        return MissReason.NO_METRICS
     # measured over its mark and not found: what a move just took away is no longer counted, but still measured
-    return Miss.DEBOUNCE if observation.share > observation.high else Miss.NOT_SENSITIVE
+    return MissReason.STABILIZATION_WINDOW if observation.share > observation.high else MissReason.BELOW_THRESHOLD
 
 
-def _most(said: Counter[Miss]) -> Miss:
+def _most(said: Counter[MissReason]) -> MissReason:
     """Most looks without any use of them decide; else whether it ever looked hot; else whether it was measured."""
-    looks = said.total() - said[Miss.NOT_LOOKED_AT]
-    blind = [miss for miss in (Miss.NO_METRICS, Miss.NOT_READY, Miss.DAEMON_DOWN) if said[miss]]
+    looks = said.total() - said[MissReason.NOT_EVALUATED]
+    blind = [miss for miss in (MissReason.NO_METRICS, MissReason.NOT_READY, MissReason.DAEMON_DOWN) if said[miss]]
     worst = max(blind, key=lambda miss: said[miss], default=None)
     if worst is not None and sum(said[miss] for miss in blind) * 2 > looks:
         return worst
-    for miss in (Miss.DEBOUNCE, Miss.NOT_SENSITIVE):
+    for miss in (MissReason.STABILIZATION_WINDOW, MissReason.BELOW_THRESHOLD):
         if said[miss]:
             return miss
-    return Miss.NOT_LOOKED_AT
+    return MissReason.NOT_EVALUATED
 
 
-def _told(miss: Miss, hot: Sequence[NodeObservation]) -> str:
-    looked = [each for each in hot if _said(each) is not Miss.NOT_LOOKED_AT]
-    if miss is Miss.NOT_LOOKED_AT:
+def _told(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
+    looked = [each for each in hot if _said(each) is not MissReason.NOT_EVALUATED]
+    if miss is MissReason.NOT_EVALUATED:
         return f"{counted(len(hot), 'cycle')} ran, none looked at it"
     known = [each for each in looked if each.share is not None and each.high is not None]
-    if miss is Miss.NOT_SENSITIVE:
+    if miss is MissReason.BELOW_THRESHOLD:
         return _measured(known)
     codes = Counter(
         code
         for each in looked
         for code in {*each.refusals, each.stopped}
-        if code is not None and (code in MISS_OF or code is each.stopped)
+        if code is not None and (isinstance(code.group, MissReason) or code is each.stopped)
     )
-    told = f"{MISS_TEXTS[miss]}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else MISS_TEXTS[miss]
-    return f"{told}; {_measured(known)}" if miss is Miss.DEBOUNCE and known else told
+    told = f"{miss.sentence}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else miss.sentence
+    return f"{told}; {_measured(known)}" if miss is MissReason.STABILIZATION_WINDOW and known else told
 
 
 def _measured(known: Sequence[NodeObservation]) -> str:

@@ -22,8 +22,8 @@ RELIEF_ENOUGH: Final = 5
 """With fewer assessments the plan's own figure stands."""
 RELIEF_LEAST, RELIEF_MOST = 0.5, 1.5
 
-INEFFECTIVE_OUTCOMES: Final = frozenset({Outcome.LANDED, Outcome.GREW, Outcome.UNEXPLAINED})
-"""Not `tooLittleMoved`, for what went did help; and what came back is given up as soon as it is seen."""
+INEFFECTIVE_OUTCOMES: Final = frozenset({Outcome.NEW_PODS_ARRIVED, Outcome.REMAINING_PODS_GREW, Outcome.UNEXPLAINED})
+"""Not `tooFewEvicted`, for what went did help; and what came back is given up as soon as it is seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,62 +1,25 @@
-"""What is said of misses, of nodes that nothing left, and of outcomes: one sentence for each, and how numbers look."""
+"""Sentences of counted reasons, and number formatting."""
 
 import math
 from collections.abc import Mapping
 from typing import Final
 
-from rebalancer.model.effect import BlockedReason, Miss, Outcome, Rate
+from rebalancer.model.effect import Outcome, Rate
+from rebalancer.model.reason import BlockedReason, Code, MissReason
 
 NOTHING: Final = "-"
 """A rate of nothing, and whatever isn't known."""
 
-MISS_TEXTS: Final[Mapping[Miss, str]] = {
-    Miss.DAEMON_DOWN: "no cycle ran while it was hot",
-    Miss.NOT_COVERED: "it is in no pool that a strategy looks at",
-    Miss.NO_METRICS: "its usage was missing or not to be trusted",
-    Miss.DEBOUNCE: "it was not hot for long enough, or a move from it was still settling",
-    Miss.NOT_SENSITIVE: "what we measured stayed at or under our own high",
-    Miss.NOT_LOOKED_AT: "cycles ran, but none looked at it while it was hot",
-    Miss.NOT_READY: "the node was not Ready",
-}
-
-BLOCKED_TEXTS: Final[Mapping[BlockedReason, str]] = {
-    BlockedReason.GUARDS: "guards protect its pods",
-    BlockedReason.LISTS: "allow and deny lists keep its pods",
-    BlockedReason.LEVELS: "its pods' service levels are never moved",
-    BlockedReason.WINDOWS: "outside the change windows of its pods",
-    BlockedReason.LIMITS: "limits were used up",
-    BlockedReason.COOLDOWNS: "something was moved a short while ago, given up, or is late",
-    BlockedReason.PAUSED: "evictions were paused",
-    BlockedReason.BUDGETS: "PodDisruptionBudgets had no room",
-    BlockedReason.NO_LANDING: "the replacements would not have landed where they may",
-    BlockedReason.POOL_FULL: "no node of its pool was under its low",
-    BlockedReason.SERVER: "the API server refused",
-    BlockedReason.POOR_SELECTION: "only our own choice kept the candidates there",
-    BlockedReason.INTERRUPTED: "the plan was broken off: the lease was lost, or the program was stopped",
-    BlockedReason.NO_CANDIDATES: "nothing on it could be judged, or would have helped",
-    BlockedReason.DRY_RUN: "a dry run: nothing is evicted",
-}
-
-OUTCOME_TEXTS: Final[Mapping[Outcome, str]] = {
-    Outcome.COOLED: "at or under the target",
-    Outcome.TOO_LITTLE: "what was moved would not have been enough even if nothing else had changed",
-    Outcome.LANDED: "other pods came and took the room",
-    Outcome.GREW: "the pods that stayed use more",
-    Outcome.CAME_BACK: "replacements landed where they had left",
-    Outcome.UNEXPLAINED: "what changed is in none of its pods",
-    Outcome.UNKNOWN: "the node is gone, or its usage wasn't known",
-}
+_GROUPS: Final[Mapping[str, type[Code]]] = {"discovery": MissReason, "eviction": BlockedReason, "effect": Outcome}
 
 
 def sentence(reason: str) -> str:
-    """Of a key of `DayRow.reasons`, such as `eviction/limits`; the key itself where another version wrote it."""
-    group, _, name = reason.partition("/")
-    known: dict[str, Mapping[str, str]] = {
-        "discovery": {each.value: text for each, text in MISS_TEXTS.items()},
-        "eviction": {each.value: text for each, text in BLOCKED_TEXTS.items()},
-        "effect": {each.value: text for each, text in OUTCOME_TEXTS.items()},
-    }
-    return known.get(group, {}).get(name, reason)
+    """The sentence of a key of `DayRow.reasons`, such as `eviction/limits`; the key itself where it is not known."""
+    group, _, code = reason.partition("/")
+    try:
+        return _GROUPS[group](code).sentence
+    except (KeyError, ValueError):
+        return reason
 
 
 def percent(share: float | None) -> str:

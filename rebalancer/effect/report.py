@@ -49,7 +49,7 @@ class ReasonLine:
     """Why something did not come to what it should have."""
 
     key: str
-    """`discovery/<Miss>`, `eviction/<Stuck>` or `effect/<Outcome>`"""
+    """`discovery/<MissReason>`, `eviction/<Stuck>` or `effect/<Outcome>`"""
     rate: Rate
     """How many, of the episodes missed, of the found ones that nothing left, of the assessments."""
     sentence: str

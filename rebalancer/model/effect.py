@@ -8,71 +8,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 
 
-class Miss(StrEnum):
-    """Why a node that was hot by the standard was not found."""
+class Outcome(Code):
+    """The code that an assessment ends with."""
 
-    DAEMON_DOWN = "daemonDown"
-    """No cycle ran while it was hot, or none for most of that time."""
-    NOT_COVERED = "notCovered"
-    """It is in no pool that a strategy looks at."""
-    NO_METRICS = "noMetrics"
-    """Its usage was missing or not to be trusted; or the whole cycle was stopped for that."""
-    DEBOUNCE = "debounce"
-    """It looked hot, but not for long enough, or a move from it was still settling."""
-    NOT_SENSITIVE = "notSensitive"
-    """What we measured stayed at or under our own mark: alert or thresholds are less sensitive than the standard, or
-    computed otherwise."""
-    NOT_LOOKED_AT = "notLookedAt"
-    """Cycles ran, but none looked at this node: its alert never came, or its timer is slower than the episode."""
-    NOT_READY = "notReady"
-    """The node itself was not Ready."""
-
-
-class BlockedReason(StrEnum):
-    """Why nothing was evicted from a node that was found: the group of its refusals' codes."""
-
-    GUARDS = "guards"
-    LISTS = "lists"
-    LEVELS = "levels"
-    WINDOWS = "windows"
-    LIMITS = "limits"
-    COOLDOWNS = "cooldowns"
-    """What happened lately: cooldowns, given up, the brake, a late replacement, a move in another cluster."""
-    PAUSED = "paused"
-    BUDGETS = "disruptionBudgets"
-    NO_LANDING = "noLanding"
-    POOL_FULL = "poolFull"
-    SERVER = "serverRefused"
-    POOR_SELECTION = "poorSelection"
-    """Candidates that only our own choice kept there might have cooled it: out of time, each too small alone but enough
-    together, or left for others that did not go in the end."""
-    INTERRUPTED = "interrupted"
-    """The plan was broken off: the lease was lost, or the program was asked to stop."""
-    NO_CANDIDATES = "noCandidates"
-    """Nothing on it that could be judged, or that would have helped."""
-    DRY_RUN = "dryRun"
-
-
-class Outcome(StrEnum):
-    """What an assessment found."""
-
-    COOLED = "cooled"
-    """At or under the target."""
-    TOO_LITTLE = "tooLittleMoved"
-    """What was moved would not have been enough even if nothing else had changed."""
-    LANDED = "newPodsLanded"
-    """Other pods came and took the room."""
-    GREW = "restGrew"
-    """The pods that stayed use more."""
-    CAME_BACK = "cameBack"
-    """Replacements landed where they had left."""
-    UNEXPLAINED = "unexplained"
-    """None of these is the larger part."""
-    UNKNOWN = "unknown"
-    """The node is gone, or its usage wasn't known when it was due."""
+    COOLED = "cooled", "at or under the target"
+    TOO_FEW_EVICTED = "tooFewEvicted", "the evicted pods would not have been enough even if nothing else had changed"
+    NEW_PODS_ARRIVED = "newPodsArrived", "other pods arrived and took the headroom"
+    REMAINING_PODS_GREW = "remainingPodsGrew", "the remaining pods use more"
+    REPLACEMENTS_RETURNED = "replacementsReturned", "replacements returned to the node"
+    UNEXPLAINED = "unexplained", "the largest part of the change belongs to none of its pods"
+    UNKNOWN = "unknown", "the node is gone, or its usage wasn't known"
 
 
 class Step(StrEnum):
@@ -170,7 +118,7 @@ class HotEpisode:
     evictions: int = 0
     ours: float | None = None
     """The highest share that we measured meanwhile."""
-    miss: Miss | None = None
+    miss: MissReason | None = None
     stuck: BlockedReason | None = None
     codes: Mapping[Reason, int] | None = None
     """Refusals of its candidates by code."""
@@ -280,9 +228,8 @@ class DayRow:
     false_alarms: int = 0
     too_late: int = 0
     reasons: Mapping[str, int] | None = None
-    """`discovery/<Miss>`, `eviction/<BlockedReason>` -> how many episodes; `effect/<Outcome>` -> how many assessments
-    after the
-    settle time, whether or not the standard called the node hot."""
+    """`discovery/<MissReason>`, `eviction/<BlockedReason>` -> how many episodes; `effect/<Outcome>` -> how many
+    assessments after the settling time, hot by the hot-node SLO or not."""
 
 
 class EffectRecords(Protocol):

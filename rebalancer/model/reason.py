@@ -1,238 +1,302 @@
-"""Every reason for not moving a pod, or not touching a node: one code, one sentence.
+"""Codes for everything that was not done, and why: reasons of pods, nodes and cycles, and the groups that rates use.
 
-The CLI, the database, the metrics and the documentation all use this enum; `docs/reference/reasons.md` is made from it.
+The CLI, the database, the metrics and the documentation all use these enums; `docs/reference/reasons.md` is made from
+`Reason`.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 
-class Reason(StrEnum):
-    """The code; its sentence is `SENTENCES[code]`."""
+class Code(StrEnum):
+    """A stable identifier with its sentence for people."""
+
+    sentence: str
+
+    def __new__(cls, code: str, sentence: str = "") -> Self:
+        """Members are written `NAME = code, sentence`; looked up by their code alone."""
+        out = str.__new__(cls, code)
+        out._value_, out.sentence = code, sentence
+        return out
+
+
+class MissReason(Code):
+    """Why a hot episode was not discovered; `sentence` says it in words."""
+
+    DAEMON_DOWN = "daemonDown", "no cycle ran while it was hot"
+    """No cycle ran in the episode, or none for most of it."""
+    NOT_COVERED = "notCovered", "it is in no pool of a strategy for hot nodes"
+    NO_METRICS = "noMetrics", "its usage was missing or not plausible"
+    """Also where the whole cycle was stopped for that."""
+    STABILIZATION_WINDOW = "stabilizationWindow", "it was not hot for long enough, or an eviction from it was settling"
+    BELOW_THRESHOLD = "belowThreshold", "the measured share stayed at or under the pool's high"
+    """Alert or thresholds are less sensitive than the hot-node SLO, or computed otherwise."""
+    NOT_EVALUATED = "notEvaluated", "cycles ran, but none evaluated it while it was hot"
+    """Its alert never came, or the strategy's interval is longer than the episode."""
+    NOT_READY = "notReady", "the node was not Ready"
+
+
+class BlockedReason(Code):
+    """Why nothing was evicted from a discovered node: the group of its refusals' codes."""
+
+    GUARDS = "guards", "guards protect its pods"
+    LISTS = "lists", "allow and deny lists keep its pods"
+    LEVELS = "levels", "its pods' service levels forbid evictions"
+    WINDOWS = "windows", "outside the change windows of its pods"
+    LIMITS = "limits", "limits were used up"
+    COOLDOWNS = "cooldowns", "cooldown, backoff, circuit breaker or a late replacement"
+    """Also a recent move of the service in another cluster."""
+    PAUSED = "paused", "evictions were paused"
+    BUDGETS = "disruptionBudgets", "PodDisruptionBudgets had no room"
+    NO_TARGET_NODE = "noTargetNode", "no suitable target node for the replacements"
+    POOL_FULL = "poolFull", "no node of its pool was under its low"
+    SERVER = "serverRefused", "the API server refused"
+    POOR_SELECTION = "poorSelection", "only the planner's own selection kept the candidates there"
+    """Candidates that no rule kept might have cooled it: planning time used up, each too small alone but enough
+    together, or left for others that did not go in the end."""
+    INTERRUPTED = "interrupted", "the plan was broken off: the lease was lost, or the program was stopped"
+    NO_CANDIDATES = "noCandidates", "no pod on it could be evaluated, or would have helped"
+    DRY_RUN = "dryRun", "a dry run: nothing is evicted"
+
+
+class Reason(Code):
+    """The code.
+
+    `group` is the blocked reason that refusals of a hot node's candidates count as, or the miss reason that the codes
+    of nodes and cycles count as. None: the code is of other goals (removing pods, draining nodes), and explains nothing
+    of a node that stayed hot.
+    """
+
+    group: BlockedReason | MissReason | None
+
+    def __new__(cls, code: str, sentence: str = "", group: BlockedReason | MissReason | None = None) -> Self:
+        """Members are written `NAME = code, sentence, group`."""
+        out = str.__new__(cls, code)
+        out._value_, out.sentence, out.group = code, sentence, group
+        return out
 
     # Guards: what protects a pod.
-    MIRROR_POD = "MirrorPod"
-    STATIC_POD = "StaticPod"
-    DAEMONSET_POD = "DaemonSetPod"
-    TERMINATING = "Terminating"
-    FINISHED = "Finished"
-    NOT_READY = "NotReady"
-    BARE_POD = "BarePod"
-    UNKNOWN_OWNER_KIND = "UnknownOwnerKind"
-    JOB_POD = "JobPod"
-    OURSELVES = "Ourselves"
-    OUR_PROMETHEUS = "OurPrometheus"
-    OUR_DATABASE = "OurDatabase"
-    SYSTEM_CRITICAL = "SystemCritical"
-    PRIORITY_THRESHOLD = "PriorityThreshold"
-    HOST_PATH = "HostPath"
-    LOCAL_STORAGE = "LocalStorage"
-    LOCAL_VOLUME = "LocalVolume"
-    PERSISTENT_VOLUME = "PersistentVolume"
-    TOO_YOUNG = "TooYoung"
-    MIN_REPLICAS = "MinReplicas"
-    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
-    OWNER_NOT_HEALTHY = "OwnerNotHealthy"
-    BUDGET_EXHAUSTED = "BudgetExhausted"
-    BUDGET_OUTDATED = "BudgetOutdated"
-    SEVERAL_BUDGETS = "SeveralBudgets"
-    ANNOTATION_VETO = "AnnotationVeto"
-    OPTED_OUT = "OptedOut"
-    NOT_OPTED_IN = "NotOptedIn"
-    NAMESPACE_EXCLUDED = "NamespaceExcluded"
-    LABEL_EXCLUDED = "LabelExcluded"
+    MIRROR_POD = (
+        "MirrorPod",
+        "a mirror pod: the kubelet runs it from a file, evicting it changes nothing",
+        BlockedReason.GUARDS,
+    )
+    STATIC_POD = "StaticPod", "a static pod: its owner is the node", BlockedReason.GUARDS
+    DAEMONSET_POD = "DaemonSetPod", "a DaemonSet pod would come back to the same node", BlockedReason.GUARDS
+    TERMINATING = "Terminating", "already terminating", BlockedReason.GUARDS
+    FINISHED = "Finished", "already finished", BlockedReason.GUARDS
+    NOT_READY = "NotReady", "not Ready: moving it could hide why", BlockedReason.GUARDS
+    BARE_POD = "BarePod", "no controlling owner would recreate it", BlockedReason.GUARDS
+    UNKNOWN_OWNER_KIND = (
+        "UnknownOwnerKind",
+        "its owner's kind is not known to recreate pods (name it under guards.ownerKinds)",
+        BlockedReason.GUARDS,
+    )
+    JOB_POD = (
+        "JobPod",
+        "a Job pod: its eviction counts as a failure (or Job pods are not allowed by guards.jobPods)",
+        BlockedReason.GUARDS,
+    )
+    OURSELVES = "Ourselves", "this is rebalancer itself", BlockedReason.GUARDS
+    OUR_PROMETHEUS = "OurPrometheus", "the Prometheus that usage is read from", BlockedReason.GUARDS
+    OUR_DATABASE = "OurDatabase", "rebalancer's own database", BlockedReason.GUARDS
+    SYSTEM_CRITICAL = "SystemCritical", "system-critical priority", BlockedReason.GUARDS
+    PRIORITY_THRESHOLD = "PriorityThreshold", "its priority is at or above the threshold", BlockedReason.GUARDS
+    HOST_PATH = "HostPath", "uses a hostPath volume", BlockedReason.GUARDS
+    LOCAL_STORAGE = "LocalStorage", "keeps data in an emptyDir on the node's disk", BlockedReason.GUARDS
+    LOCAL_VOLUME = "LocalVolume", "uses a local volume that stays on the node", BlockedReason.GUARDS
+    PERSISTENT_VOLUME = (
+        "PersistentVolume",
+        "uses a PersistentVolumeClaim (guards.persistentVolumes)",
+        BlockedReason.GUARDS,
+    )
+    TOO_YOUNG = "TooYoung", "younger than the minimum age", BlockedReason.GUARDS
+    MIN_REPLICAS = "MinReplicas", "its service has fewer replicas than the minimum", BlockedReason.GUARDS
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress", "its owner is rolling out", BlockedReason.GUARDS
+    OWNER_NOT_HEALTHY = "OwnerNotHealthy", "its owner has fewer ready pods than desired", BlockedReason.GUARDS
+    BUDGET_EXHAUSTED = "BudgetExhausted", "its PodDisruptionBudget has no room", BlockedReason.BUDGETS
+    BUDGET_OUTDATED = (
+        "BudgetOutdated",
+        "its PodDisruptionBudget was changed and its figures are not up to date yet",
+        BlockedReason.BUDGETS,
+    )
+    SEVERAL_BUDGETS = (
+        "SeveralBudgets",
+        "several PodDisruptionBudgets select it: the API server refuses to evict it",
+        BlockedReason.BUDGETS,
+    )
+    ANNOTATION_VETO = "AnnotationVeto", "an annotation forbids it", BlockedReason.GUARDS
+    OPTED_OUT = "OptedOut", "opted out of evictions", BlockedReason.GUARDS
+    NOT_OPTED_IN = "NotOptedIn", "the policy requires an opt-in that it doesn't have", BlockedReason.GUARDS
+    NAMESPACE_EXCLUDED = "NamespaceExcluded", "its namespace is excluded by the policy", BlockedReason.GUARDS
+    LABEL_EXCLUDED = "LabelExcluded", "its labels are excluded by the policy", BlockedReason.GUARDS
 
     # Lists, levels, windows, clusters.
-    DENY_LISTED = "DenyListed"
-    NOT_ALLOW_LISTED = "NotAllowListed"
-    UNKNOWN_LEVEL = "UnknownLevel"
-    LEVEL_FORBIDS = "LevelForbids"
-    WINDOW_CLOSED = "WindowClosed"
-    WINDOW_BROKEN = "WindowBroken"
-    CROSS_CLUSTER = "CrossCluster"
-    MOVED_ELSEWHERE = "MovedElsewhere"
-    READY_SHARE = "ReadyShare"
+    DENY_LISTED = "DenyListed", "on a deny list", BlockedReason.LISTS
+    NOT_ALLOW_LISTED = "NotAllowListed", "on no allow list", BlockedReason.LISTS
+    UNKNOWN_LEVEL = "UnknownLevel", "it names a service level that the policy doesn't have", BlockedReason.LEVELS
+    LEVEL_FORBIDS = "LevelForbids", "its service level forbids evictions", BlockedReason.LEVELS
+    WINDOW_CLOSED = "WindowClosed", "outside its change window", BlockedReason.WINDOWS
+    WINDOW_INVALID = "WindowInvalid", "its change window can't be parsed, so it counts as closed", BlockedReason.WINDOWS
+    CROSS_CLUSTER = "CrossCluster", "placed by a multi-cluster controller (crossCluster)", BlockedReason.GUARDS
+    MOVED_IN_OTHER_CLUSTER = (
+        "MovedInOtherCluster",
+        "its service was moved in another cluster recently",
+        BlockedReason.COOLDOWNS,
+    )
+    READY_SHARE_TOO_LOW = (
+        "ReadyShareTooLow",
+        "its service would keep too few ready replicas over all clusters",
+        BlockedReason.LIMITS,
+    )
 
-    # Memory.
-    COOLDOWN_NODE = "CooldownNode"
-    COOLDOWN_SERVICE = "CooldownService"
-    COOLDOWN_SERVICE_NODE = "CooldownServiceNode"
-    COOLDOWN_POOL = "CooldownPool"
-    GAVE_UP = "GaveUp"
-    MOVED_BEFORE = "MovedBefore"
-    PAUSED = "Paused"
-    BRAKED = "Braked"
-    SERVICE_LATE = "ServiceLate"
+    # Cooldowns, backoff, pauses.
+    COOLDOWN_NODE = "CooldownNode", "its node was relieved recently", BlockedReason.COOLDOWNS
+    COOLDOWN_SERVICE = "CooldownService", "its service was moved recently", BlockedReason.COOLDOWNS
+    COOLDOWN_SERVICE_NODE = (
+        "CooldownServiceNode",
+        "its service was moved off this node recently",
+        BlockedReason.COOLDOWNS,
+    )
+    COOLDOWN_POOL = "CooldownPool", "its pool is scaling: nodes joined recently", BlockedReason.COOLDOWNS
+    EVICTION_BACKOFF = "EvictionBackoff", "backoff: evicting it did not help before", BlockedReason.COOLDOWNS
+    REPEATED_EVICTION = "RepeatedEviction", "the same strategy evicted its predecessor for the same reason"
+    PAUSED = "Paused", "paused", BlockedReason.PAUSED
+    CIRCUIT_BREAKER_OPEN = (
+        "CircuitBreakerOpen",
+        "the circuit breaker is open: replacements are late, or evictions there do not help",
+        BlockedReason.COOLDOWNS,
+    )
+    REPLACEMENT_LATE = (
+        "ReplacementLate",
+        "an earlier replacement of its service is still not Ready",
+        BlockedReason.COOLDOWNS,
+    )
 
     # Placement: where the replacement would go.
-    NO_LANDING = "NoLanding"
-    NO_ROOM_IN_TARGETS = "NoRoomInTargets"
-    WOULD_COME_BACK = "WouldComeBack"
-    LANDING_TOO_WARM = "LandingTooWarm"
-    LANDING_NOT_MODELLED = "LandingNotModelled"
-    LANDING_CLOSED = "LandingClosed"
-    NEEDS_PREEMPTION = "NeedsPreemption"
-    PENDING_TAKES_ROOM = "PendingTakesRoom"
-    POOL_FULL = "PoolFull"
-    LANDING_NOT_BETTER = "LandingNotBetter"
-    NOWHERE_BETTER = "NowhereBetter"
+    NO_TARGET_NODE = "NoTargetNode", "no node would take the replacement", BlockedReason.NO_TARGET_NODE
+    NO_NODE_WITH_HEADROOM = (
+        "NoNodeWithHeadroom",
+        "every node that would take the replacement would go over its target",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    WOULD_RETURN_TO_NODE = (
+        "WouldReturnToNode",
+        "kube-scheduler would put the replacement back on the same node",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    TARGET_NODE_WITHOUT_HEADROOM = (
+        "TargetNodeWithoutHeadroom",
+        "kube-scheduler would put the replacement on a node without headroom in real CPU",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    PLACEMENT_NOT_MODELLED = (
+        "PlacementNotModelled",
+        "its placement rules are not modelled, so its target node isn't known",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    TARGET_NODE_UNAVAILABLE = (
+        "TargetNodeUnavailable",
+        "kube-scheduler may put the replacement on a node that is leaving or has just joined",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    NEEDS_PREEMPTION = (
+        "NeedsPreemption",
+        "its replacement would find room only by preempting other pods",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    PENDING_TAKES_ROOM = (
+        "PendingTakesRoom",
+        "a pending pod would take the room that it leaves",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    POOL_FULL = "PoolFull", "no node is under its low", BlockedReason.POOL_FULL
+    TARGET_NODE_NOT_BETTER = (
+        "TargetNodeNotBetter",
+        "kube-scheduler may put the replacement where it is no better",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    NO_BETTER_NODE = (
+        "NoBetterNode",
+        "no node on which it would be better has room for the replacement",
+        BlockedReason.NO_TARGET_NODE,
+    )
 
     # Planning.
-    NO_RELIEF = "NoRelief"
-    GOAL_REACHED = "GoalReached"
-    ENOUGH_GO = "EnoughGo"
-    EVEN_ALREADY = "EvenAlready"
-    CANT_EMPTY = "CantEmpty"
-    NOT_ITS_TURN = "NotItsTurn"
-    NOT_CORDONED = "NotCordoned"
-    NO_POD_USAGE = "NoPodUsage"
-    OUT_OF_TIME = "OutOfTime"
+    NO_RELIEF = "NoRelief", "its eviction would relieve the node too little", BlockedReason.POOR_SELECTION
+    GOAL_REACHED = "GoalReached", "not needed: the node reaches its target without it", BlockedReason.POOR_SELECTION
+    ENOUGH_EVICTED = "EnoughEvicted", "not needed: enough other pods are evicted"
+    ALREADY_BALANCED = "AlreadyBalanced", "not needed: its pods are spread evenly enough without it"
+    NODE_NOT_DRAINABLE = "NodeNotDrainable", "the node can't be drained"
+    DRAIN_QUEUED = "DrainQueued", "other nodes are drained first"
+    NOT_CORDONED = "NotCordoned", "its node is drained only once it is cordoned"
+    NO_POD_USAGE = "NoPodUsage", "its CPU isn't known", BlockedReason.NO_CANDIDATES
+    PLANNING_TIMEOUT = "PlanningTimeout", "the cycle's planning time was used up", BlockedReason.POOR_SELECTION
 
     # Admission.
-    LIMIT_CYCLE = "LimitCycle"
-    LIMIT_GLOBAL = "LimitGlobal"
-    LIMIT_CLUSTER = "LimitCluster"
-    LIMIT_POOL = "LimitPool"
-    LIMIT_NODE = "LimitNode"
-    LIMIT_NAMESPACE = "LimitNamespace"
-    LIMIT_LEVEL = "LimitLevel"
-    LIMIT_SERVICE = "LimitService"
-    LIMIT_LANDINGS = "LimitLandings"
-    LIMIT_PULLS = "LimitPulls"
+    LIMIT_CYCLE = "LimitCycle", "the cycle's limit is reached", BlockedReason.LIMITS
+    LIMIT_GLOBAL = "LimitGlobal", "the limit over all clusters is reached", BlockedReason.LIMITS
+    LIMIT_CLUSTER = "LimitCluster", "the cluster's limit is reached", BlockedReason.LIMITS
+    LIMIT_POOL = "LimitPool", "the pool's limit is reached", BlockedReason.LIMITS
+    LIMIT_NODE = "LimitNode", "the node's limit is reached", BlockedReason.LIMITS
+    LIMIT_NAMESPACE = "LimitNamespace", "the namespace's limit is reached", BlockedReason.LIMITS
+    LIMIT_LEVEL = "LimitLevel", "the service level's limit is reached", BlockedReason.LIMITS
+    LIMIT_SERVICE = "LimitService", "the service's limit is reached", BlockedReason.LIMITS
+    LIMIT_REPLACEMENTS = (
+        "LimitReplacements",
+        "too many replacements are in flight to its target node",
+        BlockedReason.LIMITS,
+    )
+    LIMIT_IMAGE_PULLS = (
+        "LimitImagePulls",
+        "too many bytes of images are being pulled in the target node's pool",
+        BlockedReason.LIMITS,
+    )
 
-    # Nodes that are not judged.
-    NO_SAMPLE = "NoSample"
-    STALE_SAMPLE = "StaleSample"
-    NOT_FINITE = "NotFinite"
-    AMBIGUOUS_NODE = "AmbiguousNode"
-    NODE_NOT_READY = "NodeNotReady"
-    NODE_KEPT = "NodeKept"
-    DEBOUNCE = "Debounce"
-    SETTLING = "Settling"
-    NO_CONTENTION = "NoContention"
-    NOBODY_NOISY = "NobodyNoisy"
+    # Nodes that are not evaluated.
+    NO_SAMPLE = "NoSample", "no usage sample", MissReason.NO_METRICS
+    STALE_SAMPLE = "StaleSample", "the usage sample is too old", MissReason.NO_METRICS
+    NOT_FINITE = "NotFinite", "the usage is not a finite, plausible number", MissReason.NO_METRICS
+    AMBIGUOUS_NODE = "AmbiguousNode", "two usage series have this node's name", MissReason.NO_METRICS
+    NODE_NOT_READY = "NodeNotReady", "the node is not Ready", MissReason.NOT_READY
+    NODE_KEPT = "NodeKept", "low, but not to be drained"
+    STABILIZATION_WINDOW = "StabilizationWindow", "not hot for long enough", MissReason.STABILIZATION_WINDOW
+    SETTLING = "Settling", "relieved recently: a whole rate window must pass first", MissReason.STABILIZATION_WINDOW
+    NO_CONTENTION = "NoContention", "CPU contention is not measured there"
+    NO_NOISY_NEIGHBOUR = (
+        "NoNoisyNeighbour",
+        "its tasks wait for CPU, but no evictable pod uses far more than it requests",
+    )
 
     # The whole cycle.
-    COVERAGE_TOO_LOW = "CoverageTooLow"
-    PARTIAL_USAGE = "PartialUsage"
-    CLOCK_SKEW = "ClockSkew"
-    LEASE_LOST = "LeaseLost"
-    STOPPING = "Stopping"
+    COVERAGE_TOO_LOW = (
+        "CoverageTooLow",
+        "too few nodes have fresh usage: this is an outage, not an idle cluster",
+        MissReason.NO_METRICS,
+    )
+    PARTIAL_USAGE = "PartialUsage", "the usage source reports a partial answer", MissReason.NO_METRICS
+    CLOCK_SKEW = "ClockSkew", "the usage source's clock and ours disagree", MissReason.NO_METRICS
+    LEASE_LOST = "LeaseLost", "the cluster's lease is lost or near its end", BlockedReason.INTERRUPTED
+    STOPPING = "Stopping", "the program is stopping", BlockedReason.INTERRUPTED
 
     # The API server's answer.
-    SERVER_BUDGET = "ServerBudget"
-    SERVER_THROTTLED = "ServerThrottled"
-    SERVER_SEVERAL_BUDGETS = "ServerSeveralBudgets"
-    SERVER_GONE = "ServerGone"
-    SERVER_UID_CHANGED = "ServerUidChanged"
-    SERVER_FORBIDDEN = "ServerForbidden"
-    SERVER_UNKNOWN = "ServerUnknown"
-    SERVER_ERROR = "ServerError"
-
-
-SENTENCES: dict[Reason, str] = {
-    Reason.MIRROR_POD: "a mirror pod: the kubelet runs it from a file, evicting it changes nothing",
-    Reason.STATIC_POD: "a static pod: its owner is the node",
-    Reason.DAEMONSET_POD: "a DaemonSet pod would come back to the same node",
-    Reason.TERMINATING: "already terminating",
-    Reason.FINISHED: "already finished",
-    Reason.NOT_READY: "not Ready: moving it could hide why",
-    Reason.BARE_POD: "no controlling owner would create it again",
-    Reason.UNKNOWN_OWNER_KIND: "its owner's kind is not known to create pods again (name it under guards.ownerKinds)",
-    Reason.JOB_POD: "a Job pod: its eviction counts as a failure (or Job pods are not allowed by guards.jobPods)",
-    Reason.OURSELVES: "this is rebalancer itself",
-    Reason.OUR_PROMETHEUS: "the Prometheus that we read from",
-    Reason.OUR_DATABASE: "the database that we write to",
-    Reason.SYSTEM_CRITICAL: "system-critical priority",
-    Reason.PRIORITY_THRESHOLD: "its priority is at or above the threshold",
-    Reason.HOST_PATH: "uses a hostPath volume",
-    Reason.LOCAL_STORAGE: "keeps data in an emptyDir on the node's disk",
-    Reason.LOCAL_VOLUME: "uses a local volume that stays on the node",
-    Reason.PERSISTENT_VOLUME: "uses a PersistentVolumeClaim (guards.persistentVolumes)",
-    Reason.TOO_YOUNG: "younger than the minimum age",
-    Reason.MIN_REPLICAS: "its service has fewer replicas than the minimum",
-    Reason.ROLLOUT_IN_PROGRESS: "its owner is rolling out",
-    Reason.OWNER_NOT_HEALTHY: "its owner has fewer ready pods than it wants",
-    Reason.BUDGET_EXHAUSTED: "its PodDisruptionBudget has no room",
-    Reason.BUDGET_OUTDATED: "its PodDisruptionBudget was changed and its figures are not up to date yet",
-    Reason.SEVERAL_BUDGETS: "several PodDisruptionBudgets select it: the API server refuses to evict it",
-    Reason.ANNOTATION_VETO: "an annotation forbids it",
-    Reason.OPTED_OUT: "opted out of evictions",
-    Reason.NOT_OPTED_IN: "the policy asks for an opt-in that it doesn't have",
-    Reason.NAMESPACE_EXCLUDED: "its namespace is excluded by the policy",
-    Reason.LABEL_EXCLUDED: "its labels are excluded by the policy",
-    Reason.DENY_LISTED: "on a deny list",
-    Reason.NOT_ALLOW_LISTED: "on no allow list",
-    Reason.UNKNOWN_LEVEL: "it names a service level that the policy doesn't have",
-    Reason.LEVEL_FORBIDS: "its service level is never moved",
-    Reason.WINDOW_CLOSED: "outside its change window",
-    Reason.WINDOW_BROKEN: "its change window can't be understood, so it counts as closed",
-    Reason.CROSS_CLUSTER: "placed by a multi-cluster controller (crossCluster)",
-    Reason.MOVED_ELSEWHERE: "its service was moved in another cluster a short while ago",
-    Reason.READY_SHARE: "its service would keep too few ready replicas over all clusters",
-    Reason.COOLDOWN_NODE: "its node was relieved a short while ago",
-    Reason.COOLDOWN_SERVICE: "its service was moved a short while ago",
-    Reason.COOLDOWN_SERVICE_NODE: "its service was moved off this node a short while ago",
-    Reason.COOLDOWN_POOL: "its pool is scaling: nodes came a short while ago",
-    Reason.GAVE_UP: "moving it did not help before",
-    Reason.MOVED_BEFORE: "the same strategy moved its predecessor, and it has come to that again",
-    Reason.PAUSED: "paused",
-    Reason.BRAKED: "the brake is on: replacements are late, or evictions there do not help",
-    Reason.SERVICE_LATE: "an earlier replacement of its service is still not Ready",
-    Reason.NO_LANDING: "no node would take the replacement",
-    Reason.NO_ROOM_IN_TARGETS: "every node that would take the replacement would go over its target",
-    Reason.WOULD_COME_BACK: "kube-scheduler would put the replacement back on the same node",
-    Reason.LANDING_TOO_WARM: "kube-scheduler would put the replacement on a node without room in real CPU",
-    Reason.LANDING_NOT_MODELLED: "its placement rules are not modelled, so its landing isn't known",
-    Reason.LANDING_CLOSED: "kube-scheduler may put the replacement on a node that is leaving or has just joined",
-    Reason.NEEDS_PREEMPTION: "its replacement would find room only by preempting other pods",
-    Reason.PENDING_TAKES_ROOM: "a pending pod would take the room that it leaves",
-    Reason.POOL_FULL: "no node is under its low",
-    Reason.LANDING_NOT_BETTER: "kube-scheduler may put the replacement where it is no better",
-    Reason.NOWHERE_BETTER: "no node on which it would be better has room for the replacement",
-    Reason.NO_RELIEF: "its move would relieve the node of next to nothing",
-    Reason.GOAL_REACHED: "not needed: the node reaches its target without it",
-    Reason.ENOUGH_GO: "not needed: as many pods as are wanted go",
-    Reason.EVEN_ALREADY: "not needed: its pods are spread evenly enough without it",
-    Reason.CANT_EMPTY: "the node can't be emptied",
-    Reason.NOT_ITS_TURN: "other nodes are emptied first",
-    Reason.NOT_CORDONED: "its node is emptied only once it is cordoned",
-    Reason.NO_POD_USAGE: "its CPU isn't known",
-    Reason.OUT_OF_TIME: "the cycle's time for planning was over",
-    Reason.LIMIT_CYCLE: "the cycle's limit is reached",
-    Reason.LIMIT_GLOBAL: "the limit over all clusters is reached",
-    Reason.LIMIT_CLUSTER: "the cluster's limit is reached",
-    Reason.LIMIT_POOL: "the pool's limit is reached",
-    Reason.LIMIT_NODE: "the node's limit is reached",
-    Reason.LIMIT_NAMESPACE: "the namespace's limit is reached",
-    Reason.LIMIT_LEVEL: "the service level's limit is reached",
-    Reason.LIMIT_SERVICE: "the service's limit is reached",
-    Reason.LIMIT_LANDINGS: "too many replacements are on their way to its landing",
-    Reason.LIMIT_PULLS: "too many bytes of images are being pulled in the landing's pool",
-    Reason.NO_SAMPLE: "no usage sample",
-    Reason.STALE_SAMPLE: "the usage sample is too old",
-    Reason.NOT_FINITE: "the usage is not a finite, plausible number",
-    Reason.AMBIGUOUS_NODE: "two usage series claim to be this node",
-    Reason.NODE_NOT_READY: "the node is not Ready",
-    Reason.NODE_KEPT: "low, but not to be emptied",
-    Reason.DEBOUNCE: "not hot for long enough",
-    Reason.SETTLING: "moved from recently: a whole rate window must pass first",
-    Reason.NO_CONTENTION: "nothing tells who waits for CPU there",
-    Reason.NOBODY_NOISY: "its tasks wait for CPU, but no pod that may go uses far more than it requests",
-    Reason.COVERAGE_TOO_LOW: "too few nodes have fresh usage: this is an outage, not an idle cluster",
-    Reason.PARTIAL_USAGE: "the usage source says that its answer is partial",
-    Reason.CLOCK_SKEW: "the usage source's clock and ours disagree",
-    Reason.LEASE_LOST: "the cluster's lease is lost or near its end",
-    Reason.STOPPING: "the program was asked to stop",
-    Reason.SERVER_BUDGET: "refused by the API server: a PodDisruptionBudget has no room",
-    Reason.SERVER_THROTTLED: "refused by the API server: throttled",
-    Reason.SERVER_SEVERAL_BUDGETS: "refused by the API server: several PodDisruptionBudgets",
-    Reason.SERVER_GONE: "the pod is gone",
-    Reason.SERVER_UID_CHANGED: "another pod has its name now",
-    Reason.SERVER_FORBIDDEN: "refused by the API server: not allowed (RBAC)",
-    Reason.SERVER_UNKNOWN: "no answer in time: it may or may not have been evicted",
-    Reason.SERVER_ERROR: "the API server answered with an error",
-}
+    SERVER_BUDGET = (
+        "ServerBudget",
+        "refused by the API server: a PodDisruptionBudget has no room",
+        BlockedReason.BUDGETS,
+    )
+    SERVER_THROTTLED = "ServerThrottled", "refused by the API server: throttled", BlockedReason.SERVER
+    SERVER_SEVERAL_BUDGETS = (
+        "ServerSeveralBudgets",
+        "refused by the API server: several PodDisruptionBudgets",
+        BlockedReason.BUDGETS,
+    )
+    SERVER_GONE = "ServerGone", "the pod is gone", BlockedReason.SERVER
+    SERVER_UID_CHANGED = "ServerUidChanged", "another pod has its name now", BlockedReason.SERVER
+    SERVER_FORBIDDEN = "ServerForbidden", "refused by the API server: not allowed (RBAC)", BlockedReason.SERVER
+    SERVER_UNKNOWN = "ServerUnknown", "no answer in time: it may or may not have been evicted", BlockedReason.SERVER
+    SERVER_ERROR = "ServerError", "the API server answered with an error", BlockedReason.SERVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +306,9 @@ class Refusal:
     code: Reason
     message: str
     next_at: float | None = None
-    """Seconds since the epoch when it may be tried again, where time alone lifts it and we know when."""
+    """Seconds since the epoch of the earliest retry, where only time lifts it and the time is known."""
 
     @classmethod
     def of(cls, code: Reason, detail: str = "", *, next_at: float | None = None) -> "Refusal":
-        """The code's sentence, with what is particular to this case behind a colon."""
-        return cls(code=code, message=f"{SENTENCES[code]}: {detail}" if detail else SENTENCES[code], next_at=next_at)
+        """The code's sentence, with the particulars behind a colon."""
+        return cls(code=code, message=f"{code.sentence}: {detail}" if detail else code.sentence, next_at=next_at)

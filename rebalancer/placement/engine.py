@@ -120,11 +120,13 @@ class Engine:
         """Why the landing of such a pod can't be told, or None."""
         template, snapshot = self.board.template_of(kind), self.board.snapshot
         if template.scheduler_name not in self._config.profiles:
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, f"schedulerName {template.scheduler_name}")
+            return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, f"schedulerName {template.scheduler_name}")
         if any(volume.ephemeral is not None for volume in template.volumes):
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, "a generic ephemeral volume may tie it to a zone or node")
+            return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "a generic ephemeral volume may tie it to a zone or node")
         if not snapshot.claims_known and any(volume.persistent_volume_claim is not None for volume in template.volumes):
-            return Refusal.of(Reason.LANDING_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone")
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, "PersistentVolumes can't be read, they may tie it to a zone"
+            )
         return None
 
     def feasible(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Bools:

@@ -222,4 +222,4 @@ class PlacementModel:
 
     def _homeless(self, pod: Pod, kind: Kind) -> Refusal:
         lower = self._engine.statically_feasible(kind) & (self._least_priority < pod.priority)
-        return Refusal.of(Reason.NEEDS_PREEMPTION if lower.any() else Reason.NO_LANDING)
+        return Refusal.of(Reason.NEEDS_PREEMPTION if lower.any() else Reason.NO_TARGET_NODE)

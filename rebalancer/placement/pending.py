@@ -39,7 +39,7 @@ class PendingPods:
         total = len(waiting) + len(successors)
         for done, pod in enumerate(waiting + successors):
             if out_of_time():
-                return Refusal.of(Reason.OUT_OF_TIME, f"{done} of {total} pending pods placed")
+                return Refusal.of(Reason.PLANNING_TIMEOUT, f"{done} of {total} pending pods placed")
             kind, nominated = self._board.kind_of(pod), int(self._snapshot.pods.nominated[pod])
             if done >= len(waiting):
                 self._board.take_out(kind, int(self._snapshot.pods.node[pod]), terminating=True)

@@ -73,10 +73,10 @@ class NodeDrainer:
         if not (begun or self._simulation):
             return Refusal.of(Reason.NOT_CORDONED)
         if at_most is not None and self._begun[among] >= at_most:
-            return Refusal.of(Reason.NOT_ITS_TURN, f"{at_most} at a time")
+            return Refusal.of(Reason.DRAIN_QUEUED, f"{at_most} at a time")
         if not begun and self._landings.receives[node]:
             # both would be cordoned, and the earlier ones may fit nowhere else
-            return Refusal.of(Reason.NOT_ITS_TURN, "pods of this plan may land here")
+            return Refusal.of(Reason.DRAIN_QUEUED, "pods of this plan may land here")
         return None
 
     def begin(self, job: Job, *, among: int, may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
@@ -144,21 +144,21 @@ class NodeDrainer:
     def _lands_all(self, job: Job, pods: list[Pod]) -> Refusal | None:
         for pod in pods:
             if self._out_of_time():
-                return Refusal.of(Reason.OUT_OF_TIME)
+                return Refusal.of(Reason.PLANNING_TIMEOUT)
             landing = self._landings.of(pod, job.finding, job.headroom)
             if isinstance(landing, Refusal):
-                return landing if landing.code is Reason.OUT_OF_TIME else _because(pod, landing)
+                return landing if landing.code is Reason.PLANNING_TIMEOUT else _because(pod, landing)
             self._landings.count(pod, landing)
         return None
 
 
 def _because(pod: Pod, refusal: Refusal) -> Refusal:
-    return Refusal.of(Reason.CANT_EMPTY, f"{pod}: {refusal.message}", next_at=refusal.next_at)
+    return Refusal.of(Reason.NODE_NOT_DRAINABLE, f"{pod}: {refusal.message}", next_at=refusal.next_at)
 
 
 def _nothing_now(pods: list[Pod], may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
     """Why none of them may go now: no node is cordoned to wait for that."""
-    refusal = Refusal.of(Reason.CANT_EMPTY, "none of its pods may go now")
+    refusal = Refusal.of(Reason.NODE_NOT_DRAINABLE, "none of its pods may go now")
     for pod in reversed(pods):
         found = may_go_now(pod)
         if found is None:

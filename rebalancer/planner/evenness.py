@@ -83,7 +83,7 @@ class EvenGroups:
         here, fewest = float(counts.least[source]), float(counts.most_for(kind).min())
         if here - fewest > even.skew:
             return None
-        return Refusal.of(Reason.EVEN_ALREADY, f"{here:.0f} here, {fewest:.0f} where there are fewest")
+        return Refusal.of(Reason.ALREADY_BALANCED, f"{here:.0f} here, {fewest:.0f} where there are fewest")
 
     def count(self, pod: int, node: int, kind: Hashable, landing: Distribution) -> None:
         """Count a move in every group that the pod is known to be in."""

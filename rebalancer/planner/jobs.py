@@ -76,7 +76,7 @@ def goal_reached(job: Job) -> Refusal | None:
     if headroom is not None and headroom.reached(finding.node):
         return Refusal.of(Reason.GOAL_REACHED)
     if finding.goal is Goal.REMOVE and finding.wanted is not None and job.taken >= finding.wanted:
-        return Refusal.of(Reason.ENOUGH_GO, f"{job.taken} of {finding.wanted}")
+        return Refusal.of(Reason.ENOUGH_EVICTED, f"{job.taken} of {finding.wanted}")
     return None
 
 

@@ -94,15 +94,15 @@ class Landings:
         if not takes.any() and (refusal := self._nowhere(pod, finding, headroom, repairs)) is not None:
             return [], refusal
         if closed[unfit].any():
-            return [], Refusal.of(Reason.LANDING_CLOSED, names[int(unfit[closed[unfit]][0])])
+            return [], Refusal.of(Reason.TARGET_NODE_UNAVAILABLE, names[int(unfit[closed[unfit]][0])])
         back = unfit == pod.node
         if finding.landing.elsewhere and back.any():
-            return unfit.tolist(), Refusal.of(Reason.WOULD_COME_BACK, f"with {_chance(landing, pod.node)}")
+            return unfit.tolist(), Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with {_chance(landing, pod.node)}")
         no_better = unfit[:0] if repairs is None else unfit[~repairs[unfit]]
         if len(no_better):
-            first, code = int(no_better[0]), Reason.LANDING_NOT_BETTER
+            first, code = int(no_better[0]), Reason.TARGET_NODE_NOT_BETTER
         else:
-            first, code = int(unfit[0]), Reason.LANDING_TOO_WARM
+            first, code = int(unfit[0]), Reason.TARGET_NODE_WITHOUT_HEADROOM
         return unfit.tolist(), Refusal.of(code, f"{names[first]}, with {_chance(landing, first)}")
 
     def _nowhere(
@@ -117,13 +117,13 @@ class Landings:
             candidates[pod.node] = False
         count = int(np.count_nonzero(candidates))
         if not count:
-            return Refusal.of(Reason.NO_LANDING)
+            return Refusal.of(Reason.NO_TARGET_NODE)
         if repairs is not None and not (candidates & repairs).any():
-            return Refusal.of(Reason.NOWHERE_BETTER, f"{count} nodes fit by requests")
+            return Refusal.of(Reason.NO_BETTER_NODE, f"{count} nodes fit by requests")
         everywhere = candidates & self._fits(pod, finding, headroom)
         if repairs is not None:
             everywhere &= repairs
-        return None if everywhere.any() else Refusal.of(Reason.NO_ROOM_IN_TARGETS, f"{count} nodes fit by requests")
+        return None if everywhere.any() else Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
 
     def _fits(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows | None = None) -> Bools:
         """(nodes,) nodes, or those asked for, that are open and stay at or under every target."""

@@ -114,7 +114,7 @@ class Planner:
         """The best move left, or None when nothing is left to do. It is counted only when accepted."""
         while self._job is not None:
             if self._out_of_time():
-                self.stop(Refusal.of(Reason.OUT_OF_TIME))
+                self.stop(Refusal.of(Reason.PLANNING_TIMEOUT))
                 return None
             if (move := self._best(self._job)) is not None:
                 return move
@@ -245,7 +245,7 @@ class Planner:
             job, among=among, may_go_now=lambda pod: self._admission_refusal(pod, self._move(job, pod))
         )
         if refusal is not None:
-            if refusal.code is Reason.OUT_OF_TIME:
+            if refusal.code is Reason.PLANNING_TIMEOUT:
                 self._drainer.leave(job.finding.node)
             self._refused.update((pod.index, refusal) for pod in job.left)
             job.left = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.ports import Progress
-from rebalancer.model.reason import SENTENCES, Reason, Refusal
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy.schema.policy import UsageSource
@@ -147,7 +147,7 @@ class PrometheusUsage:
         if abs(apart) > CLOCK_SLACK_SECONDS:
             way = "ahead of" if apart > 0 else "behind"
             raise UnsafeDataError(
-                f"{SENTENCES[Reason.CLOCK_SKEW]}: Prometheus at {self._client.url} is {abs(apart):.0f} s {way} "
+                f"{Reason.CLOCK_SKEW.sentence}: Prometheus at {self._client.url} is {abs(apart):.0f} s {way} "
                 f"the cluster's snapshot (Prometheus {at:.0f}, snapshot {taken:.0f})"
             )
 

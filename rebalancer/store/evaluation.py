@@ -15,10 +15,8 @@ from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, o
 from rebalancer.model.effect import (
     Account,
     Assessment,
-    BlockedReason,
     DayRow,
     HotEpisode,
-    Miss,
     Moved,
     NodeObservation,
     Outcome,
@@ -27,6 +25,7 @@ from rebalancer.model.effect import (
     Step,
 )
 from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store.cycles.node_observations import REASONS, read_node_observations
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
 from rebalancer.store.db.engine import read, write
@@ -282,7 +281,7 @@ def _episode(row: Row[Any]) -> HotEpisode:
     values |= {
         "peak_share": _or_nan(row.peak_share),
         "threshold": _or_nan(row.threshold),
-        "miss": None if row.miss is None else Miss(row.miss),
+        "miss": None if row.miss is None else MissReason(row.miss),
         "stuck": None if row.stuck is None else BlockedReason(row.stuck),
         "codes": known,
     }

@@ -87,7 +87,7 @@ def find(view: StrategyView) -> Findings:
         here = snapshot.pods_on(node)
         ranked = _noisiest_first(view, here[chosen[here]].astype(np.int64))
         if not len(ranked):
-            skipped[node] = Refusal.of(Reason.NOBODY_NOISY)
+            skipped[node] = Refusal.of(Reason.NO_NOISY_NEIGHBOUR)
         elif node in waits:
             skipped[node] = waits[node]
         else:

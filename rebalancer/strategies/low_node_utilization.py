@@ -153,10 +153,12 @@ def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
     distinct = np.unique(times[known])
     hot = samples[known] > loads.high[node, 0]
     if not hot.all():
-        return Refusal.of(Reason.DEBOUNCE, f"{np.count_nonzero(~hot)} of the last {len(hot)} readings were not hot")
+        return Refusal.of(
+            Reason.STABILIZATION_WINDOW, f"{np.count_nonzero(~hot)} of the last {len(hot)} readings were not hot"
+        )
     if len(distinct) < wanted:
-        return Refusal.of(Reason.DEBOUNCE, f"{len(distinct)} of {wanted} distinct samples")
+        return Refusal.of(Reason.STABILIZATION_WINDOW, f"{len(distinct)} of {wanted} distinct samples")
     span = float(distinct[-1] - distinct[0]) if len(distinct) > 1 else 0.0
     if wanted > 1 and span < SPAN_SHARE * over:
-        return Refusal.of(Reason.DEBOUNCE, f"hot for {format_duration(span)} of {format_duration(over)}")
+        return Refusal.of(Reason.STABILIZATION_WINDOW, f"hot for {format_duration(span)} of {format_duration(over)}")
     return None

@@ -78,7 +78,7 @@ def find(view: StrategyView) -> Findings:
     for each in sorted(overfull, key=lambda each: each.order):
         if not each.given:
             for node in np.unique(snapshot.pods.node[each.pods]).tolist():
-                skipped.setdefault(node, Refusal.of(Reason.NO_LANDING, each.said))
+                skipped.setdefault(node, Refusal.of(Reason.NO_TARGET_NODE, each.said))
         elif len(found) < AT_A_TIME:
             found += _findings(view, each)
     return Findings(findings=tuple(found[:AT_A_TIME]), skipped=skipped)

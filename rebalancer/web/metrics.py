@@ -8,15 +8,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from prometheus_client.exposition import choose_encoder
 
 from rebalancer import __version__
-from rebalancer.model.effect import Miss, Outcome
+from rebalancer.model.effect import Outcome
 from rebalancer.model.forecasts import Verdict
+from rebalancer.model.reason import MissReason
 from rebalancer.web.alerts import Ignored
 from rebalancer.web.auth import Denial
 
 _CYCLE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _STAGE_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-FOUND = "found"
+DISCOVERED = "discovered"
 """The result of a hot episode that was not missed."""
 
 
@@ -121,7 +122,7 @@ class Metrics:
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
         self._begin(self.policy_reloads, "success", "failure")
-        self._begin(self.hot_episodes, FOUND, *Miss)
+        self._begin(self.hot_episodes, DISCOVERED, *MissReason)
         self._begin(self.assessments, *Outcome)
         self._begin(self.forecast_verdicts, Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 

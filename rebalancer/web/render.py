@@ -13,6 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rebalancer.effect import messages as words
+from rebalancer.model.effect import Outcome
+from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.web import charts
 
@@ -73,9 +75,9 @@ def _environment() -> Environment:
         static_url=static_url,
         plural=words.counted,
         meter=charts.meter,
-        came_of_it={outcome.value: text for outcome, text in words.OUTCOME_TEXTS.items()},
-        missed={miss.value: text for miss, text in words.MISS_TEXTS.items()},
-        stuck={stuck.value: text for stuck, text in words.BLOCKED_TEXTS.items()},
+        came_of_it={each.value: each.sentence for each in Outcome},
+        missed={each.value: each.sentence for each in MissReason},
+        stuck={each.value: each.sentence for each in BlockedReason},
     )
     return made
 

@@ -81,7 +81,7 @@ NOT_READY = 10
         (some_limits(node=1), Reason.LIMIT_NODE),
         ({**some_limits(), "namespace": {"inFlight": 1}}, Reason.LIMIT_NAMESPACE),
         (some_limits(service=1), Reason.LIMIT_SERVICE),
-        ({**some_limits(), "replacements": {"perNode": 1}}, Reason.LIMIT_LANDINGS),
+        ({**some_limits(), "replacements": {"perNode": 1}}, Reason.LIMIT_REPLACEMENTS),
     ],
 )
 def test_every_scope_refuses_the_second_move_when_one_is_allowed(limits: dict[str, Any], reason: Reason) -> None:
@@ -230,7 +230,7 @@ def test_a_strategy_does_not_do_the_same_to_a_pods_successor_for_a_while(
         assert refusal is None
     else:
         assert refusal is not None
-        assert (refusal.code, refusal.next_at) == (Reason.MOVED_BEFORE, NOW + wait)
+        assert (refusal.code, refusal.next_at) == (Reason.REPEATED_EVICTION, NOW + wait)
     assert door(lineages=descents).refuses(replace(move, once=False)) is None
 
 
@@ -238,7 +238,7 @@ def test_give_up_memory_holds_until_its_time() -> None:
     memory = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW + 60, count=2, reason="it came back")
     refusal = door(backoffs=(memory,)).refuses(a_move())
     assert refusal is not None
-    assert refusal.code is Reason.GAVE_UP
+    assert refusal.code is Reason.EVICTION_BACKOFF
     assert "it came back (2 times)" in refusal.message
     over = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
     assert door(backoffs=(over,)).refuses(a_move()) is None
@@ -265,17 +265,17 @@ def test_late_replacements_brake_service_then_pool_then_cluster() -> None:
     other = open_eviction(service="shop/other", late=True)
     assert code(open_eviction(service="shop/other")) is None
     assert code(other) is None
-    assert code(open_eviction(late=True)) is Reason.SERVICE_LATE
-    assert code(other, open_eviction(service="shop/third", late=True, record=2)) is Reason.BRAKED
+    assert code(open_eviction(late=True)) is Reason.REPLACEMENT_LATE
+    assert code(other, open_eviction(service="shop/third", late=True, record=2)) is Reason.CIRCUIT_BREAKER_OPEN
     far = [open_eviction(service=f"shop/{name}", late=True, pool=name, record=at) for at, name in enumerate("abc")]
     assert code(*far[:2]) is None
-    assert code(*far) is Reason.BRAKED
+    assert code(*far) is Reason.CIRCUIT_BREAKER_OPEN
 
 
 def test_a_service_is_not_moved_in_two_clusters_within_the_separation() -> None:
     refusal = door(elsewhere={"shop/web": NOW - 60}).refuses(a_move())
     assert refusal is not None
-    assert refusal.code is Reason.MOVED_ELSEWHERE
+    assert refusal.code is Reason.MOVED_IN_OTHER_CLUSTER
     assert door(elsewhere={"shop/web": NOW - 601}).refuses(a_move()) is None
 
 
@@ -287,7 +287,7 @@ def test_the_share_of_ready_replicas_is_kept_over_all_clusters() -> None:
     assert at.reserve(a_move(0)) is None  # 9 of 12 stay
     refusal = at.reserve(a_move(1))
     assert refusal is not None
-    assert refusal.code is Reason.READY_SHARE
+    assert refusal.code is Reason.READY_SHARE_TOO_LOW
     assert "8 of 12 would stay ready" in refusal.message
 
 
@@ -332,7 +332,7 @@ def test_only_the_windows_are_left_out_where_it_is_asked_what_protects_a_pod() -
         ]
 
     assert codes("web") == [None, Reason.WINDOW_CLOSED]
-    assert codes("own") == [None, Reason.WINDOW_BROKEN]
+    assert codes("own") == [None, Reason.WINDOW_INVALID]
     assert codes("guarded") == [Reason.OPTED_OUT, Reason.OPTED_OUT]
     assert codes("listed") == [Reason.DENY_LISTED, Reason.DENY_LISTED]
     assert codes("unknown") == [Reason.UNKNOWN_LEVEL, Reason.UNKNOWN_LEVEL]

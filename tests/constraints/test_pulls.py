@@ -37,7 +37,7 @@ def test_a_plan_counts_its_own_moves_and_gives_back_what_did_not_happen() -> Non
     assert at.reserve(second) is None  # exactly full
     refusal = at.refuses(a_move(2, pull=1.0))
     assert refusal is not None
-    assert refusal.code is Reason.LIMIT_PULLS
+    assert refusal.code is Reason.LIMIT_IMAGE_PULLS
     at.cancel_reservation(first)
     assert at.refuses(a_move(2, pull=12 * GIB)) is None
     assert at.refuses(a_move(2, pull=12 * GIB + 1)) is not None
@@ -52,7 +52,7 @@ def test_the_refusal_tells_the_numbers_as_people_write_them() -> None:
 def test_an_image_larger_than_the_limit_is_refused_and_the_refusal_says_so() -> None:
     refusal = a_limit().refuses(a_move(pull=25 * GIB))
     assert refusal is not None
-    assert refusal.code is Reason.LIMIT_PULLS
+    assert refusal.code is Reason.LIMIT_IMAGE_PULLS
     assert refusal.message == "pool general: this one needs 25Gi, only 20Gi may be pulled at once"
 
 
@@ -60,7 +60,7 @@ def test_an_image_larger_than_the_limit_is_refused_and_the_refusal_says_so() -> 
 def test_what_is_not_known_is_refused(amount: float) -> None:
     refusal = a_limit().refuses(a_move(pull=amount))
     assert refusal is not None
-    assert refusal.code is Reason.LIMIT_PULLS
+    assert refusal.code is Reason.LIMIT_IMAGE_PULLS
 
 
 def test_a_move_that_pulls_nothing_is_never_in_the_way() -> None:
@@ -92,7 +92,7 @@ def test_the_ledgers_denial_reads_like_the_plans() -> None:
     check = Check(scope=PULLS, kind="bytes", at_most=int(20 * GIB), amount=3.1 * GIB)
     refusal = refusal_for(Denied(check=check, used=int(18.2 * GIB), next_at=None))
     assert (refusal.code, refusal.message) == (
-        Reason.LIMIT_PULLS,
+        Reason.LIMIT_IMAGE_PULLS,
         "pool general: 18.2Gi of 20Gi being pulled, this one needs 3.1Gi",
     )
 

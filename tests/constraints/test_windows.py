@@ -84,13 +84,13 @@ def test_of_several_closed_scopes_the_one_that_opens_last_is_named() -> None:
 
 def test_a_broken_annotation_closes_and_comes_before_all() -> None:
     code, message = refused(a_book(global_windows=NEVER), NIGHT_TIME, annotation="allow 0 25 * * * 8h") or (None, "")
-    assert code is Reason.WINDOW_BROKEN
+    assert code is Reason.WINDOW_INVALID
     assert "service shop/cart: schedule: expected five cron fields" in message
     assert "bad hour, in 'allow 0 25 * * * 8h'" in message
 
 
 def test_an_empty_annotation_is_broken_and_none_is_not() -> None:
-    assert (refused(a_book(), NIGHT_TIME, annotation="") or (None,))[0] is Reason.WINDOW_BROKEN
+    assert (refused(a_book(), NIGHT_TIME, annotation="") or (None,))[0] is Reason.WINDOW_INVALID
     assert refused(a_book(), NIGHT_TIME, annotation=None) is None
 
 

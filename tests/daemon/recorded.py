@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.rates import day_rows
-from rebalancer.model.effect import Account, Assessment, BlockedReason, HotEpisode, Miss, Outcome, PodBefore, PoolHour
+from rebalancer.model.effect import Account, Assessment, HotEpisode, Outcome, PodBefore, PoolHour
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Outcome as EvictionOutcome
 from rebalancer.model.plan import Trigger
+from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store import SqlForecasts, SqlRecords, open_records
 from tests.effect.makers import STRATEGY, an_assessment, an_episode, an_hour
 from tests.store.builders import SteppingClock, build_eviction, build_report
@@ -88,7 +89,9 @@ def _episodes() -> list[HotEpisode]:
             node="n2",
             minutes=30,
         ),
-        an_episode(start=SINCE + 50 * HOUR, miss=Miss.NOT_SENSITIVE, detail="at most 71 %", node="n3", minutes=45),
+        an_episode(
+            start=SINCE + 50 * HOUR, miss=MissReason.BELOW_THRESHOLD, detail="at most 71 %", node="n3", minutes=45
+        ),
     ]
 
 
@@ -110,7 +113,7 @@ def _assessments(cluster: str) -> list[Assessment]:
         "cycle": f"{cluster}-c2",
         "acted_at": second,
         "due_at": second + 900,
-        "outcome": Outcome.CAME_BACK,
+        "outcome": Outcome.REPLACEMENTS_RETURNED,
         "after_share": 0.8,
     }
     return [

@@ -224,10 +224,12 @@ def test_all_three_steps_are_made_in_their_time(effect: EffectRecords) -> None:
 def test_a_pod_that_came_is_to_blame_where_it_took_the_room(effect: EffectRecords) -> None:
     newcomer = a_pod("other", "hot", used=1_800.0)
     (made,) = look(effect, NOW + SETTLE, *afterwards(8_300.0, newcomer)).made
-    assert (made.outcome, made.account.landed if made.account else 0) == (Outcome.LANDED, 1_800.0)
+    assert (made.outcome, made.account.landed if made.account else 0) == (Outcome.NEW_PODS_ARRIVED, 1_800.0)
 
 
-@pytest.mark.parametrize(("left", "wanted"), [("hot", Outcome.CAME_BACK), ("elsewhere", Outcome.LANDED)])
+@pytest.mark.parametrize(
+    ("left", "wanted"), [("hot", Outcome.REPLACEMENTS_RETURNED), ("elsewhere", Outcome.NEW_PODS_ARRIVED)]
+)
 def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
     effect: EffectRecords, left: str, wanted: Outcome
 ) -> None:
@@ -239,7 +241,7 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
 
 def test_the_rest_that_grew_is_to_blame_where_it_did(effect: EffectRecords) -> None:
     (made,) = look(effect, NOW + SETTLE, *afterwards(8_200.0, db_1=4_700.0)).made
-    assert (made.outcome, made.account.grew if made.account else 0) == (Outcome.GREW, 1_700.0)
+    assert (made.outcome, made.account.grew if made.account else 0) == (Outcome.REMAINING_PODS_GREW, 1_700.0)
 
 
 def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecords) -> None:
@@ -345,7 +347,7 @@ def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[
 
 
 def test_a_service_whose_moves_did_not_help_stays_for_a_while(records: SqlRecords) -> None:
-    made = outcomes(records, Outcome.GREW, Outcome.GREW)
+    made = outcomes(records, Outcome.REMAINING_PODS_GREW, Outcome.REMAINING_PODS_GREW)
     learned = derive_feedback(records.effect(), a_policy(), made=made[1:], now=NOW)
     ledger = records.ledger(clock=Clock(NOW))
     remember(ledger, learned, a_policy())
@@ -356,7 +358,7 @@ def test_a_service_whose_moves_did_not_help_stays_for_a_while(records: SqlRecord
 
 
 def test_a_pool_that_rests_is_known_after_a_restart(records: SqlRecords) -> None:
-    outcomes(records, *[Outcome.GREW] * 10)
+    outcomes(records, *[Outcome.REMAINING_PODS_GREW] * 10)
     policy = a_policy()
     assert set(derive_feedback(records.effect(), policy, now=NOW - HOUR + SETTLE + 1).open_breakers) == {"general"}
     assert derive_feedback(records.effect(), policy, now=NOW + SETTLE).open_breakers == {}

@@ -101,8 +101,8 @@ def test_what_was_due_while_nobody_was_there_is_made_after_the_restart_and_is_la
         stage.lab.clock.sleep(5 * HOUR)  # and whoever knew of it is gone
         found = look_again(stage, lab_records(stage))
         assert [(each.step, each.late, each.outcome) for each in found.made] == [
-            (Step.SETTLED, True, Outcome.LANDED),
-            (Step.HOUR, True, Outcome.LANDED),
+            (Step.SETTLED, True, Outcome.NEW_PODS_ARRIVED),
+            (Step.HOUR, True, Outcome.NEW_PODS_ARRIVED),
         ]
         assert found.made[0].account is not None
         assert found.made[0].account.landed == pytest.approx(2_400.0, rel=1e-3)

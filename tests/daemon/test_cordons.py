@@ -250,7 +250,7 @@ def test_a_node_that_can_not_be_emptied_says_why(runs: Runs) -> None:
     leave_behind(runs, "b", DRAINING)
     with runs.begin(DRAIN) as run:
         report = run.turn()
-    because = {each.message for each in report.refusals if each.node == "b" and each.code is Reason.CANT_EMPTY}
+    because = {each.message for each in report.refusals if each.node == "b" and each.code is Reason.NODE_NOT_DRAINABLE}
     assert any("alone" in each for each in because)
 
 

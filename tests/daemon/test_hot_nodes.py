@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from rebalancer.evaluation.hot_nodes import evaluate_slo
-from rebalancer.model.effect import (
-    Miss,
-)
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.reason import MissReason
 from tests.builders import NOW, a_node, cluster
 from tests.daemon.standard_reads import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
 
@@ -147,7 +145,7 @@ def test_the_policys_own_threshold_counts_before_the_pools_and_for_nodes_in_no_p
         ("a", "general", 0.55),
         ("lone", "", 0.55),
     ]
-    assert reads.episodes()[1].miss is Miss.NOT_COVERED
+    assert reads.episodes()[1].miss is MissReason.NOT_COVERED
 
 
 def test_without_any_threshold_a_node_is_never_hot(open_at: Callable[..., Reads]) -> None:

@@ -14,21 +14,11 @@ from rebalancer.cycle.run import run_cycle
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
-from rebalancer.model.effect import (
-    Assessment,
-    BlockedReason,
-    DayRow,
-    EffectRecords,
-    HotEpisode,
-    Miss,
-    Outcome,
-    PodBefore,
-    Step,
-)
+from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.plan import CycleReport, Eviction, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.plan import Outcome as Became
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.prometheus import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
@@ -80,7 +70,7 @@ def test_what_no_cycle_saw_is_missed_because_none_ran(open_at: Callable[..., Rea
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
-    assert (found.miss, found.found_at) == (Miss.DAEMON_DOWN, None)
+    assert (found.miss, found.found_at) == (MissReason.DAEMON_DOWN, None)
 
 
 def test_what_we_measured_below_our_own_mark_is_missed_by_that(open_at: Callable[..., Reads]) -> None:
@@ -89,19 +79,19 @@ def test_what_we_measured_below_our_own_mark_is_missed_by_that(open_at: Callable
         a_cycle(reads, number, NOW + 120 * number, share=0.7, found=False)
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
-    assert (found.miss, found.ours) == (Miss.NOT_SENSITIVE, 0.7)
+    assert (found.miss, found.ours) == (MissReason.BELOW_THRESHOLD, 0.7)
 
 
 def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 3000))), NOW)
     a_cycle(reads, 0, NOW + 60, share=0.7, found=False)
     reads.at(NOW + 1200)
-    assert [each.miss for each in reads.episodes()] == [Miss.NOT_SENSITIVE]
-    a_cycle(reads, 1, NOW + 1300, refusals={Reason.NO_LANDING: 3})
+    assert [each.miss for each in reads.episodes()] == [MissReason.BELOW_THRESHOLD]
+    a_cycle(reads, 1, NOW + 1300, refusals={Reason.NO_TARGET_NODE: 3})
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
     assert (found.miss, found.found_at, found.found_by) == (None, NOW + 1300, "periodic")
-    assert (found.stuck, found.codes) == (BlockedReason.NO_LANDING, {Reason.NO_LANDING: 3})
+    assert (found.stuck, found.codes) == (BlockedReason.NO_TARGET_NODE, {Reason.NO_TARGET_NODE: 3})
     day = int(NOW // DAY)
     rows = {(each.strategy, each.trigger): each for each in reads.effect.days(day, day + 1)}
     assert {key: (row.hot, row.found) for key, row in rows.items()} == {
@@ -113,7 +103,7 @@ def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callab
 def test_a_cycle_that_is_written_late_still_counts_for_what_just_ended(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
     reads.at(NOW + 1500)
-    assert reads.episodes()[0].miss is Miss.DAEMON_DOWN
+    assert reads.episodes()[0].miss is MissReason.DAEMON_DOWN
     a_cycle(reads, 1, NOW + 1100)
     reads.at(NOW + 1800)
     assert reads.episodes()[0].found_at == NOW + 1100
@@ -145,14 +135,14 @@ def test_what_becomes_known_of_yesterday_is_counted_within_the_hour(open_at: Cal
 
 
 def test_a_pause_that_kept_all_pods_is_the_reason(open_at: Callable[..., Reads]) -> None:
-    refused = {Reason.NO_LANDING: 5, Reason.PAUSED: 1}
+    refused = {Reason.NO_TARGET_NODE: 5, Reason.PAUSED: 1}
     pauses = {
-        None: BlockedReason.NO_LANDING,
+        None: BlockedReason.NO_TARGET_NODE,
         Scope("pool", "test/general"): BlockedReason.PAUSED,
         Scope("node", "test/a"): BlockedReason.PAUSED,
         Scope("global", ""): BlockedReason.PAUSED,
-        Scope("node", "test/b"): BlockedReason.NO_LANDING,
-        Scope("namespace", "test/shop"): BlockedReason.NO_LANDING,
+        Scope("node", "test/b"): BlockedReason.NO_TARGET_NODE,
+        Scope("namespace", "test/shop"): BlockedReason.NO_TARGET_NODE,
     }
     for scope, wanted in pauses.items():
         reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
@@ -187,7 +177,7 @@ def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
     return due
 
 
-@pytest.mark.parametrize("outcome", [Outcome.COOLED, Outcome.GREW])
+@pytest.mark.parametrize("outcome", [Outcome.COOLED, Outcome.REMAINING_PODS_GREW])
 def test_whether_it_cooled_is_filled_in_when_that_is_known(open_at: Callable[..., Reads], outcome: Outcome) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
     due = evicted_from(reads, a_cycle(reads, 0, NOW + 600), "a")
@@ -232,7 +222,7 @@ def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
                 ended_at=None,
                 peak_share=0.9,
                 threshold=0.75,
-                miss=Miss.NOT_SENSITIVE,
+                miss=MissReason.BELOW_THRESHOLD,
             )
         ]
     )
@@ -248,7 +238,13 @@ def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[
     began = NOW - 5 * DAY
     reads = reads_on(open_at(hot_between(("a", began, NOW + HOUR)), effect={"detailRetention": "1d"}), NOW)
     old = HotEpisode(
-        node="a", pool="general", started_at=began, ended_at=None, peak_share=0.9, threshold=0.75, miss=Miss.DEBOUNCE
+        node="a",
+        pool="general",
+        started_at=began,
+        ended_at=None,
+        peak_share=0.9,
+        threshold=0.75,
+        miss=MissReason.STABILIZATION_WINDOW,
     )
     reads.effect.put_episodes([old])
     long_ago = DayRow(cluster="test", pool="general", strategy="", trigger="", day=int(began // DAY), hot=7)

@@ -129,7 +129,7 @@ def test_findings_that_read_the_same_are_one_line() -> None:
 
 
 def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
-    turn, kept = Reason.NOT_ITS_TURN, Reason.NODE_KEPT
+    turn, kept = Reason.DRAIN_QUEUED, Reason.NODE_KEPT
 
     def refused(node: str, name: str, code: Reason) -> PodRefusal:
         namespace = "shop" if name else ""
@@ -145,12 +145,12 @@ def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
     assert "Left alone (each node with --all-nodes)" in " ".join(page.split())
     assert ["n05", "BarePod", "1", "shop/api-0", "since", "BarePod"] in lines
     assert ["n06", "NodeNotReady", "1", "(the", "node)", "since", "NodeNotReady"] in lines
-    together = ["11", "nodes", "NotItsTurn", "22", "shop/web-0-a,", "shop/web-0-b,", "...", "since", "NotItsTurn"]
+    together = ["11", "nodes", "DrainQueued", "22", "shop/web-0-a,", "shop/web-0-b,", "...", "since", "DrainQueued"]
     assert together in lines
     assert ["11", "nodes", "NodeKept", "11", "k00,", "k01,", "...", "since", "NodeKept"] in lines
-    assert len([line for line in lines if "NotItsTurn" in line]) == 1
+    assert len([line for line in lines if "DrainQueued" in line]) == 1
     every = shown(report, all_nodes=True)
-    assert len([line for line in every.splitlines() if "NotItsTurn" in line]) == 11
+    assert len([line for line in every.splitlines() if "DrainQueued" in line]) == 11
     assert "11 nodes" not in every
     assert "--all-nodes" not in every
 

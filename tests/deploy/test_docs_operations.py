@@ -176,7 +176,7 @@ def test_every_reason_in_the_runbook_exists() -> None:
     text = sections(PAGES["runbook"])["RebalancerDataUnsafe"]
     codes = set(re.findall(r"`([A-Z][a-zA-Z]+)`", text))
     assert codes == {"CoverageTooLow", "PartialUsage", "ClockSkew"}
-    assert codes | {"OutOfTime", "AmbiguousNode", "StaleSample"} <= {str(code) for code in Reason}
+    assert codes | {"PlanningTimeout", "AmbiguousNode", "StaleSample"} <= {str(code) for code in Reason}
 
 
 def policy_fields() -> set[str]:

@@ -129,14 +129,14 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
     [
         (0.70, {}, Outcome.COOLED),
         (0.65, {"evicted": 2_000.0, "landed": 500.0}, Outcome.COOLED),
-        (0.75, {"evicted": 500.0}, Outcome.TOO_LITTLE),
+        (0.75, {"evicted": 500.0}, Outcome.TOO_FEW_EVICTED),
         # what landed is more than what was missing, but without it it would not have cooled either
-        (0.85, {"evicted": 900.0, "landed": 1_400.0}, Outcome.TOO_LITTLE),
-        (0.75, {"evicted": 1_000.0, "landed": 500.0}, Outcome.LANDED),
-        (0.75, {"evicted": 1_500.0, "landed": 400.0, "grew": 600.0}, Outcome.GREW),
-        (0.75, {"evicted": 1_500.0, "landed": 300.0, "came_back": 400.0, "grew": 300.0}, Outcome.CAME_BACK),
+        (0.85, {"evicted": 900.0, "landed": 1_400.0}, Outcome.TOO_FEW_EVICTED),
+        (0.75, {"evicted": 1_000.0, "landed": 500.0}, Outcome.NEW_PODS_ARRIVED),
+        (0.75, {"evicted": 1_500.0, "landed": 400.0, "grew": 600.0}, Outcome.REMAINING_PODS_GREW),
+        (0.75, {"evicted": 1_500.0, "landed": 300.0, "came_back": 400.0, "grew": 300.0}, Outcome.REPLACEMENTS_RETURNED),
         (0.75, {"evicted": 1_500.0, "landed": 200.0, "grew": 200.0}, Outcome.UNEXPLAINED),
-        (0.75, {"evicted": 1_500.0, "landed": 500.0, "came_back": 500.0}, Outcome.CAME_BACK),
+        (0.75, {"evicted": 1_500.0, "landed": 500.0, "came_back": 500.0}, Outcome.REPLACEMENTS_RETURNED),
     ],
 )
 def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
@@ -161,16 +161,25 @@ def test_without_an_account_it_is_known_only_that_it_cooled() -> None:
 def test_too_little_is_not_said_of_pods_whose_cpu_is_not_known() -> None:
     made = an_assessment(a_pod("a", math.nan, evicted=True))
     assert outcome_of(made, an_account(after_millicores=7_500.0), 0.75)[0] is Outcome.UNEXPLAINED
-    assert outcome_of(made, an_account(after_millicores=8_500.0, grew=900.0), 0.85)[0] is Outcome.GREW
+    assert outcome_of(made, an_account(after_millicores=8_500.0, grew=900.0), 0.85)[0] is Outcome.REMAINING_PODS_GREW
 
 
 def test_the_sentence_has_the_parts_that_show_in_cores() -> None:
     _, detail = outcome_of(an_assessment(), an_account(evicted=1_500.0, landed=1_000.0, left=4.0), 0.75)
-    assert detail == ("80 % to 75 %, target 70 %: other pods came and took the room (evicted -1.5, landed +1 cores)")
+    assert detail == (
+        "80 % to 75 %, target 70 %: other pods arrived and took the headroom (evicted -1.5, landed +1 cores)"
+    )
 
 
 def test_every_outcome_has_a_case_here() -> None:
-    cases = {Outcome.COOLED, Outcome.TOO_LITTLE, Outcome.LANDED, Outcome.GREW, Outcome.CAME_BACK, Outcome.UNEXPLAINED}
+    cases = {
+        Outcome.COOLED,
+        Outcome.TOO_FEW_EVICTED,
+        Outcome.NEW_PODS_ARRIVED,
+        Outcome.REMAINING_PODS_GREW,
+        Outcome.REPLACEMENTS_RETURNED,
+        Outcome.UNEXPLAINED,
+    }
     assert cases | {Outcome.UNKNOWN} == set(Outcome)
 
 
@@ -188,9 +197,9 @@ def test_what_is_blamed_made_it_warmer(
     outcome, _ = outcome_of(made, found, after)
     assert (outcome is Outcome.COOLED) == (after <= 0.7 * (1 + 1e-9))
     blamed = {
-        Outcome.LANDED: landed,
-        Outcome.CAME_BACK: came_back,
-        Outcome.GREW: grew,
+        Outcome.NEW_PODS_ARRIVED: landed,
+        Outcome.REPLACEMENTS_RETURNED: came_back,
+        Outcome.REMAINING_PODS_GREW: grew,
         Outcome.UNEXPLAINED: found.unexplained,
     }
     if outcome in blamed:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.effect.discovery import MISS_OF, attribute_episode
-from rebalancer.model.effect import BlockedReason, HotEpisode, Miss, NodeObservation, Outcome, Step
-from rebalancer.model.reason import Reason
+from rebalancer.effect.discovery import MISSES_BY_CODE, attribute_episode
+from rebalancer.model.effect import HotEpisode, NodeObservation, Outcome, Step
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from tests.effect.makers import MINUTE, STRATEGY, T0, a_finding, a_look, a_sighting, an_assessment, an_episode
 
 HOUR = 60
@@ -97,9 +97,9 @@ def test_what_left_in_between_for_another_heat_does_not_count() -> None:
         ([], None),
         ([None], None),
         ([Outcome.COOLED], True),
-        ([Outcome.GREW], False),
-        ([Outcome.GREW, Outcome.COOLED], True),
-        ([Outcome.COOLED, Outcome.LANDED], False),
+        ([Outcome.REMAINING_PODS_GREW], False),
+        ([Outcome.REMAINING_PODS_GREW, Outcome.COOLED], True),
+        ([Outcome.COOLED, Outcome.NEW_PODS_ARRIVED], False),
         ([Outcome.COOLED, Outcome.UNKNOWN], None),
         ([Outcome.COOLED, None], None),
     ],
@@ -124,7 +124,7 @@ def test_assessments_of_other_cycles_nodes_and_times_say_nothing_of_it() -> None
 
 def test_what_was_told_before_is_told_anew() -> None:
     missed = found(an_episode(), *every_two_minutes())
-    assert missed.miss is Miss.NOT_SENSITIVE
+    assert missed.miss is MissReason.BELOW_THRESHOLD
     again = found(missed, *every_two_minutes(), a_finding(30, evictions=1))
     assert (again.miss, again.found_at) == (None, T0 + 30 * MINUTE)
 
@@ -134,96 +134,103 @@ def test_what_was_told_before_is_told_anew() -> None:
 
 def test_a_node_in_no_pool_is_not_covered() -> None:
     told = found(an_episode(), *every_two_minutes(), covered=False)
-    assert told.miss is Miss.NOT_COVERED
-    assert told.detail == "it is in no pool that a strategy looks at; the standard saw 78.4 % over 75 %"
+    assert told.miss is MissReason.NOT_COVERED
+    assert told.detail == "it is in no pool of a strategy for hot nodes; the standard saw 78.4 % over 75 %"
 
 
 def test_without_any_cycle_the_daemon_was_down() -> None:
     told = found(an_episode(), a_look(-1), a_look(61))
-    assert told.miss is Miss.DAEMON_DOWN
+    assert told.miss is MissReason.DAEMON_DOWN
     assert told.detail.startswith("no cycle ran in the 1h that it was hot")
 
 
 def test_without_cycles_for_most_of_it_the_daemon_was_down_whatever_the_others_say() -> None:
     told = found(an_episode(), *every_two_minutes(minutes=20))
-    assert told.miss is Miss.DAEMON_DOWN
+    assert told.miss is MissReason.DAEMON_DOWN
     assert told.detail.startswith("no cycle ran for 41m of the 1h it was hot")
-    assert found(an_episode(), *every_two_minutes(minutes=40)).miss is Miss.NOT_SENSITIVE
+    assert found(an_episode(), *every_two_minutes(minutes=40)).miss is MissReason.BELOW_THRESHOLD
 
 
 def test_an_episode_shorter_than_the_time_between_looks_was_not_looked_at() -> None:
     told = found(an_episode(minutes=9), every_seconds=600.0)
-    assert told.miss is Miss.NOT_LOOKED_AT
+    assert told.miss is MissReason.NOT_EVALUATED
     assert told.detail.startswith("hot for 9m, and it is looked at every 10m")
 
 
 def test_cycles_that_looked_elsewhere_did_not_look_at_it() -> None:
     told = found(an_episode(), *(a_sighting(minute) for minute in range(1, 60, 2)))
-    assert told.miss is Miss.NOT_LOOKED_AT
+    assert told.miss is MissReason.NOT_EVALUATED
     assert told.detail.startswith("30 cycles ran, none looked at it")
 
 
 def test_a_less_sensitive_mark_of_ours_is_told_with_both_values() -> None:
     told = found(an_episode(), *every_two_minutes())
-    assert told.miss is Miss.NOT_SENSITIVE
+    assert told.miss is MissReason.BELOW_THRESHOLD
     assert told.detail == ("we measured at most 71.2 %, our high is 75 %; the standard saw 78.4 % over 75 %")
 
 
-@pytest.mark.parametrize("code", [Reason.DEBOUNCE, Reason.SETTLING])
+@pytest.mark.parametrize("code", [Reason.STABILIZATION_WINDOW, Reason.SETTLING])
 def test_a_node_that_looked_hot_but_not_for_long_enough_was_debounced(code: Reason) -> None:
     told = found(an_episode(minutes=8), a_look(1), a_look(3, 0.76, refusals={code: 1}), a_look(5), a_look(7))
-    assert told.miss is Miss.DEBOUNCE
+    assert told.miss is MissReason.STABILIZATION_WINDOW
     assert f"{code} 1 in 4 looks; we measured at most 76 %, our high is 75 %" in told.detail
 
 
 def test_what_is_measured_over_our_mark_without_a_finding_is_a_move_that_still_settles() -> None:
-    assert found(an_episode(), *every_two_minutes(share=0.8)).miss is Miss.DEBOUNCE
+    assert found(an_episode(), *every_two_minutes(share=0.8)).miss is MissReason.STABILIZATION_WINDOW
 
 
 @pytest.mark.parametrize("code", [Reason.NO_SAMPLE, Reason.STALE_SAMPLE, Reason.NOT_FINITE, Reason.AMBIGUOUS_NODE])
 def test_a_node_without_samples_had_no_metrics(code: Reason) -> None:
     told = found(an_episode(), *every_two_minutes(share=None, refusals={code: 1}))
-    assert told.miss is Miss.NO_METRICS
+    assert told.miss is MissReason.NO_METRICS
     assert f"{code} 30 in 30 looks" in told.detail
 
 
 @pytest.mark.parametrize("code", [Reason.COVERAGE_TOO_LOW, Reason.PARTIAL_USAGE])
 def test_cycles_that_were_stopped_for_their_data_had_no_metrics(code: Reason) -> None:
     told = found(an_episode(), *(a_sighting(minute, stopped=code) for minute in range(1, 60, 2)))
-    assert told.miss is Miss.NO_METRICS
+    assert told.miss is MissReason.NO_METRICS
     assert str(code) in told.detail
 
 
 def test_cycles_that_were_stopped_for_themselves_are_as_good_as_none() -> None:
     told = found(an_episode(), *(a_sighting(minute, stopped=Reason.LEASE_LOST) for minute in range(1, 60, 2)))
-    assert told.miss is Miss.DAEMON_DOWN
+    assert told.miss is MissReason.DAEMON_DOWN
     assert "LeaseLost 30" in told.detail
 
 
 def test_a_node_that_was_not_ready_is_told_as_such_though_its_samples_are_missing_too() -> None:
     told = found(an_episode(), *every_two_minutes(share=None, refusals={Reason.NODE_NOT_READY: 1, Reason.NO_SAMPLE: 1}))
-    assert told.miss is Miss.NOT_READY
+    assert told.miss is MissReason.NOT_READY
 
 
 def test_looks_without_metrics_decide_only_when_they_are_the_most() -> None:
     blind = [a_look(minute, None, refusals={Reason.NO_SAMPLE: 1}) for minute in range(1, 60, 2)]
-    debounced = [a_look(minute, 0.8, refusals={Reason.DEBOUNCE: 1}) for minute in range(1, 60, 2)]
+    debounced = [a_look(minute, 0.8, refusals={Reason.STABILIZATION_WINDOW: 1}) for minute in range(1, 60, 2)]
     elsewhere = [a_sighting(minute) for minute in range(0, 60, 2)]
     more_blind = sorted([*blind[:16], *debounced[16:], *elsewhere], key=lambda each: each.at)
     less_blind = sorted([*blind[:15], *debounced[15:], *elsewhere], key=lambda each: each.at)
-    assert found(an_episode(), *more_blind).miss is Miss.NO_METRICS
-    assert found(an_episode(), *less_blind).miss is Miss.DEBOUNCE
+    assert found(an_episode(), *more_blind).miss is MissReason.NO_METRICS
+    assert found(an_episode(), *less_blind).miss is MissReason.STABILIZATION_WINDOW
 
 
 def test_a_node_that_is_still_hot_is_not_missed_before_a_cycle_has_come_by() -> None:
     told = found(an_episode(minutes=None))
     assert (told.miss, told.found_at, told.detail) == (None, None, "")
-    assert found(an_episode(minutes=None), a_look(1)).miss is Miss.NOT_SENSITIVE
+    assert found(an_episode(minutes=None), a_look(1)).miss is MissReason.BELOW_THRESHOLD
 
 
 def test_each_miss_has_a_case_here() -> None:
-    reached = {Miss.NOT_COVERED, Miss.DAEMON_DOWN, Miss.NOT_LOOKED_AT, Miss.NOT_SENSITIVE, *MISS_OF.values()}
-    assert reached == set(Miss)
+    reached = {
+        MissReason.NOT_COVERED,
+        MissReason.DAEMON_DOWN,
+        MissReason.NOT_EVALUATED,
+        MissReason.BELOW_THRESHOLD,
+        *MISSES_BY_CODE,
+    }
+    assert reached == set(MissReason)
+    assert set(MISSES_BY_CODE) == {code.group for code in Reason if isinstance(code.group, MissReason)}
 
 
 def test_a_found_node_that_nothing_left_says_why() -> None:

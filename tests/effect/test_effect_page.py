@@ -7,8 +7,9 @@ import yaml
 
 from rebalancer.effect.comparison import ENOUGH_DAYS, MOVED
 from rebalancer.evaluation.reporting import FORECASTS_SECONDS
-from rebalancer.model.effect import BlockedReason, Miss, Outcome
+from rebalancer.model.effect import Outcome
 from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.policy.schema.effect import Effect
 from rebalancer.store.retention import details, pruning
 from rebalancer.web.metrics import described
@@ -19,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "effect.md").read_text()
 
 def test_the_page_explains_every_reason_and_no_other() -> None:
     for heading, codes in (
-        ("Why an episode was missed", Miss),
+        ("Why an episode was missed", MissReason),
         ("Why nothing left a node that was found", BlockedReason),
         ("What came of the others", Outcome),
     ):

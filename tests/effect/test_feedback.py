@@ -79,39 +79,48 @@ def learned(
 # ---- giving up
 
 
-@pytest.mark.parametrize("outcome", [Outcome.GREW, Outcome.LANDED, Outcome.UNEXPLAINED])
+@pytest.mark.parametrize("outcome", [Outcome.REMAINING_PODS_GREW, Outcome.NEW_PODS_ARRIVED, Outcome.UNEXPLAINED])
 def test_a_service_that_left_twice_without_help_is_given_up_on_that_node(outcome: Outcome) -> None:
-    found = learned([made(2, outcome)], [made(1, Outcome.GREW)]).give_up
+    found = learned([made(2, outcome)], [made(1, Outcome.REMAINING_PODS_GREW)]).give_up
     assert [(each.service_identity, each.node) for each in found] == [("shop/web", "a")]
-    assert found[0].reason.startswith("its node did not cool twice within a day after it had left: restGrew")
+    assert found[0].reason.startswith("its node did not cool twice within a day after it had left: remainingPodsGrew")
 
 
 def test_once_is_not_twice() -> None:
-    assert learned([made(1, Outcome.GREW)]).give_up == ()
+    assert learned([made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
 
 
-@pytest.mark.parametrize("outcome", [Outcome.TOO_LITTLE, Outcome.CAME_BACK, Outcome.UNKNOWN, None])
+@pytest.mark.parametrize("outcome", [Outcome.TOO_FEW_EVICTED, Outcome.REPLACEMENTS_RETURNED, Outcome.UNKNOWN, None])
 def test_what_helped_a_little_what_came_back_and_what_is_not_known_are_no_reason_to_give_up(
     outcome: Outcome | None,
 ) -> None:
-    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.GREW)]).give_up == ()
+    assert learned([made(3, outcome)], [made(2, outcome), made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
 
 
 def test_help_in_between_begins_anew() -> None:
-    assert learned([made(3, Outcome.GREW)], [made(1, Outcome.GREW), made(2, Outcome.COOLED)]).give_up == ()
+    assert (
+        learned(
+            [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.COOLED)]
+        ).give_up
+        == ()
+    )
 
 
 def test_what_says_nothing_in_between_does_not() -> None:
-    found = learned([made(3, Outcome.GREW)], [made(1, Outcome.GREW), made(2, Outcome.TOO_LITTLE)]).give_up
+    found = learned(
+        [made(3, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.TOO_FEW_EVICTED)]
+    ).give_up
     assert len(found) == 1
 
 
 def test_two_nodes_are_not_twice() -> None:
-    assert learned([made(2, Outcome.GREW, node="b")], [made(1, Outcome.GREW)]).give_up == ()
+    assert (
+        learned([made(2, Outcome.REMAINING_PODS_GREW, node="b")], [made(1, Outcome.REMAINING_PODS_GREW)]).give_up == ()
+    )
 
 
 def test_two_services_are_not_twice() -> None:
-    one, two = made(1, Outcome.GREW), made(2, Outcome.GREW)
+    one, two = made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)
     moved = [
         Moved(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
         Moved(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
@@ -120,29 +129,39 @@ def test_two_services_are_not_twice() -> None:
 
 
 def test_all_services_that_left_both_times_are_given_up() -> None:
-    found = learned([made(2, Outcome.GREW)], [made(1, Outcome.GREW)], services=("shop/web", "shop/db")).give_up
+    found = learned(
+        [made(2, Outcome.REMAINING_PODS_GREW)], [made(1, Outcome.REMAINING_PODS_GREW)], services=("shop/web", "shop/db")
+    ).give_up
     assert [each.service_identity for each in found] == ["shop/db", "shop/web"]
 
 
-@pytest.mark.parametrize(("apart", "given_up"), [(0.0, 1), (1.0, 0)])
-def test_more_than_a_day_apart_is_not_twice(apart: float, maintenance_nodes: int) -> None:
-    second = made(2, Outcome.GREW)
-    first = replace(made(1, Outcome.GREW), acted_at=second.acted_at - TWICE_WITHIN_SECONDS - apart)
-    assert len(learned([second], [first]).give_up) == maintenance_nodes
+@pytest.mark.parametrize(("apart", "backoffs"), [(0.0, 1), (1.0, 0)])
+def test_more_than_a_day_apart_is_not_twice(apart: float, backoffs: int) -> None:
+    second = made(2, Outcome.REMAINING_PODS_GREW)
+    first = replace(made(1, Outcome.REMAINING_PODS_GREW), acted_at=second.acted_at - TWICE_WITHIN_SECONDS - apart)
+    assert len(learned([second], [first]).give_up) == backoffs
 
 
 def test_what_was_learned_before_is_not_learned_again() -> None:
-    assert learned([made(3, Outcome.COOLED, node="b")], [made(1, Outcome.GREW), made(2, Outcome.GREW)]).give_up == ()
+    assert (
+        learned(
+            [made(3, Outcome.COOLED, node="b")],
+            [made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)],
+        ).give_up
+        == ()
+    )
 
 
 def test_one_that_is_read_back_with_the_others_counts_once() -> None:
-    once = made(1, Outcome.GREW)
+    once = made(1, Outcome.REMAINING_PODS_GREW)
     assert learned([once], [once]).give_up == ()
 
 
 @pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"made_at": None}])
 def test_only_what_was_measured_in_time_after_settling_teaches(fields: dict[str, Any]) -> None:
-    wrong = [made(number, Outcome.GREW, account=an_account(grew=1900.0), **fields) for number in range(1, 11)]
+    wrong = [
+        made(number, Outcome.REMAINING_PODS_GREW, account=an_account(grew=1900.0), **fields) for number in range(1, 11)
+    ]
     found = learned(wrong[-1:], wrong, now=NOW - 86_400.0 + 10 * 3600.0 + 950.0)
     assert found == Feedback(give_up=(), open_breakers={}, relief_factor={})
 
@@ -154,7 +173,7 @@ def the_last(*outcomes: Outcome, pool: str = "p") -> list[Assessment]:
     return [made(number, outcome, pool=pool, node=f"{pool}-{number}") for number, outcome in enumerate(outcomes)]
 
 
-C, G = Outcome.COOLED, Outcome.GREW
+C, G = Outcome.COOLED, Outcome.REMAINING_PODS_GREW
 
 
 @pytest.mark.parametrize(
@@ -165,7 +184,7 @@ C, G = Outcome.COOLED, Outcome.GREW
         ((G, G, G), False),  # too few to tell
         ((C, C, C, C, G, G, G, C), True),  # the last four
         ((G, G, G, G, C, C, G, G), False),
-        ((C, G, G, Outcome.TOO_LITTLE), True),
+        ((C, G, G, Outcome.TOO_FEW_EVICTED), True),
         ((C, G, G, Outcome.UNKNOWN), False),
     ],
 )

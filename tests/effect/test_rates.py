@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from rebalancer.effect.messages import shown
 from rebalancer.effect.rates import DIMENSIONS, RateLine, day_of, day_rows, merged, monday_of, rates, trend
-from rebalancer.model.effect import Assessment, BlockedReason, DayRow, HotEpisode, Miss, Outcome, Rate, Step
+from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
+from rebalancer.model.reason import BlockedReason, MissReason
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
 
 
@@ -48,8 +49,8 @@ ALERTED = {"found_at": T0, "found_by": "alert", "strategy": STRATEGY}
 def a_day() -> tuple[list[HotEpisode], list[Assessment], list[VerifiedForecast]]:
     """Eight hot nodes of two pools: two missed, two stuck, four acted on, of which two cooled and one is unknown."""
     episodes = [
-        an_episode(minutes=10, miss=Miss.NOT_SENSITIVE),
-        an_episode(minutes=20, miss=Miss.DAEMON_DOWN, pool="batch"),
+        an_episode(minutes=10, miss=MissReason.BELOW_THRESHOLD),
+        an_episode(minutes=20, miss=MissReason.DAEMON_DOWN, pool="batch"),
         an_episode(minutes=30, stuck=BlockedReason.LIMITS, **FOUND),
         an_episode(minutes=40, stuck=BlockedReason.LIMITS, **ALERTED),
         an_episode(minutes=50, evictions=2, cooled=True, **FOUND),
@@ -60,7 +61,7 @@ def a_day() -> tuple[list[HotEpisode], list[Assessment], list[VerifiedForecast]]
     alerted = {"trigger": "alert", "pool": "batch"}
     assessments = [
         an_assessment(a_pod("a", evicted=True), a_pod("b", evicted=True), outcome=Outcome.COOLED, after_share=0.66),
-        an_assessment(a_pod("c", evicted=True), a_pod("stays"), outcome=Outcome.GREW, after_share=0.75),
+        an_assessment(a_pod("c", evicted=True), a_pod("stays"), outcome=Outcome.REMAINING_PODS_GREW, after_share=0.75),
         an_assessment(a_pod("d", evicted=True), outcome=Outcome.COOLED, after_share=0.7, **alerted),
         an_assessment(a_pod("e", evicted=True), outcome=Outcome.UNKNOWN, **alerted),
         # the same moves, looked at again
@@ -92,7 +93,7 @@ def test_a_day_counted_by_hand() -> None:
             hot_node_minutes=150.0,
             reasons={"effect/cooled": 1, "effect/unknown": 1},
         ),
-        a_row(**none, hot=1, hot_node_minutes=10.0, reasons={"discovery/notSensitive": 1}),
+        a_row(**none, hot=1, hot_node_minutes=10.0, reasons={"discovery/belowThreshold": 1}),
         a_row(strategy="", trigger="forecast", prevented=2, too_late=1, reasons={}),
         a_row(trigger="alert", hot=1, found=1, hot_node_minutes=40.0, reasons={"eviction/limits": 1}),
         a_row(
@@ -105,7 +106,7 @@ def test_a_day_counted_by_hand() -> None:
             relief_planned=pytest.approx(2.4),
             relief_measured=pytest.approx(1.9),
             hot_node_minutes=140.0,
-            reasons={"effect/cooled": 1, "effect/restGrew": 1, "eviction/limits": 1},
+            reasons={"effect/cooled": 1, "effect/remainingPodsGrew": 1, "eviction/limits": 1},
         ),
     ]
     [everything] = rates(rows, ())
@@ -158,14 +159,14 @@ def test_an_episode_that_is_still_hot_lasts_until_now_and_counts_once_something_
 
 
 def test_only_the_days_asked_for_have_rows() -> None:
-    late = an_episode(start=T0 + 86_400, miss=Miss.DEBOUNCE)
+    late = an_episode(start=T0 + 86_400, miss=MissReason.STABILIZATION_WINDOW)
     early = an_assessment(a_pod("a", evicted=True), minute=-9 * 60)
     assert rows_of([late], [early], judged=[a_forecast(Verdict.PREVENTED, hot_from=None)]) == []
     assert [row.day for row in rows_of([late], [early], days=range(DAY - 1, DAY + 2))] == [DAY - 1, DAY + 1]
 
 
 def test_a_row_that_nothing_is_left_of_becomes_zeros() -> None:
-    before = rows_of([an_episode(miss=Miss.DEBOUNCE)])
+    before = rows_of([an_episode(miss=MissReason.STABILIZATION_WINDOW)])
     after = rows_of([an_episode(**FOUND)], replaces=[*before, a_row(cluster="other", pool="x"), a_row(day=DAY - 1)])
     assert [(row.strategy, row.hot) for row in after] == [("", 0), (STRATEGY, 1)]
     assert after[0].reasons == {}
@@ -175,8 +176,8 @@ def test_a_row_that_nothing_is_left_of_becomes_zeros() -> None:
 
 episode_kinds = st.sampled_from(
     [
-        {"miss": Miss.DEBOUNCE},
-        {"miss": Miss.NOT_SENSITIVE},
+        {"miss": MissReason.STABILIZATION_WINDOW},
+        {"miss": MissReason.BELOW_THRESHOLD},
         FOUND | {"stuck": BlockedReason.GUARDS},
         ALERTED | {"evictions": 2, "cooled": True},
         FOUND | {"evictions": 1, "cooled": False},

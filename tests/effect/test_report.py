@@ -7,10 +7,11 @@ import pytest
 
 from rebalancer.effect.comparison import compare
 from rebalancer.effect.document import to_json
-from rebalancer.effect.messages import BLOCKED_TEXTS, MISS_TEXTS, OUTCOME_TEXTS, cores, percent, sentence, shown
+from rebalancer.effect.messages import cores, percent, sentence, shown
 from rebalancer.effect.rates import DIMENSIONS, day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import Account, Assessment, BlockedReason, HotEpisode, Miss, Moved, Outcome, Rate, Step
+from rebalancer.model.effect import Account, Assessment, HotEpisode, Moved, Outcome, Rate, Step
+from rebalancer.model.reason import BlockedReason, MissReason
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
@@ -33,8 +34,8 @@ def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> Account:
 
 def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
     episodes = [
-        an_episode(minutes=30, miss=Miss.NOT_SENSITIVE, detail="we measured at most 71.2 %"),
-        an_episode(minutes=30, start=T0 + 86_400, miss=Miss.NOT_SENSITIVE, detail="we measured at most 70 %"),
+        an_episode(minutes=30, miss=MissReason.BELOW_THRESHOLD, detail="we measured at most 71.2 %"),
+        an_episode(minutes=30, start=T0 + 86_400, miss=MissReason.BELOW_THRESHOLD, detail="we measured at most 70 %"),
         an_episode(minutes=90, node="node-2", stuck=BlockedReason.LIMITS, detail="limits were used up", **FOUND),
         an_episode(minutes=45, node="node-3", evictions=2, cooled=True, **FOUND),
         an_episode(minutes=None, node="node-4", start=UNTIL - 20 * MINUTE, evictions=1, cooled=False, **FOUND),
@@ -53,7 +54,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
             a_pod("stays"),
             node="node-4",
             minute=30,
-            outcome=Outcome.LANDED,
+            outcome=Outcome.NEW_PODS_ARRIVED,
             after_share=0.79,
             account=an_account(landed=900.0),
             detail="80 % to 79 %",
@@ -80,7 +81,7 @@ def report() -> Report:
         by=("pool", "trigger"),
         days=[*rows, a_row(day=DAY - 1, hot=99), a_row(day=DAY + 7, hot=99)],
         episodes=[*episodes, an_episode(start=UNTIL), an_episode(start=SINCE - 7_200)],
-        assessments=[*assessments, an_assessment(acted_at=UNTIL, late=True, outcome=Outcome.GREW)],
+        assessments=[*assessments, an_assessment(acted_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW)],
         moved=moved,
         hours=hours,
         accuracy=[
@@ -115,9 +116,9 @@ def test_the_rates_are_of_the_days_of_the_time(report: Report) -> None:
 
 def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) -> None:
     assert [(each.key, each.rate) for each in report.reasons] == [
-        ("discovery/notSensitive", Rate(part=2, whole=2)),
+        ("discovery/belowThreshold", Rate(part=2, whole=2)),
         ("eviction/limits", Rate(part=1, whole=1)),
-        ("effect/newPodsLanded", Rate(part=1, whole=2)),
+        ("effect/newPodsArrived", Rate(part=1, whole=2)),
     ]
     assert [each.example for each in report.reasons] == [
         "node-1: we measured at most 70 %",
@@ -165,7 +166,9 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         "1 node still hot: what is told of them may change",
     )
     made = [
-        an_assessment(minute=10, late=True, outcome=Outcome.GREW, account=an_account(landed=500, unexplained=100)),
+        an_assessment(
+            minute=10, late=True, outcome=Outcome.REMAINING_PODS_GREW, account=an_account(landed=500, unexplained=100)
+        ),
         an_assessment(minute=20, outcome=Outcome.UNKNOWN),
         an_assessment(minute=30),
     ]
@@ -228,7 +231,7 @@ def test_the_document_says_what_the_report_says(report: Report) -> None:
     missed = document["lines"][0]
     assert (missed["pool"], missed["trigger"], missed["strategy"]) == ("general", "", None)
     assert missed["discovery"] == {"part": 0, "whole": 0, "share": None}
-    assert missed["reasons"] == {"discovery/notSensitive": 2}
+    assert missed["reasons"] == {"discovery/belowThreshold": 2}
     assert document["trend"][0]["from"] == "2027-02-01"
     assert document["overDays"][0]["day"] == "2027-02-01"
     assert document["pools"][-1]["pool"] is None
@@ -271,15 +274,10 @@ def test_the_keys_of_the_document_are_those_of_its_description(report: Report) -
 # ---- words
 
 
-def test_every_reason_has_a_sentence() -> None:
-    assert (MISS_TEXTS.keys(), BLOCKED_TEXTS.keys(), OUTCOME_TEXTS.keys()) == (
-        set(Miss),
-        set(BlockedReason),
-        set(Outcome),
-    )
-    assert sentence("discovery/debounce") == MISS_TEXTS[Miss.DEBOUNCE]
-    assert sentence("eviction/noLanding") == BLOCKED_TEXTS[BlockedReason.NO_LANDING]
-    assert sentence("effect/restGrew") == OUTCOME_TEXTS[Outcome.GREW]
+def test_a_counted_reason_has_the_sentence_of_its_code() -> None:
+    assert sentence("discovery/stabilizationWindow") == MissReason.STABILIZATION_WINDOW.sentence
+    assert sentence("eviction/noTargetNode") == BlockedReason.NO_TARGET_NODE.sentence
+    assert sentence("effect/remainingPodsGrew") == Outcome.REMAINING_PODS_GREW.sentence
     assert sentence("effect/ofALaterVersion") == "effect/ofALaterVersion"
 
 

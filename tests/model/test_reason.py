@@ -4,21 +4,20 @@ import re
 
 import pytest
 
+from rebalancer.model.effect import Outcome
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError, UnsafeDataError
-from rebalancer.model.reason import SENTENCES, Reason, Refusal
+from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason, Refusal
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_a_sentence_in_plain_words(reason: Reason) -> None:
-    sentence = SENTENCES[reason]
-    assert sentence
-    assert not sentence.endswith(".")
-    assert sentence == sentence.strip()
+@pytest.mark.parametrize("code", [*Reason, *BlockedReason, *MissReason, *Outcome])
+def test_every_code_has_a_sentence_in_plain_words(code: Code) -> None:
+    assert code.sentence
+    assert not code.sentence.endswith(".")
+    assert code.sentence == code.sentence.strip()
 
 
-def test_no_sentence_is_without_a_reason_and_none_stands_twice() -> None:
-    assert set(SENTENCES) == set(Reason)
-    assert len(set(SENTENCES.values())) == len(SENTENCES)
+def test_no_sentence_stands_twice() -> None:
+    assert len({reason.sentence for reason in Reason}) == len(Reason)
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -28,8 +27,8 @@ def test_codes_are_one_camel_case_word_like_their_name(reason: Reason) -> None:
 
 
 def test_a_refusal_is_the_sentence_with_its_particulars() -> None:
-    assert Refusal.of(Reason.POOL_FULL).message == SENTENCES[Reason.POOL_FULL]
-    assert Refusal.of(Reason.LIMIT_NODE, "2 of 2").message == f"{SENTENCES[Reason.LIMIT_NODE]}: 2 of 2"
+    assert Refusal.of(Reason.POOL_FULL).message == Reason.POOL_FULL.sentence
+    assert Refusal.of(Reason.LIMIT_NODE, "2 of 2").message == f"{Reason.LIMIT_NODE.sentence}: 2 of 2"
 
 
 def test_each_branch_of_the_errors_has_its_exit_code() -> None:

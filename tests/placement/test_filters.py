@@ -353,7 +353,7 @@ def test_what_is_not_modelled_is_said(template: dict[str, Any], fields: dict[str
     board = Board(cluster(NODES, [waiting(template=template)], **fields))
     refusal = Engine(board).knows(board.kind_of(0))
     assert (refusal is None) == known
-    assert refusal is None or refusal.code is Reason.LANDING_NOT_MODELLED
+    assert refusal is None or refusal.code is Reason.PLACEMENT_NOT_MODELLED
 
 
 def test_a_profile_of_its_own_makes_a_scheduler_known() -> None:

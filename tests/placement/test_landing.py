@@ -144,15 +144,15 @@ def test_a_node_leaves_the_top_by_the_pods_own_anti_affinity_and_may_stay_by_its
 
 
 def test_where_nothing_is_feasible_it_is_told_why() -> None:
-    assert refused([a_node("home", **OFF)], [mover()]) is Reason.NO_LANDING
+    assert refused([a_node("home", **OFF)], [mover()]) is Reason.NO_TARGET_NODE
     full = [a_node("home", **OFF), a_node("room", pods=1)]
     there = a_pod("there", "room", owner="x")
-    assert refused(full, [mover(), there]) is Reason.NO_LANDING
+    assert refused(full, [mover(), there]) is Reason.NO_TARGET_NODE
     assert refused(full, [mover(priority=1), there]) is Reason.NEEDS_PREEMPTION
     # on a node where it could never be, lower priorities are no help
     tainted = [a_node("home", **OFF), a_node("room", taints=(Taint(key="k", effect="NoSchedule"),))]
-    assert refused(tainted, [mover(priority=1), there]) is Reason.NO_LANDING
-    assert refused(full, [mover(template={"schedulerName": "mine"}), there]) is Reason.LANDING_NOT_MODELLED
+    assert refused(tainted, [mover(priority=1), there]) is Reason.NO_TARGET_NODE
+    assert refused(full, [mover(template={"schedulerName": "mine"}), there]) is Reason.PLACEMENT_NOT_MODELLED
 
 
 def test_nodes_that_leave_are_new_or_not_ready_are_closed() -> None:

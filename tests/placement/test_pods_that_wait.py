@@ -90,7 +90,7 @@ def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() ->
     ]
     # "late" follows "db" to the only node: 8,000 are gone
     nodes = [a_node("home", cpu=200, **OFF), a_node("cold", cpu=8_150)]
-    assert refused(nodes, pods) is Reason.NO_LANDING
+    assert refused(nodes, pods) is Reason.NO_TARGET_NODE
     assert fits(nodes, pods[:3]) == {"cold"}
 
 
@@ -117,7 +117,7 @@ def test_when_time_is_over_before_all_that_wait_are_placed_nothing_is_predicted(
     model = PlacementModel(made, out_of_time=lambda: next(asked))
     for answer in (model.landings(made.pod(0)), model.feasible(made.pod(0))):
         assert isinstance(answer, Refusal)
-        assert answer.code is Reason.OUT_OF_TIME
+        assert answer.code is Reason.PLANNING_TIMEOUT
         assert answer.message.endswith("1 of 3 pending pods placed")
 
 
@@ -125,5 +125,5 @@ def test_a_crowd_that_waits_is_placed_whole() -> None:
     crowd = [waiting(f"w{index:04d}", cpu=1, memory=0) for index in range(1_000)]
     nodes = [a_node("home", **OFF), *(a_node(f"n{index}", cpu=100, pods=2_000) for index in range(9))]
     # 900 fit, and all nodes are full then
-    assert refused(nodes, [mover(cpu=1, memory=0), *crowd]) is Reason.NO_LANDING
+    assert refused(nodes, [mover(cpu=1, memory=0), *crowd]) is Reason.NO_TARGET_NODE
     assert fits(nodes, [mover(cpu=1, memory=0), *crowd[:800]]) != set()

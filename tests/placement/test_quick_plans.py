@@ -123,13 +123,13 @@ def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
     assert len(moves) > 20
     assert any(len(each.landings) > 1 for each in moves)
     assert codes >= {
-        Reason.LANDING_TOO_WARM,
-        Reason.LANDING_CLOSED,
-        Reason.NO_ROOM_IN_TARGETS,
-        Reason.NO_LANDING,
-        Reason.WOULD_COME_BACK,
+        Reason.TARGET_NODE_WITHOUT_HEADROOM,
+        Reason.TARGET_NODE_UNAVAILABLE,
+        Reason.NO_NODE_WITH_HEADROOM,
+        Reason.NO_TARGET_NODE,
+        Reason.WOULD_RETURN_TO_NODE,
         Reason.PENDING_TAKES_ROOM,
-        Reason.LANDING_NOT_MODELLED,
+        Reason.PLACEMENT_NOT_MODELLED,
     }
 
 

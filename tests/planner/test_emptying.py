@@ -68,8 +68,8 @@ def test_when_one_can_not_go_none_does_and_all_say_which(pod: APod, why: str) ->
     rehearsal, plan = one.rehearsed(*emptied(one))
     assert (rehearsal.moves, rehearsal.cordoned, plan.moves) == ([], [], [])
     ours = [rehearsal.refused[f"old-{at}"] for at in range(3)]
-    assert {each.code for each in ours} == {"CantEmpty"}
-    assert all(each.message.startswith(f"the node can't be emptied: {why}") for each in ours)
+    assert {each.code for each in ours} == {"NodeNotDrainable"}
+    assert all(each.message.startswith(f"the node can't be drained: {why}") for each in ours)
     assert plan.codes["old-0"] == "NotCordoned"
 
 
@@ -127,7 +127,8 @@ def test_so_many_at_a_time_and_those_that_can_not_be_emptied_take_no_turn() -> N
     assert rehearsal.cordoned == ["b"]
     assert plan.pods == ["b-0", "b-1"]
     assert rehearsal.codes == {
-        "a-0": "CantEmpty", "a-1": "CantEmpty", "bad": "AnnotationVeto", "c-0": "NotItsTurn", "c-1": "NotItsTurn",
+        "a-0": "NodeNotDrainable", "a-1": "NodeNotDrainable", "bad": "AnnotationVeto",
+        "c-0": "DrainQueued", "c-1": "DrainQueued",
     }  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def test_a_node_that_is_begun_is_finished_before_another_one_is_begun() -> None:
     one = scene([a_node("a"), a_node("begun", **CORDONED), cold()], [*pods_on("a", 2), *pods_on("begun", 2)])
     plan = both(one, "a", "begun", empty_at_most=1, cordoned=one.mask("begun"))
     assert plan.pods == ["begun-0", "begun-1"]
-    assert set(plan.codes.values()) == {"NotItsTurn", "NotCordoned"} - {"NotItsTurn"}
+    assert set(plan.codes.values()) == {"DrainQueued", "NotCordoned"} - {"DrainQueued"}
 
 
 def test_a_node_that_takes_pods_in_this_plan_is_not_emptied_in_it() -> None:
@@ -151,7 +152,7 @@ def test_a_node_that_takes_pods_in_this_plan_is_not_emptied_in_it() -> None:
     rehearsal, plan = one.rehearsed(*findings)
     assert rehearsal.cordoned == ["a"]
     assert plan.pods == ["a-0", "a-1"]
-    assert {rehearsal.codes[f"b-{at}"] for at in range(3)} == {"NotItsTurn"}
+    assert {rehearsal.codes[f"b-{at}"] for at in range(3)} == {"DrainQueued"}
     assert "b" in set().union(*rehearsal.landings.values())
 
 
@@ -209,14 +210,14 @@ def test_a_begun_node_that_can_not_be_emptied_any_more_is_let_go() -> None:
     one = scene([a_node("old", **CORDONED), cold(used=10_000.0)], pods_on("old"))
     rehearsal, _ = one.rehearsed(*emptied(one), cordoned=one.mask("old"))
     assert rehearsal.cordoned == []
-    assert set(rehearsal.codes.values()) == {"CantEmpty"}
+    assert set(rehearsal.codes.values()) == {"NodeNotDrainable"}
 
 
 def test_when_there_is_no_time_to_look_what_is_cordoned_stays_so() -> None:
     one = scene([a_node("old", **CORDONED), cold()], pods_on("old"))
     plan = one.plan(*emptied(one), cordoned=one.mask("old"), out_of_time=lambda: True)
     assert plan.cordoned == ["old"]
-    assert set(plan.codes.values()) == {"OutOfTime"}
+    assert set(plan.codes.values()) == {"PlanningTimeout"}
 
 
 def test_a_pod_that_has_been_moved_for_another_reason_needs_no_room_twice() -> None:
@@ -251,7 +252,7 @@ def test_room_is_kept_for_what_could_not_go_yet() -> None:
     rehearsal, plan = one.rehearsed(*emptied(one, "a", "b"))
     assert rehearsal.cordoned == ["a"]
     assert plan.pods == ["a-0"]
-    assert rehearsal.codes["b-0"] == "CantEmpty"
+    assert rehearsal.codes["b-0"] == "NodeNotDrainable"
 
 
 # ---- the scheduler sees the cordon

@@ -133,14 +133,14 @@ def test_duplicates_spread_over_the_nodes_that_have_none() -> None:
         plan = one.plan(*findings)
         assert len(plan.moves) == moved
         assert set().union(*plan.landings.values()) == {"b", "c"}
-        assert set(plan.codes.values()) == {"EvenAlready"}
+        assert set(plan.codes.values()) == {"AlreadyBalanced"}
 
 
 def test_findings_of_one_group_share_its_counts() -> None:
     one, findings = crowd({"a": 3, "b": 3, "c": 0})
     plan = one.plan(*findings)
     assert plan.landings == {"web-0": {"c"}, "web-3": {"c"}}
-    assert set(plan.codes.values()) == {"EvenAlready"}
+    assert set(plan.codes.values()) == {"AlreadyBalanced"}
 
 
 def _worlds() -> st.SearchStrategy[tuple[list[int], list[int], int]]:

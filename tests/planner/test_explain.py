@@ -164,7 +164,7 @@ def test_a_pod_that_would_come_back_is_told_so_with_its_probability() -> None:
     nodes = [a_node("n1", used=14_000), a_node("n2", unschedulable=True)]
     scene = scene_of(nodes, replicas("web", {"n1": 2}, used=3000.0))
     landing = next(each for each in of_pod(scene, "web-0").checks if each.name == "landing")
-    assert landing.code is Reason.WOULD_COME_BACK
+    assert landing.code is Reason.WOULD_RETURN_TO_NODE
     assert "100%" in landing.detail
 
 
@@ -187,7 +187,7 @@ def test_a_waiting_pod_that_fits_nowhere_has_no_landing() -> None:
     waiting = a_pod("new", owner="web", cpu=99_000, phase=PENDING, ready=False)
     found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
     assert found.no_landing is not None
-    assert found.no_landing.code is Reason.NO_LANDING
+    assert found.no_landing.code is Reason.NO_TARGET_NODE
     assert found.scored == ()
 
 
@@ -195,7 +195,7 @@ def test_a_waiting_pod_of_another_scheduler_lands_nobody_knows_where() -> None:
     waiting = a_pod("new", owner="web", phase=PENDING, ready=False, template={"schedulerName": "other"})
     found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
     assert found.no_landing is not None
-    assert found.no_landing.code is Reason.LANDING_NOT_MODELLED
+    assert found.no_landing.code is Reason.PLACEMENT_NOT_MODELLED
 
 
 def test_what_is_not_modelled_is_passed_on() -> None:
@@ -428,7 +428,7 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
     assert found.heaped
     assert (found.decisive, found.ahead, found.next_here) == (None, (), None)
     assert found.not_known is not None
-    assert found.not_known.code is Reason.LANDING_NOT_MODELLED
+    assert found.not_known.code is Reason.PLACEMENT_NOT_MODELLED
     explained = of_pod(scene_of(nodes, pods), "report-0")
     assert explained.landing == ()
     assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4

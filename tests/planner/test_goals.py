@@ -41,7 +41,7 @@ def test_no_more_go_than_are_wanted_and_the_others_say_so(wanted: int) -> None:
     one = untidy()
     plan = one.plan(one.finding("untidy", "p0", "p1", "p2", "p3", wanted=wanted))
     assert plan.pods == ["p0", "p1", "p2"][:wanted]
-    assert plan.codes == dict.fromkeys(["p0", "p1", "p2", "p3"][wanted:], "EnoughGo")
+    assert plan.codes == dict.fromkeys(["p0", "p1", "p2", "p3"][wanted:], "EnoughEvicted")
 
 
 def test_the_next_one_goes_for_one_that_can_not() -> None:
@@ -50,7 +50,7 @@ def test_the_next_one_goes_for_one_that_can_not() -> None:
     again = scene(one.nodes, [*held, *one.pods[1:]])
     plan = again.plan(again.finding("untidy", "p0", "p1", "p2", wanted=1))
     assert plan.pods == ["p1"]
-    assert plan.codes == {"p0": "AnnotationVeto", "p2": "EnoughGo"}
+    assert plan.codes == {"p0": "AnnotationVeto", "p2": "EnoughEvicted"}
 
 
 def test_what_is_rejected_later_is_not_counted_as_gone() -> None:
@@ -80,7 +80,7 @@ def test_nobody_asks_what_a_removal_relieves() -> None:
 
 @pytest.mark.parametrize(
     ("used", "code"),
-    [(9_900.0, None), (9_901.0, "NoRoomInTargets"), (BUSY, "NoRoomInTargets"), (13_000.0, "NoRoomInTargets")],
+    [(9_900.0, None), (9_901.0, "NoNodeWithHeadroom"), (BUSY, "NoNodeWithHeadroom"), (13_000.0, "NoNodeWithHeadroom")],
 )
 def test_a_landing_stays_at_or_under_its_target(used: float, code: str | None) -> None:
     one = untidy(cold(used=used), pods=1)
@@ -89,20 +89,20 @@ def test_a_landing_stays_at_or_under_its_target(used: float, code: str | None) -
 
 def test_a_pod_of_which_nobody_knows_the_cpu_brings_what_it_requests() -> None:
     pods = [single("unknown", "untidy", cpu=600.0)]
-    for used, code in ((9_800.0, None), (9_801.0, "NoRoomInTargets")):
+    for used, code in ((9_800.0, None), (9_801.0, "NoNodeWithHeadroom")):
         one = scene([a_node("untidy", used=4_000.0), cold(used=used)], pods)
         assert one.plan(one.finding("untidy", "unknown")).codes.get("unknown") == code
 
 
 def test_a_node_whose_cpu_is_not_known_is_no_landing() -> None:
     one = untidy(cold(used=float("nan")), pods=1)
-    assert one.plan(one.finding("untidy", "p0")).codes == {"p0": "NoRoomInTargets"}
+    assert one.plan(one.finding("untidy", "p0")).codes == {"p0": "NoNodeWithHeadroom"}
 
 
 def test_a_node_without_thresholds_is_judged_by_none() -> None:
     pool = {"name": "general", "selector": {"matchLabels": {"pool": "general"}}}
     elsewhere = {"pools": [pool], "strategies": [{"name": "PodLifeTime"}]}
-    for policy, code in ((None, "NoRoomInTargets"), (elsewhere, None)):
+    for policy, code in ((None, "NoNodeWithHeadroom"), (elsewhere, None)):
         one = untidy(cold(used=15_000.0), pods=1, policy=policy or {})
         assert one.plan(one.finding("untidy", "p0")).codes.get("p0") == code
 
@@ -111,7 +111,7 @@ def test_earlier_moves_of_other_findings_are_counted_in() -> None:
     one = untidy(cold(used=9_800.0))
     plan = one.plan(one.finding("untidy", "p3"), one.finding("untidy", "p0", "p1"))
     assert plan.pods == ["p3"]
-    assert plan.codes == {"p0": "NoRoomInTargets", "p1": "NoRoomInTargets"}
+    assert plan.codes == {"p0": "NoNodeWithHeadroom", "p1": "NoNodeWithHeadroom"}
 
 
 def _low_loads(one: Scene, target: float, *nodes: str, high: float = 15_000.0) -> Loads:
@@ -124,13 +124,13 @@ def test_a_strategys_own_marks_are_strict_and_another_ones_are_not() -> None:
     one = untidy(cold("marked", used=2_000.0), pods=2)
     loads = _low_loads(one, 2_600.0, "untidy")
     finding = one.finding("untidy", "p0", "p1")
-    assert one.plan(finding, loads=loads).codes == dict.fromkeys(["p0", "p1"], "NoRoomInTargets")
+    assert one.plan(finding, loads=loads).codes == dict.fromkeys(["p0", "p1"], "NoNodeWithHeadroom")
     other = Findings(findings=(), loads=loads)
     assert one.plan(found=[Findings(findings=(finding,)), other]).pods == ["p0", "p1"]
     tight = Findings(findings=(), loads=_low_loads(one, 2_600.0, "untidy", "marked"))
     plan = one.plan(found=[Findings(findings=(finding,)), tight])
     assert plan.pods == ["p0"]  # what another strategy balances is not broken
-    assert plan.codes == {"p1": "NoRoomInTargets"}
+    assert plan.codes == {"p1": "NoNodeWithHeadroom"}
     its_own = Findings(findings=(), loads=_low_loads(one, 2_600.0, "untidy", "marked", high=float("nan")))
     assert one.plan(found=[Findings(findings=(finding,)), its_own]).pods == ["p0", "p1"]
 
@@ -174,7 +174,7 @@ def test_nothing_lands_outside_the_nodes_that_repair_it() -> None:
     one = untidy(cold("a"), cold("b"))
     rule = {"only": one.mask("b")}
     alone = one.plan(one.finding("untidy", "p0", rule=rule))
-    assert alone.codes == {"p0": "LandingNotBetter"}
+    assert alone.codes == {"p0": "TargetNodeNotBetter"}
     assert "a, with a probability of 50%" in alone.refused["p0"].message
     steered = one.plan(one.finding("untidy", "p0", "p1", rule=rule), steering=1)
     assert steered.landings == {"p0": {"b"}, "p1": {"b"}}
@@ -186,17 +186,17 @@ def test_when_no_node_that_repairs_it_would_take_the_pod_it_stays() -> None:
     one = untidy(cold("a"), cold("full"), pods=1)
     full = scene([*one.nodes[:2], a_node("full", used=2_000.0, pods=0)], one.pods)
     plan = full.plan(full.finding("untidy", "p0", rule={"only": full.mask("full")}))
-    assert plan.codes == {"p0": "NowhereBetter"}
+    assert plan.codes == {"p0": "NoBetterNode"}
 
 
 def test_a_new_pod_may_come_back_to_its_own_node_where_that_is_all_that_is_wanted() -> None:
     """Its node is far over its target; another pod there makes it no warmer than it is."""
     one = scene([a_node("own", used=15_900.0), cold(used=15_900.0)], [single("old", "own", used=500.0)])
-    assert one.plan(one.finding("own", "old")).codes == {"old": "NoRoomInTargets"}
+    assert one.plan(one.finding("own", "old")).codes == {"old": "NoNodeWithHeadroom"}
     plan = one.plan(one.finding("own", "old", rule={"elsewhere": False}))
-    assert plan.codes == {"old": "LandingTooWarm"}  # as likely on the other one
+    assert plan.codes == {"old": "TargetNodeWithoutHeadroom"}  # as likely on the other one
     alone = scene([a_node("own", used=15_900.0)], [single("old", "own", used=500.0)])
-    assert alone.plan(alone.finding("own", "old")).codes == {"old": "NoLanding"}
+    assert alone.plan(alone.finding("own", "old")).codes == {"old": "NoTargetNode"}
     assert alone.plan(alone.finding("own", "old", rule={"elsewhere": False})).landings == {"old": {"own"}}
 
 
@@ -204,7 +204,7 @@ def test_a_cordoned_own_node_is_no_landing() -> None:
     tolerates = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
     pods = [single("old", "own", used=500.0, template=tolerates), heavy("cold", 1_000)]
     one = scene([a_node("own", unschedulable=True), cold()], pods)
-    assert one.plan(one.finding("own", "old", rule={"elsewhere": False})).codes == {"old": "LandingClosed"}
+    assert one.plan(one.finding("own", "old", rule={"elsewhere": False})).codes == {"old": "TargetNodeUnavailable"}
 
 
 # ---- pods that do no work

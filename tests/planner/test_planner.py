@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.plan import Move
-from rebalancer.model.reason import SENTENCES, Reason, Refusal
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
 from tests.builders import (
     NOW,
@@ -257,7 +257,7 @@ def test_refusals_are_listed_by_node_and_name_with_their_sentences() -> None:
     pods = [single("b", "n2", used=2_000.0), single("a", "n2", used=2_000.0), single("c", "n1", used=2_000.0)]
     refusals = plan_for(nodes, pods).planner.refusals()
     assert [(each.node, each.name) for each in refusals] == [("n1", "c"), ("n2", "a"), ("n2", "b")]
-    assert all(each.code is Reason.POOL_FULL and each.message == SENTENCES[Reason.POOL_FULL] for each in refusals)
+    assert all(each.code is Reason.POOL_FULL and each.message == Reason.POOL_FULL.sentence for each in refusals)
 
 
 # ---- the same plan in any order

@@ -62,20 +62,20 @@ def test_nothing_is_steered_away_from_where_nothing_stands_in_the_way() -> None:
 def test_all_nodes_that_stand_in_a_pods_way_are_steered_away_from_or_none() -> None:
     small = small_of(*warm_ones(0, 0))
     moves, steered, stays = rehearse(small, most=1)
-    assert (moves, steered, stays["a"]) == ([], {}, "LandingTooWarm")
+    assert (moves, steered, stays["a"]) == ([], {}, "TargetNodeWithoutHeadroom")
 
 
 def test_it_is_all_or_none_too_when_a_node_comes_into_the_way_only_after_another() -> None:
     small = small_of(*warm_ones(0, 1_600))
     moves, steered, stays = rehearse(small, most=1)
-    assert (moves, stays["a"]) == ([], "LandingTooWarm")
+    assert (moves, stays["a"]) == ([], "TargetNodeWithoutHeadroom")
     assert steered == {}
 
 
 def test_a_pod_that_tolerates_everything_is_not_steered_and_stays() -> None:
     small = small_of(*comes_back(template=TOLERATES_ALL))
     moves, _, stays = rehearse(small, most=2)
-    assert (moves, stays["a"]) == ([], "WouldComeBack")
+    assert (moves, stays["a"]) == ([], "WouldReturnToNode")
     assert not rehearsed(small, most=2).any()
 
 

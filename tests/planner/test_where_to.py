@@ -27,7 +27,7 @@ def test_a_landing_may_be_in_another_pool_and_keeps_that_pools_target() -> None:
 def test_a_node_in_no_pool_is_no_landing() -> None:
     nodes = [hot(), cold("out", labels={}), cold("near", used=7_000.0)]
     pods = [heavy("hot"), heavy("near", 4_000), single("a", used=3_000.0)]
-    assert plan_for(nodes, pods).refusals["a"] == "LandingTooWarm"
+    assert plan_for(nodes, pods).refusals["a"] == "TargetNodeWithoutHeadroom"
 
 
 def test_no_node_that_takes_the_pod_is_no_landing() -> None:
@@ -36,17 +36,17 @@ def test_no_node_that_takes_the_pod_is_no_landing() -> None:
         [hot(labels={"pool": "general", "disk": "ssd"}), cold()],
         [heavy("hot"), single("a", used=3_000.0, template=picky)],
     )
-    assert outcome.refusals["a"] == "NoLanding"
+    assert outcome.refusals["a"] == "NoTargetNode"
 
 
 def test_no_room_by_requests_is_no_landing() -> None:
     outcome = plan_for([hot(), cold(memory=4 * GIB)], [heavy("hot"), single("a", used=3_000.0, memory=5 * GIB)])
-    assert outcome.refusals["a"] == "NoLanding"
+    assert outcome.refusals["a"] == "NoTargetNode"
 
 
 def test_nodes_that_fit_by_requests_only_have_no_room_in_targets() -> None:
     outcome = plan_for([hot(), cold(used=7_500.0)], [heavy("hot"), single("a", used=3_000.0)])
-    assert outcome.refusals["a"] == "NoRoomInTargets"
+    assert outcome.refusals["a"] == "NoNodeWithHeadroom"
 
 
 def test_a_node_may_be_filled_to_exactly_its_target() -> None:
@@ -58,7 +58,7 @@ def test_a_landing_that_the_scheduler_prefers_but_is_too_warm_stops_the_move() -
     nodes = [hot(), a_node("warm", used=10_000.0), cold()]
     pods = [heavy("hot"), heavy("cold"), single("a", used=3_000.0)]
     outcome = plan_for(nodes, pods)
-    assert outcome.refusals["a"] == "LandingTooWarm"
+    assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
     said = {each.name: each.message for each in outcome.planner.refusals()}
     assert said["a"].endswith(": warm, with a probability of 100%")
 
@@ -66,7 +66,7 @@ def test_a_landing_that_the_scheduler_prefers_but_is_too_warm_stops_the_move() -
 def test_one_tie_that_is_too_warm_stops_the_move() -> None:
     nodes = [hot(), cold("a-cold"), a_node("b-warm", used=8_000.0)]
     outcome = plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)])
-    assert outcome.refusals["a"] == "LandingTooWarm"
+    assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
     assert "50%" in outcome.planner.refusals()[0].message
 
 
@@ -82,7 +82,7 @@ def test_ties_are_all_landings_with_equal_shares_in_order_of_name() -> None:
 def test_a_pod_that_would_come_back_stays() -> None:
     # nothing tells the nodes apart by requests but the pod itself, and it prefers the empty node: the hot one
     pods = [heavy("cold"), single("a", used=3_000.0)]
-    assert plan_for([hot(), cold()], pods).refusals["a"] == "WouldComeBack"
+    assert plan_for([hot(), cold()], pods).refusals["a"] == "WouldReturnToNode"
 
 
 def test_the_old_pod_of_a_replica_set_still_fills_its_node_and_that_of_a_stateful_set_does_not() -> None:
@@ -92,7 +92,7 @@ def test_the_old_pod_of_a_replica_set_still_fills_its_node_and_that_of_a_statefu
     replica = [a_pod("a", "hot", owner="web", **fields), other]
     assert plan_for(nodes, replica).moves == [("a", "hot", "cold")]
     stateful = [a_pod("a", "hot", owner="web", owner_kind="StatefulSet", **fields), other]
-    assert plan_for(nodes, stateful).refusals["a"] == "WouldComeBack"
+    assert plan_for(nodes, stateful).refusals["a"] == "WouldReturnToNode"
 
 
 def test_a_job_pod_with_a_pod_failure_policy_is_replaced_only_after_it_is_gone() -> None:
@@ -102,7 +102,7 @@ def test_a_job_pod_with_a_pod_failure_policy_is_replaced_only_after_it_is_gone()
         a_pod("other", "cold", owner="other", cpu=6_000),
     ]
     policy = a_policy(guards={"minReplicas": 1, "jobPods": True})
-    assert plan_all([hot(), cold()], pods, policy, owners=[job]).refusals["a"] == "WouldComeBack"
+    assert plan_all([hot(), cold()], pods, policy, owners=[job]).refusals["a"] == "WouldReturnToNode"
 
 
 def test_a_landing_under_low_is_preferred_to_a_better_pod_with_a_warmer_landing() -> None:
@@ -135,7 +135,7 @@ def test_every_move_is_reserved_for_the_next() -> None:
         pods += [single(f"{disk}{n}", used=1_500.0, template={"nodeSelector": {"disk": disk}}) for n in range(3)]
     outcome = plan_for(nodes, pods)
     assert sorted(to for _, _, to in outcome.moves) == ["hdd", "hdd", "ssd", "ssd"]
-    assert [outcome.refusals[name] for name in ("hdd2", "ssd2")] == ["NoRoomInTargets", "GoalReached"]
+    assert [outcome.refusals[name] for name in ("hdd2", "ssd2")] == ["NoNodeWithHeadroom", "GoalReached"]
 
 
 def test_pods_of_one_service_take_turns_on_equal_nodes() -> None:
@@ -153,7 +153,7 @@ def test_requests_of_earlier_moves_count_too() -> None:
     nodes = [hot(), cold(pods=1)]
     outcome = plan_for(nodes, [heavy("hot"), *replicas("web", {"hot": 3}, used=1_000.0)])
     assert len(outcome.moves) == 1
-    assert outcome.refusals["web-1"] == "NoLanding"
+    assert outcome.refusals["web-1"] == "NoTargetNode"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_nodes_that_let_nothing_in_are_no_landing(fields: dict[str, Any]) -> Non
     outcome = plan_for(
         [hot(), cold(**fields), cold("full", used=7_999.0, memory=1.0)], [heavy("hot"), single("a", used=3_000.0)]
     )
-    assert outcome.refusals["a"] == "NoLanding"
+    assert outcome.refusals["a"] == "NoTargetNode"
 
 
 @pytest.mark.parametrize("fields", [{"ready": False}, {"age": 200.0}])
@@ -177,7 +177,7 @@ def test_a_node_that_the_scheduler_may_take_but_nobody_should_is_no_landing(fiel
     policy = a_policy(**ANY_REPLICAS, safety={"cooldowns": {"poolAfterScaleUp": "0s"}})
     nodes, pods = [hot(), cold(**fields), cold("other")], [heavy("hot"), single("a", used=3_000.0)]
     outcome = plan_all(nodes, pods, policy)
-    assert outcome.refusals["a"] == "LandingClosed"
+    assert outcome.refusals["a"] == "TargetNodeUnavailable"
     assert outcome.moves == []
 
 
@@ -193,7 +193,7 @@ def test_a_node_without_usage_is_no_landing() -> None:
     outcome = plan_for([hot(), cold("blind", used=float("nan")), cold("seen", used=7_999.0)], [
         heavy("hot"), heavy("seen", 4_000), single("a", used=2_000.0),
     ])  # fmt: skip
-    assert outcome.refusals["a"] == "LandingTooWarm"
+    assert outcome.refusals["a"] == "TargetNodeWithoutHeadroom"
 
 
 def test_a_hot_node_is_no_landing_for_another_hot_node() -> None:
@@ -206,7 +206,7 @@ def test_a_hot_node_is_no_landing_for_another_hot_node() -> None:
 def test_a_pod_whose_landing_is_not_modelled_stays(template: dict[str, Any]) -> None:
     policy = a_policy(guards={"minReplicas": 1, "persistentVolumes": True})
     outcome = plan_all([hot(), cold()], [heavy("hot"), single("a", used=3_000.0, template=template)], policy)
-    assert outcome.refusals["a"] == "LandingNotModelled"
+    assert outcome.refusals["a"] == "PlacementNotModelled"
     assert outcome.moves == []
 
 

@@ -15,11 +15,9 @@ import rebalancer
 from rebalancer.model.effect import (
     Account,
     Assessment,
-    BlockedReason,
     DayRow,
     EffectRecords,
     HotEpisode,
-    Miss,
     Moved,
     Outcome,
     PodBefore,
@@ -28,7 +26,7 @@ from rebalancer.model.effect import (
 )
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.plan import Outcome as EvictionOutcome
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
@@ -122,7 +120,7 @@ def a_day(day: int, **fields: Any) -> DayRow:
         "prevented": 3,
         "false_alarms": 2,
         "too_late": 1,
-        "reasons": {"discovery/debounce": 2, "effect/restGrew": 1},
+        "reasons": {"discovery/stabilizationWindow": 2, "effect/remainingPodsGrew": 1},
     }
     return DayRow(**{**given, **fields})
 
@@ -193,10 +191,10 @@ def test_expecting_the_same_again_replaces_it_until_it_is_made(effect: EffectRec
     assert effect.due(NOW + 999.0) == []
     (due,) = effect.due(NOW + 1000.0)
     assert due.planned_share == 0.5
-    effect.made([replace(due, made_at=NOW + 1001.0, outcome=Outcome.GREW)])
+    effect.made([replace(due, made_at=NOW + 1001.0, outcome=Outcome.REMAINING_PODS_GREW)])
     effect.expect([an_assessment(planned_share=0.25)])
     (kept,) = effect.assessments(NOW, NOW + 1)
-    assert (kept.planned_share, kept.outcome) == (0.5, Outcome.GREW)
+    assert (kept.planned_share, kept.outcome) == (0.5, Outcome.REMAINING_PODS_GREW)
 
 
 def test_an_assessment_that_is_gone_meanwhile_hurts_nobody(effect: EffectRecords) -> None:
@@ -245,7 +243,7 @@ def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:
         strategy="LowNodeUtilization",
         evictions=3,
         ours=0.9125,
-        miss=Miss.DEBOUNCE,
+        miss=MissReason.STABILIZATION_WINDOW,
         stuck=BlockedReason.GUARDS,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 1},
         detail="4 pods keep data on the node\x00",

@@ -92,7 +92,7 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
     made = {"made_at": NOW + 900, "outcome": Effect.COOLED, "acted_at": NOW + 6}
     records.effect().expect([an_assessment("n1", cycle=blue.report.id, **made)])
     records.effect().expect(
-        [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.GREW})]
+        [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.REMAINING_PODS_GREW})]
     )
     found = reading.moves_from("n1", limit=10)
     assert [(row["pod"], row["outcome"], row["trigger"], row["effect"]) for row in found] == [
@@ -104,7 +104,7 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
 
 
 def test_refusals_of_a_node_are_grouped_by_code_over_its_cycles(records: SqlRecords, reading: SqlReading) -> None:
-    young, full = Reason.TOO_YOUNG, Reason.NO_ROOM_IN_TARGETS
+    young, full = Reason.TOO_YOUNG, Reason.NO_NODE_WITH_HEADROOM
     a_cycle(records, 0, refusals=[build_refusal(pod="old", code=Reason.NOT_READY)])
     a_cycle(records, 1, refusals=[build_refusal(pod="a", code=young), build_refusal(pod="b", code=young)])
     a_cycle(records, 2, refusals=[build_refusal(pod="c", code=full), build_refusal(pod="d", node="n2", code=full)])
@@ -140,7 +140,7 @@ def test_services_tell_how_often_by_what_where_to_and_whether_it_helped(
     green.answer(green.reserve(pod="web-7"), Outcome.EVICTED)
     records.effect().expect(
         [
-            an_assessment("n1", cycle=blue.report.id, made_at=NOW + 900, outcome=Effect.CAME_BACK),
+            an_assessment("n1", cycle=blue.report.id, made_at=NOW + 900, outcome=Effect.REPLACEMENTS_RETURNED),
             an_assessment("n3", cycle=blue.report.id, made_at=NOW + 900, outcome=Effect.UNKNOWN),
         ]
     )
@@ -155,7 +155,7 @@ def test_services_tell_how_often_by_what_where_to_and_whether_it_helped(
         "triggers": {"manual": 2},
         "strategies": {"LowNodeUtilization": 2},
         "landings": {"n1": 1, "n7": 1},
-        "effects": {"cameBack": 2},
+        "effects": {"replacementsReturned": 2},
     }
     assert (db["moves"], db["late"], db["effects"], db["landings"]) == (1, 1, {}, {"n2": 1})
     assert [each["service"] for each in reading.services(NOW + 30)] == ["shop/db"]

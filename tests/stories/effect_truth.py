@@ -193,14 +193,15 @@ class Book:
             return "daemonDown"
         looks = [each for each in looks if _is_asked(node, each)]
         if not looks:
-            return "notLookedAt"
+            return "notEvaluated"
         for reason, blind in (
             ("notReady", [node in each.down for each in looks]),
             ("noMetrics", [node in each.unseen for each in looks]),
         ):
             if sum(blind) * 2 > len(looks):
                 return reason
-        return "debounce" if any(self._share(node, each.at) > rules.high for each in looks) else "notSensitive"
+        looked_hot = any(self._share(node, each.at) > rules.high for each in looks)
+        return "stabilizationWindow" if looked_hot else "belowThreshold"
 
     # ---- what kept the pods
 
@@ -226,7 +227,7 @@ class Book:
             "paused": rules.paused,
             "cooldowns": any(self.lab.clock.now() - at < self.standard.cooldown_seconds for at in mine),
             "limits": rules.evictions_at_most is not None and len(of_pool) >= rules.evictions_at_most,
-            "noLanding": not any(self._fits(pod, each) for each in others),
+            "noTargetNode": not any(self._fits(pod, each) for each in others),
             "serverRefused": ("create", "pods/eviction") in self.lab.faults.state.denied,
         }
         return next((name for name, stands in obstacles.items() if stands), "")
@@ -250,8 +251,12 @@ class Book:
         if parts.after <= target * cores:
             return {"cooled": True, "outcome": "cooled", "parts": parts}
         if parts.before - parts.evicted > target * cores:
-            return {"cooled": False, "outcome": "tooLittleMoved", "parts": parts}
-        adverse = {"cameBack": parts.came_back, "newPodsLanded": parts.landed, "restGrew": parts.grew}
+            return {"cooled": False, "outcome": "tooFewEvicted", "parts": parts}
+        adverse = {
+            "replacementsReturned": parts.came_back,
+            "newPodsArrived": parts.landed,
+            "remainingPodsGrew": parts.grew,
+        }
         return {"cooled": False, "outcome": max(adverse, key=lambda name: adverse[name]), "parts": parts}
 
     def _parts(self, node: str, gone: list[Entry], before: float, after: float) -> Parts:

@@ -31,7 +31,14 @@ OPTED_OUT = {str(Reason.OPTED_OUT)}
 NO_BUDGET = {str(Reason.BUDGET_EXHAUSTED)}
 """What `Repair.refused` says of pods with the annotation, and under a budget without room."""
 KEPT_BACK = {
-    str(each) for each in (Reason.BRAKED, Reason.PAUSED, Reason.GAVE_UP, Reason.SERVICE_LATE, Reason.LIMIT_CYCLE)
+    str(each)
+    for each in (
+        Reason.CIRCUIT_BREAKER_OPEN,
+        Reason.PAUSED,
+        Reason.EVICTION_BACKOFF,
+        Reason.REPLACEMENT_LATE,
+        Reason.LIMIT_CYCLE,
+    )
 }
 
 

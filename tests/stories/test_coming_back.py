@@ -39,7 +39,7 @@ def test_a_pod_that_would_come_back_is_not_evicted(tmp_path: Path) -> None:
     with a_stage(a_favourite(), tmp_path, softTaint={"mode": "Off"}) as stage:
         for _ in range(3):
             report = stage.turn()
-            assert codes(report, "web-") == codes(report, "api-") == {"WouldComeBack"}
+            assert codes(report, "web-") == codes(report, "api-") == {"WouldReturnToNode"}
         assert "hot" in stage.lab.truth.hot(HIGH / 100)
         log = stage.lab.log.entries()
     assert not [each for each in log if each.event == "eviction"]
@@ -81,7 +81,7 @@ def test_where_nodes_may_not_be_patched_the_plan_says_so_and_takes_sure_landings
                 assert any("nodes may not be patched" in note for note in report.notes)
         seen = codes(stage.reports, "web-")
         log = stage.lab.log.entries()
-    assert seen == {"WouldComeBack"}
+    assert seen == {"WouldReturnToNode"}
     assert {each.service for each in moves(log)} == {"batch"}
     assert returned(log) == []
     assert stints(log) == []

@@ -53,7 +53,7 @@ def agrees(stage: EffectStage, told: Told) -> list[Case]:
         if each.parts is not None:
             closes(settled[each.node], each)
     for told_of, each in zip(told.episodes, cases, strict=True):
-        if each.miss == "notSensitive":
+        if each.miss == "belowThreshold":
             both = f"we measured at most {_percent(each.ours)}, our high is {_percent(stage.high_of(each.pool))}; "
             assert told_of.detail == f"{both}the standard saw {_percent(each.peak_share)} over 75 %"
     (line,) = rates(told.days, ())
@@ -155,7 +155,7 @@ def test_what_kept_the_pods_is_what_was_put_in_their_way(tmp_path: Path) -> None
         "single-hot": "guards",
         "budget-hot": "disruptionBudgets",
         "tight-warm": "limits",
-        "full-hot": "noLanding",
+        "full-hot": "noTargetNode",
         "denied-hot": "lists",
         "fixed-hot": "levels",
         "paused-hot": "paused",
@@ -164,7 +164,7 @@ def test_what_kept_the_pods_is_what_was_put_in_their_way(tmp_path: Path) -> None
     }
     assert {node: each.outcome for node, each in cases.items() if each.outcome} == {
         "plain-hot": "cooled",
-        "tight-hot": "tooLittleMoved",
+        "tight-hot": "tooFewEvicted",
     }
     assert (cases["plain-hot"].evictions, cases["tight-hot"].evictions) == (3, 1)
 
@@ -194,8 +194,8 @@ def test_what_came_of_it_is_what_the_story_made_of_it(tmp_path: Path) -> None:
         cases = by_node(agrees(stage, stage.told()))
     assert {node: each.outcome for node, each in cases.items()} == {
         "plain-hot": "cooled",
-        "newcomer-hot": "newPodsLanded",
-        "twins-hot": "restGrew",
+        "newcomer-hot": "newPodsArrived",
+        "twins-hot": "remainingPodsGrew",
     }
     parts = {node: each.parts for node, each in cases.items()}
     assert all(each is not None for each in parts.values())
@@ -224,7 +224,7 @@ def test_a_pod_that_comes_back_is_named(tmp_path: Path) -> None:
             heat(stage.lab, "packed-hot", 6.8, cpu_request="1")
             daemon.live(20)
         cases = by_node(agrees(stage, stage.told()))
-    assert (cases["packed-hot"].evictions, cases["packed-hot"].outcome) == (3, "cameBack")
+    assert (cases["packed-hot"].evictions, cases["packed-hot"].outcome) == (3, "replacementsReturned")
 
 
 @pytest.mark.timeout(300)
@@ -316,13 +316,13 @@ def test_every_miss_has_the_reason_that_it_was_given(tmp_path: Path) -> None:
         cases = by_node(agrees(stage, stage.told()))
     assert {node: each.miss for node, each in cases.items()} == {
         "plain-hot": "",
-        "plain-brief": "debounce",
+        "plain-brief": "stabilizationWindow",
         "plain-blind": "noMetrics",
         "plain-night": "daemonDown",
         "plain-later": "daemonDown",
-        "plain-aside": "notLookedAt",
+        "plain-aside": "notEvaluated",
         "plain-lost": "notReady",
-        "dull-hot": "notSensitive",
+        "dull-hot": "belowThreshold",
         "alone-hot": "notCovered",
     }
     assert cases["plain-hot"].cooled

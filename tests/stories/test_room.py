@@ -103,7 +103,7 @@ def test_a_node_that_is_about_to_leave_is_no_landing(tmp_path: Path, closing: st
         report = stage.turn()
         stage.lab.clock.sleep(60)
         log = stage.lab.log.entries()
-        closed_for_good = codes(report, "web-") == {"LandingClosed"}
+        closed_for_good = codes(report, "web-") == {"TargetNodeUnavailable"}
     if tolerant:
         assert evicted(log) == []
         assert closed_for_good
@@ -127,7 +127,7 @@ def test_a_node_that_has_just_joined_is_no_landing_for_five_minutes(tmp_path: Pa
         joined = stage.lab.clock.now()
         for _ in range(2):
             report = stage.turn()
-            assert codes(report, "web-") == codes(report, "api-") == {"LandingClosed"}
+            assert codes(report, "web-") == codes(report, "api-") == {"TargetNodeUnavailable"}
         assert stage.lab.log.evictions() == ()
         for _ in range(2):
             stage.turn()
@@ -176,7 +176,7 @@ def test_evictions_wait_until_images_have_been_pulled(tmp_path: Path, limit: str
         for _ in range(turns):
             stage.turn()
         stage.lab.clock.sleep(600)
-        waited = "LimitPulls" in codes(stage.reports)
+        waited = "LimitImagePulls" in codes(stage.reports)
         log = stage.lab.log.entries()
         assert most_pulled_at_once(stage) == at_once * IMAGE_BYTES
         assert stage.lab.truth.hot(HIGH / 100) == {}

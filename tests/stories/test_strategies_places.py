@@ -49,7 +49,7 @@ def test_pods_leave_a_node_that_lost_its_label(tmp_path: Path) -> None:
         assert repair.fewest_ready("db") == 3
         assert {name: uids(running(repair.lab, name)) for name in stays} == stays
         assert (repair.refused("kept"), repair.refused("frozen")) == (OPTED_OUT, NO_BUDGET)
-        assert repair.refused("lost") == {"NoLanding"}
+        assert repair.refused("lost") == {"NoTargetNode"}
         assert repair.refused("web") == set()
 
 
@@ -81,7 +81,7 @@ def test_a_preference_moves_as_many_as_there_is_room_for_and_the_others_stay(tmp
         # the two that stay on the other disks are still wanted elsewhere, and are told why they stay
         assert sum(node_of(pod).startswith("hdd") for pod in running(repair.lab, "cache")) == 2
         assert uids(running(repair.lab, "cache")) == left
-        assert "NowhereBetter" in repair.refused("cache")
+        assert "NoBetterNode" in repair.refused("cache")
         assert uids(running(repair.lab, "kept")) == stays
         assert repair.refused("kept") == OPTED_OUT
 
@@ -124,5 +124,5 @@ def test_pods_leave_nodes_with_taints_that_they_do_not_tolerate(tmp_path: Path) 
         assert repair.fewest_ready("web") == 3
         assert {name: uids(running(repair.lab, name)) for name in stays} == stays
         assert (repair.refused("kept"), repair.refused("frozen")) == (OPTED_OUT, NO_BUDGET)
-        assert repair.refused("tied") == {"NoLanding"}
+        assert repair.refused("tied") == {"NoTargetNode"}
         assert repair.refused("train") == repair.refused("here") == set()

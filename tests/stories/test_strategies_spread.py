@@ -108,7 +108,7 @@ def test_of_two_pods_that_exclude_each_other_the_one_goes_that_can(tmp_path: Pat
         assert repair.fewest_ready("db") == 3
         assert {name: uids(running(repair.lab, name)) for name in stays} == stays
         assert repair.refused("blare") == repair.refused("still") == OPTED_OUT
-        assert repair.refused("three") == {"NoLanding"}
+        assert repair.refused("three") == {"NoTargetNode"}
 
 
 # ---- RemovePodsViolatingTopologySpreadConstraint

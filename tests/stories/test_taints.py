@@ -83,7 +83,7 @@ def test_pods_that_tolerate_everything_are_not_evicted_towards_tainted_nodes(tmp
     with a_stage(two_pools(tolerations=TOLERATES_ALL), tmp_path, pools=POOLS, softTaint={"maxNodes": 3}) as stage:
         for _ in range(3):
             report = stage.turn()
-            assert codes(report, "big-web") == {"LandingTooWarm"}
+            assert codes(report, "big-web") == {"TargetNodeWithoutHeadroom"}
             assert all("big-2" in each for each in messages(report, "big-web"))
         log = stage.lab.log.entries()
     assert [each for each in moves(log) if each.service.startswith("big-")] == []

@@ -66,12 +66,12 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             stage.lab.clock.sleep(SETTLE_SECONDS + 60.0)
             aftermath.turn()
             (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.made_at]
-            assert (made.step, made.outcome) == (Step.SETTLED, Outcome.LANDED)
+            assert (made.step, made.outcome) == (Step.SETTLED, Outcome.NEW_PODS_ARRIVED)
             assert list(aftermath.feedback.open_breakers) == ["one"]
             stage.lab.clock.sleep(400.0)
             report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
             assert report.findings != []
-            assert {str(each.code) for each in report.refusals if each.namespace == "shop"} == {"Braked"}, (
+            assert {str(each.code) for each in report.refusals if each.namespace == "shop"} == {"CircuitBreakerOpen"}, (
                 report.refusals
             )
             assert len(evicted(stage.lab.log.entries())) == moved

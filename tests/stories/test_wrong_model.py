@@ -93,7 +93,7 @@ def one_hour(folder: Path, **give_up: str) -> tuple[Entry, ...]:
     with a_stage(a_packed_shop(), folder, limits=LIMITS, safety=safety) as stage:
         for _ in range(CYCLES):
             stage.turn()
-        assert "GaveUp" in codes(stage.reports)
+        assert "EvictionBackoff" in codes(stage.reports)
         return stage.lab.log.entries()
 
 

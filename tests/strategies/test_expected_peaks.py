@@ -158,4 +158,4 @@ def test_a_node_that_is_due_is_not_debounced() -> None:
     assert [each.node for each in found.findings] == [0]
     assert found.skipped == {}
     waiting, _ = seen([a_node("n", used=13_000.0)], {"n": 14_560.0}, usage=hot_at_last)
-    assert waiting.skipped[0].code is Reason.DEBOUNCE
+    assert waiting.skipped[0].code is Reason.STABILIZATION_WINDOW

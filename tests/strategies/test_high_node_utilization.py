@@ -92,7 +92,7 @@ def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value
     nodes = [a_node("n", used=1e3, annotations={key: value}), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(n=1, m=1))
     assert (found.nodes == []) is kept
-    assert found.skipped == ({"n": f'low, but not to be emptied: {key} is "{value}"'} if kept else {})
+    assert found.skipped == ({"n": f'low, but not to be drained: {key} is "{value}"'} if kept else {})
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value
 def test_what_an_autoscaler_removes_is_left_to_it(key: str) -> None:
     nodes = [a_node("n", used=1e3, taints=(Taint(key=key, effect="NoSchedule"),)), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(n=1, m=1))
-    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be emptied: {key}: an autoscaler sees to it"})
+    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {key}: an autoscaler sees to it"})
 
 
 def test_a_node_that_people_cordoned_is_emptied_only_where_it_need_not_be_marked() -> None:
     nodes, pods = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)], pods_on(n=1, m=1)
-    assert drain(nodes, pods).skipped == {"n": "low, but not to be emptied: somebody else cordoned it"}
+    assert drain(nodes, pods).skipped == {"n": "low, but not to be drained: somebody else cordoned it"}
     found = drain(nodes, pods, args={"wholeNodes": False})
     assert (found.nodes, found.cordons, found.landings("n")) == (["n"], {}, ["m"])
 
@@ -115,7 +115,7 @@ def test_a_node_that_is_cordoned_for_maintenance_is_left_to_that() -> None:
     nodes = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(n=1, m=1), cordons={"n": (MAINTENANCE, 60.0)})
     assert (found.nodes, found.cordons) == ([], {})
-    assert found.skipped == {"n": "low, but not to be emptied: we cordoned it for maintenance"}
+    assert found.skipped == {"n": "low, but not to be drained: we cordoned it for maintenance"}
 
 
 def test_pods_that_go_with_their_node_do_not_keep_it_from_being_empty() -> None:

@@ -322,7 +322,7 @@ def test_one_plan_solves_every_conflict_or_says_why_and_takes_nobody_in_vain(mad
         for each in found.findings
         for pod in set(each.candidates.tolist()) - set((each.candidates if each.among is None else each.among).tolist())
     }
-    if all(each.code == Reason.ENOUGH_GO for each in refusals) and substitutes.isdisjoint(gone):
+    if all(each.code == Reason.ENOUGH_EVICTED for each in refusals) and substitutes.isdisjoint(gone):
         # without anyone of them a pair would stay; who had to stand in for another may have gone for nothing, when that
         # other could go later in the same plan
         for name in gone:

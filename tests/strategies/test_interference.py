@@ -143,7 +143,7 @@ def test_a_victim_uses_no_more_than_it_requests(modest: dict[str, Any], found: b
 def test_noisy_is_who_uses_far_more_than_it_requests(noisy: dict[str, Any], found: bool) -> None:
     seen = look([a_node("a", used=8_000.0), a_node("b")], two(noisy), node={"a": 0.5})
     assert bool(seen.found.findings) is found
-    assert seen.skipped == ({} if found else {"a": Reason.NOBODY_NOISY})
+    assert seen.skipped == ({} if found else {"a": Reason.NO_NOISY_NEIGHBOUR})
 
 
 def test_the_largest_excess_comes_first_and_ties_by_name() -> None:
@@ -268,7 +268,7 @@ def test_only_chosen_pods_go_and_all_count_as_victims() -> None:
     seen = look(AB, two(), pod={"web": 0.5}, args={"labelSelector": {"matchLabels": {"app": "batch"}}})
     assert seen.pods == [["batch"]]
     seen = look(AB, two(), pod={"web": 0.5}, args={"labelSelector": {"matchLabels": {"app": "web"}}})
-    assert (seen.pods, seen.skipped) == ([], {"a": Reason.NOBODY_NOISY})
+    assert (seen.pods, seen.skipped) == ([], {"a": Reason.NO_NOISY_NEIGHBOUR})
 
 
 def test_thresholds_are_the_policys() -> None:

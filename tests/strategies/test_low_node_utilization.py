@@ -87,7 +87,7 @@ def test_pods_that_just_arrived_can_make_a_node_hot_only_when_it_was_measured_ho
     nodes = [a_node("n", used=11_900.0)]
     pods = [a_pod("old", "n", owner="web", used=500.0), a_pod("new", "n", owner="web", used=0.0, age=10.0)]
     found = find(nodes, pods)
-    assert skipped_in(found, nodes) == {"n": Reason.DEBOUNCE}
+    assert skipped_in(found, nodes) == {"n": Reason.STABILIZATION_WINDOW}
 
 
 # ---- pools
@@ -247,7 +247,7 @@ def test_a_node_must_be_hot_in_enough_distinct_samples_for_long_enough(
     nodes = [a_node("n", used=HOT)]
     findings = find(nodes, **sampled(times, used))
     assert bool(findings.findings) is found
-    assert skipped_in(findings, nodes) == ({} if found else {"n": Reason.DEBOUNCE})
+    assert skipped_in(findings, nodes) == ({} if found else {"n": Reason.STABILIZATION_WINDOW})
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_after_the_plan_every_required_rule_holds_or_a_refusal_says_why() -> Non
     outcome = plan_all(nodes, pods, strategy_policy(NAME))
     assert {landing for _, _, landing in outcome.moves} == {"in-a"}
     assert sorted(outcome.pods) == ["web-0", "web-1", "web-2"]
-    assert outcome.refusals == {"lost-0": "NoLanding", "lost-1": "NoLanding"}
+    assert outcome.refusals == {"lost-0": "NoTargetNode", "lost-1": "NoTargetNode"}
 
 
 def test_pods_of_one_name_in_several_namespaces_are_found_by_namespace() -> None:

@@ -281,4 +281,4 @@ def test_a_pod_that_may_not_go_does_not_keep_the_others() -> None:
 def test_where_every_node_is_chosen_nothing_moves() -> None:
     plan = plan_of([old("a1", "a"), old("b1", "b")], on("a1", "b1"))
     assert plan.moves == []
-    assert plan.outcome.refusals == {"on-a1-0": "NowhereBetter"}
+    assert plan.outcome.refusals == {"on-a1-0": "NoBetterNode"}

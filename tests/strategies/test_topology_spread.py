@@ -198,7 +198,10 @@ def test_without_min_domains_empty_ones_count_and_with_it_unmet_the_least_is_non
     unmet = constraint(minDomains=3)
     found, _ = found_in(TWO, web({"a": 3, "b": 2}, unmet))
     assert found.findings == ()
-    assert {node: each.code for node, each in found.skipped.items()} == {0: Reason.NO_LANDING, 1: Reason.NO_LANDING}
+    assert {node: each.code for node, each in found.skipped.items()} == {
+        0: Reason.NO_TARGET_NODE,
+        1: Reason.NO_TARGET_NODE,
+    }
     assert "3 pods in zone=1, 2 of minDomains 3 exist, maxSkew is 1" in found.skipped[0].message
 
 
@@ -273,7 +276,7 @@ def test_when_the_emptiest_domain_takes_nothing_the_nodes_are_skipped_with_a_rea
     nodes = [*zoned(a="1"), a_node("b", labels={"pool": "general", "zone": "2"}, **closed)]
     found, _ = found_in(nodes, web({"a": 3}))
     assert found.findings == ()
-    assert {node: each.code for node, each in found.skipped.items()} == {0: Reason.NO_LANDING}
+    assert {node: each.code for node, each in found.skipped.items()} == {0: Reason.NO_TARGET_NODE}
 
 
 def test_a_cordoned_domain_that_is_too_full_still_gives() -> None:

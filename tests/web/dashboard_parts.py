@@ -7,20 +7,8 @@ from typing import Any
 
 from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import (
-    Account,
-    Assessment,
-    BlockedReason,
-    DayRow,
-    HotEpisode,
-    Miss,
-    Moved,
-    Outcome,
-    PodBefore,
-    PoolHour,
-    Step,
-)
-from rebalancer.model.reason import SENTENCES, Reason
+from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Moved, Outcome, PodBefore, PoolHour, Step
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.web import views
 from rebalancer.web.views import Asked, NodeLine, NodeState
 
@@ -125,11 +113,11 @@ def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> views.Refused:
     given: dict[str, Any] = {
         "node": "node-1",
         "code": code.value,
-        "sentence": SENTENCES[code],
+        "sentence": code.sentence,
         "count": 3,
         "examples": (
-            views.Example(pod="shop/cart-7d4b9c6f5-abcde", message=f"{SENTENCES[code]}: 2m", cpu_millicores=820.0),
-            views.Example(pod="shop/cart-7d4b9c6f5-fghij", message=f"{SENTENCES[code]}: 90s", cpu_millicores=None),
+            views.Example(pod="shop/cart-7d4b9c6f5-abcde", message=f"{code.sentence}: 2m", cpu_millicores=820.0),
+            views.Example(pod="shop/cart-7d4b9c6f5-fghij", message=f"{code.sentence}: 90s", cpu_millicores=None),
         ),
         "cycle": CYCLE,
         "at": NOW - 65,
@@ -182,7 +170,7 @@ def an_assessment(**fields: Any) -> Assessment:
         "made_at": NOW - 1.75 * HOUR,
         "after_share": 0.694,
         "account": ACCOUNT,
-        "outcome": Outcome.TOO_LITTLE,
+        "outcome": Outcome.TOO_FEW_EVICTED,
         "detail": "from 91.2 % to 69.4 %, target 65 %: 3.3 cores were evicted, 4.19 would have been needed",
     }
     return Assessment(**{**given, **fields})
@@ -244,11 +232,11 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
                 replacement_node="",
                 replaced_at=None,
                 effect="",
-                detail=SENTENCES[Reason.SERVER_BUDGET],
+                detail=Reason.SERVER_BUDGET.sentence,
             ),
         ),
         "findings": (a_finding(),),
-        "refusals": (a_refusal(), a_refusal(Reason.NO_ROOM_IN_TARGETS, count=11, cycles=4)),
+        "refusals": (a_refusal(), a_refusal(Reason.NO_NODE_WITH_HEADROOM, count=11, cycles=4)),
         "assessments": (
             an_assessment(step=Step.DAY, made_at=None, outcome=None, account=None, after_share=None, detail=""),
             an_assessment(),
@@ -262,7 +250,7 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
                 found_at=None,
                 found_by="",
                 evictions=0,
-                miss=Miss.NOT_SENSITIVE,
+                miss=MissReason.BELOW_THRESHOLD,
                 cooled=None,
                 detail="ours was 72.1 % at most, our high is 75 %",
             ),
@@ -292,11 +280,11 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
             prevented=2,
             false_alarms=1,
             reasons={
-                f"discovery/{Miss.NOT_SENSITIVE}": 1 + ago % 3,
+                f"discovery/{MissReason.BELOW_THRESHOLD}": 1 + ago % 3,
                 f"eviction/{BlockedReason.GUARDS}": 1,
-                f"eviction/{BlockedReason.NO_LANDING}": 1,
+                f"eviction/{BlockedReason.NO_TARGET_NODE}": 1,
                 f"effect/{Outcome.COOLED}": 4,
-                f"effect/{Outcome.GREW}": 1,
+                f"effect/{Outcome.REMAINING_PODS_GREW}": 1,
             },
         )
         for ago in range(days)

@@ -206,7 +206,7 @@ class HandMade:
                 triggers={"alert": moves - 1, "forecast": 1},
                 strategies={"LowNodeUtilization": moves},
                 landings={"node-7": moves - 2, "node-9": 1, "node-10": 1, "node-11": 1},
-                effects={"cooled": moves - 3, "restGrew": 1} if moves > 4 else {},
+                effects={"cooled": moves - 3, "remainingPodsGrew": 1} if moves > 4 else {},
                 came_back=0,
                 late=1,
             )

@@ -42,7 +42,7 @@ def test_the_file_tells_rates_reasons_nodes_and_forecasts(text: str) -> None:
     for each in (
         "Discovery 78.6 %",
         "198 of 252",
-        "what we measured stayed at or under our own high",
+        "the measured share stayed at or under the pool's high",
         "guards protect its pods",
         "shop/checkout",
         "node-1",

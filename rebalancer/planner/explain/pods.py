@@ -176,7 +176,7 @@ def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[t
         if (unknown := scene.engine.knows(kind)) is not None:
             return (), unknown
         if not feasible:
-            return (), Refusal.of(Reason.NO_LANDING)
+            return (), Refusal.of(Reason.NO_TARGET_NODE)
         nodes, chances = winners(verdict.total, scene.engine.sample_size(kind, feasible), enough=ENOUGH)
     pairs = [(names[node], share) for node, share in zip(nodes.tolist(), chances.tolist(), strict=True)]
     return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))), None
@@ -204,7 +204,7 @@ def _checks(
         if finding is not None and not finding.landing.elsewhere:
             fine = f"its replacement may come back to its node, with a probability of {coming_back:.0%}"
         else:
-            no_landing = Refusal.of(Reason.WOULD_COME_BACK, f"with a probability of {coming_back:.0%}")
+            no_landing = Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with a probability of {coming_back:.0%}")
     checks.append(Check.of("landing", no_landing, fine=fine))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)

@@ -99,7 +99,7 @@ HOT_EPISODES = Table(
     Column("strategy", Text, nullable=False),
     Column("evictions", Integer, nullable=False),
     Column("ours", Measure),
-    Column("miss", Text),  # model.effect.Miss
+    Column("miss", Text),  # model.effect.MissReason
     Column("stuck", Text),  # model.effect.Stuck
     Column("codes", JSON(none_as_null=True)),  # {model.reason.Reason: how many}
     Column("detail", Words, nullable=False),
