@@ -144,8 +144,8 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def metrics_page() -> str:
     """What the daemon's /metrics shows."""
     out = (
-        "# Metrics\n\nOf the daemon, at `/metrics`. No name of a pod or node is a label. Counters also have "
-        "`_created`, and there are the usual `process_` and `python_` metrics.\n\n"
+        "# Metrics\n\nExposed by the daemon at `/metrics`. No label holds the name of a pod, node or service. Counters "
+        "also have `_created`; the standard `process_` and `python_` metrics are included.\n\n"
         "| metric | type | labels | |\n|---|---|---|---|\n"
     )
     return out + "".join(

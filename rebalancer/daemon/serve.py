@@ -236,11 +236,11 @@ class _State:
         while not self._supervisor.stopping.wait(EVALUATION_SECONDS):
             evaluation = self._current.evaluation
             if evaluation is None or not self._leads():
-                counted.forget()
+                counted.reset()
                 continue
             evaluation.turn()
             try:
-                counted.tell(evaluation.days(told.EffectTelemetry.DAYS))
+                counted.update(evaluation.days(told.EffectTelemetry.DAYS))
             except RebalancerError as error:
                 LOG.warning("effect not counted", error=str(error))
 

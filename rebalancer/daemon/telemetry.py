@@ -1,4 +1,4 @@
-"""What the daemon tells after each cycle: metrics, and Events where people look for them."""
+"""Telemetry of the daemon: metrics and Kubernetes Events after each cycle, forecast run and evaluation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,15 +16,15 @@ from rebalancer.web.metrics import DISCOVERED, Metrics
 
 LOG = structlog.get_logger("rebalancer")
 MAX_EVENTS = 20
-_MAINTENANCE_STATES = ("empty", "working", "waiting")
+_MAINTENANCE_STATES = ("drained", "draining", "pending")
 _RESULT_STOPPED, _RESULT_INTERRUPTED, _RESULT_DONE, _RESULT_FAILED = "stopped", "interrupted", "done", "failed"
 
 
 def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
-    """A cycle as figures. No name of a pod or node becomes a label."""
+    """Update the metrics from a finished cycle of this duration in seconds."""
     metrics.cycles.labels(trigger=str(report.trigger), result=_result(report)).inc()
     metrics.cycle_duration.observe(seconds)
-    metrics.steered_nodes.set(len(report.steered))
+    metrics.soft_tainted_nodes.set(len(report.steered))
     for value in CORDONS:
         metrics.cordoned_nodes.labels(reason=value).set(sum(each == value for each in report.cordons.values()))
     for state in _MAINTENANCE_STATES:
@@ -49,15 +49,15 @@ def _result(report: CycleReport) -> str:
 
 
 def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> None:
-    """A look ahead as figures and lines for the log."""
+    """Update the metrics and write log lines from a forecast run of this duration in seconds."""
     forecasts = seen.node_forecasts.forecasts
     metrics.forecast_duration.observe(seconds)
     metrics.forecast_last.set(seen.at)
     metrics.forecast_nodes.labels(state="known").set(sum(each.days_used > 0 for each in forecasts.nodes))
     metrics.forecast_nodes.labels(state="hot").set(len(seen.coming))
-    metrics.forecast_nodes.labels(state="closed").set(sum(each.start_by is None for each in seen.coming))
+    metrics.forecast_nodes.labels(state="blocked").set(sum(each.start_by is None for each in seen.coming))
     LOG.info(
-        "looked ahead",
+        "forecast run",
         seconds=round(seconds, 3),
         nodes=len(forecasts.nodes),
         hot=len(seen.coming),
@@ -69,20 +69,20 @@ def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> 
 
 
 class EffectTelemetry:
-    """Shows what became of it. Only the leader has something to tell: what two replicas count would be counted twice.
+    """Exports rates and outcome counters from the daily counts. Used on the leader only, or replicas would count twice.
 
-    What is counted are a day's counts as they grow, so nothing counts twice that is read or judged again.
+    Counters grow by the increase of the daily counts, so rows that are evaluated again are not counted again.
     """
 
     DAYS = 7
-    """Of so many days, with today, the rows are to be given."""
+    """Days of rows to pass to `update`, including today."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._before: dict[_Counted, int] | None = None
 
-    def tell(self, rows: Sequence[DayRow]) -> None:
-        """The days' rows as they are now. The first call after `forget` counts nothing, it only shows the rates."""
+    def update(self, rows: Sequence[DayRow]) -> None:
+        """Export the current rows. The first call after `reset` sets the rates and no counter."""
         lines = [(line.key["pool"], line) for line in rates(rows, ("pool",))]
         for gauge, shares in (
             (self._metrics.discovery_rate, {pool: line.discovery.share for pool, line in lines}),
@@ -96,8 +96,8 @@ class EffectTelemetry:
                 self._count(*key[-2:], max(count - self._before.get(key, 0), 0))
         self._before = now
 
-    def forget(self) -> None:
-        """This replica doesn't lead: another one tells."""
+    def reset(self) -> None:
+        """Stop exporting rates: this replica is not the leader."""
         self._before = None
         for gauge in (self._metrics.discovery_rate, self._metrics.eviction_rate, self._metrics.effectiveness_rate):
             self._metrics.by_pool(gauge, {})
@@ -129,12 +129,12 @@ def _counted(row: DayRow) -> Iterator[tuple[_Counted, int]]:
 
 
 def count_failure(metrics: Metrics, trigger: str) -> None:
-    """A cycle that could not even begin."""
+    """Count a cycle that failed before it began."""
     metrics.cycles.labels(trigger=trigger, result=_RESULT_FAILED).inc()
 
 
 def publish_events(events: EventSink, report: CycleReport) -> None:
-    """Evictions as Events on the service and the node; a dry run announces nothing."""
+    """Publish evictions and cordons as Events on services and nodes; a dry run publishes nothing."""
     if report.dry_run:
         return
     cooled = {(finding.strategy, node) for finding, node in report.findings if finding.goal is Goal.COOL}
@@ -158,11 +158,11 @@ def publish_events(events: EventSink, report: CycleReport) -> None:
     for node in sorted(report.cordons.keys() | report.cordons_before.keys()):
         was, now = report.cordons_before.get(node), report.cordons.get(node)
         if was != now:
-            note = f"cordoned: {now}" if now else f"no longer cordoned: {was} is over"
+            note = f"cordoned: {now}" if now else f"uncordoned: {was} ended"
             events.about_node(node, reason="Cordoned" if now else "Uncordoned", note=note)
 
 
 def _expected(eviction: Eviction) -> str:
     if not eviction.move.landings:
-        return "it had finished, nothing comes in its place"
+        return "it had finished and is not replaced"
     return f"its replacement is expected on {eviction.move.landing_name}"

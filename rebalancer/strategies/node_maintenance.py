@@ -72,9 +72,9 @@ def find(view: StrategyView) -> Findings:
         cordons=_cordons(view, chosen, at_work, empty=left == 0, reached=reached),
         maintenance_nodes=frozenset(np.flatnonzero(chosen).tolist()),
         progress={
-            "empty": empty,
-            "working": len(at_work),
-            "waiting": int(np.count_nonzero(chosen)) - empty - len(at_work),
+            "drained": empty,
+            "draining": len(at_work),
+            "pending": int(np.count_nonzero(chosen)) - empty - len(at_work),
         },
         notes=(*notes, *_progress(waves, current, left, at_work), *_nowhere_to_go(view, chosen, at_work)),
     )

@@ -1,4 +1,4 @@
-"""What the daemon tells Prometheus. Names follow Prometheus' naming rules; no label holds a pod, node or service."""
+"""Metrics of the daemon. Names follow the Prometheus naming rules; no label holds a pod, node or service."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -18,106 +18,108 @@ _CYCLE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 _STAGE_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 DISCOVERED = "discovered"
-"""The result of a hot episode that was not missed."""
+"""Value of `result` for a hot episode that at least one cycle found."""
 
 
 class Described(NamedTuple):
-    """One metric, as the reference lists it."""
+    """One row of the metrics reference."""
 
     name: str
-    """As it is scraped; of a histogram without `_bucket`."""
+    """Name as scraped; for a histogram without `_bucket`."""
     type: str
     labels: tuple[str, ...]
     help: str
 
 
 class Metrics:
-    """All metrics, in a registry of their own. Safe to use from any thread."""
+    """All metrics, in their own registry. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
 
-        self.cycles = self._counter("cycles", "Cycles, by what set them off and how they ended.", "trigger", "result")
-        self.cycle_duration = self._histogram("cycle_duration_seconds", "How long cycles took.", _CYCLE_BUCKETS)
+        self.cycles = self._counter("cycles", "Cycles by trigger and result.", "trigger", "result")
+        self.cycle_duration = self._histogram("cycle_duration_seconds", "Duration of cycles.", _CYCLE_BUCKETS)
         self.stage_duration = self._histogram(
-            "stage_duration_seconds", "How long each stage of a cycle took.", _STAGE_BUCKETS, "stage"
+            "stage_duration_seconds", "Duration of each stage of a cycle.", _STAGE_BUCKETS, "stage"
         )
         self.findings = self._counter("findings", "Nodes that strategies found.", "pool", "strategy")
         self.evictions = self._counter(
             "evictions",
-            "Evictions by outcome; code is the reason of what the API server did not do, else empty.",
+            "Evictions by outcome; code is the reason of a failed or refused call, else empty.",
             "pool",
             "outcome",
             "code",
         )
-        self.refusals = self._counter("refusals", "Pods that stayed and nodes that were not judged, by reason.", "code")
+        self.refusals = self._counter("refusals", "Pods and nodes left alone, by reason code.", "code")
         self.limit_left = self._gauge(
             "limit_left_evictions", "Evictions left in the tightest limit of each kind of scope.", "scope"
         )
-        self.steered_nodes = self._gauge("steered_nodes", "Nodes that carry our soft taint.")
-        self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes that we have cordoned.", "reason")
+        self.soft_tainted_nodes = self._gauge("soft_tainted_nodes", "Nodes that carry rebalancer's soft taint.")
+        self.cordoned_nodes = self._gauge("cordoned_nodes", "Nodes cordoned by rebalancer.", "reason")
         self.maintenance_nodes = self._gauge(
             "maintenance_nodes",
-            "Nodes chosen for maintenance: empty (empty), being emptied (working), not begun with (waiting).",
+            "Nodes selected for maintenance: drained, draining, or pending.",
             "state",
         )
 
-        self.cache_age = self._gauge("cache_age_seconds", "Time since the cache last heard of a kind.", "kind")
-        self.watch_events = self._counter("watch_events", "Events that watches delivered.", "kind")
-        self.watch_relists = self._counter("watch_relists", "Lists that were read anew.", "kind")
-        self.watch_restarts = self._counter("watch_restarts", "Watches that were opened again.", "kind")
+        self.cache_age = self._gauge(
+            "cache_age_seconds", "Time since the last event or list of a kind in the cache.", "kind"
+        )
+        self.watch_events = self._counter("watch_events", "Events delivered by watches.", "kind")
+        self.watch_relists = self._counter("watch_relists", "Lists read again after a watch was lost.", "kind")
+        self.watch_restarts = self._counter("watch_restarts", "Watches opened again.", "kind")
 
         self.forecast_duration = self._histogram(
-            "forecast_duration_seconds", "How long it took to make the forecasts anew.", _CYCLE_BUCKETS
+            "forecast_duration_seconds", "Duration of a forecast run.", _CYCLE_BUCKETS
         )
         self.forecast_last = self._gauge(
-            "forecast_last_timestamp_seconds", "When the forecasts were last made, since the epoch."
+            "forecast_last_timestamp_seconds", "Time of the last forecast run, since the epoch."
         )
         self.forecast_nodes = self._gauge(
             "forecast_nodes",
-            "Nodes whose next hours are known, that are expected to become hot (hot), and of these, those that "
-            "nothing may be moved from in time (closed).",
+            "Nodes with a forecast (known), expected to become hot (hot), and of these, without a permitted eviction "
+            "in time (blocked).",
             "state",
         )
 
-        week = "over the last 7 days; absent where there were none."
+        week = "over the last 7 days; absent without episodes."
         self.discovery_rate = self._gauge(
-            "discovery_rate", f"Hot nodes that were found, of those hot by the standard, {week}", "pool"
+            "discovery_rate", f"Discovered hot episodes / all hot episodes by the hot-node SLO, {week}", "pool"
         )
         self.eviction_rate = self._gauge(
-            "eviction_rate", f"Found nodes that pods were evicted from, of the found, {week}", "pool"
+            "eviction_rate", f"Discovered hot episodes with evictions / discovered hot episodes, {week}", "pool"
         )
         self.effectiveness_rate = self._gauge(
             "effectiveness_rate",
-            f"Nodes at or under target after settling, of those evicted from that could be assessed, {week}",
+            f"Nodes at or under target after the settling time / assessable nodes with evictions, {week}",
             "pool",
         )
         self.hot_episodes = self._counter(
-            "hot_episodes", "Nodes that became hot by the standard: found, or why not.", "result"
+            "hot_episodes", "Hot episodes by the hot-node SLO: discovered, or the reason of the miss.", "result"
         )
-        self.assessments = self._counter("assessments", "Nodes assessed after settling, by what came of it.", "outcome")
+        self.assessments = self._counter("assessments", "Assessments after the settling time, by outcome.", "outcome")
         self.forecast_verdicts = self._counter(
-            "forecast_verdicts", "Nodes relieved ahead of a peak, by what came.", "verdict"
+            "forecast_verdicts", "Nodes relieved ahead of a predicted peak, by verdict.", "verdict"
         )
 
-        self.lease_held = self._gauge("lease_held", "1 while this replica leads, else 0.")
-        self.lease_term = self._gauge("lease_term", "Number of the leadership that was last seen.")
+        self.lease_held = self._gauge("lease_held", "1 while this replica is leader, else 0.")
+        self.lease_term = self._gauge("lease_term", "Term of the last leadership seen.")
 
-        self.alert_episodes_open = self._gauge("alert_episodes_open", "Alerts in the inbox that are not over.")
-        self.alerts_received = self._counter("alerts_received", "Alerts that went into the inbox.", "result")
-        self.alerts_ignored = self._counter("alerts_ignored", "Alerts that were counted and forgotten.", "reason")
-        self.auth_failures = self._counter("auth_failures", "Requests without the right credentials.", "reason")
-        self.http_requests = self._counter("http_requests", "Requests that were answered.", "route", "code")
+        self.alert_episodes_open = self._gauge("alert_episodes_open", "Open alerts in the inbox.")
+        self.alerts_received = self._counter("alerts_received", "Alerts stored in the inbox.", "result")
+        self.alerts_ignored = self._counter("alerts_ignored", "Alerts not stored in the inbox, by reason.", "reason")
+        self.auth_failures = self._counter("auth_failures", "Requests without valid credentials.", "reason")
+        self.http_requests = self._counter("http_requests", "Requests answered.", "route", "code")
 
-        self.policy_reloads = self._counter("policy_reloads", "Times that a changed policy file was read.", "result")
+        self.policy_reloads = self._counter("policy_reloads", "Reloads of a changed policy file.", "result")
         self.policy_last_success = self._gauge(
-            "policy_last_success_timestamp_seconds", "When the policy in force was read, since the epoch."
+            "policy_last_success_timestamp_seconds", "Load time of the active policy, since the epoch."
         )
         build = self._gauge("build_info", "Always 1.", "version", "python_version")
         build.labels(version=__version__, python_version=platform.python_version()).set(1)
 
-        # there from the start, so that the first one is an increase
+        # exported as 0 from the start, so that the first increment is visible to increase()
         self._begin(self.alerts_received, "opened", "known", "resolved")
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
@@ -131,7 +133,7 @@ class Metrics:
 
     @staticmethod
     def by_pool(gauge: Gauge, shares: Mapping[str, float | None]) -> None:
-        """Show those that are known, and no others."""
+        """Export the known shares and remove all other pools."""
         known = {pool: share for pool, share in shares.items() if share is not None}
         there = {sample.labels["pool"] for metric in gauge.collect() for sample in metric.samples}
         for pool in there - known.keys():

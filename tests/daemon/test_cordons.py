@@ -102,12 +102,12 @@ def test_a_node_in_maintenance_is_cordoned_before_its_pods_leave_and_stays_so_wh
         report = run.turn()
         assert (report.cordons_before, report.cordons, report.steered) == ({}, {"old": MAINTENANCE}, {})
         assert ours_on(runs.lab) == {"old": MAINTENANCE}
-        assert report.progress == {"empty": 0, "working": 1, "waiting": 0}
+        assert report.progress == {"drained": 0, "draining": 1, "pending": 0}
         assert any("maintenance" in note for note in report.notes)
         for _ in range(4):
             report = run.turn()
         assert runs.left_on("old") == 0
-        assert report.progress == {"empty": 1, "working": 0, "waiting": 0}
+        assert report.progress == {"drained": 1, "draining": 0, "pending": 0}
     log = runs.lab.log.entries()
     tainted = next(each.at for each in log if each.event == "tainted" and each.key == SOFT_TAINT)
     assert tainted <= min(each.at for each in evicted(log))

@@ -219,8 +219,8 @@ def test_events_say_what_was_cooled_what_was_cordoned_and_what_was_only_evicted(
 
 def test_cordons_and_progress_are_figures() -> None:
     metrics = Metrics()
-    count(metrics, a_report(cordons={"a": DRAINING}, progress={"empty": 3, "working": 1, "waiting": 6}), 1.0)
+    count(metrics, a_report(cordons={"a": DRAINING}, progress={"drained": 3, "draining": 1, "pending": 6}), 1.0)
     lines = metrics.page()[0].decode().splitlines()
     assert 'rebalancer_cordoned_nodes{reason="draining"} 1.0' in lines
     assert 'rebalancer_cordoned_nodes{reason="maintenance"} 0.0' in lines
-    assert 'rebalancer_maintenance_nodes{state="waiting"} 6.0' in lines
+    assert 'rebalancer_maintenance_nodes{state="pending"} 6.0' in lines

@@ -33,7 +33,7 @@ def test_limits_stages_and_refusals_are_shown_without_names_of_pods() -> None:
     assert 'rebalancer_limit_left_evictions{scope="pool"} 0.0' in lines
     assert 'rebalancer_stage_duration_seconds_sum{stage="observe"} 0.4' in lines
     assert 'rebalancer_refusals_total{code="BarePod"} 2.0' in lines
-    assert "rebalancer_steered_nodes 1.0" in lines
+    assert "rebalancer_soft_tainted_nodes 1.0" in lines
     assert not any("secret-pod" in line or "n1" in line for line in lines)
 
 

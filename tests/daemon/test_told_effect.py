@@ -34,7 +34,7 @@ def a_day(**changes: object) -> DayRow:
 
 def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -> None:
     missed = a_row(strategy="", trigger="", hot=4, reasons={"discovery/stabilizationWindow": 4})
-    told.tell([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
+    told.update([a_day(), a_day(day=DAY - 1), missed, a_day(pool="batch", cooled=2)])
     assert rates(metrics) == {
         'discovery_rate{pool="general"}': 0.5,
         'eviction_rate{pool="general"}': pytest.approx(2 / 3),
@@ -47,26 +47,26 @@ def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -
 
 def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTelemetry) -> None:
     assert rates(metrics) == {}
-    told.tell([a_day(found=0, acted=0, assessed=0, cooled=0)])
+    told.update([a_day(found=0, acted=0, assessed=0, cooled=0)])
     assert rates(metrics) == {'discovery_rate{pool="general"}': 0.0}
-    told.tell([a_day(), a_day(pool="batch")])
+    told.update([a_day(), a_day(pool="batch")])
     assert len(rates(metrics)) == 6
-    told.tell([a_day(pool="batch")])
+    told.update([a_day(pool="batch")])
     assert all('pool="batch"' in series for series in rates(metrics))
-    told.forget()
+    told.reset()
     assert rates(metrics) == {}
 
 
 def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) -> None:
     before = a_day(reasons={"effect/cooled": 1, "eviction/limits": 1}, prevented=1)
-    told.tell([before])  # of an earlier process
+    told.update([before])  # of an earlier process
     assert 'rebalancer_hot_episodes_total{result="discovered"} 0.0' in page(metrics)
     later = a_day(
         found=5, reasons={"effect/cooled": 2, "effect/remainingPodsGrew": 1, "eviction/limits": 9}, prevented=3
     )
     missed = a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 2}, false_alarms=1)
     for _ in range(2):
-        told.tell([later, missed])
+        told.update([later, missed])
     for line in (
         'rebalancer_hot_episodes_total{result="discovered"} 2.0',
         'rebalancer_hot_episodes_total{result="stabilizationWindow"} 2.0',
@@ -82,23 +82,23 @@ def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) ->
 
 def test_counters_never_go_back(metrics: Metrics, told: EffectTelemetry) -> None:
     """A missed node may turn out to be found; and days leave at the other end."""
-    told.tell([])
-    told.tell([a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 1}), a_day(day=DAY - 6)])
-    told.tell([a_row(strategy="", trigger="", reasons={}), a_row(found=1)])
+    told.update([])
+    told.update([a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 1}), a_day(day=DAY - 6)])
+    told.update([a_row(strategy="", trigger="", reasons={}), a_row(found=1)])
     assert 'rebalancer_hot_episodes_total{result="stabilizationWindow"} 1.0' in page(metrics)
     assert 'rebalancer_hot_episodes_total{result="discovered"} 4.0' in page(metrics)
 
 
 def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told: EffectTelemetry) -> None:
-    told.tell([])
-    told.forget()
-    told.tell([a_day(reasons={"effect/cooled": 7})])
+    told.update([])
+    told.reset()
+    told.update([a_day(reasons={"effect/cooled": 7})])
     assert 'rebalancer_assessments_total{outcome="cooled"} 0.0' in page(metrics)
-    told.tell([a_day(reasons={"effect/cooled": 8})])
+    told.update([a_day(reasons={"effect/cooled": 8})])
     assert 'rebalancer_assessments_total{outcome="cooled"} 1.0' in page(metrics)
 
 
 def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTelemetry) -> None:
-    told.tell([])
-    told.tell([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
+    told.update([])
+    told.update([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
     assert 'rebalancer_assessments_total{outcome="whatever"} 1.0' in page(metrics)

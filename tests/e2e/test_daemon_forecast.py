@@ -46,7 +46,7 @@ def rows(running: DaemonProcess, query: str) -> list[tuple[object, ...]]:
 def test_a_node_that_is_cool_now_is_relieved_ahead_of_its_peak(lab: Lab, running: DaemonProcess) -> None:
     assert lab.truth.node_cpu_share()["node-1"] < 0.6
     until(lambda: evicted(lab, "node-1"), running.tell)
-    (looked, *_) = until(lambda: running.said("looked ahead"), running.tell)
+    (looked, *_) = until(lambda: running.said("forecast run"), running.tell)
     assert (looked["nodes"], looked["hot"], looked["due"]) == (5, 1, ["node-1"])
     (told, *_) = running.said("peak expected")
     assert told["node"] == "node-1"

@@ -150,7 +150,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             until(running.leads, running.tell)
             running.alert("warm-1", "warm-2")
             until(lambda: len(evicted(lab)) == 2, running.tell)
-            until(lambda: running.said("looked ahead"), running.tell)
+            until(lambda: running.said("forecast run"), running.tell)
             made = Stage(daemon=running, lab=lab, folder=folder, screenshots=screenshots, browser=browser)
             _wait_until_all_is_shown(made)
             yield made

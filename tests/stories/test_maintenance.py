@@ -109,7 +109,7 @@ def test_a_hundred_nodes_are_emptied_in_waves_and_no_budget_is_ever_broken(tmp_p
         assert cordoned(lab) == set(zones)
         assert ours_on(lab) == dict.fromkeys(zones, MAINTENANCE)
         assert sorted(each.node for each in cordons(log)) == sorted(zones)
-        assert stage.reports[-1].progress == {"empty": CHOSEN, "working": 0, "waiting": 0}
+        assert stage.reports[-1].progress == {"drained": CHOSEN, "draining": 0, "pending": 0}
         # until nobody chooses them any more
         done = [name for name in zones if name != "old-07"]
         for name in done:
