@@ -15,7 +15,13 @@ import msgspec
 import requests
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
@@ -159,21 +165,18 @@ class PrometheusClient:
 
     def _sent(self, method: str, endpoint: str, params: dict[str, str]) -> _Reply:
         retrying = Retrying(
-            retry=retry_if_exception_type(_Passing),
+            retry=retry_if_exception_type(_Passing)
+            | retry_if_result(lambda reply: reply.status in _PASSING and not self._gave_up(reply)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.2, max=2.0),
-            reraise=True,
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
         try:
-            for attempt in retrying:
-                with attempt:
-                    last = attempt.retry_state.attempt_number == _ATTEMPTS
-                    return self._sent_once(method, endpoint, params, last=last)
+            return retrying(self._sent_once, method, endpoint, params)
         except _Passing as error:
             raise self._connect_error(str(error)) from error
-        raise AssertionError("tenacity neither returned nor raised")
 
-    def _sent_once(self, method: str, endpoint: str, params: dict[str, str], *, last: bool) -> _Reply:
+    def _sent_once(self, method: str, endpoint: str, params: dict[str, str]) -> _Reply:
         timeout = self._settings.timeout
         deadline = time.monotonic() + timeout
         url = f"{self._connection.url}/api/v1/{endpoint}"
@@ -204,15 +207,12 @@ class PrometheusClient:
         except requests.exceptions.RequestException as error:
             _log.debug("call to %s failed: %s", self.url, self._clean(_root(error)))
             raise _Passing(_root(error)) from error
-        reply = _Reply(
+        return _Reply(
             status=response.status_code,
             content_type=response.headers.get("Content-Type", ""),
             location=response.headers.get("Location", ""),
             body=body,
         )
-        if reply.status in _PASSING and not last and not self._gave_up(reply):
-            raise _Passing(f"answered {reply.status}")
-        return reply
 
     def _body(self, response: requests.Response, deadline: float) -> bytes:
         """All bytes of the answer. The library's timeout is for each read; a server that dribbles never meets it.

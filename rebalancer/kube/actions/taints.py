@@ -6,14 +6,14 @@ anybody changed the node in between, the server answers 409 and we read it again
 `node.kubernetes.io/unschedulable` that follows a cordon is the node controller's: it comes and goes by itself.
 """
 
-import random
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+import tenacity
 
-from rebalancer.kube.client.client import ApiClient, Retries, Timeouts
+from rebalancer.kube.client.client import ApiClient, Retries, Timeouts, growing_wait
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.snapshot.records import TaintedNode
 from rebalancer.kube.snapshot.snapshot import NODES
@@ -81,29 +81,34 @@ class KubeNodeTaints:
         return self._change(node, _unmarked, when_gone=True)
 
     def _change(self, node: str, change: Callable[[_State], _State | None], *, when_gone: bool) -> bool:
-        """`change` gives what is wanted instead of what was read; None: it must be left as it is."""
-        path = NODES.path(name=node)
+        """`change` gives the state to write instead of the one read; None leaves the node as it is."""
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda done: done is None),
+            stop=tenacity.stop_after_attempt(1 + CONFLICT_RETRIES),
+            wait=growing_wait(BACKOFF_SECONDS),
+            sleep=self._pause,
+            retry_error_callback=lambda _: False,
+        )
         try:
-            for attempt in range(1 + CONFLICT_RETRIES):
-                if attempt:
-                    self._pause(BACKOFF_SECONDS * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.5))
-                found = self._client.read(
-                    path, TaintedNode, verb="get", resource=NODES.rbac_name, timeouts=TIMEOUTS, retries=RETRIES
-                )
-                if found is None:
-                    return when_gone
-                before = _State(found.spec.taints or [], found.spec.unschedulable)
-                after = change(before)
-                if after is None:
-                    return False
-                if after == before:
-                    return True
-                status = self._patch(path, before, after, found.metadata.resource_version)
-                if status != 409:
-                    return when_gone if status == 404 else status == 200
+            return bool(retrying(self._change_once, NODES.path(name=node), change, when_gone))
         except RebalancerError:
             return False
-        return False
+
+    def _change_once(self, path: str, change: Callable[[_State], _State | None], when_gone: bool) -> bool | None:
+        """None after a conflict."""
+        found = self._client.read(
+            path, TaintedNode, verb="get", resource=NODES.rbac_name, timeouts=TIMEOUTS, retries=RETRIES
+        )
+        if found is None:
+            return when_gone
+        before = _State(found.spec.taints or [], found.spec.unschedulable)
+        after = change(before)
+        if after is None or after == before:
+            return after is not None
+        status = self._patch(path, before, after, found.metadata.resource_version)
+        if status == 409:
+            return None
+        return when_gone if status == 404 else status == 200
 
     def _patch(self, path: str, before: _State, after: _State, version: str) -> int:
         spec: dict[str, Any] = {"taints": after.taints}

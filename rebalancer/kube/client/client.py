@@ -1,6 +1,5 @@
 """Raw requests to the API server, with our own timeouts, our own retries and one clear line for each failure."""
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -138,6 +137,11 @@ def retry_after_seconds(response: urllib3.BaseHTTPResponse) -> float | None:
         return None
 
 
+def growing_wait(base_seconds: float) -> tenacity.wait.wait_base:
+    """A wait that doubles with each attempt, from 0.5 to 1.5 times `base_seconds`."""
+    return tenacity.wait_exponential(base_seconds / 2) + tenacity.wait_random_exponential(base_seconds)
+
+
 class ApiClient:
     """One API server. Safe to share between threads."""
 
@@ -174,15 +178,13 @@ class ApiClient:
         Returns the last answer whatever its status; raises NotSentError or AnswerLostError when there is none.
         """
         rules = retries or self._retries
+        growing = growing_wait(rules.base_seconds)
 
         def wait(state: tenacity.RetryCallState) -> float:
             outcome = state.outcome
             response = outcome.result() if outcome is not None and not outcome.failed else None
-            asked = retry_after_seconds(response) if response is not None else None
-            if asked is not None:
-                return min(asked, rules.longest_wait_seconds)
-            ceiling = rules.base_seconds * 2.0 ** (state.attempt_number - 1)
-            return min(ceiling * random.uniform(0.5, 1.5), rules.longest_wait_seconds)
+            stated = retry_after_seconds(response) if response is not None else None
+            return min(growing(state) if stated is None else stated, rules.longest_wait_seconds)
 
         attempts = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(rules.attempts) | tenacity.stop_before_delay(rules.total_seconds),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+import tenacity
 
 from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostError, ApiClient, NotSentError, Resource
 from rebalancer.kube.snapshot.records import Page
@@ -78,18 +79,20 @@ def read_list_at(
 ) -> tuple[C, str]:
     """The same, and the resourceVersion that the list is of."""
     decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
-    why = ""
-    for _ in range(1 + MAX_RESTARTS):
+
+    def attempt() -> tuple[C, str]:
         collected = collector()
-        try:
-            moment = _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
-        except _BrokenError as error:
-            why = str(error)
-        else:
-            return collected, moment
-    raise UnsafeDataError(
-        f"{client.server}: the list of {resource.plural} broke half-way {1 + MAX_RESTARTS} times, last: {why}"
+        return collected, _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
+
+    attempts = 1 + MAX_RESTARTS
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(_BrokenError), stop=tenacity.stop_after_attempt(attempts), reraise=True
     )
+    try:
+        return retrying(attempt)
+    except _BrokenError as error:
+        text = f"{client.server}: the list of {resource.plural} broke half-way {attempts} times, last: {error}"
+        raise UnsafeDataError(text) from None
 
 
 def _read_once(

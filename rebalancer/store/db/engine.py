@@ -7,9 +7,7 @@ half-way is refused by SQLite without waiting. PostgreSQL is for more than one r
 No message made here contains a password, whatever the driver says.
 """
 
-import random
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random_exponential
 
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 
@@ -127,18 +126,27 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
 
     Raises ConfigError, ConnectError.
     """
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            with engine.connect() as connection:
-                connection.execution_options(**{_BEGIN_OPTION: "BEGIN IMMEDIATE"})
-                with connection.begin():
-                    return work(connection)
-        except SQLAlchemyError as error:
-            if attempt == _WRITE_ATTEMPTS or _sqlstate(error) not in (_SERIALIZATION_FAILURE, _DEADLOCK):
-                raise as_model_error(error, engine.url) from None
-        time.sleep(random.uniform(0.5, 1.0) * 0.02 * 2**attempt)
+
+    def once() -> T:
+        with engine.connect() as connection:
+            connection.execution_options(**{_BEGIN_OPTION: "BEGIN IMMEDIATE"})
+            with connection.begin():
+                return work(connection)
+
+    retrying = Retrying(
+        retry=retry_if_exception(_rolled_back),
+        stop=stop_after_attempt(_WRITE_ATTEMPTS),
+        wait=wait_exponential(0.02) + wait_random_exponential(0.02),
+        reraise=True,
+    )
+    try:
+        return retrying(once)
+    except SQLAlchemyError as error:
+        raise as_model_error(error, engine.url) from None
+
+
+def _rolled_back(error: BaseException) -> bool:
+    return isinstance(error, SQLAlchemyError) and _sqlstate(error) in (_SERIALIZATION_FAILURE, _DEADLOCK)
 
 
 def as_model_error(error: SQLAlchemyError, url: URL) -> RebalancerError | SQLAlchemyError:
