@@ -18,8 +18,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from rebalancer.model.limits import Check, Denied, ReservationDetails, Scope
-from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Outcome, Trigger
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.limits import Check, Denied, Scope
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.snapshot import Service
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, upgrade
 from tests.real.postgres_server import postgres_server
@@ -41,24 +42,10 @@ class WallClock:
         time.sleep(seconds)
 
 
-def build(number: int, cluster: str) -> tuple[Eviction, list[Scope], list[Check], ReservationDetails]:
-    """An eviction, and what it counts in and has to pass, as a policy with all sections makes it."""
+def build(number: int, cluster: str) -> tuple[Eviction, list[Check]]:
+    """An eviction and its checks, as a policy with all sections makes them."""
     service, node = f"service-{number % 200}", f"node-{number % 500}"
     identity = f"shop/{service}"
-    move = Move(
-        pod=number,
-        namespace="shop",
-        name=f"{service}-{number}",
-        uid=f"{number:032x}",
-        node=0,
-        node_name=node,
-        pool="general",
-        service=Service(kind="Deployment", namespace="shop", name=service),
-        strategy="LowNodeUtilization",
-        cpu_millicores=500.0,
-        landings=(Landing(node=1, share=1.0),),
-        reason="bench",
-    )
     scopes = [
         Scope("global", ""),
         Scope("cluster", cluster),
@@ -72,16 +59,27 @@ def build(number: int, cluster: str) -> tuple[Eviction, list[Scope], list[Check]
     # as many as a policy may say, in a window so short that nothing is ever denied
     checks = [Check(scope=each, kind="rate", at_most=20, per_seconds=0.001) for each in scopes[:6]]
     checks += [Check(scope=each, kind="inFlight", at_most=20) for each in scopes[:6]]
-    details = ReservationDetails(
+    eviction = Eviction(
+        namespace="shop",
+        pod=f"{service}-{number}",
+        uid=f"{number:032x}",
+        node=node,
+        pool="general",
+        service=Service(kind="Deployment", namespace="shop", name=service),
         service_identity=identity,
+        strategy="LowNodeUtilization",
+        reason="bench",
+        cpu_millicores=500.0,
         level="gold",
-        ready_before=3,
-        wanted_before=3,
-        deadline_at=time.time() + 600,
         owner_uid="owner",
-        landing_node="node-1",
+        target_nodes=(TargetNode("node-1", 1.0),),
+        scopes=tuple(scopes),
+        ready_before=3,
+        desired_before=3,
+        grace_seconds=30.0,
+        deadline_at=time.time() + 600,
     )
-    return Eviction(move=move, landings=(("node-1", 1.0),), outcome=Outcome.PLANNED), scopes, checks, details
+    return eviction, checks
 
 
 def work(url: str, name: str, seconds: float) -> None:
@@ -96,8 +94,8 @@ def work(url: str, name: str, seconds: float) -> None:
     took = []
     until = time.perf_counter() + seconds
     while (started := time.perf_counter()) < until:
-        eviction, scopes, checks, details = build(len(took), cluster)
-        answer = ledger.reserve(report, eviction, scopes=scopes, checks=checks, term=1, details=details)
+        eviction, checks = build(len(took), cluster)
+        answer = ledger.reserve(report, eviction, checks=checks, term=1)
         took.append(time.perf_counter() - started)
         if isinstance(answer, Denied):
             raise AssertionError(answer)

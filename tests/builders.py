@@ -383,6 +383,6 @@ def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
     moves = []
     while (move := planner.next_move()) is not None:
         assert planner.admission.reserve(move) is None
-        moves.append((move.name, move.node_name, snapshot.nodes.names[move.landings[0].node]))
+        moves.append((move.pod, move.node, move.target_node))
         planner.accept(move)
     return Outcome(moves=moves, refusals={each.name: str(each.code) for each in planner.refusals()}, planner=planner)

@@ -226,7 +226,7 @@ def test_limit_with_evictions_in_flight(scope: str, seed: int) -> None:
         assert move is not None
         assert planner.admission.reserve(move) is None
         planner.accept(move)
-        under_way.append(move.name)
+        under_way.append(move.pod)
     outcome = carry_out(planner, snapshot)
     assert found_in(snapshot, usage, policy)[0].findings
     assert outcome.moves

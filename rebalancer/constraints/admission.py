@@ -20,12 +20,12 @@ from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import LimitRules, LimitUsage, PercentBases, clock_time, refusal_for
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import (
     Check,
     Denied,
     EvictionBackoff,
     LedgerEntry,
-    OpenEviction,
     Pause,
     RemoteReadiness,
     ReplacementLineage,
@@ -33,7 +33,6 @@ from rebalancer.model.limits import (
 )
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
-from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.policy import RebalancerPolicy
@@ -44,9 +43,9 @@ class LedgerState:
     """What the ledger says at the start of a cycle."""
 
     entries: tuple[LedgerEntry, ...] = ()
-    open_evictions: tuple[OpenEviction, ...] = ()
+    open_evictions: tuple[Eviction, ...] = ()
     """Still in flight, as the snapshot shows it."""
-    landed: tuple[OpenEviction, ...] = ()
+    landed: tuple[Eviction, ...] = ()
     """In flight by `entries`, but the snapshot shows that they have landed."""
     pauses: tuple[Pause, ...] = ()
     backoffs: tuple[EvictionBackoff, ...] = ()
@@ -94,7 +93,7 @@ class EvictionAdmission:
         self.book = _book(policy, snapshot, pool_of)
         self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
-            self.view.release(self.book.scopes_of(landed), pull_bytes=landed.pull_bytes)
+            self.view.release(landed.scopes, pull_bytes=landed.pull_bytes)
         self._cooldown_checks = EvictionCooldowns(
             cluster=policy.cluster,
             cooldowns=policy.safety.cooldowns,
@@ -152,18 +151,23 @@ class EvictionAdmission:
 
     # ---- one move
 
-    def refuses(self, move: Move) -> Refusal | None:
+    def scope(self, move: Eviction) -> Eviction:
+        """The same eviction, with the scopes of limits that count it."""
+        move.scopes = self.book.scopes(move)
+        return move
+
+    def refuses(self, move: Eviction) -> Refusal | None:
         """Why the move may not be made now."""
         due = self.due(move)
         return due if isinstance(due, Refusal) else None
 
-    def due(self, move: Move) -> float | Refusal:
+    def due(self, move: Eviction) -> float | Refusal:
         """When the move may be made (seconds since the epoch; now, or soon where moves are spaced out), or why not."""
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
-            self._cooldown_checks.refuses(move, self.book.scopes(move))
-            or self._late.refuses(pool=move.pool, service=move.identity)
+            self._cooldown_checks.refuses(move)
+            or self._late.refuses(pool=move.pool, service=move.service_identity)
             or self._breaker_refusal(move)
             or self._cross_cluster_refusal(move)
         )
@@ -172,16 +176,16 @@ class EvictionAdmission:
         due = self.view.due(self.checks(move))
         return refusal_for(due) if isinstance(due, Denied) else due
 
-    def checks(self, move: Move) -> tuple[Check, ...]:
+    def checks(self, move: Eviction) -> tuple[Check, ...]:
         """What the ledger has to check for the move."""
         checks = self.book.checks(move)
         separation = self._policy.safety.cross_cluster.separation
         if separation:
-            scope = Scope("service", move.identity)
+            scope = Scope("service", move.service_identity)
             checks += (Check(scope=scope, kind="separation", at_most=1, per_seconds=separation),)
         return checks
 
-    def reserve(self, move: Move) -> Refusal | None:
+    def reserve(self, move: Eviction) -> Refusal | None:
         """Count the move in this plan, or say why not."""
         due = self.due(move)
         if isinstance(due, Refusal):
@@ -189,41 +193,43 @@ class EvictionAdmission:
         self._count(move, 1, at=due)
         return None
 
-    def cancel_reservation(self, move: Move) -> None:
+    def cancel_reservation(self, move: Eviction) -> None:
         """Uncount a move that certainly did not happen."""
         self._count(move, -1, at=self._counted_at.pop(move.uid))
 
     # ---- inside
 
-    def _count(self, move: Move, by: int, *, at: float) -> None:
+    def _count(self, move: Eviction, by: int, *, at: float) -> None:
         self._taken += by
-        if self._snapshot.pods.ready[move.pod]:
-            self._gone[move.identity] = self._gone.get(move.identity, 0) + by
+        if self._snapshot.pods.ready[move.pod_index]:
+            self._gone[move.service_identity] = self._gone.get(move.service_identity, 0) + by
         if by > 0:
             self._counted_at[move.uid] = at
-            self.view.count(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
+            self.view.count(move.scopes, at=at, pull_bytes=move.pull_bytes)
         else:
-            self.view.uncount(self.book.scopes(move), at=at, pull_bytes=move.pull_bytes)
+            self.view.uncount(move.scopes, at=at, pull_bytes=move.pull_bytes)
 
-    def _breaker_refusal(self, move: Move) -> Refusal | None:
+    def _breaker_refusal(self, move: Eviction) -> Refusal | None:
         why = self._ledger_state.useless.get(move.pool)
         return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, why) if why is not None else None
 
-    def _cross_cluster_refusal(self, move: Move) -> Refusal | None:
+    def _cross_cluster_refusal(self, move: Eviction) -> Refusal | None:
         cross, ledger_state = self._policy.safety.cross_cluster, self._ledger_state
-        last = (ledger_state.elsewhere or {}).get(move.identity)
+        last = (ledger_state.elsewhere or {}).get(move.service_identity)
         if last is not None and self._now - last < cross.separation:
             due = last + cross.separation
-            return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, f"{move.identity}, next at {clock_time(due)}", next_at=due)
-        others = (ledger_state.remote_readiness or {}).get(move.identity)
+            return Refusal.of(
+                Reason.MOVED_IN_OTHER_CLUSTER, f"{move.service_identity}, next at {clock_time(due)}", next_at=due
+            )
+        others = (ledger_state.remote_readiness or {}).get(move.service_identity)
         if cross.min_ready_share is None or others is None:
             return None
-        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod]))
+        here_desired, here_ready = self._snapshot.replicas(int(self._snapshot.pods.owner[move.pod_index]))
         desired = here_desired + others.desired
-        loses = int(self._snapshot.pods.ready[move.pod])
-        left = here_ready + others.ready - self._gone.get(move.identity, 0) - loses
+        loses = int(self._snapshot.pods.ready[move.pod_index])
+        left = here_ready + others.ready - self._gone.get(move.service_identity, 0) - loses
         if loses and desired and left * 100 < cross.min_ready_share * desired:
-            text = f"{move.identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g} % must"
+            text = f"{move.service_identity}: {left} of {desired} would stay ready, {cross.min_ready_share:g} % must"
             return Refusal.of(Reason.READY_SHARE_TOO_LOW, text)
         return None
 
@@ -260,7 +266,7 @@ def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[
             namespace_desired=lambda: wanted()[0],
             level_desired=cache(lambda: _level_replicas(policy, snapshot)),
             identity_desired=lambda: wanted()[1],
-            service_desired=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod]))[0],
+            service_desired=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod_index]))[0],
         ),
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EvictionBackoff, Pause, ReplacementLineage, Scope
-from rebalancer.model.plan import Move
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
 from rebalancer.policy.schema.types import format_duration
@@ -43,12 +43,12 @@ class EvictionCooldowns:
         self._young_pools = young_pools
         self._now = now
 
-    def refuses(self, move: Move, scopes: Sequence[Scope]) -> Refusal | None:
+    def refuses(self, move: Eviction) -> Refusal | None:
         """Why the past or a person forbids the move."""
-        for scope in scopes:
+        for scope in move.scopes:
             if (pause := self._pauses.get(scope)) is not None:
                 return paused(pause)
-        found = self._backoffs.get((move.node_name, move.identity))
+        found = self._backoffs.get((move.node, move.service_identity))
         if found is not None:
             times = f"{found.count} times" if found.count > 1 else "once"
             told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
@@ -61,7 +61,7 @@ class EvictionCooldowns:
             return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
         return self._cooldown(move)
 
-    def _again(self, move: Move) -> Refusal | None:
+    def _again(self, move: Eviction) -> Refusal | None:
         """Why what the strategy did to the pod's predecessors speaks against doing it again: it has come to the same
         state, so the state comes back, be it by itself or by another strategy's doing. Each time longer."""
         if not move.once:
@@ -76,7 +76,7 @@ class EvictionCooldowns:
         told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
         return Refusal.of(Reason.REPEATED_EVICTION, told, next_at=due)
 
-    def _moves_of_lineage(self, move: Move) -> list[float]:
+    def _moves_of_lineage(self, move: Eviction) -> list[float]:
         """When this strategy moved them."""
         out: list[float] = []
         waiting, seen = [move.uid], {move.uid}
@@ -89,14 +89,14 @@ class EvictionCooldowns:
             seen |= found.uids
         return out
 
-    def _cooldown(self, move: Move) -> Refusal | None:
+    def _cooldown(self, move: Eviction) -> Refusal | None:
         cluster, cooldowns = self._cluster, self._cooldowns
         for code, scope, seconds in (
-            (Reason.COOLDOWN_NODE, Scope("node", f"{cluster}/{move.node_name}"), cooldowns.node),
-            (Reason.COOLDOWN_SERVICE, Scope("service", move.identity), cooldowns.service),
+            (Reason.COOLDOWN_NODE, Scope("node", f"{cluster}/{move.node}"), cooldowns.node),
+            (Reason.COOLDOWN_SERVICE, Scope("service", move.service_identity), cooldowns.service),
             (
                 Reason.COOLDOWN_SERVICE_NODE,
-                Scope("serviceNode", f"{cluster}/{move.node_name}/{move.identity}"),
+                Scope("serviceNode", f"{cluster}/{move.node}/{move.service_identity}"),
                 cooldowns.service_node,
             ),
         ):

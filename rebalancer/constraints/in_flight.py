@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.limits import OpenEviction
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.safety import CircuitBreaker
@@ -56,7 +56,7 @@ class Replacement:
 class EvictionProgress:
     """What became of one eviction in flight."""
 
-    eviction: OpenEviction
+    eviction: Eviction
     landed: bool
     late: bool
     replacement: Replacement | None
@@ -65,12 +65,12 @@ class EvictionProgress:
     def came_back(self) -> bool:
         """Whether the replacement landed on the node that its predecessor had left, and was not expected there."""
         node = self.eviction.node
-        return self.replacement is not None and self.replacement.node == node != self.eviction.landing_node
+        return self.replacement is not None and self.replacement.node == node != self.eviction.target_node
 
 
 def follow(
     snapshot: ClusterSnapshot,
-    open_evictions: Sequence[OpenEviction],
+    open_evictions: Sequence[Eviction],
     *,
     now: float,
     replacements: Collection[str] = (),
@@ -87,16 +87,16 @@ def follow(
         if record.parent < 0
     }
     out = []
-    for each in sorted(open_evictions, key=lambda one: (one.at, one.record)):
-        owner = tops.get((each.service_kind, each.namespace, each.service_name))
-        comes = owner is not None and bool(each.landing_node)
+    for each in sorted(open_evictions, key=lambda one: (one.planned_at, one.record)):
+        owner = tops.get((each.service.kind, each.namespace, each.service.name))
+        comes = owner is not None and bool(each.target_node)
         replacement = _replacement(snapshot, each, owner, taken) if owner is not None and comes else None
         if replacement is not None:
             taken.add(replacement.uid)
-        gone = owner is None and (each.service_kind in snapshot.listed_kinds or now > each.deadline_at)
+        gone = owner is None and (each.service.kind in snapshot.listed_kinds or now > each.deadline_at)
         desired, ready = (0, 0) if owner is None else snapshot.replicas(owner)
         if owner is not None and snapshot.owners[owner].desired is None:
-            desired = each.wanted_before  # counted from the pods it would shrink with the one that is missing
+            desired = each.desired_before  # counted from the pods it would shrink with the one that is missing
         enough = owner is not None and ready >= min(each.ready_before, desired)
         # while the evicted pod is still alive its service looks complete although nothing has landed
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))
@@ -110,18 +110,18 @@ def _alive(snapshot: ClusterSnapshot, owner: int | None) -> set[str]:
     return {snapshot.pods.uids[index] for index in members if not snapshot.pods.terminating[index]}
 
 
-def _replacement(snapshot: ClusterSnapshot, each: OpenEviction, owner: int, taken: set[str]) -> Replacement | None:
+def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: set[str]) -> Replacement | None:
     pods = snapshot.pods
     others = [
         int(index)
         for index in snapshot.pods_of(owner)
         if pods.uids[index] != each.uid and pods.uids[index] not in taken
     ]
-    if each.service_kind == "StatefulSet":
+    if each.service.kind == "StatefulSet":
         # two pods of one name are never there at the same time: no clock has to say which is the newer
         new = [index for index in others if pods.names[index] == each.pod]
     else:
-        new = [index for index in others if pods.created[index] >= each.at - CLOCK_SLACK_SECONDS]
+        new = [index for index in others if pods.created[index] >= each.planned_at - CLOCK_SLACK_SECONDS]
     if not new:
         return None
     index = min(new, key=lambda one: (pods.created[one], pods.names[one]))
@@ -137,7 +137,7 @@ def _replacement(snapshot: ClusterSnapshot, each: OpenEviction, owner: int, take
 class LateEvictions:
     """What late evictions stop."""
 
-    def __init__(self, late: Sequence[OpenEviction], brake: CircuitBreaker) -> None:
+    def __init__(self, late: Sequence[Eviction], brake: CircuitBreaker) -> None:
         self._brake = brake
         self._services = {each.service_identity for each in late}
         self._total = len(late)

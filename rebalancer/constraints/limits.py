@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 
-from rebalancer.model.limits import Check, Denied, LedgerEntry, OpenEviction, Pause, Scope
-from rebalancer.model.plan import Move
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.limits import Limits, ScopeLimits, format_bytes, resolve
 from rebalancer.policy.schema.types import format_duration
@@ -39,7 +39,7 @@ class PercentBases:
     pool_nodes: Mapping[str, int]
     namespace_desired: Callable[[], Mapping[str, int]]
     level_desired: Callable[[], Mapping[str, int]]
-    service_desired: Callable[[Move], int]
+    service_desired: Callable[[Eviction], int]
     identity_desired: Callable[[], Mapping[str, int]]
     """The same by service identity, where that is namespace/name."""
 
@@ -62,18 +62,25 @@ class LimitRules:
         self._level_limits = level_limits
         self._bases = bases
 
-    def scopes(self, move: Move) -> tuple[Scope, ...]:
-        """Every scope that the move counts in, in the order in which they are locked."""
-        return self._scopes(
-            pool=move.pool,
-            node=move.node_name,
-            namespace=move.namespace,
-            service=move.identity,
-            level=move.level,
-            landing=move.landing_name,
-            landing_pool=move.landing_pool,
-            pull_bytes=move.pull_bytes,
-        )
+    def scopes(self, eviction: Eviction) -> tuple[Scope, ...]:
+        """Every scope that counts the eviction, in locking order."""
+        cluster, node, service = self._cluster, eviction.node, eviction.service_identity
+        found = [
+            Scope("global", ""),
+            Scope("cluster", cluster),
+            Scope("pool", f"{cluster}/{eviction.pool}"),
+            Scope("node", f"{cluster}/{node}"),
+            Scope("namespace", f"{cluster}/{eviction.namespace}"),
+            Scope("service", service),
+            Scope("serviceNode", f"{cluster}/{node}/{service}"),
+        ]
+        if eviction.level:
+            found.append(Scope("level", f"{cluster}/{eviction.level}"))
+        if eviction.target_node:
+            found.append(Scope("landing", f"{cluster}/{eviction.target_node}"))
+        if eviction.target_pool and _pulls(eviction.pull_bytes):
+            found.append(Scope("pulls", f"{cluster}/{eviction.target_pool}"))
+        return tuple(sorted(found))
 
     def every_check(self, seen: Collection[Scope]) -> list[Check]:
         """The checks of global, cluster, every pool and level, and of the nodes, namespaces, services and landings in
@@ -104,50 +111,7 @@ class LimitRules:
                 out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
         return out
 
-    def scopes_of(self, eviction: OpenEviction) -> tuple[Scope, ...]:
-        """The scopes that an earlier eviction was counted in."""
-        return self._scopes(
-            pool=eviction.pool,
-            node=eviction.node,
-            namespace=eviction.namespace,
-            service=eviction.service_identity,
-            level=eviction.level,
-            landing=eviction.landing_node,
-            landing_pool=eviction.landing_pool,
-            pull_bytes=eviction.pull_bytes,
-        )
-
-    def _scopes(
-        self,
-        *,
-        pool: str,
-        node: str,
-        namespace: str,
-        service: str,
-        level: str,
-        landing: str,
-        landing_pool: str,
-        pull_bytes: float,
-    ) -> tuple[Scope, ...]:
-        cluster = self._cluster
-        found = [
-            Scope("global", ""),
-            Scope("cluster", cluster),
-            Scope("pool", f"{cluster}/{pool}"),
-            Scope("node", f"{cluster}/{node}"),
-            Scope("namespace", f"{cluster}/{namespace}"),
-            Scope("service", service),
-            Scope("serviceNode", f"{cluster}/{node}/{service}"),
-        ]
-        if level:
-            found.append(Scope("level", f"{cluster}/{level}"))
-        if landing:
-            found.append(Scope("landing", f"{cluster}/{landing}"))
-        if landing_pool and _pulls(pull_bytes):
-            found.append(Scope("pulls", f"{cluster}/{landing_pool}"))
-        return tuple(sorted(found))
-
-    def checks(self, move: Move) -> tuple[Check, ...]:
+    def checks(self, move: Eviction) -> tuple[Check, ...]:
         """Every check that the move has to pass."""
         limits, bases, cluster = self._limits, self._bases, self._cluster
         out: list[Check] = []
@@ -159,23 +123,23 @@ class LimitRules:
                 self._pool_limits.get(move.pool, limits.pool),
                 lambda: bases.pool_nodes.get(move.pool, 0),
             ),
-            (Scope("node", f"{cluster}/{move.node_name}"), limits.node, _nothing),
+            (Scope("node", f"{cluster}/{move.node}"), limits.node, _nothing),
             (
                 Scope("namespace", f"{cluster}/{move.namespace}"),
                 limits.namespace,
                 lambda: bases.namespace_desired().get(move.namespace, 0),
             ),
-            (Scope("service", move.identity), limits.service, lambda: bases.service_desired(move)),
+            (Scope("service", move.service_identity), limits.service, lambda: bases.service_desired(move)),
         ):
             out += _checks(scope, of_scope, base)
         if move.level in self._level_limits:
             scope = Scope("level", f"{cluster}/{move.level}")
             out += _checks(scope, self._level_limits[move.level], lambda: bases.level_desired().get(move.level, 0))
-        if limits.replacements.per_node is not None and move.landing_name:
-            scope = Scope("landing", f"{cluster}/{move.landing_name}")
+        if limits.replacements.per_node is not None and move.target_node:
+            scope = Scope("landing", f"{cluster}/{move.target_node}")
             out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
-        if limits.replacements.pull_bytes_per_pool is not None and move.landing_pool and _pulls(move.pull_bytes):
-            scope = Scope("pulls", f"{cluster}/{move.landing_pool}")
+        if limits.replacements.pull_bytes_per_pool is not None and move.target_pool and _pulls(move.pull_bytes):
+            scope = Scope("pulls", f"{cluster}/{move.target_pool}")
             at_most = limits.replacements.pull_bytes_per_pool
             out.append(Check(scope=scope, kind="bytes", at_most=at_most, amount=move.pull_bytes))
         return tuple(out)

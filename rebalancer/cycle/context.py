@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rebalancer.cycle.steering import SoftTaintController
 from rebalancer.effect.feedback import Feedback
 from rebalancer.model.effect import EffectRecords
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.plan import CycleReport, Eviction
+from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot

@@ -61,19 +61,20 @@ def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[Evict
     if not flying:
         return []
     # a pod that seems to be a little older than its predecessor's eviction may have replaced another one before
-    since = min(each.at for each in flying) - 2 * CLOCK_SLACK_SECONDS
+    since = min(each.planned_at for each in flying) - 2 * CLOCK_SLACK_SECONDS
     return follow(snapshot, flying, now=now, replacements=ledger.replacement_uids(since))
 
 
 def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
     for each in progress:
-        eviction, replacement = each.eviction, each.replacement
+        eviction, record, replacement = each.eviction, each.eviction.record, each.replacement
+        assert record is not None
         if each.landed and replacement is not None:
-            ledger.landed(eviction.record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
+            ledger.landed(record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
         elif each.landed:
-            ledger.landed(eviction.record, at=now)
+            ledger.landed(record, at=now)
         elif each.late and not eviction.late:
-            ledger.late(eviction.record)
+            ledger.late(record)
         if each.landed and each.came_back:
             ledger.give_up(
                 service_identity=eviction.service_identity,

@@ -57,9 +57,8 @@ class Observation:
 def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) -> Observation:
     """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
     if writes and context.ledger is not None:
-        context.ledger.settle_unsettled(
-            context.cluster
-        )  # before anything is counted: what did not happen is given back
+        # before anything is counted: it refunds what did not happen
+        context.ledger.reconcile_outcomes(context.cluster)
     snapshot = context.cluster.snapshot()
     pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     usage = context.usage.read(snapshot)

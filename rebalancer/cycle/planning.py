@@ -198,8 +198,8 @@ def simulate(
             continue
         planner.accept(move)
         moved = True
-        if (move.strategy, move.node) in cooled:
-            sources.append(move.node)
+        if (move.strategy, move.node_index) in cooled:
+            sources.append(move.node_index)
     # where taints were lost to age this cycle can't tell: what is being emptied waits for the next one
     waits = want.drained if any(there[name][0] not in CORDONS for name in lost) else {}
     begun = {name: value for name, value in want.value_of.items() if planner.cordoned[index[name]] or name in waits}

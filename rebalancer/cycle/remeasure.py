@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.cycle.context import CycleContext
-from rebalancer.model.plan import CycleReport, Outcome
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
@@ -18,7 +19,7 @@ SCRAPE_SLACK_SECONDS = 30.0
 
 def assess(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
     """Fill `cpu_after` of every node line, and record it. Nothing evicted, nothing to assess."""
-    moved = {str(each.move.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
+    moved = {str(each.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
     if not moved:
         return
     late = _wait_until_ready(context, moved)

@@ -19,8 +19,9 @@ from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds
 from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, AppliedMarks, TimeLimit, plan, steer
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.model.limits import Denied, ReservationDetails
-from rebalancer.model.plan import Answer, CycleReport, Eviction, Move, NodeLine, Outcome, PodRefusal, Trigger
+from rebalancer.model.eviction import DID_NOT_HAPPEN, MAY_HAVE_HAPPENED, Answer, Eviction, Outcome
+from rebalancer.model.limits import Denied
+from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.ports import Ledger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -107,28 +108,27 @@ def relieve(
     thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
     planner = plan(context, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
     server_errors = 0
-    while (move := planner.next_move()) is not None:
+    while (eviction := planner.next_move()) is not None:
         if context.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             break
-        eviction = Eviction(move=move, landings=_shares(move, seen), outcome=Outcome.PLANNED)
         with thinking.stopped():
             refusal = admit(context, report, seen, planner.admission, eviction, policy)
         if refusal is not None:
-            planner.reject(move, refusal)
+            planner.reject(eviction, refusal)
             if refusal.code in (Reason.LEASE_LOST, Reason.STOPPING):
                 interrupt(report, planner, refusal)
             continue
         report.evictions.append(eviction)
         with thinking.stopped():
-            expect(context, report, seen, found, policy, node=move.node_name)
+            expect(context, report, seen, found, policy, node=eviction.node)
             answer = evict(context, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
-        if answer.outcome not in (Outcome.REFUSED, Outcome.FAILED):
-            planner.accept(move)
+        if answer.outcome not in DID_NOT_HAPPEN:
+            planner.accept(eviction)
             continue
         refusal = answer.refusal or Refusal.of(Reason.SERVER_ERROR)
-        planner.admission.cancel_reservation(move)
-        planner.reject(move, refusal)
+        planner.admission.cancel_reservation(eviction)
+        planner.reject(eviction, refusal)
         server_errors += refusal.code is Reason.SERVER_ERROR
         if refusal.code in CYCLE_STOPPING_ERRORS or server_errors >= MAX_SERVER_ERRORS:
             interrupt(report, planner, refusal)
@@ -178,11 +178,11 @@ def admit(
 
     A move that has to be spaced out is waited for, as long as the policy allows.
     """
-    move = eviction.move
-    due = admission.due(move)
+    due = admission.due(eviction)
     if isinstance(due, Refusal):
         return due
-    admission.reserve(move)
+    admission.reserve(eviction)
+    expect_replacement(eviction, seen.snapshot)
     if report.dry_run:
         eviction.not_before = due if due > seen.now else None
         eviction.record = context.records.planned(report, eviction)
@@ -197,53 +197,36 @@ def admit(
     elif context.lease is None or not context.lease.holds(LEASE_MARGIN_SECONDS):
         refusal = Refusal.of(Reason.LEASE_LOST)
     else:
-        answer = context.ledger.reserve(
-            report,
-            eviction,
-            scopes=admission.book.scopes(move),
-            checks=admission.checks(move),
-            term=context.lease.term,
-            details=reservation_details(seen.snapshot, move, policy, context.ledger),
-        )
+        eviction.deadline_at = replacement_deadline(eviction, policy, context.ledger)
+        checks = admission.checks(eviction)
+        answer = context.ledger.reserve(report, eviction, checks=checks, term=context.lease.term)
         if isinstance(answer, Denied):
             refusal = refusal_for(answer)
         else:
             eviction.record = answer
     if refusal is not None:
-        admission.cancel_reservation(move)
+        admission.cancel_reservation(eviction)
     return refusal
 
 
-def reservation_details(
-    snapshot: ClusterSnapshot, move: Move, policy: RebalancerPolicy, ledger: Ledger
-) -> ReservationDetails:
-    """What tells later whether the replacement has landed, and when it is late.
+def expect_replacement(eviction: Eviction, snapshot: ClusterSnapshot) -> None:
+    """Fill in what the service has now: its replacement has landed once that is reached again."""
+    eviction.desired_before, eviction.ready_before = snapshot.replicas(int(snapshot.pods.owner[eviction.pod_index]))
+    eviction.grace_seconds = snapshot.pod(eviction.pod_index).template.grace_seconds
 
-    Late is what takes longer than the pod may take to leave and its service's pods usually take to become Ready.
-    """
-    owner = int(snapshot.pods.owner[move.pod])
-    desired, ready = snapshot.replicas(owner)
-    grace = snapshot.pod(move.pod).template.grace_seconds
-    start_up = typical_start_up(ledger.start_ups(str(move.service)), otherwise=policy.safety.in_flight.start_up)
-    return ReservationDetails(
-        service_identity=move.identity,
-        level=move.level,
-        ready_before=ready,
-        wanted_before=desired,
-        deadline_at=ledger.now() + grace + start_up + policy.safety.in_flight.margin,
-        owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
-        landing_node=move.landing_name,
-        landing_pool=move.landing_pool,
-        pull_bytes=move.pull_bytes,
-        grace_seconds=grace,
-    )
+
+def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: Ledger) -> float:
+    """When the replacement is late: after the grace period and the usual start-up time of the service's pods."""
+    in_flight = policy.safety.in_flight
+    start_up = typical_start_up(ledger.start_ups(str(eviction.service)), otherwise=in_flight.start_up)
+    return ledger.now() + eviction.grace_seconds + start_up + in_flight.margin
 
 
 def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
     """Make the call and write its outcome. A dry run makes none; a server dry run probes."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
-    answer = context.evictor.evict(eviction.move, server_dry_run=dry_run)
+    answer = context.evictor.evict(eviction, server_dry_run=dry_run)
     eviction.outcome = answer.outcome
     eviction.code = answer.refusal.code if answer.refusal else None
     eviction.detail = answer.refusal.message if answer.refusal else ""
@@ -253,15 +236,10 @@ def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dr
         context.records.outcome(eviction)
     elif context.ledger is not None:
         context.ledger.outcome(eviction)
-        if answer.outcome is Outcome.EVICTED and not eviction.move.landings and eviction.record is not None:
-            context.ledger.landed(
-                eviction.record, at=context.ledger.now()
-            )  # it had finished: nothing comes in its place
+        if answer.outcome is Outcome.EVICTED and not eviction.target_nodes and eviction.record is not None:
+            # a finished pod has no replacement
+            context.ledger.landed(eviction.record, at=context.ledger.now())
     return answer
-
-
-def _shares(move: Move, seen: Observation) -> tuple[tuple[str, float], ...]:
-    return tuple((seen.snapshot.nodes.names[each.node], each.share) for each in move.landings)
 
 
 def describe(
@@ -278,11 +256,11 @@ def describe(
     room = snapshot.nodes.cpu_capacity_millicores
     planned = seen.usage.node_cpu_millicores.copy()
     for eviction in report.evictions:
-        if eviction.outcome in (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN):
-            cpu = np.nan_to_num(eviction.move.cpu_millicores)
-            planned[eviction.move.node] -= cpu
-            if eviction.move.landings:
-                planned[eviction.move.landings[0].node] += cpu
+        if eviction.outcome in MAY_HAVE_HAPPENED:
+            cpu = np.nan_to_num(eviction.cpu_millicores)
+            planned[eviction.node_index] -= cpu
+            if eviction.target_node:
+                planned[seen.snapshot.node_index[eviction.target_node]] += cpu
     hot = np.zeros(len(names), dtype=bool)
     for findings in found:
         if findings.loads is not None:

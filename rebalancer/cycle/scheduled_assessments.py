@@ -10,12 +10,11 @@ import numpy as np
 
 from rebalancer.cycle.observation import Observation
 from rebalancer.model.effect import Assessment, PodBefore, Step
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-
-MAY_HAVE_HAPPENED = (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN)
 
 STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
 """After the last eviction; the third step comes after the policy's settle time."""
@@ -40,12 +39,12 @@ def scheduled_assessments(
     marks = _cooled(found, policy)
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
-        if node in (None, each.move.node_name):
-            by_node.setdefault(each.move.node_name, []).append(each)
+        if node in (None, each.node):
+            by_node.setdefault(each.node, []).append(each)
     out = []
     for name, evictions in by_node.items():
         finding = marks.get(seen.snapshot.node_index[name])
-        if finding is None or all(each.move.strategy != finding.strategy for each in evictions):
+        if finding is None or all(each.strategy != finding.strategy for each in evictions):
             continue
         happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
         first = _of_node(report, seen, finding, happened, now)
@@ -77,7 +76,7 @@ def _of_node(
     report: CycleReport, seen: Observation, finding: Finding, evictions: Sequence[Eviction], now: float
 ) -> Assessment:
     snapshot, usage, node = seen.snapshot, seen.usage, finding.node
-    gone = {each.move.uid for each in evictions}
+    gone = {each.uid for each in evictions}
     pods = tuple(
         PodBefore(
             uid=snapshot.pods.uids[pod],

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, ThresholdOverride
-from rebalancer.model.plan import CycleReport, Outcome, PodRefusal
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import CycleReport, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -127,7 +128,7 @@ def _episode_result(marks: ThresholdOverride, report: CycleReport, now: float) -
     if report.stopped is not None:
         return report.stopped.message, again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
-    went = [each for each in report.evictions if each.move.node_name == marks.node and each.outcome in gone]
+    went = [each for each in report.evictions if each.node == marks.node and each.outcome in gone]
     if went:
         return f"{len(went)} {'would be evicted: a dry run' if report.dry_run else 'evicted'}", again
     of_node = [each for each in report.refusals if each.node == marks.node]

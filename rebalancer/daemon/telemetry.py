@@ -7,8 +7,9 @@ import structlog
 from rebalancer.effect.rates import rates
 from rebalancer.forecasting.loop import ForecastRun
 from rebalancer.model.effect import DayRow
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.forecasts import Verdict
-from rebalancer.model.plan import CycleReport, Eviction, Goal, Outcome
+from rebalancer.model.plan import CycleReport, Goal
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
 from rebalancer.model.steering import CORDONS
@@ -37,7 +38,7 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
         metrics.findings.labels(pool=finding.pool, strategy=finding.strategy).inc()
     for each in report.evictions:
         code = str(each.code) if each.code else ""
-        metrics.evictions.labels(pool=each.move.pool, outcome=str(each.outcome), code=code).inc()
+        metrics.evictions.labels(pool=each.pool, outcome=str(each.outcome), code=code).inc()
     for refusal in report.refusals:
         metrics.refusals.labels(code=str(refusal.code)).inc()
 
@@ -141,19 +142,19 @@ def publish_events(events: EventSink, report: CycleReport) -> None:
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
         if each.outcome in (Outcome.EVICTED, Outcome.UNKNOWN):
-            by_node.setdefault(each.move.node_name, []).append(each)
-            service = each.move.service
+            by_node.setdefault(each.node, []).append(each)
+            service = each.service
             events.about_service(
-                Owner(kind=service.kind, namespace=service.namespace, name=service.name, uid=each.move.owner_uid),
+                Owner(kind=service.kind, namespace=service.namespace, name=service.name, uid=each.owner_uid),
                 reason="Evicted",
-                note=f"pod {each.move.name} on {each.move.node_name}: {each.move.reason}; {_expected(each)}",
+                note=f"pod {each.pod} on {each.node}: {each.reason}; {_expected(each)}",
             )
     for node, evictions in by_node.items():
-        pods = ", ".join(f"{each.move.namespace}/{each.move.name}" for each in evictions)
-        if any((each.move.strategy, node) in cooled for each in evictions):
+        pods = ", ".join(f"{each.namespace}/{each.pod}" for each in evictions)
+        if any((each.strategy, node) in cooled for each in evictions):
             events.about_node(node, reason="Relieved", note=f"{len(evictions)} evicted to cool it: {pods}")
         else:
-            strategies = ", ".join(sorted({each.move.strategy for each in evictions}))
+            strategies = ", ".join(sorted({each.strategy for each in evictions}))
             events.about_node(node, reason="Evicted", note=f"{len(evictions)} evicted by {strategies}: {pods}")
     for node in sorted(report.cordons.keys() | report.cordons_before.keys()):
         was, now = report.cordons_before.get(node), report.cordons.get(node)
@@ -163,6 +164,6 @@ def publish_events(events: EventSink, report: CycleReport) -> None:
 
 
 def _expected(eviction: Eviction) -> str:
-    if not eviction.move.landings:
+    if not eviction.target_nodes:
         return "it had finished and is not replaced"
-    return f"its replacement is expected on {eviction.move.landing_name}"
+    return f"its replacement is expected on {eviction.target_node}"

@@ -20,7 +20,8 @@ from rebalancer.daemon.alert_requests import (
 from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.plan import CycleReport, Outcome, Trigger
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import ClusterReader, Inbox, PodState
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -216,10 +217,10 @@ def _tell(report: CycleReport, took: float) -> None:
     for each in report.evictions:
         LOG.info(
             "eviction",
-            pod=f"{each.move.namespace}/{each.move.name}",
-            node=each.move.node_name,
-            landing=each.move.landing_name,
+            pod=f"{each.namespace}/{each.pod}",
+            node=each.node,
+            landing=each.target_node,
             outcome=str(each.outcome),
-            reason=each.move.reason,
+            reason=each.reason,
             detail=each.detail,
         )

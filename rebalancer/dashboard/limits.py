@@ -9,7 +9,8 @@ from rebalancer.cycle.ledger_state import looks_back
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import brakes
 from rebalancer.model.effect import EffectRecords
-from rebalancer.model.limits import LedgerEntry, OpenEviction
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.limits import LedgerEntry
 from rebalancer.model.ports import Ledger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
@@ -57,7 +58,7 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
 
 
 def open_breaker_messages(
-    policy: RebalancerPolicy, flying: Sequence[OpenEviction], effect: EffectRecords, *, now: float
+    policy: RebalancerPolicy, flying: Sequence[Eviction], effect: EffectRecords, *, now: float
 ) -> tuple[str, ...]:
     """Why evictions stop by themselves, one sentence each: late replacements, and pools that evictions don't help."""
     late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)

@@ -141,11 +141,7 @@ class ForecastLoop:
             arrivals=expected_arrivals(
                 snapshot,
                 pool_of=pool_of,
-                in_flight=[
-                    (f"{each.namespace}/{each.service_name}", each.landing_node)
-                    for each in open_evictions
-                    if each.landing_node
-                ],
+                in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
             ),
         )
         admission = EvictionAdmission(

@@ -88,51 +88,6 @@ class LedgerEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenEviction:
-    """An eviction that happened, or may have, and whose replacement was not seen Ready yet."""
-
-    record: int
-    """Its row in the database."""
-    cluster: str
-    pool: str
-    node: str
-    namespace: str
-    pod: str
-    uid: str
-    service_kind: str
-    service_name: str
-    """Without the namespace."""
-    service_identity: str
-    at: float
-    """Seconds since the epoch when it was reserved."""
-    deadline_at: float
-    ready_before: int
-    wanted_before: int
-    pull_bytes: float = 0.0
-    late: bool = False
-    level: str = ""
-    landing_node: str = ""
-    landing_pool: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservationDetails:
-    """What the in-flight tracker will want to know of an eviction."""
-
-    service_identity: str
-    level: str
-    ready_before: int
-    wanted_before: int
-    deadline_at: float
-    owner_uid: str
-    landing_node: str
-    landing_pool: str = ""
-    pull_bytes: float = 0.0
-    grace_seconds: float = 30.0
-    """The evicted pod's own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionBackoff:
     """A service whose move off a node did not help."""
 

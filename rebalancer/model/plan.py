@@ -6,8 +6,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import Service
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -135,71 +135,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """A node where the replacement may land, with its probability (shares of one eviction sum to 1)."""
-
-    node: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """One eviction that the planner wants."""
-
-    pod: int
-    namespace: str
-    name: str
-    uid: str
-    node: int
-    node_name: str
-    pool: str
-    service: Service
-    strategy: str
-    cpu_millicores: float
-    """Real CPU where known, else NaN."""
-    landings: tuple[Landing, ...]
-    """Likeliest first; empty for a pod that has finished: nothing comes in its place."""
-    reason: str
-    identity: str = ""
-    """Its service, the same in every cluster."""
-    level: str = ""
-    """Its service level; empty where the policy has none."""
-    landing_name: str = ""
-    """Name of the likeliest landing; empty while that isn't known."""
-    landing_pool: str = ""
-    """Its pool."""
-    pull_bytes: float = 0.0
-    """Images that the landing has to pull; of several likely landings, the most."""
-    owner_uid: str = ""
-    """Of the service's top owner."""
-    once: bool = False
-    """That its strategy moved a predecessor of the pod already speaks against it."""
-
-
-class Outcome(StrEnum):
-    """What became of an eviction."""
-
-    PLANNED = "planned"
-    """Reserved and written down; the call has not been made, or a dry run."""
-    EVICTED = "evicted"
-    REFUSED = "refused"
-    """The API server said no."""
-    FAILED = "failed"
-    """The API server answered with an error, or the pod was gone."""
-    UNKNOWN = "unknown"
-    """The call timed out or was cut off: it may have happened. It stays counted until the pod is seen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The API server's answer to one eviction call."""
-
-    outcome: Outcome
-    refusal: Refusal | None = None
-    retry_after_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefusal:
     """A candidate that was not moved (or a node that was not judged, then `namespace` and `name` are empty)."""
 
@@ -212,23 +147,6 @@ class PodRefusal:
     """As in `Refusal`."""
     cpu_millicores: float | None = None
     """What moving it would have taken away; None = not known."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Eviction:
-    """One move and what became of it."""
-
-    move: Move
-    landings: tuple[tuple[str, float], ...]
-    """(node name, share), likeliest first."""
-    outcome: Outcome
-    code: Reason | None = None
-    """Why the API server did not do it."""
-    detail: str = ""
-    record: int | None = None
-    """Its row in the database."""
-    not_before: float | None = None
-    """Of a planned eviction: seconds since the epoch from when it may be made, where moves have to be spaced out."""
 
 
 class Trigger(StrEnum):

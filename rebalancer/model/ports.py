@@ -4,19 +4,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
+from rebalancer.model.eviction import Answer, Eviction
 from rebalancer.model.limits import (
     Check,
     Denied,
     EvictionBackoff,
     LedgerEntry,
-    OpenEviction,
     Pause,
     RemoteReadiness,
     ReplacementLineage,
-    ReservationDetails,
-    Scope,
 )
-from rebalancer.model.plan import Answer, CycleReport, Eviction, Move
+from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import ClusterSnapshot, Owner
 from rebalancer.model.usage import RecentMove, Usage
 
@@ -80,7 +78,7 @@ class UsageReader(Protocol):
 class Evictor(Protocol):
     """The Eviction API."""
 
-    def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
+    def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
 
         A server-side dry run that is accepted is answered as PLANNED.
@@ -188,12 +186,10 @@ class Ledger(Protocol):
         report: CycleReport,
         eviction: Eviction,
         *,
-        scopes: Sequence[Scope],
         checks: Sequence[Check],
         term: int | None,
-        details: ReservationDetails,
     ) -> int | Denied:
-        """Count the eviction and write its row in one transaction, before the call; the row's id.
+        """Count the eviction in its `scopes` and write its row in one transaction, before the call; the row's id.
 
         Raises UnsafeDataError for a stale lease term.
         """
@@ -205,7 +201,7 @@ class Ledger(Protocol):
 
     def entries(self, since_seconds: float) -> Sequence[LedgerEntry]: ...
 
-    def open_evictions(self) -> Sequence[OpenEviction]: ...
+    def open_evictions(self) -> Sequence[Eviction]: ...
 
     def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None: ...
 
@@ -243,8 +239,8 @@ class Ledger(Protocol):
         """Seconds that the newest replacements of `namespace/name` took from their predecessor's end to Ready."""
         ...
 
-    def settle_unsettled(self, reader: ClusterReader) -> int:
-        """Ask the API server about evictions without an outcome, and write what it says; how many were settled."""
+    def reconcile_outcomes(self, reader: ClusterReader) -> Sequence[Eviction]:
+        """Reconcile evictions without an outcome with the API server's state; those whose outcome is known now."""
         ...
 
     def prune_at_times(self, *, keep_details: float | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.model.plan import Landing
+from rebalancer.model.eviction import TargetNode
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -55,10 +55,10 @@ class Distribution:
     """Whether the node would be less attractive with one such pod on it."""
     feasible: int
 
-    def shown(self) -> tuple[Landing, ...]:
-        """The likeliest, as many as people want to see."""
+    def shown(self, names: Sequence[str]) -> tuple[TargetNode, ...]:
+        """The likeliest target nodes, SHOWN_LANDINGS at most; `names` (nodes,)."""
         likeliest = zip(self.nodes[:SHOWN_LANDINGS].tolist(), self.shares[:SHOWN_LANDINGS].tolist(), strict=True)
-        return tuple(Landing(node=node, share=share) for node, share in likeliest)
+        return tuple(TargetNode(names[node], share) for node, share in likeliest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ and nodes that are to be emptied are cordoned.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.model.plan import Finding, Goal, Loads, Move, PodRefusal
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
@@ -110,7 +110,7 @@ class Planner:
 
     # ---- the loop
 
-    def next_move(self) -> Move | None:
+    def next_move(self) -> Eviction | None:
         """The best move left, or None when nothing is left to do. It is counted only when accepted."""
         while self._job is not None:
             if self._out_of_time():
@@ -122,24 +122,24 @@ class Planner:
             self._job = next(self._jobs, None)
         return None
 
-    def accept(self, move: Move) -> None:
+    def accept(self, move: Eviction) -> None:
         """Count a move that happened, may have happened, or would in a real run."""
-        pod = self._snapshot.pod(move.pod)
-        self._moved[move.pod] = True
+        pod = self._snapshot.pod(move.pod_index)
+        self._moved[move.pod_index] = True
         self._budgets.take(pod)
-        if move.landings:  # a pod that has finished holds nothing, and nothing comes in its place
-            self._landings.count(pod, self._landings_of[move.pod])
+        if move.target_nodes:  # a pod that has finished holds nothing, and nothing comes in its place
+            self._landings.count(pod, self._landings_of[move.pod_index])
         if self._job is not None:
-            self._job.taken += bool((counted(self._job.finding) == move.pod).any())
-            self._job.to_go.pop(move.pod, None)
-        self._drop(move.pod)
+            self._job.taken += bool((counted(self._job.finding) == move.pod_index).any())
+            self._job.to_go.pop(move.pod_index, None)
+        self._drop(move.pod_index)
 
-    def reject(self, move: Move, refusal: Refusal) -> None:
+    def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Note why a move was refused after all; the planner goes on with the next best."""
-        self._refused[move.pod] = refusal
+        self._refused[move.pod_index] = refusal
         if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
-            self._budgets.close(self._snapshot.pod(move.pod))
-        self._drop(move.pod)
+            self._budgets.close(self._snapshot.pod(move.pod_index))
+        self._drop(move.pod_index)
 
     def stop(self, refusal: Refusal) -> None:
         """End the plan here: whatever was not decided yet is refused with this reason."""
@@ -250,7 +250,7 @@ class Planner:
             self._refused.update((pod.index, refusal) for pod in job.left)
             job.left = []
 
-    def _best(self, job: Job) -> Move | None:
+    def _best(self, job: Job) -> Eviction | None:
         """The best admissible move of a finding. Where the order is ours, a landing on a node under `low` comes before
         a warmer one."""
         finding, headroom = job.finding, job.cooled
@@ -259,7 +259,7 @@ class Planner:
                 self._refused.setdefault(pod.index, refusal)
             return None
         job.left = in_order(job, self.admission)
-        warmer: Move | None = None
+        warmer: Eviction | None = None
         undecided: list[Pod] = []
         for at, pod in enumerate(job.left):
             judged = self._judge(job, pod)
@@ -275,7 +275,7 @@ class Planner:
         job.left = undecided
         return warmer
 
-    def _judge(self, job: Job, pod: Pod) -> Move | Refusal:
+    def _judge(self, job: Job, pod: Pod) -> Eviction | Refusal:
         """The move of one candidate, or why it may not be made now."""
         finding, even = job.finding, job.finding.landing.even
         if even is not None:
@@ -291,45 +291,42 @@ class Planner:
         if isinstance(landing, Refusal):
             return landing
         self._landings_of[pod.index] = landing
-        likeliest = int(landing.nodes[0])
-        landed = replace(
-            move,
-            landings=landing.shown(),
-            landing_name=self._snapshot.nodes.names[likeliest],
-            landing_pool=self._pools[likeliest],
-            pull_bytes=self._landings.model.pull_bytes(pod, landing.nodes),
-        )
+        move.target_nodes = landing.shown(self._snapshot.nodes.names)
+        move.target_pool = self._pools[int(landing.nodes[0])]
+        move.pull_bytes = self._landings.model.pull_bytes(pod, landing.nodes)
+        self.admission.scope(move)
         # once more, now that it is known where it goes: too much may be on its way there
-        return self.admission.refuses(landed) or landed
+        return self.admission.refuses(move) or move
 
-    def _admission_refusal(self, pod: Pod, move: Move) -> Refusal | None:
+    def _admission_refusal(self, pod: Pod, move: Eviction) -> Refusal | None:
         """Why it may not leave now, wherever it goes."""
         return self._budgets.refuses(pod) or self.admission.refuses(move)
 
-    def _move(self, job: Job, pod: Pod) -> Move:
+    def _move(self, job: Job, pod: Pod) -> Eviction:
         """The move of a candidate, its landing not looked for yet."""
         finding, snapshot = job.finding, self._snapshot
         owner = int(snapshot.pods.owner[pod.index])
         service = snapshot.service_of(owner)
         assert service is not None  # a bare pod never passes the guards
         traits = self.admission.traits(pod)
-        return Move(
-            pod=pod.index,
-            namespace=pod.namespace,
-            name=pod.name,
-            uid=pod.uid,
-            node=finding.node,
-            node_name=snapshot.nodes.names[finding.node],
-            pool=finding.pool,
-            service=service,
-            strategy=finding.strategy,
-            cpu_millicores=float(self._cpu[pod.index]),
-            landings=(),
-            identity=traits.identity,
-            level=traits.level,
-            reason=_reason(job, pod),
-            owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
-            once=finding.goal is Goal.REMOVE and not finding.recurs,
+        return self.admission.scope(
+            Eviction(
+                namespace=pod.namespace,
+                pod=pod.name,
+                uid=pod.uid,
+                node=snapshot.nodes.names[finding.node],
+                pool=finding.pool,
+                service=service,
+                strategy=finding.strategy,
+                reason=_reason(job, pod),
+                cpu_millicores=float(self._cpu[pod.index]),
+                service_identity=traits.identity,
+                level=traits.level,
+                owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
+                once=finding.goal is Goal.REMOVE and not finding.recurs,
+                pod_index=pod.index,
+                node_index=finding.node,
+            )
         )
 
 

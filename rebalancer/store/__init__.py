@@ -1,8 +1,8 @@
 """The database: what was decided is written before the call, its outcome after.
 
     url ──> open_engine ──> check_schema ──> SqlRecords ──> begin, planned, outcome, finish, recent_moves
-     └────> upgrade, status                      ├────────> unsettled, settle ──> settle_unsettled (at the next start)
-                                                 └────────> SqlLedger ──> reserve, outcome, landed, entries, notes
+     └────> upgrade, status                      └────────> SqlLedger ──> reserve, outcome, landed, entries,
+                                                                          reconcile_outcomes (at the next start)
 
 - `tables`    the tables, and how time and measurements are kept in them
 - `engine`    one URL to one engine: SQLite (a file) or PostgreSQL; transactions; errors in one line, without secrets
@@ -16,7 +16,7 @@
 - `records`   the adapter behind `model.ports.Records`
 - `rows`      the rows of evictions, which both write, and the entries that hang on them
 - `pruning`   dropping what no limit can see any more, and details that are too old, as `details` says
-- `settle`    what became of evictions whose outcome was never written
+- `reconcile` outcomes that were never written, from the API server's state
 - `history`   cycles read back as plain dicts
 - `reading`   what the dashboard reads: pages of cycles, single nodes, services
 - `blocks`    days of CPU, in files beside the database: a cache
@@ -37,28 +37,23 @@ from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
-from rebalancer.store.ledger.settle import Settled, Unsettled, judge_unsettled, settle_unsettled
 from rebalancer.store.retention.pruning import Pruned, prune
 
 __all__ = [
     "BlockStore",
     "DatabaseStatus",
     "Pruned",
-    "Settled",
     "SqlEffect",
     "SqlForecasts",
     "SqlInbox",
     "SqlLedger",
     "SqlReading",
     "SqlRecords",
-    "Unsettled",
     "check_schema",
     "database_exists",
-    "judge_unsettled",
     "open_engine",
     "open_records",
     "prune",
-    "settle_unsettled",
     "shown_url",
     "status",
     "upgrade",

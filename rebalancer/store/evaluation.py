@@ -24,7 +24,7 @@ from rebalancer.model.effect import (
     PoolHour,
     Step,
 )
-from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store.cycles.node_observations import REASONS, read_node_observations
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS

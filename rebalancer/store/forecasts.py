@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, bindparam, false, func, or_, select, update
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.forecasts import (
     Actuals,
     EvictedPod,
@@ -20,7 +21,6 @@ from rebalancer.model.forecasts import (
     VerifiedForecast,
 )
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Outcome
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import EVICTIONS, FORECASTS

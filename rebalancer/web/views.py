@@ -11,7 +11,8 @@ from typing import Protocol
 from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import Report
 from rebalancer.model.effect import Assessment, HotEpisode
-from rebalancer.model.limits import EvictionBackoff, OpenEviction, Pause
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.limits import EvictionBackoff, Pause
 
 MOST_TILES = 500
 """Of nodes on one page: what a browser, and a person, can still cope with."""
@@ -355,7 +356,7 @@ class LimitsPage:
     brakes: tuple[str, ...]
     cooldowns: tuple[Cooldown, ...]
     gave_up: tuple[EvictionBackoff, ...]
-    open_evictions: tuple[OpenEviction, ...]
+    open_evictions: tuple[Eviction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,15 @@ import pytest
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.windows import CHANGE_WINDOW
+from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import (
     EvictionBackoff,
     LedgerEntry,
-    OpenEviction,
     Pause,
     RemoteReadiness,
     ReplacementLineage,
     Scope,
 )
-from rebalancer.model.plan import Landing, Move
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
 from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, cluster, pods_in, replicas, some_limits
@@ -28,24 +27,26 @@ NO_MEMORY = {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s", "
 
 def a_move(
     pod: int = 0, *, service: str = "web", node: str = "n1", landing: str = "n2", pull: float = 0.0, to: str = "general"
-) -> Move:
-    return Move(
-        pod=pod,
-        namespace="shop",
-        name=f"{service}-{pod}",
-        uid=f"uid-{service}-{pod}",
-        node=int(node[1:]) - 1,
-        node_name=node,
-        pool="general",
-        service=Service(kind="ReplicaSet", namespace="shop", name=service),
-        strategy="LowNodeUtilization",
-        cpu_millicores=500.0,
-        landings=(Landing(node=1, share=1.0),),
-        reason="hot",
-        identity=f"shop/{service}",
-        landing_name=landing,
-        landing_pool=to,
-        pull_bytes=pull,
+) -> Eviction:
+    targets = (TargetNode(landing, 1.0),) if landing else ()
+    return SCOPING.scope(
+        Eviction(
+            namespace="shop",
+            pod=f"{service}-{pod}",
+            uid=f"uid-{service}-{pod}",
+            node=node,
+            pool="general",
+            service=Service(kind="ReplicaSet", namespace="shop", name=service),
+            strategy="LowNodeUtilization",
+            reason="hot",
+            cpu_millicores=500.0,
+            service_identity=f"shop/{service}",
+            target_nodes=targets,
+            target_pool=to,
+            pull_bytes=pull,
+            pod_index=pod,
+            node_index=int(node[1:]) - 1,
+        )
     )
 
 
@@ -60,6 +61,9 @@ def door(
     policy = a_policy(limits=limits or some_limits(), safety={**NO_MEMORY, **(safety or {})})
     pods = [*replicas("web", {"n1": 6}), *replicas("api", {"n1": 4}), *more]
     return a_door(cluster(NODES, pods), policy, LedgerState(**standing))
+
+
+SCOPING = door()
 
 
 def entries(scope: Scope, *seconds_ago: float, in_flight: bool = False) -> tuple[LedgerEntry, ...]:
@@ -145,25 +149,27 @@ def test_what_has_landed_is_in_flight_no_more_but_counts_in_its_window() -> None
 
 def open_eviction(
     *, service: str = "shop/web", late: bool = False, pool: str = "general", record: int = 1, pull: float = 0.0
-) -> OpenEviction:
-    return OpenEviction(
-        record=record,
-        cluster="test",
-        pool=pool,
-        node="n1",
-        namespace="shop",
-        pod="web-9",
-        uid="uid-gone",
-        service_kind="ReplicaSet",
-        service_name=service.split("/")[1],
-        service_identity=service,
-        at=NOW - 60,
-        deadline_at=NOW + 60,
-        ready_before=6,
-        wanted_before=6,
-        late=late,
-        pull_bytes=pull,
-        landing_pool="general",
+) -> Eviction:
+    return SCOPING.scope(
+        Eviction(
+            record=record,
+            pool=pool,
+            node="n1",
+            namespace="shop",
+            pod="web-9",
+            uid="uid-gone",
+            service=Service(kind="ReplicaSet", namespace="shop", name=service.split("/")[1]),
+            service_identity=service,
+            strategy="LowNodeUtilization",
+            reason="hot",
+            planned_at=NOW - 60,
+            deadline_at=NOW + 60,
+            ready_before=6,
+            desired_before=6,
+            late=late,
+            pull_bytes=pull,
+            target_pool="general",
+        )
     )
 
 
@@ -258,7 +264,7 @@ def test_a_pause_closes_its_scope(scope: Scope) -> None:
 
 
 def test_late_replacements_brake_service_then_pool_then_cluster() -> None:
-    def code(*late: OpenEviction) -> Reason | None:
+    def code(*late: Eviction) -> Reason | None:
         refusal = door(open_evictions=late).refuses(a_move())
         return refusal.code if refusal else None
 

@@ -7,34 +7,42 @@ from typing import Any
 import pytest
 
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
-from rebalancer.model.limits import OpenEviction
-from rebalancer.model.snapshot import FAILED, PENDING, Owner
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.snapshot import FAILED, PENDING, Owner, Service
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 EVICTED_AGO = 60.0
 
 
-def an_eviction(pod: str = "web-0", *, ago: float = EVICTED_AGO, record: int = 1, **fields: Any) -> OpenEviction:
-    """Evicted `ago` seconds before now, off n1, to land on n3, when all three replicas were ready; late five minutes
-    after that."""
-    return OpenEviction(
+def an_eviction(
+    pod: str = "web-0",
+    *,
+    ago: float = EVICTED_AGO,
+    kind: str = "Deployment",
+    service_name: str = "web",
+    expected_on: str = "n3",
+    **fields: Any,
+) -> Eviction:
+    """Evicted `ago` seconds before now, off n1, with a target node, when all three replicas were ready; late five
+    minutes after that."""
+    return Eviction(
         **{
-            "record": record,
-            "cluster": "test",
+            "record": 1,
             "pool": "general",
             "node": "n1",
             "namespace": "shop",
             "pod": pod,
             "uid": f"uid-shop-{pod}",
-            "service_kind": "Deployment",
-            "service_name": "web",
+            "service": Service(kind=kind, namespace="shop", name=service_name),
             "service_identity": "shop/web",
-            "at": NOW - ago,
+            "strategy": "LowNodeUtilization",
+            "reason": "hot",
+            "planned_at": NOW - ago,
             "deadline_at": NOW - ago + 300.0,
             "ready_before": 3,
-            "wanted_before": 3,
-            "landing_node": "n3",
+            "desired_before": 3,
+            "target_nodes": (TargetNode(expected_on, 1.0),) if expected_on else (),
             **fields,
         }
     )
@@ -63,7 +71,7 @@ LISTED = frozenset({"Deployment", "StatefulSet"})
 
 def progress(
     pods: Sequence[APod],
-    *evictions: OpenEviction,
+    *evictions: Eviction,
     owner: Owner | None = None,
     listed: frozenset[str] = LISTED,
     replacements: Sequence[str] = (),
@@ -79,7 +87,7 @@ class Case:
     says: str
     pods: list[APod]
     owner: Owner | None = None
-    eviction: OpenEviction = field(default_factory=an_eviction)
+    eviction: Eviction = field(default_factory=an_eviction)
     landed: bool
     late: bool = False
     replacement: str | None = None
@@ -286,7 +294,7 @@ SET: dict[str, Any] = {"kind": "StatefulSet"}
 def test_of_a_statefulset_it_is_the_pod_of_the_same_name(
     pods: list[APod], replacement: str | None, landed: bool
 ) -> None:
-    eviction = an_eviction(service_kind="StatefulSet", uid="uid-before")
+    eviction = an_eviction(kind="StatefulSet", uid="uid-before")
     (one,) = progress(pods, eviction, owner=service(**SET))
     assert (one.replacement.name if one.replacement else None) == replacement
     assert one.landed is landed
@@ -297,7 +305,7 @@ def test_a_deployment_and_a_statefulset_of_one_name_are_two_services() -> None:
     first, second = progress(
         pods,
         an_eviction(uid="uid-a"),
-        an_eviction(record=2, uid="uid-b", service_kind="StatefulSet", ready_before=1),
+        an_eviction(record=2, uid="uid-b", kind="StatefulSet", ready_before=1),
         owner=service(),
     )
     assert (first.landed, first.replacement) == (False, None)
@@ -362,7 +370,7 @@ def test_nothing_in_flight_nothing_to_follow() -> None:
 def test_an_owner_that_does_not_tell_how_many_it_wants_still_wants_as_many_as_before() -> None:
     # the evicted pod is gone, and nothing could be created in its place (a quota, a webhook)
     pods = [old("web-1", kind="CloneSet"), old("web-2", kind="CloneSet")]
-    (one,) = progress(pods, an_eviction(service_kind="CloneSet"), owner=None)
+    (one,) = progress(pods, an_eviction(kind="CloneSet"), owner=None)
     assert not one.landed
 
 
@@ -370,21 +378,21 @@ def test_an_owner_that_does_not_tell_how_many_it_wants_still_wants_as_many_as_be
 
 
 def test_a_listed_service_whose_last_pod_is_gone_was_not_deleted() -> None:
-    only = an_eviction(ready_before=1, wanted_before=1)
+    only = an_eviction(ready_before=1, desired_before=1)
     (one,) = progress([], only, owner=service(1))
     assert (one.landed, one.late) == (False, False)
-    (one,) = progress([], an_eviction(ready_before=1, wanted_before=1, **OVERDUE), owner=service(1))
+    (one,) = progress([], an_eviction(ready_before=1, desired_before=1, **OVERDUE), owner=service(1))
     assert (one.landed, one.late) == (False, True)
 
 
 def test_a_service_that_is_not_among_all_of_its_kind_was_deleted() -> None:
-    (one,) = progress([], an_eviction(ready_before=1, wanted_before=1))
+    (one,) = progress([], an_eviction(ready_before=1, desired_before=1))
     assert (one.landed, one.late, one.replacement) == (True, False, None)
 
 
 @pytest.mark.parametrize(("deadline_in", "landed"), [(60.0, False), (0.0, False), (-0.1, True)])
 def test_of_a_kind_that_is_not_listed_it_is_waited_for_until_the_deadline(deadline_in: float, landed: bool) -> None:
-    eviction = an_eviction(service_kind="CloneSet", deadline_at=NOW + deadline_in, ready_before=1, wanted_before=1)
+    eviction = an_eviction(kind="CloneSet", deadline_at=NOW + deadline_in, ready_before=1, desired_before=1)
     (one,) = progress([old("api-0")], eviction)
     assert (one.landed, one.late) == (landed, False)
 
@@ -408,13 +416,11 @@ def test_a_pod_that_replaced_an_earlier_one_is_not_taken_again() -> None:
 def test_the_successor_of_a_statefulset_pod_has_its_name_and_another_uid_whatever_the_clocks_say() -> None:
     rest = [old("web-1", **SET), old("web-2", **SET)]
     seems_older = old("web-0", age=EVICTED_AGO + 10 * CLOCK_SLACK_SECONDS, **SET)
-    (one,) = progress(
-        [seems_older, *rest], an_eviction(service_kind="StatefulSet", uid="uid-before"), owner=service(**SET)
-    )
+    (one,) = progress([seems_older, *rest], an_eviction(kind="StatefulSet", uid="uid-before"), owner=service(**SET))
     assert one.replacement is not None
     assert (one.replacement.name, one.replacement.uid, one.landed) == ("web-0", "uid-shop-web-0", True)
     # the same uid: it is still the one that was evicted
-    (one,) = progress([seems_older, *rest], an_eviction(service_kind="StatefulSet"), owner=service(**SET))
+    (one,) = progress([seems_older, *rest], an_eviction(kind="StatefulSet"), owner=service(**SET))
     assert (one.replacement, one.landed) == (None, False)
 
 
@@ -441,7 +447,7 @@ def test_the_usual_start_up_is_what_nine_of_ten_took(measured: list[float], usua
 
 
 def test_a_finished_pods_eviction_is_settled_once_it_is_gone_and_nothing_takes_its_place() -> None:
-    finished = an_eviction("dead", record=1, landing_node="")
+    finished = an_eviction("dead", record=1, expected_on="")
     other = an_eviction("web-2", record=2)
     there = [old("web-0"), old("web-1")]
     [still, _] = progress([*there, old("dead", phase=FAILED, ready=False)], finished, other)
@@ -467,6 +473,6 @@ def test_a_pod_that_was_not_ready_is_settled_though_its_replacement_crashes_too(
 
 @pytest.mark.parametrize(("expected_on", "came_back"), [("n1", False), ("n3", True)])
 def test_a_replacement_that_was_expected_on_its_own_node_did_not_come_back(expected_on: str, came_back: bool) -> None:
-    eviction = an_eviction(landing_node=expected_on)
+    eviction = an_eviction(expected_on=expected_on)
     [it] = progress([old("web-1"), old("web-2"), new("next", "n1")], eviction)
     assert (it.landed, it.came_back) == (True, came_back)

@@ -10,9 +10,9 @@ from typing import Any
 
 from rebalancer.effect.rates import day_rows
 from rebalancer.model.effect import Account, Assessment, HotEpisode, Outcome, PodBefore, PoolHour
+from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Outcome as EvictionOutcome
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store import SqlForecasts, SqlRecords, open_records

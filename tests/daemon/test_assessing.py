@@ -16,8 +16,9 @@ from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.plan import CycleReport, Eviction, Landing, Move, Trigger
-from rebalancer.model.plan import Outcome as Became
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.eviction import Outcome as Became
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.snapshot import Service
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
@@ -56,23 +57,21 @@ def seen_at(
 
 
 def an_eviction(name: str, outcome: Became = Became.EVICTED, *, node: str = "hot") -> Eviction:
-    move = Move(
-        pod=0,
+    service = name.partition("-")[0]
+    return Eviction(
         namespace="shop",
-        name=name,
+        pod=name,
         uid=f"uid-shop-{name}",
-        node=0,
-        node_name=node,
+        node=node,
         pool="general",
-        service=Service(kind="Deployment", namespace="shop", name=name.partition("-")[0]),
-        identity=f"shop/{name.partition('-')[0]}",
+        service=Service(kind="Deployment", namespace="shop", name=service),
+        service_identity=f"shop/{service}",
         strategy="LowNodeUtilization",
-        cpu_millicores=1000.0,
-        landings=(Landing(node=1, share=1.0),),
-        landing_name="cool",
         reason="hot",
+        cpu_millicores=1000.0,
+        target_nodes=(TargetNode("cool", 1.0),),
+        outcome=outcome,
     )
-    return Eviction(move=move, landings=(("cool", 1.0),), outcome=outcome)
 
 
 def a_report(*evictions: Eviction, dry_run: bool = False, cycle: str = "c1") -> CycleReport:

@@ -11,7 +11,7 @@ from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.evaluation.assessments import AssessmentBatch, run_due_assessments
 from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
-from rebalancer.model.plan import Outcome as Became
+from rebalancer.model.eviction import Outcome as Became
 from rebalancer.store import SqlRecords, open_records
 from tests.stories.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
 
@@ -32,7 +32,7 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
     found = find(seen, stage.policy)
     report = stage.cycle()
     effect.expect(scheduled_assessments(report, seen, found, stage.policy, now=stage.lab.clock.now()))
-    return [each.move.uid for each in report.evictions if each.outcome is Became.EVICTED]
+    return [each.uid for each in report.evictions if each.outcome is Became.EVICTED]
 
 
 def look_again(stage: Stage, effect: EffectRecords) -> AssessmentBatch:

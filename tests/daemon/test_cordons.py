@@ -186,7 +186,7 @@ def test_a_node_that_is_drained_is_cordoned_and_let_go_when_we_end(runs: Runs) -
     with runs.begin(DRAIN) as run:
         report = run.turn()
         assert report.cordons == {"old": DRAINING}
-        assert {each.move.node_name for each in report.evictions} == {"old"}
+        assert {each.node for each in report.evictions} == {"old"}
         for _ in range(3):
             run.turn()
         assert runs.left_on("old") == 0
@@ -274,7 +274,7 @@ def test_a_dry_run_assumes_the_cordons_and_touches_no_node(runs: Runs) -> None:
     with runs.begin(DRAIN) as run:
         report = run.turn(dry_run=True)
         assert report.cordons == {"old": DRAINING}
-        assert {each.move.node_name for each in report.evictions} == {"old"}
+        assert {each.node for each in report.evictions} == {"old"}
         assert runs.cordoned() == set()
         assert ours_on(runs.lab) == {}
 

@@ -15,15 +15,15 @@ from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
+from rebalancer.model.eviction import Outcome as Became
 from rebalancer.model.limits import Pause, Scope
-from rebalancer.model.plan import CycleReport, Eviction, Finding, NodeLine, PodRefusal, Trigger
-from rebalancer.model.plan import Outcome as Became
+from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.prometheus import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
 from tests.daemon.standard_reads import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
-from tests.store.builders import build_move
+from tests.store.builders import build_eviction
 from tests.stories.stage import a_machine, a_scenario, a_stage, burner, service
 
 # ---- what we had said of them
@@ -154,7 +154,7 @@ def test_a_pause_that_kept_all_pods_is_the_reason(open_at: Callable[..., Reads])
 
 def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
     """One pod left, by the records; what is to be assessed."""
-    eviction = Eviction(move=build_move(node=node), landings=(), outcome=Became.EVICTED)
+    eviction = build_eviction(node=node, outcome=Became.EVICTED)
     eviction.record = reads.records.planned(report, eviction)
     reads.records.outcome(eviction)
     due = Assessment(

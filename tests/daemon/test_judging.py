@@ -17,16 +17,16 @@ from rebalancer.forecasting.verification import (
     record_daily_forecasts,
     verify_due,
 )
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.forecasts import ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
-from rebalancer.model.plan import Outcome
 from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import assign_pools
 from rebalancer.store import SqlLedger, SqlRecords, open_records, upgrade
 from tests.builders import a_node, a_pod, a_policy
 from tests.forecast.worlds import MIDNIGHT, TODAY, flat, history, world
-from tests.store.builders import build_details, build_eviction, build_report, build_scopes
+from tests.store.builders import build_eviction, build_report
 
 TOMORROW = MIDNIGHT + DAY_SECONDS
 HOUR = 3600.0
@@ -320,15 +320,8 @@ def test_a_peak_that_a_move_prevented_is_told_from_a_false_alarm(records: SqlRec
 
 def evict(ledger: SqlLedger, report: Any, pod: str, node: str) -> None:
     """An eviction whose replacement, of the same name and `-new`, landed on n3."""
-    eviction = build_eviction(pod=pod, node=node)
-    record = ledger.reserve(
-        report,
-        eviction,
-        scopes=build_scopes(cluster="test", node=node),
-        checks=(),
-        term=None,
-        details=build_details(deadline_at=MIDNIGHT + 8 * HOUR),
-    )
+    eviction = build_eviction(pod=pod, node=node, cluster="test", deadline_at=MIDNIGHT + 8 * HOUR)
+    record = ledger.reserve(report, eviction, checks=(), term=None)
     assert isinstance(record, int)
     eviction.record, eviction.outcome = record, Outcome.EVICTED
     ledger.outcome(eviction)

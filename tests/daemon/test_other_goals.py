@@ -14,7 +14,8 @@ from rebalancer.cli.output.tables import print_cycle
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, PodRefusal, Trigger
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal, Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Owner
 from rebalancer.model.steering import DRAINING, MAINTENANCE
@@ -22,7 +23,7 @@ from rebalancer.strategies import Findings
 from rebalancer.web import Metrics
 from tests.builders import NOW, a_policy
 from tests.daemon.test_assessing import an_eviction, seen_at
-from tests.store.builders import build_eviction, build_finding
+from tests.store.builders import build_finding
 from tests.stories.stage import a_machine, a_scenario, a_stage, evicted, service
 
 NAN = float("nan")
@@ -60,14 +61,14 @@ def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_fo
     with a_stage(cluster, tmp_path, strategies=strategies, limits=limits) as stage:
         report = stage.turn()
         (first,) = report.evictions
-        assert (first.move.landings, first.landings) == ((), ())
+        assert first.target_nodes == ()
         assert stage.world.ledger is not None
         assert list(stage.world.ledger.open_evictions()) == []
         assert "none: it has finished" in shown(report)
         (eviction,) = json.loads(json.dumps(cycle_document(report), allow_nan=False))["evictions"]
         assert (eviction["landing"], eviction["landings"]) == (None, [])
         assert len(evicted(stage.lab.log.entries())) == 1
-        assert [each.strategy for each in (first.move,)] == ["RemoveFailedPods"]
+        assert [each.strategy for each in (first,)] == ["RemoveFailedPods"]
 
 
 # ---- what is looked at again
@@ -77,7 +78,7 @@ def test_only_who_promised_to_cool_a_node_is_assessed_there() -> None:
     seen, policy = seen_at(NOW), a_policy(strategies=[{"name": "LowNodeUtilization"}, {"name": "RemoveDuplicates"}])
     cools = build_finding(candidates=np.array([0], dtype=np.int32))
     cooling, removing = an_eviction("web-1"), an_eviction("web-2")
-    removing.move = build_eviction(node="hot", strategy="RemoveDuplicates").move
+    removing.strategy = "RemoveDuplicates"
 
     def nodes(found: list[Findings], *evictions: Eviction) -> set[str]:
         report = a_report(evictions=evictions)
@@ -201,8 +202,8 @@ class Events:
 
 
 def test_events_say_what_was_cooled_what_was_cordoned_and_what_was_only_evicted() -> None:
-    cooled, removed = an_eviction("web-1"), an_eviction("api-1", node="other")
-    removed.move = build_eviction(node="other", strategy="RemoveDuplicates").move
+    cooled, removed = an_eviction("web-1"), an_eviction("web-2", node="other")
+    removed.strategy = "RemoveDuplicates"
     events = Events()
     publish_events(
         events,

@@ -23,7 +23,8 @@ from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, wi
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.plan import CycleReport, Outcome, Trigger
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Inbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import open_records
@@ -265,9 +266,7 @@ def test_evictions_of_a_cycle_that_ends_in_an_error_are_told_all_the_same(tmp_pa
         it.alert("warm-1")
         with pytest.raises(ConnectError):
             it.worker.work(None)
-        assert [(each.move.node_name, each.outcome) for each in it.reports[0].evictions] == [
-            ("warm-1", Outcome.EVICTED)
-        ]
+        assert [(each.node, each.outcome) for each in it.reports[0].evictions] == [("warm-1", Outcome.EVICTED)]
         assert it.failures == []  # told once
 
 

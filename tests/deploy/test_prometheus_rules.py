@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rebalancer.daemon import telemetry as told
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.prometheus.queries import default_freshness_query, default_node_query, default_pod_query
 from rebalancer.web.alerts import Ignored

@@ -7,26 +7,23 @@ import pytest
 
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.client.client import connect
-from rebalancer.model.plan import Answer, Landing, Move, Outcome
+from rebalancer.model.eviction import Answer, Eviction, Outcome, TargetNode
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
 from tests.kube.fake_api import Asked, FakeApi, Reply, Script, client_of, serving, status
 from tests.kube.objects import Json, a_pod
 from tests.kube.test_client import kubeconfig
 
-MOVE = Move(
-    pod=0,
+MOVE = Eviction(
     namespace="shop",
-    name="web-1",
+    pod="web-1",
     uid="uid-shop-web-1",
-    node=0,
-    node_name="n1",
+    node="n1",
     pool="general",
     service=Service(kind="Deployment", namespace="shop", name="web"),
     strategy="LowNodeUtilization",
-    cpu_millicores=500.0,
-    landings=(Landing(node=1, share=1.0),),
     reason="hot",
+    target_nodes=(TargetNode("n2", 1.0),),
 )
 BUDGET_CAUSE = ("DisruptionBudget", "The disruption budget web needs 2 healthy pods and has 2 currently")
 CREATED = Reply(status=201, body={"kind": "Status", "status": "Success"})
@@ -161,7 +158,7 @@ def test_a_pod_that_is_not_as_planned_is_not_evicted(case: tuple[Reply, Outcome,
 def test_a_pod_that_is_to_go_because_it_has_finished_is_evicted(phase: str) -> None:
     finished = a_pod("web-1", status={"phase": phase})
     with serving(pod_then(CREATED, finished)) as (api, client):
-        answer = KubeEvictor(client=client).evict(replace(MOVE, landings=()))
+        answer = KubeEvictor(client=client).evict(replace(MOVE, target_nodes=()))
     assert answer == Answer(outcome=Outcome.EVICTED)
     assert api.count("POST") == 1
 

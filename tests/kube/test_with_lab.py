@@ -15,7 +15,7 @@ from rebalancer.kube.probe import lease_holder
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot, Service
 from rebalancer.policy.schema.policy import StabilizationWindow, UsageSource
@@ -54,21 +54,17 @@ def client(lab: Lab, tmp_path: Path) -> Iterator[ApiClient]:
     client.close()
 
 
-def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Move:
+def move(snapshot: ClusterSnapshot, service: str, number: int = 0) -> Eviction:
     found = [pod for pod in pods_in(snapshot) if pod.service and pod.service.name == service]
     pod = found[number]
-    return Move(
-        pod=pod.index,
+    return Eviction(
         namespace=pod.namespace,
-        name=pod.name,
+        pod=pod.name,
         uid=pod.uid,
-        node=pod.node,
-        node_name=pod.node_name,
+        node=pod.node_name,
         pool="p",
         service=pod.service or Service(kind="", namespace="", name=""),
         strategy="s",
-        cpu_millicores=1.0,
-        landings=(),
         reason="",
     )
 
@@ -122,7 +118,7 @@ def test_an_eviction_that_answers_too_late_is_unknown_and_settled_by_a_second_lo
     answer = KubeEvictor(client=client).evict(planned)
     lab.faults.clear()
     assert (answer.outcome, code_of(answer)) == (Outcome.UNKNOWN, Reason.SERVER_UNKNOWN)
-    state = cluster.pod_states([(planned.namespace, planned.name)]).get((planned.namespace, planned.name))
+    state = cluster.pod_states([(planned.namespace, planned.pod)]).get((planned.namespace, planned.pod))
     assert state is None or state.terminating
 
 

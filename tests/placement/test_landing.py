@@ -21,7 +21,7 @@ PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}
 
 
 def shares(landing: Distribution, names: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    return tuple((names[each.node], each.share) for each in landing.shown())
+    return tuple(tuple(each) for each in landing.shown(names))
 
 
 # ---- what the scheduler sees

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.plan import Finding, Move
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import Finding
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import Distribution, LikelyTargets, PlacementModel
@@ -71,7 +72,7 @@ def told(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], l
     """Moves with their landings, refusals, planned loads."""
     moves: list[Any] = []
     while (move := planner.next_move()) is not None:
-        landing = planner._landings_of[move.pod]
+        landing = planner._landings_of[move.pod_index]
         moves.append((move, *(each.tolist() for each in (landing.nodes, landing.shares, landing.exclusive))))
         if len(moves) % EVERY == 0 or planner.admission.reserve(move) is not None:
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
@@ -113,7 +114,7 @@ def test_a_plan_over_samples_is_the_same_as_one_that_forgets_everything_between_
 
 def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
     codes: set[Reason] = set()
-    moves: list[Move] = []
+    moves: list[Eviction] = []
     for size, seed, _ in WORLDS:
         world = crowded_world(seed, size)
         usage = usage_of(world.snapshot, world.nodes, world.pods)
@@ -121,7 +122,7 @@ def test_these_worlds_ask_for_many_sorts_of_answers() -> None:
         codes |= {each.code for each in refusals}
         moves += [each[0] for each in taken]
     assert len(moves) > 20
-    assert any(len(each.landings) > 1 for each in moves)
+    assert any(len(each.target_nodes) > 1 for each in moves)
     assert codes >= {
         Reason.TARGET_NODE_WITHOUT_HEADROOM,
         Reason.TARGET_NODE_UNAVAILABLE,

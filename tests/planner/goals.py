@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads, Move
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.planner import Planner
 from rebalancer.planner.steering import SoftTaintBudget
@@ -115,7 +116,7 @@ class Plan:
 
     def __init__(self, planner: Planner, snapshot: ClusterSnapshot, budget: SoftTaintBudget | None) -> None:
         self.planner, self.snapshot, self.budget = planner, snapshot, budget
-        self.moves: list[Move] = []
+        self.moves: list[Eviction] = []
         while (move := planner.next_move()) is not None:
             if (refusal := planner.admission.reserve(move)) is not None:
                 planner.reject(move, refusal)
@@ -126,13 +127,12 @@ class Plan:
 
     @property
     def pods(self) -> list[str]:
-        return [move.name for move in self.moves]
+        return [move.pod for move in self.moves]
 
     @property
     def landings(self) -> dict[str, set[str]]:
         """Pod -> where it may land."""
-        names = self.snapshot.nodes.names
-        return {move.name: {names[each.node] for each in move.landings} for move in self.moves}
+        return {move.pod: {each.node for each in move.target_nodes} for move in self.moves}
 
     @property
     def codes(self) -> dict[str, str]:

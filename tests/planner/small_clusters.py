@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Move
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner
@@ -70,7 +70,7 @@ def small_cluster(number: int) -> Small:
     return small_of(nodes, pods)
 
 
-def carried_out(planner: Planner) -> list[Move]:
+def carried_out(planner: Planner) -> list[Eviction]:
     """All its moves."""
     moves = []
     while (move := planner.next_move()) is not None:
@@ -93,7 +93,7 @@ def steering_of(small: Small, *, most: int) -> SoftTaintBudget:
 def rehearsed(small: Small, *, most: int) -> NDArray[np.bool_]:
     """(nodes,) that a rehearsal wants to be tainted, the relieved ones included, as a cycle does it."""
     budget = steering_of(small, most=most)
-    sources = [move.node for move in carried_out(planned(small, steering=budget))]
+    sources = [move.node_index for move in carried_out(planned(small, steering=budget))]
     for node in sources:
         budget.take([node])
     return budget.mask if sources else np.zeros(len(small.nodes), dtype=np.bool_)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.plan import Move, PodRefusal
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies import Findings
@@ -18,7 +19,7 @@ from tests.planner.worlds import LOCAL_CLAIMS, WINDOW, World
 class Step:
     """One accepted move."""
 
-    move: Move
+    move: Eviction
     loads: dict[str, float]
     """By this file's own account just before it: less what has left, without what has landed."""
     landings: list[str]
@@ -44,7 +45,7 @@ class Story:
         """All of it under names, comparable between listings."""
         return (
             [
-                (s.move.namespace, s.move.name, s.move.node_name, s.landings, s.move.reason, str(s.move.service))
+                (s.move.namespace, s.move.pod, s.move.node, s.landings, s.move.reason, str(s.move.service))
                 for s in self.steps
             ],
             self.rejected,
@@ -79,15 +80,15 @@ def tell(world: World, shuffled: random.Random | None = None) -> Story:
     while (move := planner.next_move()) is not None:
         assert len(steps) + len(rejected) < len(pods), "the planner proposes for ever"
         assert planner.admission.reserve(move) is None
-        if move.name in world.refused_by_server:
+        if move.pod in world.refused_by_server:
             planner.admission.cancel_reservation(move)
             planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
-            rejected.append(move.name)
+            rejected.append(move.pod)
             continue
-        landings = [snapshot.nodes.names[each.node] for each in move.landings]
+        landings = [each.node for each in move.target_nodes]
         steps.append(Step(move=move, loads=dict(loads), landings=landings))
         planner.accept(move)
-        loads[move.node_name] -= world.usage[move.name]
+        loads[move.node] -= world.usage[move.pod]
     return Story(
         steps=steps,
         planned=dict(zip(snapshot.nodes.names, planner.planned_load()[:, 0].tolist(), strict=True)),

@@ -181,14 +181,14 @@ def _follow(plan: Plan, domain: list[int], in_domain: list[int]) -> None:
     for move in plan.moves:
         after = set()
         for course in courses:
-            for each in move.landings:
+            for each in move.target_nodes:
                 new = list(course)
-                new[domain[move.node]] -= 1
-                new[domain[each.node]] += 1
+                new[domain[move.node_index]] -= 1
+                new[domain[plan.snapshot.node_index[each.node]]] += 1
                 after.add(tuple(new))
-                if len(move.landings) == 1 or len(plan.moves) == 1:
+                if len(move.target_nodes) == 1 or len(plan.moves) == 1:
                     assert sum(n * n for n in new) < sum(n * n for n in course)
-        assert all(domain[each.node] >= 0 for each in move.landings)
+        assert all(domain[plan.snapshot.node_index[each.node]] >= 0 for each in move.target_nodes)
         # the worst course is no less even than the worst before; a move that must be in vain would be
         worst = max(sum(n * n for n in each) for each in after)
         assert worst < max(sum(n * n for n in each) for each in courses)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.plan import CycleReport, Eviction, Outcome, Trigger
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import FAILED, PENDING
@@ -52,8 +52,7 @@ def scene_of(
     planner = planner_for(snapshot, usage, rules)
     while stopped is None and (move := planner.next_move()) is not None:
         assert planner.admission.reserve(move) is None
-        landings = tuple((snapshot.nodes.names[each.node], each.share) for each in move.landings)
-        report.evictions.append(Eviction(move=move, landings=landings, outcome=Outcome.PLANNED))
+        report.evictions.append(move)
         planner.accept(move)
     report.refusals += planner.refusals()
     pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
@@ -123,7 +122,7 @@ def test_failures_are_counted_most_first() -> None:
 
 def test_a_planned_pod_would_be_evicted_and_passes_every_check() -> None:
     scene = scene_of(*hot_world())
-    moved = [each.move.name for each in scene.report.evictions]
+    moved = [each.pod for each in scene.report.evictions]
     assert moved
     found = of_pod(scene, moved[0])
     assert found.eviction is not None
@@ -224,7 +223,7 @@ def test_a_hot_node_has_its_numbers_and_everybody_on_it_a_verdict() -> None:
     assert "80.0%" in found.judgements[0].reason
     assert [each.name for each in found.pods] == ["web-0", "web-1", "web-2", "web-3", "cart-0"]
     assert all((each.landing is None) != (each.code is None) for each in found.pods)
-    assert {each.name for each in found.pods if each.landing} == {each.move.name for each in scene.report.evictions}
+    assert {each.name for each in found.pods if each.landing} == {each.pod for each in scene.report.evictions}
     assert found.pods[0].cpu_share == pytest.approx(3000 / 16000)
 
 

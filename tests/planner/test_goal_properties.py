@@ -81,7 +81,7 @@ def test_a_node_that_can_not_be_emptied_loses_no_pod_whatever_the_limits(number:
     rehearsal, plan = one.rehearsed(*world.drains(one), empty_at_most=world.at_most)
     begun = set(plan.cordoned)
     assert begun <= set(rehearsal.cordoned)
-    assert {move.node_name for move in (*plan.moves, *rehearsal.moves)} <= set(rehearsal.cordoned)
+    assert {move.node for move in (*plan.moves, *rehearsal.moves)} <= set(rehearsal.cordoned)
     assert world.at_most is None or len(begun) <= world.at_most
     # without limits each of these loses everything, and every landing holds
     free = replace(world, limits={})
@@ -96,7 +96,7 @@ def test_a_node_that_can_not_be_emptied_loses_no_pod_whatever_the_limits(number:
             assert sorted(alone.pods) == free.on(node)
             assert not set().union(*alone.landings.values()) & set(rehearsal.cordoned)
     for node in set(world.old) - begun:
-        assert not any(move.node_name == node for move in plan.moves)
+        assert not any(move.node == node for move in plan.moves)
         assert all(plan.refused[pod].message for pod in world.on(node))
 
 
@@ -119,13 +119,13 @@ def test_a_removal_takes_what_is_wanted_at_most_and_lands_where_it_repairs(numbe
     world = a_random(number)
     one = world.scene()
     for plan in one.rehearsed(*world.removals(one)):
-        by_node = Counter(move.node_name for move in plan.moves)
+        by_node = Counter(move.node for move in plan.moves)
         assert world.wanted is None or max(by_node.values(), default=0) <= world.wanted
         for move in plan.moves:
-            landings = plan.landings[move.name]
+            landings = plan.landings[move.pod]
             assert not world.only or landings <= set(world.only)
-            assert world.number % 3 == 0 or move.node_name not in landings
-            assert 0.98 < sum(each.share for each in move.landings) <= 1 + 1e-9
+            assert world.number % 3 == 0 or move.node not in landings
+            assert 0.98 < sum(each.probability for each in move.target_nodes) <= 1 + 1e-9
         _stays_at_targets(world, plan)
         moved = set(plan.pods)
         assert {pod for node in world.old for pod in world.on(node)} == moved | plan.codes.keys()
@@ -136,12 +136,12 @@ def _stays_at_targets(world: Random, plan: Plan) -> None:
     used = {node.name: float(node.used or 0.0) for node in world.nodes}
     brings = {pod.name: pod.used for pod in world.pods}
     for move in plan.moves:
-        landings = plan.landings[move.name]
-        used[move.node_name] -= brings[move.name]
-        for name in landings - {move.node_name}:
-            assert used[name] + brings[move.name] <= 10_400.0 + 1e-3
+        landings = plan.landings[move.pod]
+        used[move.node] -= brings[move.pod]
+        for name in landings - {move.node}:
+            assert used[name] + brings[move.pod] <= 10_400.0 + 1e-3
         if len(landings) == 1:
-            used[next(iter(landings))] += brings[move.name]
+            used[next(iter(landings))] += brings[move.pod]
 
 
 @seed(23)

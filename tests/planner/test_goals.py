@@ -33,7 +33,7 @@ def test_the_candidates_go_in_the_order_given_whatever_they_use() -> None:
     assert plan.pods == ["p2", "p0", "p3"]
     assert plan.codes == {}
     assert [move.reason for move in plan.moves] == ["untidy is untidy"] * 3
-    assert {(move.strategy, move.pool, move.node_name) for move in plan.moves} == {(STRATEGY, "general", "untidy")}
+    assert {(move.strategy, move.pool, move.node) for move in plan.moves} == {(STRATEGY, "general", "untidy")}
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 3])
@@ -217,7 +217,7 @@ def test_a_finished_pod_lands_nowhere_and_takes_nobodys_room(phase: int) -> None
     assert one.plan(one.finding("untidy", "dead")).codes == {"dead": "Finished"}
     plan = one.plan(one.finding("untidy", "dead", broken=True), one.finding("untidy", "web-0"))
     assert plan.pods == ["dead", "web-0"]
-    assert (plan.moves[0].landings, plan.moves[0].landing_name, plan.moves[0].landing_pool) == ((), "", "")
+    assert (plan.moves[0].target_nodes, plan.moves[0].target_node, plan.moves[0].target_pool) == ((), "", "")
 
 
 def test_only_for_broken_pods_it_does_not_matter_that_they_are_not_ready_or_the_last() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Move
+from rebalancer.model.eviction import Eviction
 from tests.builders import replicas
 from tests.planner.futures import NOWHERE, Draw, futures
 from tests.planner.plans import cold, heavy, hot, single
@@ -37,7 +37,7 @@ class Tried:
     homeless: list[tuple[str, float]] = field(default_factory=list)
     """(pod, chance that it fits nowhere)"""
 
-    def see(self, small: Small, move: Move, draws: list[Draw], sure: NDArray[np.float64]) -> None:
+    def see(self, small: Small, move: Eviction, draws: list[Draw], sure: NDArray[np.float64]) -> None:
         """`sure` (nodes,) millicores less all that has left."""
         cpu, names = small.usage.pod_cpu_millicores, small.snapshot.nodes.names
         assert sum(draw.chance for draw in draws) == pytest.approx(1.0)
@@ -45,25 +45,26 @@ class Tried:
         lands: dict[int, float] = defaultdict(float)
         for draw in draws:
             lands[draw.node] += draw.chance
-            load = sure[draw.node] + cpu[move.pod] + sum(cpu[pod] for pod, node in draw.before if node == draw.node)
+            came = sum(cpu[pod] for pod, node in draw.before if node == draw.node)
+            load = sure[draw.node] + cpu[move.pod_index] + came
             if draw.node != NOWHERE and load > small.targets[draw.node] * SLACK:
                 over[draw.node] += draw.chance
         self.moves += 1
         self.uncertain += len(draws) > 1
-        self.as_foretold += lands[move.landings[0].node]
-        self.not_listed += 1 - sum(lands[each.node] for each in move.landings)
-        self.over += [(move.name, names[node], chance) for node, chance in over.items() if chance > MOST_CHANCE]
-        self.back += [(move.name, lands[move.node])] if lands[move.node] > MOST_CHANCE else []
-        self.homeless += [(move.name, lands[NOWHERE])] if lands[NOWHERE] > MOST_CHANCE else []
+        self.as_foretold += lands[small.snapshot.node_index[move.target_node]]
+        self.not_listed += 1 - sum(lands[small.snapshot.node_index[each.node]] for each in move.target_nodes)
+        self.over += [(move.pod, names[node], chance) for node, chance in over.items() if chance > MOST_CHANCE]
+        self.back += [(move.pod, lands[move.node_index])] if lands[move.node_index] > MOST_CHANCE else []
+        self.homeless += [(move.pod, lands[NOWHERE])] if lands[NOWHERE] > MOST_CHANCE else []
 
 
-def tried(small: Small, moves: list[Move], steered: NDArray[np.bool_] | None = None) -> Tried:
+def tried(small: Small, moves: list[Eviction], steered: NDArray[np.bool_] | None = None) -> Tried:
     """Follow every course of a plan to its end."""
     out, cpu = Tried(), small.usage.pod_cpu_millicores
     sure = small.usage.node_cpu_millicores.copy()
-    courses = futures(small.snapshot, [move.pod for move in moves], cpu, steered=steered)
+    courses = futures(small.snapshot, [move.pod_index for move in moves], cpu, steered=steered)
     for move, draws in zip(moves, courses, strict=True):
-        sure[move.node] -= cpu[move.pod]
+        sure[move.node_index] -= cpu[move.pod_index]
         out.see(small, move, draws, sure)
     return out
 
@@ -95,7 +96,7 @@ def test_pods_of_different_services_may_be_drawn_to_the_same_node() -> None:
     pods = [heavy("hot", 12_000), heavy("n3", 8_000), single("a", used=1_600.0, **fields)]
     small = small_of(nodes, [*pods, single("b", used=1_500.0, **fields)])
     plan = carried_out(planned(small))
-    assert [move.name for move in plan] == ["a"]
+    assert [move.pod for move in plan] == ["a"]
     assert tried(small, plan).over == []
 
 
@@ -106,7 +107,7 @@ def test_pods_of_one_service_that_take_turns_are_followed_to_both_nodes() -> Non
     )
     plan = carried_out(planned(small))
     assert len(plan) == 2
-    first, second = futures(small.snapshot, [move.pod for move in plan], small.usage.pod_cpu_millicores)
+    first, second = futures(small.snapshot, [move.pod_index for move in plan], small.usage.pod_cpu_millicores)
     assert sorted((draw.node, draw.chance) for draw in first) == [(1, 0.5), (2, 0.5)]
     assert sorted((draw.before[0][1], draw.node, draw.chance) for draw in second) == [(1, 2, 0.5), (2, 1, 0.5)]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.plan import Move
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
 from tests.builders import (
@@ -141,7 +141,7 @@ def test_after_a_refusal_it_goes_on_with_the_next_best() -> None:
     planner, snapshot = planned([hot(), cold()], pods)
     first = planner.next_move()
     assert first is not None
-    assert first.name == "a"
+    assert first.pod == "a"
     planner.reject(first, Refusal.of(Reason.SERVER_BUDGET, "pdb"))
     outcome = carry_out(planner, snapshot)
     assert outcome.pods == ["b"]
@@ -221,7 +221,7 @@ def test_a_plan_that_is_broken_off_has_a_reason_for_every_candidate() -> None:
 # ---- what a move says
 
 
-def first_move(nodes: list[ANode], pods: list[APod]) -> Move:
+def first_move(nodes: list[ANode], pods: list[APod]) -> Eviction:
     move = planned(nodes, pods)[0].next_move()
     assert move is not None
     return move
@@ -229,7 +229,7 @@ def first_move(nodes: list[ANode], pods: list[APod]) -> Move:
 
 def test_a_move_names_what_where_and_why() -> None:
     move = first_move([hot(), cold()], [heavy("hot"), a_pod("web-1", "hot", owner="web", used=3_200.0)])
-    assert (move.namespace, move.name, move.uid, move.node_name, move.pool) == (
+    assert (move.namespace, move.pod, move.uid, move.node, move.pool) == (
         "shop",
         "web-1",
         "uid-shop-web-1",

@@ -77,7 +77,7 @@ def _without_budget_names(story: Story) -> object:
 
 def test_a_plan_never_takes_a_protected_pod() -> None:
     def check(world: World, story: Story) -> None:
-        for name in [step.move.name for step in story.steps] + story.rejected:
+        for name in [step.move.pod for step in story.steps] + story.rejected:
             assert not is_protected(world, world.pod[name])
 
     in_every_plan(check, draw_seed=11)
@@ -96,7 +96,7 @@ def test_a_plan_never_leaves_a_budget_below_its_floor() -> None:
     def check(world: World, story: Story) -> None:
         taken: Counter[str] = Counter()
         for step in story.steps:
-            budgets = budgets_of(world, world.pod[step.move.name])
+            budgets = budgets_of(world, world.pod[step.move.pod])
             assert len(budgets) <= 1
             for budget in budgets:
                 assert budget.up_to_date
@@ -113,12 +113,12 @@ def test_no_possible_landing_goes_over_its_target() -> None:
             for landing in step.landings:
                 # certain, whatever was drawn before
                 assert not is_hot(world, landing)
-                assert world.loads[landing] + world.usage[step.move.name] <= world.marks[landing][1] * SLACK
+                assert world.loads[landing] + world.usage[step.move.pod] <= world.marks[landing][1] * SLACK
         for step, draws in _futures(world, story):
             over: dict[str, float] = defaultdict(float)
             for draw in draws:
                 node = story.names[draw.node]
-                load = step.loads[node] + sum(_use(world, story, draw).values()) + world.usage[step.move.name]
+                load = step.loads[node] + sum(_use(world, story, draw).values()) + world.usage[step.move.pod]
                 over[node] += draw.chance if load > world.marks[node][1] * SLACK else 0.0
             assert max(over.values()) <= MOST_CHANCE
 
@@ -128,7 +128,7 @@ def test_no_possible_landing_goes_over_its_target() -> None:
 def _futures(world: World, story: Story) -> Iterator[tuple[Step, list[Draw]]]:
     """Each move with all that may have happened up to its landing, as far as that can be followed."""
     cpu = np.array([world.usage[name] for name in story.snapshot.pods.names])
-    return zip(story.steps, futures(story.snapshot, [step.move.pod for step in story.steps], cpu), strict=False)
+    return zip(story.steps, futures(story.snapshot, [step.move.pod_index for step in story.steps], cpu), strict=False)
 
 
 def _use(world: World, story: Story, draw: Draw) -> dict[int, float]:
@@ -141,9 +141,9 @@ def test_the_planned_load_is_what_left_and_what_comes_by_its_shares() -> None:
     def check(world: World, story: Story) -> None:
         loads = dict(world.loads)
         for step in story.steps:
-            loads[step.move.node_name] -= world.usage[step.move.name]
-            for each in step.move.landings:
-                loads[story.names[each.node]] += each.share * world.usage[step.move.name]
+            loads[step.move.node] -= world.usage[step.move.pod]
+            for each in step.move.target_nodes:
+                loads[each.node] += each.probability * world.usage[step.move.pod]
         assert story.planned == pytest.approx(loads, nan_ok=True)
 
     in_every_plan(check, draw_seed=22)
@@ -153,18 +153,18 @@ def test_every_landing_lets_the_replacement_in() -> None:
     def check(world: World, story: Story) -> None:
         for step in story.steps:
             assert step.landings
-            assert step.move.node_name not in step.landings
-            assert sum(each.share for each in step.move.landings) == pytest.approx(1.0)
+            assert step.move.node not in step.landings
+            assert sum(each.probability for each in step.move.target_nodes) == pytest.approx(1.0)
             for landing in step.landings:
                 node = world.node[landing]
                 assert node.ready
-                assert lets_in(world.pod[step.move.name], node)
+                assert lets_in(world.pod[step.move.pod], node)
                 assert not any(taint.key.startswith("DeletionCandidate") for taint in node.taints)
         for number, (step, draws) in enumerate(_futures(world, story)):
-            gone = {each.move.name for each in story.steps[:number]}
+            gone = {each.move.pod for each in story.steps[:number]}
             for draw in draws:
-                assert draw.node not in (NOWHERE, step.move.node)
-                _check_fit(world, story, world.pod[step.move.name], draw, gone)
+                assert draw.node not in (NOWHERE, step.move.node_index)
+                _check_fit(world, story, world.pod[step.move.pod], draw, gone)
 
     in_every_plan(check, draw_seed=16)
 
@@ -183,7 +183,7 @@ def test_only_hot_nodes_are_relieved_and_only_until_they_reach_their_target() ->
     def check(world: World, story: Story) -> None:
         settling = {move.node for move in world.recent}
         for step in story.steps:
-            source = step.move.node_name
+            source = step.move.node
             assert is_hot(world, source)
             assert source not in settling
             assert step.loads[source] > world.marks[source][1]
@@ -194,7 +194,7 @@ def test_only_hot_nodes_are_relieved_and_only_until_they_reach_their_target() ->
 def test_every_candidate_that_stays_has_a_reason_in_words() -> None:
     def check(world: World, story: Story) -> None:
         found = {story.snapshot.nodes.names[finding.node] for each in story.found for finding in each.findings}
-        gone = {step.move.name for step in story.steps}
+        gone = {step.move.pod for step in story.steps}
         stays = {pod.name for pod in world.pods if pod.node in found} - gone
         assert {each.name for each in story.refusals} == stays
         assert len(story.refusals) == len(stays)
@@ -211,7 +211,7 @@ def test_a_plan_never_exceeds_a_limit() -> None:
         assert len(story.steps) <= limits["perCycle"]
         assert all(
             n <= limits["node"]["evictions"][0]["max"] if limits["node"]["evictions"] else True
-            for n in Counter(each.move.node_name for each in story.steps).values()
+            for n in Counter(each.move.node for each in story.steps).values()
         )
         services = Counter((each.move.service.namespace, each.move.service.name) for each in story.steps)
         assert all(n <= limits["service"]["inFlight"] for n in services.values())
@@ -224,7 +224,7 @@ def test_no_pod_is_moved_twice_and_what_the_server_refused_stays() -> None:
         moved = [step.move.uid for step in story.steps]
         assert len(moved) == len(set(moved))
         assert len(story.rejected) == len(set(story.rejected))
-        assert not {step.move.name for step in story.steps} & set(story.rejected)
+        assert not {step.move.pod for step in story.steps} & set(story.rejected)
         codes = {each.name: each.code for each in story.refusals}
         assert all(codes[name] is Reason.SERVER_BUDGET for name in story.rejected)
 
@@ -240,8 +240,8 @@ def test_a_move_is_recorded_as_what_it_is() -> None:
 
 
 def _check_record(world: World, step: Step) -> None:
-    move, pod = step.move, world.pod[step.move.name]
-    assert (move.namespace, move.node_name) == (pod.namespace, pod.node)
+    move, pod = step.move, world.pod[step.move.pod]
+    assert (move.namespace, move.node) == (pod.namespace, pod.node)
     assert move.uid == f"uid-{pod.namespace}-{pod.name}"
     assert move.pool == world.node[pod.node].labels["pool"]
     assert str(move.service) == f"{pod.namespace}/{pod.owner}"

@@ -32,7 +32,7 @@ def rehearse(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[st
     """(pod, likeliest landing) of each move, node -> why it is steered away from, pod -> why it stays."""
     budget, names = steering_of(small, most=most), small.snapshot.nodes.names
     planner = planned(small, steering=budget)
-    moves = [(move.name, move.landing_name) for move in carried_out(planner)]
+    moves = [(move.pod, move.target_node) for move in carried_out(planner)]
     return (
         moves,
         {names[node]: why for node, why in budget.chosen.items()},
@@ -112,7 +112,7 @@ def test_the_plan_under_the_taints_makes_the_moves_of_the_rehearsal() -> None:
     for world in (comes_back(), warm_ones(0), warm_ones(0, 1_600)):
         small = small_of(*world)
         moves = carried_out(planned(small, steered=rehearsed(small, most=3)))
-        assert [(move.name, move.landing_name) for move in moves] == [("a", "cold")]
+        assert [(move.pod, move.target_node) for move in moves] == [("a", "cold")]
 
 
 def test_hardly_ever_does_the_plan_make_other_moves_than_its_rehearsal() -> None:
@@ -120,8 +120,8 @@ def test_hardly_ever_does_the_plan_make_other_moves_than_its_rehearsal() -> None
     rehearsals, same = 0, 0
     for number in CLUSTERS:
         small = small_cluster(number)
-        rehearsal = {move.name for move in carried_out(planned(small, steering=steering_of(small, most=2)))}
-        plan = {move.name for move in carried_out(planned(small, steered=rehearsed(small, most=2)))}
+        rehearsal = {move.pod for move in carried_out(planned(small, steering=steering_of(small, most=2)))}
+        plan = {move.pod for move in carried_out(planned(small, steered=rehearsed(small, most=2)))}
         rehearsals, same = rehearsals + bool(rehearsal), same + bool(rehearsal and rehearsal == plan)
     print(f"{same} of {rehearsals} plans make just the moves of their rehearsals")
     assert rehearsals >= 0.8 * len(CLUSTERS)

@@ -72,11 +72,11 @@ def test_one_tie_that_is_too_warm_stops_the_move() -> None:
 
 def test_ties_are_all_landings_with_equal_shares_in_order_of_name() -> None:
     nodes = [hot(), cold("c"), cold("a"), cold("b")]
-    planner, snapshot = planned(nodes, [heavy("hot"), single("a", used=3_000.0)])
+    planner, _ = planned(nodes, [heavy("hot"), single("a", used=3_000.0)])
     move = planner.next_move()
     assert move is not None
-    assert [snapshot.nodes.names[each.node] for each in move.landings] == ["a", "b", "c"]
-    assert [each.share for each in move.landings] == pytest.approx([1 / 3] * 3)
+    assert [each.node for each in move.target_nodes] == ["a", "b", "c"]
+    assert [each.probability for each in move.target_nodes] == pytest.approx([1 / 3] * 3)
 
 
 def test_a_pod_that_would_come_back_stays() -> None:
@@ -141,10 +141,10 @@ def test_every_move_is_reserved_for_the_next() -> None:
 def test_pods_of_one_service_take_turns_on_equal_nodes() -> None:
     # each of two cold nodes takes two of 1,500 under its target; whichever the first takes, the next takes the other
     nodes = [hot(15_800.0), cold("a", used=7_000.0), cold("b", used=7_000.0)]
-    planner, snapshot = planned(nodes, [heavy("hot", 12_000), *replicas("web", {"hot": 6}, used=1_500.0, cpu=600)])
+    planner, _ = planned(nodes, [heavy("hot", 12_000), *replicas("web", {"hot": 6}, used=1_500.0, cpu=600)])
     landings = []
     while (move := planner.next_move()) is not None:
-        landings.append([(snapshot.nodes.names[each.node], each.share) for each in move.landings])
+        landings.append([(each.node, each.probability) for each in move.target_nodes])
         planner.accept(move)
     assert landings == [[("a", 0.5), ("b", 0.5)]] * 4
 
@@ -235,4 +235,4 @@ def test_a_pods_own_rules_about_other_pods_decide_where_it_lands(template: dict[
 def test_without_such_rules_it_may_land_on_either() -> None:
     move = planned([hot(), cold("with-x"), cold("without")], [*EITHER_WAY, single("a", used=3_000.0)])[0].next_move()
     assert move is not None
-    assert len(move.landings) == 2
+    assert len(move.target_nodes) == 2

@@ -4,18 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.model.limits import Check, ReservationDetails, Scope
-from rebalancer.model.plan import (
-    CycleReport,
-    Eviction,
-    Finding,
-    Landing,
-    Move,
-    NodeLine,
-    Outcome,
-    PodRefusal,
-    Trigger,
-)
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.limits import Check, Scope
+from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Service
 
@@ -69,45 +60,30 @@ def build_report(*, cycle: str = "c1", dry_run: bool = False, started_at: float 
     )
 
 
-def build_move(
-    *,
-    pod: str = "web-1",
-    node: str = "n1",
-    service: str = "web",
-    cpu: float = 750.5,
-    strategy: str = "LowNodeUtilization",
-) -> Move:
-    return Move(
-        pod=0,
-        namespace="shop",
-        name=pod,
-        uid=f"uid-{pod}",
-        node=0,
-        node_name=node,
-        pool="general",
-        service=Service(kind="Deployment", namespace="shop", name=service),
-        strategy=strategy,
-        cpu_millicores=cpu,
-        landings=(Landing(node=1, share=0.75), Landing(node=2, share=0.25)),
-        reason="relieves n1 of 0.09",
-    )
-
-
-def build_eviction(*, outcome: Outcome = Outcome.PLANNED, **move) -> Eviction:
-    return Eviction(move=build_move(**move), landings=(("n2", 0.75), ("n3", 0.25)), outcome=outcome)
-
-
-def build_details(*, service: str = "web", deadline_at: float = NOW + 600, **changes) -> ReservationDetails:
-    return ReservationDetails(
+def build_eviction(
+    *, node: str = "n1", service: str = "web", cpu: float = 750.5, cluster: str = CLUSTER, **changes
+) -> Eviction:
+    return Eviction(
         **{
+            "namespace": "shop",
+            "pod": "web-1",
+            "uid": f"uid-{changes.get('pod', 'web-1')}",
+            "node": node,
+            "pool": "general",
+            "service": Service(kind="Deployment", namespace="shop", name=service),
             "service_identity": f"shop/{service}",
+            "strategy": "LowNodeUtilization",
+            "reason": "relieves n1 of 0.09",
+            "cpu_millicores": cpu,
             "level": "gold",
-            "ready_before": 3,
-            "wanted_before": 3,
-            "deadline_at": deadline_at,
             "owner_uid": f"uid-of-{service}",
-            "landing_node": "n2",
+            "target_nodes": (TargetNode("n2", 0.75), TargetNode("n3", 0.25)),
             "pull_bytes": 5e8,
+            "scopes": build_scopes(cluster=cluster, node=node, service=service),
+            "ready_before": 3,
+            "desired_before": 3,
+            "grace_seconds": 30.0,
+            "deadline_at": NOW + 600,
         }
         | changes
     )

@@ -2,7 +2,7 @@
 
 from rebalancer.model.limits import Denied
 from rebalancer.store import SqlLedger, SqlRecords
-from tests.store.builders import CLUSTER, SteppingClock, build_details, build_eviction, build_report, build_scopes
+from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_report
 
 OTHER = "green"
 
@@ -17,16 +17,9 @@ class Cluster:
         self.report = build_report(cycle=f"cycle-of-{name}")
         self.records.begin(self.report)
 
-    def reserve(self, *checks, pod="web-1", node="n1", service="web", term=None, scopes=None, **details):
-        eviction = build_eviction(pod=pod, node=node, service=service)
-        answer = self.ledger.reserve(
-            self.report,
-            eviction,
-            scopes=scopes or build_scopes(cluster=self.name, node=node, service=service),
-            checks=checks,
-            term=term,
-            details=build_details(service=service, **details),
-        )
+    def reserve(self, *checks, term=None, **fields):
+        eviction = build_eviction(cluster=self.name, **fields)
+        answer = self.ledger.reserve(self.report, eviction, checks=checks, term=term)
         if isinstance(answer, Denied):
             return answer
         eviction.record = answer

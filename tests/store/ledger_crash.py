@@ -11,16 +11,14 @@ from pathlib import Path
 
 from sqlalchemy import event
 
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from tests.store.builders import (
     CLUSTER,
     GLOBAL,
     SteppingClock,
-    build_details,
     build_eviction,
     build_report,
-    build_scopes,
     rate,
 )
 
@@ -67,9 +65,7 @@ def main(url: str, pods: Path, step: str) -> None:
         eviction = build_eviction(pod=name)
         reached(STEPS[0])
         checks = [rate(GLOBAL, AT_MOST, 3600)]
-        eviction.record = ledger.reserve(
-            report, eviction, scopes=build_scopes(), checks=checks, term=1, details=build_details()
-        )
+        eviction.record = ledger.reserve(report, eviction, checks=checks, term=1)
         reached(STEPS[4])
         reached(STEPS[5])
         (pods / name).unlink()

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Scope
-from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
-from tests.store.builders import GLOBAL, SteppingClock, build_details, build_eviction, build_report
+from tests.store.builders import GLOBAL, SteppingClock, build_eviction, build_report
 
 SERVICES = 12
 MAY_BE_DOWN = 5
@@ -96,15 +96,9 @@ def run(url: str, cluster: str, name: str, load: Load) -> dict[str, object]:
             Scope("node", f"{cluster}/{node}"),
             Scope("service", f"x/{service}"),
         )
-        eviction = build_eviction(pod=f"{name}-{len(records)}", service=service, node=node)
-        answer = ledger.reserve(
-            report,
-            eviction,
-            scopes=scopes,
-            checks=load.checks(scopes),
-            term=1,
-            details=build_details(service=service, deadline_at=time.time() + 60),
-        )
+        pod, late_at = f"{name}-{len(records)}", time.time() + 60
+        eviction = build_eviction(pod=pod, service=service, node=node, scopes=scopes, deadline_at=late_at)
+        answer = ledger.reserve(report, eviction, checks=load.checks(scopes), term=1)
         if isinstance(answer, Denied):
             denied += 1
             if answer.next_at is not None and answer.check.scope.kind != "service":

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, func, insert, select
 
 from rebalancer.model.effect import Outcome as CameOfIt
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Scope
-from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlRecords
 from rebalancer.store.db.effect_tables import LOOKS
 from rebalancer.store.db.engine import read, write
@@ -237,7 +237,7 @@ def test_what_may_have_happened_is_never_dropped(engine: Engine, blue: Cluster, 
     clock.sleep(500 * DAY)
     # first its entries, in the same turn itself
     assert prune_in(engine, clock=clock, older_than=DAY, dry_run=False).details == {"evictions": 1}
-    assert {each.record for each in blue.ledger.unsettled()} == {planned.record, unknown.record, before_the_ledger}
+    assert {each.record for each in blue.ledger.unreconciled()} == {planned.record, unknown.record, before_the_ledger}
     assert refused.record not in {each.record for each in blue.ledger.open_evictions()}
     assert len(blue.ledger.open_evictions()) == 2
     assert kept_cycles(engine) == {"cycle-of-blue"}

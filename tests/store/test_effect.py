@@ -25,7 +25,7 @@ from rebalancer.model.effect import (
     Step,
 )
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.plan import Outcome as EvictionOutcome
+from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write

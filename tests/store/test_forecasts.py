@@ -12,9 +12,9 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect
 
 from rebalancer.model.errors import ConnectError
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, ForecastRecords, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.plan import Outcome
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in

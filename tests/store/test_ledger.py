@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Pause, Scope
-from rebalancer.model.plan import Outcome
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
 from tests.store.ledger_cluster import OTHER
 from tests.store.ledger_reader import read_rows

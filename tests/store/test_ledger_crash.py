@@ -7,19 +7,17 @@ import time
 
 import pytest
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Denied
-from rebalancer.model.plan import Outcome
-from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
+from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from tests.store.builders import (
     CLUSTER,
     GLOBAL,
     FakeReader,
     PodSeen,
     SteppingClock,
-    build_details,
     build_eviction,
     build_report,
-    build_scopes,
     rate,
 )
 from tests.store.ledger_crash import AT_MOST, STEPS
@@ -38,18 +36,18 @@ def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, st
     died = subprocess.run(program, check=False, timeout=60)
     assert died.returncode == -signal.SIGKILL
 
-    # before anything is settled: whatever may have happened is counted
+    # before anything is reconciled: whatever may have happened is counted
     gone = {name for name in names if not (pods / name).exists()}
     assert len(counted(url)) >= len(gone)
 
     engine = open_engine(url)
     # no call can be on its way any more
     clock = SteppingClock(time.time() + 120)
-    records = SqlRecords(engine=engine, cluster=CLUSTER, clock=clock)
+    records, ledger = (made(engine=engine, cluster=CLUSTER, clock=clock) for made in (SqlRecords, SqlLedger))
     alive = {("shop", name): PodSeen(uid=f"uid-{name}") for name in names if name not in gone}
-    settle_unsettled(records=records, reader=FakeReader(pods=alive), now=clock.now())
+    ledger.reconcile_outcomes(FakeReader(pods=alive))
 
-    assert records.unsettled() == []
+    assert ledger.unreconciled() == []
     rows = records.cycle_report("killed")["evictions"]
     assert {row["pod"] for row in rows if row["outcome"] == "evicted"} == gone
     assert counted(url) == {row["id"] for row in rows if row["outcome"] == "evicted"}
@@ -64,14 +62,7 @@ def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, st
         if name in gone:
             continue
         eviction = build_eviction(pod=name)
-        answer = ledger.reserve(
-            report,
-            eviction,
-            scopes=build_scopes(),
-            checks=[rate(GLOBAL, AT_MOST, 3600)],
-            term=2,
-            details=build_details(),
-        )
+        answer = ledger.reserve(report, eviction, checks=[rate(GLOBAL, AT_MOST, 3600)], term=2)
         if isinstance(answer, Denied):
             break
         (pods / name).unlink()

@@ -3,9 +3,8 @@
 import pytest
 
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Denied, Scope
-from rebalancer.model.plan import Outcome
-from rebalancer.store import settle_unsettled
 from tests.store.builders import NOW, FakeReader, PodSeen, rate
 from tests.store.ledger_reader import read_rows
 
@@ -35,7 +34,7 @@ def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
     assert {row.eviction for row in read_rows(url) if row.counted} == {second.record}
     assert blue.reserve(rate(WEB, 2)).record
     assert blue.reserve(rate(WEB, 2)).used == 2
-    assert blue.records.unsettled()[0].record == second.record
+    assert blue.ledger.unreconciled()[0].record == second.record
 
 
 def test_a_refund_keeps_what_the_api_server_said(blue):
@@ -60,38 +59,24 @@ def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
     assert all(row.counted and row.in_flight for row in read_rows(url))
 
 
+@pytest.mark.parametrize("was", [Outcome.PLANNED, Outcome.UNKNOWN])
 @pytest.mark.parametrize(("alive", "counts"), [(True, False), (False, True)])
-def test_settling_decides_what_an_unknown_one_costs(url, blue, clock, alive, counts):
+def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was, alive, counts):
     eviction = blue.reserve()
-    blue.answer(eviction, Outcome.UNKNOWN)
-    clock.sleep(61)
-    seen = {("shop", "web-1"): PodSeen(uid="uid-web-1")} if alive else {}
-    (settled,) = settle_unsettled(records=blue.records, reader=FakeReader(pods=seen), now=clock.now())
-    assert settled.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
-    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
-    assert len(blue.ledger.open_evictions()) == counts
-
-
-@pytest.mark.parametrize(("alive", "counts"), [(True, False), (False, True)])
-def test_the_ledger_settles_by_itself_what_has_no_outcome_for_a_minute(url, blue, clock, alive, counts):
-    """As each cycle asks it to."""
-    blue.reserve()
+    if was is Outcome.UNKNOWN:
+        blue.answer(eviction, Outcome.UNKNOWN)
     seen = {("shop", "web-1"): PodSeen(uid="uid-web-1")} if alive else {}
     if alive:
-        assert blue.ledger.settle_unsettled(FakeReader(pods=seen)) == 0  # the call may be on its way
+        assert blue.ledger.reconcile_outcomes(FakeReader(pods=seen)) == []  # the call may be in progress
     clock.sleep(61)
-    assert blue.ledger.settle_unsettled(FakeReader(pods=seen)) == 1
+    (known,) = blue.ledger.reconcile_outcomes(FakeReader(pods=seen))
+    assert known.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
+    assert len(blue.ledger.open_evictions()) == counts
     (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
     assert (row["outcome"], row["settled_at"]) == ("failed" if alive else "evicted", NOW + 61)
-    # nobody is asked when there is nothing to settle
-    assert blue.ledger.settle_unsettled(FakeReader(error=ConnectError("no"))) == 0
-
-
-def test_a_replacement_that_the_records_saw_is_in_flight_no_more(url, blue):
-    eviction = blue.reserve()
-    blue.records.replaced(eviction.record, at=NOW + 5)
-    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, False)}
+    # the API server is not read when there is nothing to reconcile
+    assert blue.ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------

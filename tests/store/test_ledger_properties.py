@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Scope
-from rebalancer.model.plan import Outcome
-from rebalancer.store import SqlLedger, SqlRecords, open_engine, settle_unsettled
+from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from rebalancer.store.retention.pruning import prune_in
-from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_details, build_eviction, build_report
+from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_eviction, build_report
 from tests.store.ledger_reader import (
     MICRO,
     being_pulled,
@@ -159,15 +159,11 @@ class LedgerMachine(RuleBasedStateMachine):
         checks = self.checks(scopes, identity, amount)
         rows, now_us = read_rows(self.raw), round(self.clock.now() * MICRO)
         frees_up = {check: self.frees_up(check, cluster, rows, now_us) for check in checks}
-        eviction = build_eviction(pod=f"p{self.pods}", node=node, service=service)
-        answer = self.ledgers[cluster].reserve(
-            self.reports[cluster],
-            eviction,
-            scopes=scopes,
-            checks=checks,
-            term=1,
-            details=build_details(service=service, pull_bytes=amount, landing_pool=pool),
+        name = f"p{self.pods}"
+        eviction = build_eviction(
+            pod=name, node=node, service=service, scopes=tuple(scopes), pull_bytes=amount, target_pool=pool
         )
+        answer = self.ledgers[cluster].reserve(self.reports[cluster], eviction, checks=checks, term=1)
         full_until = max(frees_up.values(), default=0)
         if isinstance(answer, Denied):
             assert full_until, "denied although every check had room"
@@ -214,16 +210,15 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers[self.of[record][0]].late(record)
 
     @rule(cluster=st.sampled_from(CLUSTERS), alive=st.sets(st.integers(1, 30)), wait=st.booleans())
-    def dies_and_settles_at_its_next_start(self, cluster, alive, wait):
+    def dies_and_reconciles_at_its_next_start(self, cluster, alive, wait):
         self.engine.dispose()
         self.open()
         self.clock.sleep(61.0 if wait else 0.0)
         pods = {("shop", f"p{number}"): PodSeen(uid=f"uid-p{number}") for number in alive}
-        settled = settle_unsettled(records=self.records[cluster], reader=FakeReader(pods=pods), now=self.clock.now())
-        for each in settled:
-            self.of[each.row.record][1].outcome = each.outcome
-            if each.outcome is Outcome.FAILED and each.row.record in self.expected:
-                self.expected[each.row.record] = (False, False)
+        for each in self.ledgers[cluster].reconcile_outcomes(FakeReader(pods=pods)):
+            self.of[each.record][1].outcome = each.outcome
+            if each.outcome is Outcome.FAILED and each.record in self.expected:
+                self.expected[each.record] = (False, False)
 
     @rule()
     def old_entries_are_dropped(self):

@@ -3,8 +3,8 @@
 import pytest
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Scope
-from rebalancer.model.plan import Outcome
 from rebalancer.store.retention.pruning import (
     BATCH,
     BATCHES_BY_ITSELF,

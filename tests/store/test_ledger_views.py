@@ -1,7 +1,7 @@
 """What the ledger tells: what is in flight, what counts, what others did, how long replacements took."""
 
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import LedgerEntry, Scope
-from rebalancer.model.plan import Outcome
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes
 from tests.store.ledger_cluster import Cluster
 
@@ -16,10 +16,12 @@ def test_open_evictions_tell_what_the_tracker_needs(blue, green, clock):
     blue.answer(blue.reserve(pod="web-3"), Outcome.REFUSED)
     blue.ledger.late(first.record)
     one, two = blue.ledger.open_evictions()
-    assert (one.record, one.cluster, one.pool, one.node, one.late) == (first.record, CLUSTER, "general", "n1", True)
-    assert (one.namespace, one.pod, one.uid, one.at) == ("shop", "web-1", "uid-web-1", NOW)
-    assert (one.service_kind, one.service_name, one.service_identity) == ("Deployment", "web", "shop/web")
-    assert (one.deadline_at, one.ready_before, one.wanted_before, one.pull_bytes) == (NOW + 600, 3, 3, 5e8)
+    assert (one.record, one.pool, one.node, one.late) == (first.record, "general", "n1", True)
+    assert (one.namespace, one.pod, one.uid, one.planned_at) == ("shop", "web-1", "uid-web-1", NOW)
+    assert (one.service.kind, one.service.name, one.service_identity) == ("Deployment", "web", "shop/web")
+    assert one.scopes == tuple(sorted(build_scopes()))
+    assert one.target_nodes == (("n2", 0.75), ("n3", 0.25))
+    assert (one.deadline_at, one.ready_before, one.desired_before, one.pull_bytes) == (NOW + 600, 3, 3, 5e8)
     assert (two.record, two.pod, two.ready_before, two.late) == (second.record, "db-0", 1, False)
     blue.ledger.landed(first.record, at=clock.now())
     assert [each.record for each in blue.ledger.open_evictions()] == [second.record]
@@ -72,12 +74,12 @@ def test_services_evicted_elsewhere(blue, green, clock):
 def test_entries_tell_what_is_to_be_pulled_while_it_is_in_flight(blue, clock):
     pulls = Scope("pulls", f"{CLUSTER}/general")
     scopes = (*build_scopes(), pulls)
-    eviction = blue.reserve(scopes=scopes, pull_bytes=7e9, landing_pool="general")
+    eviction = blue.reserve(scopes=scopes, pull_bytes=7e9, target_pool="general")
     assert {each.scope: each.pull_bytes for each in blue.ledger.entries(60)} == {
         scope: 7e9 if scope == pulls else 0.0 for scope in scopes
     }
     (flying,) = blue.ledger.open_evictions()
-    assert (flying.landing_pool, flying.pull_bytes) == ("general", 7e9)
+    assert (flying.target_pool, flying.pull_bytes) == ("general", 7e9)
     blue.ledger.landed(eviction.record, at=clock.now())
     assert {each.pull_bytes for each in blue.ledger.entries(60)} == {0.0}
 

@@ -7,8 +7,9 @@ from sqlalchemy import Engine
 
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
-from rebalancer.model.plan import Outcome, Trigger
+from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.store import SqlForecasts, SqlReading, SqlRecords
 from tests.store.builders import (

@@ -10,7 +10,8 @@ from sqlalchemy import Engine, event
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
 from rebalancer.model.effect import EffectRecords, NodeObservation
-from rebalancer.model.plan import Goal, Outcome, PodRefusal, Trigger
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import Goal, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlEffect, SqlRecords, open_records
 from tests.store.builders import (

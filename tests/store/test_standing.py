@@ -1,17 +1,15 @@
 """What a cycle writes to the ledger and reads from it: deadlines, replacements, stated limits, pruning."""
 
-from dataclasses import replace
-
 import pytest
 
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.ledger_state import load_ledger_state, looks_back
-from rebalancer.cycle.run import observe, reservation_details
+from rebalancer.cycle.run import expect_replacement, observe, replacement_deadline
 from rebalancer.cycle.steering import SoftTaintController
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
-from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_move
+from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction
 from tests.store.ledger_reader import raw_connection, read_rows
 
 NODES = [a_node("n1"), a_node("n2")]
@@ -28,35 +26,29 @@ def policy(**fields):
     return a_policy(cluster=CLUSTER, **fields)
 
 
-def details_of(blue, **template):
-    move = replace(build_move(), landing_name="n2", landing_pool="general", pull_bytes=5e8, identity="shop/web")
-    return reservation_details(web(3, template=template), move, policy(), blue.ledger)
+def expected(blue, *, service="web", **template):
+    snapshot = web(3, template=template)
+    eviction = build_eviction(service=service, pod_index=0, ready_before=0, desired_before=0)
+    expect_replacement(eviction, snapshot)
+    return eviction, replacement_deadline(eviction, policy(), blue.ledger)
 
 
 def test_the_deadline_is_the_pods_grace_period_and_the_start_up_of_the_policy(blue, clock):
-    found = details_of(blue, graceSeconds=600.0)
-    assert found.deadline_at == clock.now() + 600 + START_UP + MARGIN
-    assert (found.grace_seconds, found.landing_node, found.landing_pool, found.pull_bytes) == (
-        600,
-        "n2",
-        "general",
-        5e8,
-    )
-    assert (found.ready_before, found.wanted_before, found.owner_uid) == (3, 3, "uid-web")
+    found, deadline_at = expected(blue, graceSeconds=600.0)
+    assert deadline_at == clock.now() + 600 + START_UP + MARGIN
+    assert (found.grace_seconds, found.ready_before, found.desired_before) == (600, 3, 3)
 
 
 def test_the_deadline_is_what_its_service_usually_takes_once_that_was_seen(blue, clock):
     for number, took in enumerate((10.0, 20.0, 30.0)):
-        assert details_of(blue).deadline_at == clock.now() + 30 + START_UP + MARGIN
+        assert expected(blue)[1] == clock.now() + 30 + START_UP + MARGIN
         eviction = blue.reserve(pod=f"web-{number}", grace_seconds=30.0, deadline_at=clock.now() + 600)
         blue.answer(eviction, Outcome.EVICTED)
         clock.sleep(30 + took)
         blue.ledger.landed(eviction.record, at=clock.now(), uid=f"new-{number}")
-    assert details_of(blue).deadline_at == pytest.approx(clock.now() + 30 + 28 + MARGIN)
+    assert expected(blue)[1] == pytest.approx(clock.now() + 30 + 28 + MARGIN)
     # another service's take as long as the policy says
-    move = replace(build_move(service="db"), identity="shop/db")
-    other = reservation_details(web(3), move, policy(), blue.ledger)
-    assert other.deadline_at == clock.now() + 30 + START_UP + MARGIN
+    assert expected(blue, service="db")[1] == clock.now() + 30 + START_UP + MARGIN
 
 
 def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):

@@ -10,11 +10,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.store import check_schema, open_engine, open_records, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
-from tests.store.builders import CLUSTER, NOW, build_eviction, build_line, build_report
+from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
 from tests.store.schemas import MIGRATIONS, REVISIONS, up_to
 
 HEAD = REVISIONS[-1]
@@ -174,7 +174,7 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         ledger = records.ledger(clock=clock)
         (flying,) = ledger.open_evictions()
-        assert (flying.pod, flying.landing_pool, flying.pull_bytes) == ("web-1", "", 5e8)
+        assert (flying.pod, flying.target_pool, flying.pull_bytes) == ("web-1", "", 5e8)
         assert ledger.last_term() == 4
         ledger.landed(flying.record, at=NOW + 1, uid="new")
         assert ledger.start_ups("shop/web") == []
@@ -185,7 +185,7 @@ def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):
 
 
 def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
-    """What 0001 wrote is there after all later ones, and can be settled."""
+    """What 0001 wrote is there after all later ones, and can be reconciled."""
     assert upgrade(empty_url, scripts=up_to("0001", tmp_path)) == "0001"
     engine = open_engine(empty_url)
     rows = [
@@ -201,9 +201,9 @@ def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
     assert upgrade(empty_url) == HEAD
 
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
-        (row,) = records.unsettled()
+        (row,) = records.ledger().unreconciled()
         assert (row.pod, row.planned_at) == ("web-1", NOW)
-        records.settle(row.record, Outcome.EVICTED, "gone")
+        assert len(records.ledger().reconcile_outcomes(FakeReader())) == 1
         # it was no reservation: nothing waits for its replacement
         assert records.ledger().open_evictions() == []
         (kept,) = records.cycle_report("c1")["evictions"]

@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import Goal, Outcome
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlRecords, open_records, status
 from rebalancer.store.cycles.records import OTHERS_KEPT
@@ -108,21 +109,20 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "settled_at": None,
         "replaced_at": None,
         "lease_term": None,
-        # what only a reservation knows
-        "service_identity": None,
-        "level": None,
-        "ready_before": None,
-        "wanted_before": None,
-        "deadline_at": None,
-        "owner_uid": None,
-        "landing_node": None,
-        "pull_bytes": None,
+        "service_identity": "shop/web",
+        "level": "gold",
+        "ready_before": 3,
+        "wanted_before": 3,
+        "deadline_at": NOW + 600,
+        "owner_uid": "uid-of-web",
+        "landing_node": "n2",
+        "pull_bytes": 5e8,
         "replacement_pod": None,
         "replacement_uid": None,
         "replacement_node": None,
-        "late": None,
+        "late": False,
         "landing_pool": None,
-        "grace_seconds": None,
+        "grace_seconds": 30.0,
     }
     assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
         "refused",
@@ -234,7 +234,7 @@ def test_recent_moves_are_those_that_happened_or_may_have_within_the_window(reco
     evict(records, clock, report, build_eviction(pod="failed"), Outcome.FAILED)
     evict(records, clock, report, build_eviction(pod="unknown", node="n3", cpu=math.nan), Outcome.UNKNOWN)
     records.planned(report, build_eviction(pod="planned", node="n4", service="cart"))
-    records.replaced(across.record, at=NOW + 45.5)
+    records.ledger().landed(across.record, at=NOW + 45.5)
 
     moves = records.recent_moves(since)
 
@@ -259,11 +259,11 @@ def test_dry_runs_and_other_clusters_are_no_recent_moves(url, records, clock):
         assert [move.node for move in other.recent_moves(0)] == ["n1"]
         assert [cycle["id"] for cycle in other.cycles(10)] == ["theirs"]
     assert list(records.recent_moves(0)) == []
-    assert records.unsettled() == []
+    assert records.ledger().unreconciled() == []
     assert records.cycle_report("dry")["evictions"][0]["dry_run"] is True
     assert records.cycle_report("dry")["evictions"][0]["id"] == record
     with pytest.raises(UnsafeDataError):
-        records.settle(eviction.record, Outcome.FAILED, "not ours to settle")
+        records.outcome(eviction)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.log import Entry
-from rebalancer.model.plan import Eviction, Outcome
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.reason import Reason
 from tests.stories.stage import TURN_SECONDS, Moved, Stage, a_stage, codes, evicted, moves
 from tests.stories.violations import is_ready, running, service_name, uids
@@ -90,11 +90,11 @@ class Repair:
     def why(self) -> dict[str, Eviction]:
         """Uid of an evicted pod -> the eviction."""
         all_ = (each for report in self.stage.reports for each in report.evictions)
-        return {each.move.uid: each for each in all_ if each.outcome is Outcome.EVICTED}
+        return {each.uid: each for each in all_ if each.outcome is Outcome.EVICTED}
 
     def moved(self) -> list[Moved]:
         """Evictions with what came in the pods' places; without those of pods that had finished."""
-        finished = {uid for uid, each in self.why().items() if not each.landings}
+        finished = {uid for uid, each in self.why().items() if not each.target_nodes}
         return moves(each for each in self.log() if not (each.event == "eviction" and each.uid in finished))
 
     def moved_twice(self) -> list[str]:
@@ -102,14 +102,14 @@ class Repair:
         strategies, in order. A replica is a pod and what came in its place, and so on."""
         why, reasons = self.why(), dict[str, tuple[str, ...]]()
         for each in self.moved():
-            reasons[each.new_uid] = (*reasons.get(each.uid, ()), why[each.uid].move.strategy)
+            reasons[each.new_uid] = (*reasons.get(each.uid, ()), why[each.uid].strategy)
         return sorted(" ".join(each) for each in reasons.values() if len(set(each)) < len(each))
 
     def everybody_landed_where_the_plan_said(self) -> None:
         """On one of the nodes that it had named, and got Ready."""
         why = self.why()
         for each in self.moved():
-            assert each.target in {name for name, _ in why[each.uid].landings}, each
+            assert each.target in {name for name, _ in why[each.uid].target_nodes}, each
             assert each.ready_at is not None, each
 
     def the_api_server_refused_nothing(self) -> None:

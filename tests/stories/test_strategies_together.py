@@ -84,7 +84,7 @@ def test_everything_at_once_is_put_right_and_stays_so(tmp_path: Path) -> None:
     )
     with a_repair(cluster, tmp_path, anything, *EVERYTHING) as repair:
         repair.until_only()
-        assert {each.move.strategy for each in repair.why().values()} == {each["name"] for each in EVERYTHING}
+        assert {each.strategy for each in repair.why().values()} == {each["name"] for each in EVERYTHING}
         repair.then_nothing_moves()
         assert repair.moved_twice() == []
         repair.the_api_server_refused_nothing()

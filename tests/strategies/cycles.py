@@ -27,9 +27,9 @@ def until_nothing_moves(
         move = planner.next_move()
         if move is None:
             return pods, {each.name: str(each.code) for each in planner.refusals()}, moved
-        at = next(index for index, pod in enumerate(pods) if (pod.namespace, pod.name) == (move.namespace, move.name))
-        landing = draws.choice(move.landings).node
-        pods[at] = replace(pods[at], name=f"{move.name.split('+')[0]}+{moved}", node=nodes[landing].name)
+        at = next(index for index, pod in enumerate(pods) if (pod.namespace, pod.name) == (move.namespace, move.pod))
+        landing = draws.choice(move.target_nodes).node
+        pods[at] = replace(pods[at], name=f"{move.pod.split('+')[0]}+{moved}", node=landing)
     raise AssertionError(f"still moving after {MOST_CYCLES} cycles")
 
 

@@ -60,7 +60,7 @@ def moves(nodes: Sequence[ANode], pods: Sequence[APod], policy: Any = POLICY) ->
     """What one plan moves."""
     planner, out = planner_of(nodes, pods, policy), []
     while (move := planner.next_move()) is not None:
-        out.append(move.name)
+        out.append(move.pod)
         planner.accept(move)
     return out
 
@@ -307,7 +307,7 @@ def test_one_plan_solves_every_conflict_or_says_why_and_takes_nobody_in_vain(mad
     nodes, pods = made
     planner, gone = planner_of(nodes, pods, POLICY), []
     while (move := planner.next_move()) is not None:
-        gone.append(move.name)
+        gone.append(move.pod)
         planner.accept(move)
     refusals = planner.refusals()
     refused = {each.name for each in refusals}

@@ -290,7 +290,7 @@ def test_one_plan_takes_what_is_too_much_and_no_more(made: World) -> None:
     planner = planner_of(nodes, pods, POLICY)
     gone = []
     while (move := planner.next_move()) is not None:
-        gone.append(move.name)
+        gone.append(move.pod)
         planner.accept(move)
     refused = {each.name for each in planner.refusals()}
     found, snapshot = found_by(NAME, nodes, pods)

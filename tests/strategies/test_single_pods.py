@@ -195,7 +195,7 @@ def test_a_failed_pod_goes_whatever_its_service_looks_like_and_lands_nowhere() -
     planner = planner_for(made, usage_of(made, nodes, pods), strategy_policy(FAILURES))
     move = planner.next_move()
     assert move is not None
-    assert (move.name, move.landings, move.landing_name) == ("dead", (), "")
+    assert (move.pod, move.target_nodes, move.target_node) == ("dead", (), "")
     planner.accept(move)
     assert planner.next_move() is None
 

@@ -112,7 +112,7 @@ def moves(nodes: Sequence[ANode], pods: Sequence[APod]) -> list[tuple[str, str]]
     """(node, pod) of each move of one plan."""
     planner, out = planner_of(nodes, pods, POLICY), []
     while (move := planner.next_move()) is not None:
-        out.append((move.node_name, move.name))
+        out.append((move.node, move.pod))
         planner.accept(move)
     return out
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from rebalancer.effect.rates import Dimension
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.limits import EvictionBackoff, OpenEviction, Pause, Scope
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.limits import EvictionBackoff, Pause, Scope
+from rebalancer.model.snapshot import Service
 from rebalancer.web import Auth, WebPorts, make_app, views
 from rebalancer.web.views import Asked, NodeLine
 from tests.web.builders import Daemon
@@ -175,22 +177,22 @@ class HandMade:
                 ),
             ),
             open_evictions=(
-                OpenEviction(
+                Eviction(
                     record=1,
-                    cluster=self.cluster,
                     pool="general",
                     node="node-1",
                     namespace="shop",
                     pod="checkout-6c9f7d5b8-x2x7k",
                     uid="u",
-                    service_kind="Deployment",
-                    service_name="checkout",
+                    service=Service(kind="Deployment", namespace="shop", name="checkout"),
                     service_identity="shop/checkout",
-                    at=NOW - 64,
+                    strategy="LowNodeUtilization",
+                    reason="hot",
+                    planned_at=NOW - 64,
                     deadline_at=NOW + 300,
                     ready_before=3,
-                    wanted_before=3,
-                    landing_node="node-7",
+                    desired_before=3,
+                    target_nodes=(TargetNode("node-7", 1.0),),
                 ),
             ),
         )

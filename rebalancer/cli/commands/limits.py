@@ -183,7 +183,13 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
                     for each in backoffs
                 ],
                 "inFlight": [
-                    {"namespace": each.namespace, "pod": each.pod, "node": each.node, "at": each.at, "late": each.late}
+                    {
+                        "namespace": each.namespace,
+                        "pod": each.pod,
+                        "node": each.node,
+                        "at": each.planned_at,
+                        "late": each.late,
+                    }
                     for each in in_flight
                 ],
             }
@@ -211,7 +217,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
             table.add_row(
                 f"{flying.namespace}/{flying.pod}",
                 flying.node,
-                clock_time(flying.at),
+                clock_time(flying.planned_at),
                 clock_time(flying.deadline_at),
                 "late" if flying.late else "",
             )

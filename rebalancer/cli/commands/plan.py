@@ -27,7 +27,8 @@ from rebalancer.cli.output.document import cycle_document
 from rebalancer.cli.output.progress import TerminalProgress
 from rebalancer.cli.output.tables import print_cycle
 from rebalancer.cycle.run import run_cycle
-from rebalancer.model.plan import CycleReport, Outcome
+from rebalancer.model.eviction import Outcome
+from rebalancer.model.plan import CycleReport
 from rebalancer.model.reason import Reason
 
 
@@ -74,7 +75,7 @@ def show(report: CycleReport, *, output: Output, namespace: str | None, all_node
     if namespace is not None:
         shown = replace(
             report,
-            evictions=[each for each in report.evictions if each.move.namespace == namespace],
+            evictions=[each for each in report.evictions if each.namespace == namespace],
             refusals=[each for each in report.refusals if each.namespace == namespace],
         )
     if output is Output.JSON:

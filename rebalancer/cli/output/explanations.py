@@ -72,7 +72,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             for each in found.checks
         ],
         "evictedNow": eviction is not None,
-        "landing": eviction.landings[0][0] if eviction is not None else None,
+        "landing": eviction.target_nodes[0][0] if eviction is not None else None,
         "notModelled": list(found.unknown),
     }
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.model.plan import CycleReport, Eviction, Goal, NodeLine, Outcome
+from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.plan import CycleReport, Goal, NodeLine
 from rebalancer.strategies.low_node_utilization import NAME as COOLING
 
 EXAMPLES = 2
@@ -105,23 +106,22 @@ def print_evictions(console: Console, report: CycleReport) -> None:
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
     table = plain_table(title, "POD", "SERVICE", "FROM -> LANDING", "CPU", "OUTCOME", "REASON")
     for eviction in report.evictions:
-        move = eviction.move
         outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
         table.add_row(
-            f"{move.namespace}/{move.name}",
-            str(move.service),
-            f"{move.node_name} -> {_landing(eviction)}",
-            "?" if math.isnan(move.cpu_millicores) else f"{move.cpu_millicores:.0f}m",
+            f"{eviction.namespace}/{eviction.pod}",
+            str(eviction.service),
+            f"{eviction.node} -> {_landing(eviction)}",
+            "?" if math.isnan(eviction.cpu_millicores) else f"{eviction.cpu_millicores:.0f}m",
             outcome,
-            f"{move.reason}; {eviction.detail}" if eviction.detail else move.reason,
+            f"{eviction.reason}; {eviction.detail}" if eviction.detail else eviction.reason,
         )
     console.print(table)
 
 
 def _landing(eviction: Eviction) -> str:
-    if not eviction.landings:
+    if not eviction.target_nodes:
         return "none: it has finished"
-    node, share = eviction.landings[0]
+    node, share = eviction.target_nodes[0]
     return node if share > 0.995 else f"{node} ({share:.0%})"
 
 

@@ -26,7 +26,7 @@ from rebalancer.kube.client.client import (
 from rebalancer.kube.snapshot.records import Pod
 from rebalancer.kube.snapshot.snapshot import PODS
 from rebalancer.model.errors import RebalancerError
-from rebalancer.model.plan import Answer, Move, Outcome
+from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason, Refusal
 
 DISRUPTION_BUDGET = "DisruptionBudget"
@@ -70,26 +70,26 @@ class KubeEvictor:
         self._may_send = may_send
         self._deadline_seconds = deadline_seconds
 
-    def evict(self, move: Move, *, server_dry_run: bool = False) -> Answer:
+    def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
         """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
 
         A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
         budget with room for one are both accepted.
         """
-        gone = self._changed(move)
+        gone = self._changed(eviction)
         if gone is not None:
             return gone
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": move.name, "namespace": move.namespace},
-            "deleteOptions": {"preconditions": {"uid": move.uid}} | ({"dryRun": ["All"]} if server_dry_run else {}),
+            "metadata": {"name": eviction.pod, "namespace": eviction.namespace},
+            "deleteOptions": {"preconditions": {"uid": eviction.uid}} | ({"dryRun": ["All"]} if server_dry_run else {}),
         }
         term = self._term()
         try:
             response = self._client.send(
                 "POST",
-                PODS.path(namespace=move.namespace, name=move.name, subresource="eviction"),
+                PODS.path(namespace=eviction.namespace, name=eviction.pod, subresource="eviction"),
                 msgspec.json.encode(body),
                 query={"dryRun": "All"} if server_dry_run else None,
                 user_agent=self._client.user_agent if term is None else f"{self._client.user_agent} term/{term}",
@@ -122,9 +122,9 @@ class KubeEvictor:
             total_seconds=left,
         )
 
-    def _changed(self, move: Move) -> Answer | None:
+    def _changed(self, eviction: Eviction) -> Answer | None:
         """The answer when the pod is no longer what was planned; None when it is."""
-        path = PODS.path(namespace=move.namespace, name=move.name)
+        path = PODS.path(namespace=eviction.namespace, name=eviction.pod)
         try:
             pod = self._client.read(
                 path, Pod, verb="get", resource="pods", timeouts=REREAD_TIMEOUTS, retries=REREAD_RETRIES
@@ -137,13 +137,13 @@ class KubeEvictor:
             return _answer(Outcome.FAILED, Reason.SERVER_ERROR, str(error))
         if pod is None:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE)
-        if pod.metadata.uid != move.uid:
+        if pod.metadata.uid != eviction.uid:
             return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED)
         if pod.metadata.deletion_timestamp is not None:
             return _answer(Outcome.FAILED, Reason.TERMINATING)
-        if pod.status.phase in ("Succeeded", "Failed") and move.landings:  # one that is to go because of it has none
+        if pod.status.phase in ("Succeeded", "Failed") and eviction.target_nodes:
             return _answer(Outcome.FAILED, Reason.FINISHED)
-        if pod.spec.node_name != move.node_name:
+        if pod.spec.node_name != eviction.node:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE, f"it is on node {pod.spec.node_name or '(none)'}")
         return None
 

@@ -124,7 +124,7 @@ def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot
 
 def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
     snapshot, report = scene.snapshot, scene.report
-    landings = {each.move.pod: next(iter(each.landings), None) for each in report.evictions}
+    landings = {each.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
     hot = hot_enough(scene, node)
     lines = []

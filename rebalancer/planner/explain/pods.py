@@ -10,7 +10,8 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Move
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
@@ -156,7 +157,7 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         landing=landing,
         no_landing=refusal,
         checks=_checks(scene, pod, landing, refusal) if pod.node >= 0 else (),
-        eviction=next((each for each in scene.report.evictions if each.move.pod == pod.index), None),
+        eviction=next((each for each in scene.report.evictions if each.pod_index == pod.index), None),
         unknown=scene.config.unknown,
     )
 
@@ -243,8 +244,8 @@ def _found(finding: Finding) -> Check:
 def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
     name = "plan"
     for eviction in scene.report.evictions:
-        if eviction.move.pod == pod.index:
-            lands = "".join(f", to land on {node} ({share:.0%})" for node, share in eviction.landings[:1])
+        if eviction.pod_index == pod.index:
+            lands = "".join(f", to land on {node} ({share:.0%})" for node, share in eviction.target_nodes[:1])
             return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
     for refusal in scene.report.refusals:
         if (refusal.namespace, refusal.name) == (pod.namespace, pod.name):
@@ -252,26 +253,27 @@ def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
     return Check(name=name, ok=False, detail="no strategy asks for it")
 
 
-def _move(scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Move:
+def _move(scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Eviction:
     """Its eviction, as limits look at it."""
     assert pod.service is not None
     traits = scene.admission.traits(pod)
-    landing_name = landing[0][0] if landing else ""
-    return Move(
-        pod=pod.index,
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        node=pod.node,
-        node_name=pod.node_name,
-        pool=scene.pools[pod.node],
-        service=pod.service,
-        strategy="",
-        cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
-        landings=(),
-        reason="",
-        identity=traits.identity,
-        level=traits.level,
-        landing_name=landing_name,
-        landing_pool=scene.pools[scene.snapshot.node_index[landing_name]] if landing_name else "",
+    targets = tuple(TargetNode(*each) for each in landing)
+    return scene.admission.scope(
+        Eviction(
+            namespace=pod.namespace,
+            pod=pod.name,
+            uid=pod.uid,
+            node=pod.node_name,
+            pool=scene.pools[pod.node],
+            service=pod.service,
+            strategy="",
+            reason="",
+            cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
+            service_identity=traits.identity,
+            level=traits.level,
+            target_nodes=targets,
+            target_pool=scene.pools[scene.snapshot.node_index[targets[0].node]] if targets else "",
+            pod_index=pod.index,
+            node_index=pod.node,
+        )
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, false, func, select
 
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
 
 # What may have happened, and nobody knows: the process died around the call, or the call timed out.

@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
 from rebalancer.model.effect import NodeObservation
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.plan import NodeLine
 from rebalancer.model.reason import Reason
 from rebalancer.store.db.effect_tables import LOOKS
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
-from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED
 
 AT_ONCE = 10_000
 """Nodes in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""

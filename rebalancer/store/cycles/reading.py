@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, exists, func, 
 
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.forecasts import ForecastKind
 from rebalancer.store.cycles import history
 from rebalancer.store.db.effect_tables import ASSESSMENTS
 from rebalancer.store.db.engine import read
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS
-from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED
 
 MOST_MOVES = 50_000
 """Of one look at the services: a cluster that evicts 200 pods a day makes 18,000 in a quarter."""

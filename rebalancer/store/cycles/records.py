@@ -1,7 +1,7 @@
 """The records of one cluster's cycles: the adapter behind `model.ports.Records`.
 
 What makes a crash harmless is the order: `planned` has committed before the eviction is called, `outcome` is written
-after. A row that a dead process left as planned counts as "may have happened" until `settle_unsettled` has looked.
+after. A row that a dead process left as planned counts as "may have happened" until it is reconciled.
 Nothing is kept in memory, so several threads may use one `SqlRecords`.
 """
 
@@ -16,7 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import CycleReport, Eviction, Finding, Goal, Outcome, PodRefusal
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.ports import Clock
 from rebalancer.model.usage import RecentMove
 from rebalancer.store.cycles import history
@@ -30,8 +31,7 @@ from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
-from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
-from rebalancer.store.ledger.settle import Unsettled
+from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500
@@ -233,28 +233,6 @@ class SqlRecords:
             )
             for row in found
         ]
-
-    # -- what became of it --------------------------------------------------------------------------------------------
-
-    def unsettled(self) -> list[Unsettled]:
-        """Evictions of this cluster whose outcome nobody knows, oldest first.
-
-        Ask while holding the cluster's lease and before planning anything: another process's call that is on its way
-        looks the same as one of a process that died.
-        """
-        return read(self._engine, lambda connection: unsettled_rows(connection, cluster=self._cluster))
-
-    def settle(self, record: int, outcome: Outcome, detail: str) -> None:
-        """Write the outcome of an eviction that was found unsettled; what did not happen is refunded.
-
-        What did happen stays counted, and in flight until its replacement is Ready. Raises UnsafeDataError when its row
-        is gone.
-        """
-        self._update(record, outcome=outcome.value, detail=detail, settled_at=self._clock.now())
-
-    def replaced(self, record: int, *, at: float) -> None:
-        """Write that the replacement of an evicted pod was seen Ready. Raises UnsafeDataError when its row is gone."""
-        self._update(record, replaced_at=at)
 
     def ledger_identity(self) -> str:
         """Which ledger this is: a UUID, made once for each database."""

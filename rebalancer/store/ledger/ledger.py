@@ -6,8 +6,8 @@
 
 Reserving is one short transaction: lock the rows of the scopes in sorted order, read the clock, count, and write the
 eviction with one entry for each scope, or nothing. It has committed before the call is made, and no transaction is open
-during the call; so a process that dies at any step leaves a row that counts, and `settle_unsettled` finds out at the
-next start what became of it.
+during the call; so a process that dies at any step leaves a row that counts until `reconcile_outcomes` at the next
+start.
 """
 
 from collections.abc import Sequence
@@ -15,23 +15,30 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
 
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
     Check,
     Denied,
     LedgerEntry,
-    OpenEviction,
     ReplacementLineage,
-    ReservationDetails,
     Scope,
 )
-from rebalancer.model.plan import CycleReport, Eviction, Outcome
+from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
 from rebalancer.store.ledger.operator_state import OperatorState
-from rebalancer.store.ledger.rows import MAY_HAVE_HAPPENED, add_eviction, answered, change_eviction, unsettled_rows
-from rebalancer.store.ledger.settle import Unsettled, settle_unsettled
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
+from rebalancer.store.ledger.rows import (
+    COLUMNS,
+    add_eviction,
+    answered,
+    change_eviction,
+    eviction_row,
+    read_eviction,
+    unreconciled_rows,
+)
 from rebalancer.store.retention import pruning
 from rebalancer.store.retention.details import keep_for
 
@@ -52,12 +59,10 @@ class SqlLedger(OperatorState):
         report: CycleReport,
         eviction: Eviction,
         *,
-        scopes: Sequence[Scope],
         checks: Sequence[Check],
         term: int | None,
-        details: ReservationDetails,
     ) -> int | Denied:
-        """Count the eviction in all `scopes` and write its row, if every check has room: its id, or what was full.
+        """Count the eviction in its `scopes` and write its row, if every check has room: its id, or what was full.
 
         The cluster's own scope is always counted. Of several checks that are used up, the answer is the one that frees
         up last; a pause of one of the scopes goes before all. `report`'s cycle must have been begun, and is no dry run.
@@ -66,7 +71,7 @@ class SqlLedger(OperatorState):
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
-        counted = sorted({*scopes, Scope("cluster", self._cluster)})
+        counted = sorted({*eviction.scopes, Scope("cluster", self._cluster)})
         if strange := [check.scope for check in checks if check.scope not in counted]:
             # such a check would never see its own evictions, and never be used up
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
@@ -78,25 +83,7 @@ class SqlLedger(OperatorState):
                 return Denied.by(pause)
             if denied is not None:
                 return denied
-            record = add_eviction(
-                connection,
-                report,
-                eviction,
-                cluster=self._cluster,
-                at=now,
-                lease_term=term,
-                service_identity=details.service_identity,
-                level=details.level,
-                ready_before=details.ready_before,
-                wanted_before=details.wanted_before,
-                deadline_at=details.deadline_at,
-                owner_uid=details.owner_uid,
-                landing_node=details.landing_node,
-                landing_pool=details.landing_pool,
-                pull_bytes=details.pull_bytes,
-                grace_seconds=details.grace_seconds,
-                late=False,
-            )
+            record = add_eviction(connection, report, eviction, cluster=self._cluster, at=now, lease_term=term)
             add_entries(connection, counted, eviction=record, at=now)
             return record
 
@@ -148,38 +135,26 @@ class SqlLedger(OperatorState):
 
     # -- until its replacement is Ready -------------------------------------------------------------------------------
 
-    def open_evictions(self) -> list[OpenEviction]:
+    def open_evictions(self) -> list[Eviction]:
         """Evictions of this cluster that happened, or may have, and are in flight; oldest first."""
         rows, entries = EVICTIONS.c, ENTRIES.c
         in_flight = select(entries.eviction).where(
             entries.kind == "cluster", entries.key == self._cluster, entries.in_flight == true()
         )
         query = select(EVICTIONS).where(rows.id.in_(in_flight)).order_by(rows.planned_at, rows.id)
-        found = read(self._engine, lambda connection: connection.execute(query).all())
-        return [
-            OpenEviction(
-                record=row.id,
-                cluster=row.cluster,
-                pool=row.pool,
-                node=row.node,
-                namespace=row.namespace,
-                pod=row.pod,
-                uid=row.uid,
-                service_kind=row.service_kind,
-                service_name=row.service.partition("/")[2],
-                service_identity=row.service_identity,
-                at=row.planned_at,
-                deadline_at=row.deadline_at,
-                ready_before=row.ready_before,
-                wanted_before=row.wanted_before,
-                pull_bytes=row.pull_bytes or 0.0,
-                late=bool(row.late),
-                level=row.level or "",
-                landing_node=row.landing_node or "",
-                landing_pool=row.landing_pool or "",
-            )
-            for row in found
-        ]
+        scopes = select(entries.eviction, entries.kind, entries.key).where(entries.eviction.in_(in_flight))
+
+        def work(connection: Connection) -> list[Eviction]:
+            found = {row["id"]: read_eviction(row) for row in connection.execute(query).mappings()}
+            counted: dict[int, list[Scope]] = {record: [] for record in found}
+            for record, kind, key in connection.execute(scopes):
+                # READ COMMITTED: one may have been reserved between the two statements
+                counted.get(record, []).append(Scope(kind, key))
+            for record, each in found.items():
+                each.scopes = tuple(sorted(counted[record]))
+            return list(found.values())
+
+        return read(self._engine, work)
 
     def replacement_uids(self, since: float) -> set[str]:
         """Pods of this cluster that were seen at or after `since` to have taken an evicted one's place."""
@@ -323,25 +298,42 @@ class SqlLedger(OperatorState):
 
     # -- now and then -------------------------------------------------------------------------------------------------
 
-    def unsettled(self) -> list[Unsettled]:
-        """Evictions of this cluster whose outcome nobody knows, oldest first."""
-        return read(self._engine, lambda connection: unsettled_rows(connection, cluster=self._cluster))
+    def unreconciled(self) -> list[Eviction]:
+        """Evictions of this cluster whose outcome is not known, oldest first."""
+        return read(self._engine, lambda connection: unreconciled_rows(connection, cluster=self._cluster))
 
-    def settle(self, record: int, outcome: Outcome, detail: str) -> None:
-        """Write what was found out. What did not happen is refunded. Raises UnsafeDataError when its row is gone."""
+    def reconcile_outcomes(self, reader: ClusterReader) -> list[Eviction]:
+        """Reconcile evictions without an outcome with the API server's state now; those whose outcome is known now.
+
+        Hold the lease: another process's call in progress looks like one of a process that died. A pod that is alive
+        proves nothing for CALL_GRACE_SECONDS after the record. One small query while there is nothing to reconcile.
+        Raises ConnectError also for the API server; evictions that were not reached stay as they are, and counted.
+        """
+        found = self.unreconciled()
+        if not found:
+            return []
+        states = reader.pod_states(sorted({(each.namespace, each.pod) for each in found}))
+        out, now = [], self.now()
+        for each in found:
+            outcome, detail = reconciled_outcome(each, states.get((each.namespace, each.pod)))
+            if outcome is Outcome.FAILED and now - each.planned_at < CALL_GRACE_SECONDS:
+                continue
+            each.outcome, each.detail = outcome, detail
+            self._reconcile(each)
+            out.append(each)
+        return out
+
+    def _reconcile(self, eviction: Eviction) -> None:
+        record = eviction.record
+        assert record is not None
 
         def work(connection: Connection) -> None:
-            values = {"outcome": outcome.value, "detail": detail, "settled_at": self._now(connection)}
+            eviction.reconciled_at = self._now(connection)
+            row = eviction_row(eviction)
+            values = {column: row[column] for column in ("outcome", "detail", COLUMNS["reconciled_at"])}
             change_eviction(connection, record, cluster=self._cluster, **values)
 
         write(self._engine, work)
-
-    def settle_unsettled(self, reader: ClusterReader) -> int:
-        """Settle what has no outcome by what the API server says now; how many. See `store.settle`: hold the lease.
-
-        One small query while there is nothing to settle. Raises ConnectError also when the API server can't be asked.
-        """
-        return len(settle_unsettled(records=self, reader=reader, now=self.now()))
 
     def prune_at_times(self, *, keep_details: float | None = None) -> None:
         """Drop what no limit can see any more and what is too old, once an hour over all clusters. See `store.pruning`.

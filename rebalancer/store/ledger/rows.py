@@ -1,50 +1,86 @@
-"""Rows of evictions, as the records and the ledger write them, and the entries that hang on them.
+"""Eviction records as rows of the table `evictions`, and the ledger entries that hang on them.
 
-An eviction and its entries change in one transaction: an outcome that says "it did not happen" gives back what was
-reserved for it, whoever writes it.
+An eviction and its entries change in one transaction: an outcome of DID_NOT_HAPPEN refunds what was reserved for it.
 """
 
+import math
+from dataclasses import fields
+from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.plan import CycleReport, Eviction, Outcome
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, TargetNode
+from rebalancer.model.plan import CycleReport
+from rebalancer.model.snapshot import Service
 from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
-from rebalancer.store.ledger.settle import Unsettled
 
-DID_NOT_HAPPEN = (Outcome.REFUSED, Outcome.FAILED)
-"""Outcomes that are certain and cost nobody anything."""
+_RENAMED = {
+    "target_nodes": "landings",
+    "target_pool": "landing_pool",
+    "desired_before": "wanted_before",
+    "reconciled_at": "settled_at",
+}
+"""Fields whose column has another name."""
 
-MAY_HAVE_HAPPENED = (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN)
+COLUMNS = {
+    each.name: column for each in fields(Eviction) if (column := _RENAMED.get(each.name, each.name)) in EVICTIONS.c
+}
+"""Field of the record -> its column. `service` has two, `service` and `service_kind`; `target_node` is derived."""
+
+
+def eviction_row(eviction: Eviction) -> dict[str, Any]:
+    """Column -> value. NaN and the empty text ("not known") are NULL where the column allows it."""
+    row = {column: _stored(getattr(eviction, name)) for name, column in COLUMNS.items()}
+    row |= {"service_kind": eviction.service.kind, "landing_node": eviction.target_node}
+    return {column: None if value == "" and EVICTIONS.c[column].nullable else value for column, value in row.items()}
+
+
+def read_eviction(row: RowMapping) -> Eviction:
+    """The record of a row of EVICTIONS; what is NULL has the field's default. Its `scopes` are rows of ENTRIES."""
+    values = {name: row[column] for name, column in COLUMNS.items() if row[column] is not None}
+    namespace, _, service = row["service"].partition("/")
+    values |= {
+        "record": row["id"],
+        "service": Service(kind=row["service_kind"], namespace=namespace, name=service),
+        "target_nodes": tuple(TargetNode(each["node"], each["share"]) for each in values["target_nodes"]),
+        "outcome": Outcome(row["outcome"]),
+    }
+    return Eviction(**values)
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Service):
+        return str(value)
+    if isinstance(value, tuple):
+        return [{"node": each.node, "share": float(each.probability)} for each in value]
+    return value
 
 
 def add_eviction(
-    connection: Connection, report: CycleReport, eviction: Eviction, *, cluster: str, at: float, **more: object
+    connection: Connection,
+    report: CycleReport,
+    eviction: Eviction,
+    *,
+    cluster: str,
+    at: float,
+    lease_term: int | None = None,
 ) -> int:
-    """Write an eviction before its call; the row's id."""
-    move = eviction.move
-    row = {
+    """Record an eviction before its call; the row's id."""
+    row = eviction_row(eviction) | {
         "cycle": report.id,
         "cluster": cluster,
-        "pool": move.pool,
-        "node": move.node_name,
-        "namespace": move.namespace,
-        "pod": move.name,
-        "uid": move.uid,
-        "service": str(move.service),
-        "service_kind": move.service.kind,
-        "strategy": move.strategy,
-        "cpu_millicores": move.cpu_millicores,
-        "landings": [{"node": node, "share": float(share)} for node, share in eviction.landings],
-        "reason": move.reason,
-        "outcome": Outcome.PLANNED.value,
-        "detail": eviction.detail,
         "dry_run": report.dry_run,
         "planned_at": at,
-        **more,
+        "lease_term": lease_term,
+        "outcome": Outcome.PLANNED.value,
     }
     return int(connection.execute(insert(EVICTIONS).values(row).returning(EVICTIONS.c.id)).scalar_one())
 
@@ -52,7 +88,7 @@ def add_eviction(
 def change_eviction(connection: Connection, record: int, *, cluster: str, **values: Any) -> None:
     """Change the row of one eviction. Raises UnsafeDataError when it is not there (any more).
 
-    An outcome of DID_NOT_HAPPEN refunds it, a replacement that was seen Ready ends its being in flight.
+    An outcome of DID_NOT_HAPPEN refunds it; with `replaced_at` it is no longer in flight.
     """
     # within our own cluster only: an id from elsewhere must not change another cluster's row
     statement = update(EVICTIONS).where(EVICTIONS.c.id == record, EVICTIONS.c.cluster == cluster)
@@ -71,30 +107,12 @@ def _change_entries(connection: Connection, record: int, **values: bool) -> None
 
 def answered(eviction: Eviction, *, at: float) -> dict[str, Any]:
     """What a call's answer changes in the eviction's row; `at` in seconds since the epoch."""
-    return {
-        "outcome": eviction.outcome.value,
-        "code": None if eviction.code is None else eviction.code.value,
-        "detail": eviction.detail,
-        "answered_at": at,
-    }
+    row = eviction_row(eviction)
+    return {column: row[column] for column in ("outcome", "code", "detail")} | {"answered_at": at}
 
 
-def unsettled_rows(connection: Connection, *, cluster: str) -> list[Unsettled]:
-    """Evictions of a cluster whose outcome nobody knows, oldest first."""
+def unreconciled_rows(connection: Connection, *, cluster: str) -> list[Eviction]:
+    """Evictions of a cluster whose outcome is not known, oldest first."""
     rows = EVICTIONS.c
     query = select(EVICTIONS).where(rows.cluster == cluster, history.UNSETTLED).order_by(rows.id)
-    return [
-        Unsettled(
-            record=row.id,
-            cycle=row.cycle,
-            namespace=row.namespace,
-            pod=row.pod,
-            uid=row.uid,
-            node=row.node,
-            service=row.service,
-            outcome=Outcome(row.outcome),
-            planned_at=row.planned_at,
-            lease_term=row.lease_term,
-        )
-        for row in connection.execute(query)
-    ]
+    return [read_eviction(row) for row in connection.execute(query).mappings()]

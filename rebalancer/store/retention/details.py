@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, exists, false, or_, select, true, union
 
-from rebalancer.model.plan import Outcome
+from rebalancer.model.eviction import Outcome
 from rebalancer.store.cycles.node_observations import unpack_node_measurements
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, LOOKS, POOL_HOURS
 from rebalancer.store.db.engine import read, write

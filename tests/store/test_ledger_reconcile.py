@@ -1,4 +1,4 @@
-"""An eviction whose outcome was never written is found again, and settled by what the API server says."""
+"""An eviction whose outcome was never written is found again, and reconciled with the API server's state."""
 
 import subprocess
 import sys
@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.plan import Outcome
-from rebalancer.store import Unsettled, judge_unsettled, settle_unsettled, status
+from rebalancer.model.eviction import Outcome
+from rebalancer.store import status
+from rebalancer.store.ledger.reconcile import reconciled_outcome
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report
 
 DIES_BEFORE_THE_OUTCOME = """
@@ -23,19 +24,9 @@ os._exit(9)
 """
 
 
-def build_row(outcome=Outcome.PLANNED, planned_at=NOW):
-    return Unsettled(
-        record=1,
-        cycle="c1",
-        namespace="shop",
-        pod="web-1",
-        uid="uid-web-1",
-        node="n1",
-        service="shop/web",
-        outcome=outcome,
-        planned_at=planned_at,
-        lease_term=None,
-    )
+@pytest.fixture
+def ledger(records, clock):
+    return records.ledger(clock=clock)
 
 
 @pytest.mark.parametrize("was", [Outcome.PLANNED, Outcome.UNKNOWN])
@@ -49,25 +40,25 @@ def build_row(outcome=Outcome.PLANNED, planned_at=NOW):
     ],
 )
 def test_the_pod_decides(was, pod, becomes, says):
-    outcome, detail = judge_unsettled(build_row(was), pod)
+    outcome, detail = reconciled_outcome(build_eviction(outcome=was), pod)
     assert outcome is becomes
     assert says in detail
 
 
-def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_settled(url, records, clock):
+def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url, records, ledger, clock):
     killed = subprocess.run([sys.executable, "-c", DIES_BEFORE_THE_OUTCOME, url], check=False, timeout=60)
     assert killed.returncode == 9
 
-    (row,) = records.unsettled()
+    (row,) = ledger.unreconciled()
     assert (row.pod, row.uid, row.outcome, row.planned_at) == ("web-1", "uid-web-1", Outcome.PLANNED, NOW)
     assert status(url).unsettled == 1
     assert [move.node for move in records.recent_moves(NOW)] == ["n1"]
 
     clock.sleep(5)
-    (settled,) = settle_unsettled(records=records, reader=FakeReader(), now=clock.now())
+    (known,) = ledger.reconcile_outcomes(FakeReader())
 
-    assert settled.outcome is Outcome.EVICTED
-    assert records.unsettled() == []
+    assert known.outcome is Outcome.EVICTED
+    assert ledger.unreconciled() == []
     assert status(url).unsettled == 0
     (kept,) = records.cycle_report("c1")["evictions"]
     assert (kept["outcome"], kept["detail"]) == ("evicted", "the pod is gone: counted as evicted")
@@ -76,7 +67,7 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_settled(url, r
     assert [move.at for move in records.recent_moves(NOW)] == [NOW]
 
 
-def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(records, clock):
+def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(records, ledger, clock):
     report = build_report()
     records.begin(report)
     timed_out = build_eviction()
@@ -86,23 +77,23 @@ def test_a_pod_that_is_alive_takes_it_back_once_no_call_can_be_on_its_way(record
     reader = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1")})
 
     clock.sleep(10)
-    assert settle_unsettled(records=records, reader=reader, now=clock.now()) == []
+    assert ledger.reconcile_outcomes(reader) == []
     assert len(records.recent_moves(NOW)) == 1
 
     clock.sleep(60)
-    (settled,) = settle_unsettled(records=records, reader=reader, now=clock.now())
-    assert settled.outcome is Outcome.FAILED
+    (known,) = ledger.reconcile_outcomes(reader)
+    assert known.outcome is Outcome.FAILED
     assert list(records.recent_moves(NOW)) == []
 
 
-def test_while_the_api_server_cannot_be_asked_everything_stays(records, clock):
+def test_while_the_api_server_cannot_be_asked_everything_stays(records, ledger):
     report = build_report()
     records.begin(report)
     records.planned(report, build_eviction())
     with pytest.raises(ConnectError):
-        settle_unsettled(records=records, reader=FakeReader(error=ConnectError("no")), now=clock.now())
-    assert len(records.unsettled()) == 1
+        ledger.reconcile_outcomes(FakeReader(error=ConnectError("no")))
+    assert len(ledger.unreconciled()) == 1
 
 
-def test_nothing_unsettled_asks_nobody(records, clock):
-    assert settle_unsettled(records=records, reader=FakeReader(error=ConnectError("no")), now=clock.now()) == []
+def test_with_nothing_to_reconcile_the_api_server_is_not_read(ledger):
+    assert ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []

@@ -1,0 +1,136 @@
+"""The eviction record: one type from the plan to the assessment, in the ledger and in everything that is shown."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from rebalancer.model.limits import Scope
+from rebalancer.model.reason import Refusal
+from rebalancer.model.snapshot import Service
+
+
+class Outcome(StrEnum):
+    """State of an eviction call."""
+
+    PLANNED = "planned"
+    """Recorded; the call has not been made, or a dry run."""
+    EVICTED = "evicted"
+    REFUSED = "refused"
+    """The API server denied it."""
+    FAILED = "failed"
+    """The API server answered with an error, or the pod was gone."""
+    UNKNOWN = "unknown"
+    """The call timed out or was cut off: it may have happened. It stays counted until it is reconciled."""
+
+
+MAY_HAVE_HAPPENED = (Outcome.PLANNED, Outcome.EVICTED, Outcome.UNKNOWN)
+DID_NOT_HAPPEN = (Outcome.REFUSED, Outcome.FAILED)
+"""Final outcomes of pods that were not disturbed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The API server's answer to one eviction call."""
+
+    outcome: Outcome
+    refusal: Refusal | None = None
+    retry_after_seconds: float | None = None
+
+
+class TargetNode(NamedTuple):
+    """A node on which the replacement may land, with its probability (those of one eviction sum to 1)."""
+
+    node: str
+    probability: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction:
+    """One eviction.
+
+    The planner makes it; reservation, answer and the replacement's arrival fill it in. A field that is a column of the
+    table `evictions` has its name. Times are seconds since the epoch; None, NaN or empty = not known (yet).
+    """
+
+    # -- planned
+    namespace: str
+    pod: str
+    """Name of the pod."""
+    uid: str
+    node: str
+    """Name of the node that the pod leaves."""
+    pool: str
+    service: Service
+    strategy: str
+    reason: str
+    cpu_millicores: float = math.nan
+    """Real CPU."""
+    service_identity: str = ""
+    """The service's identity, the same in every cluster."""
+    level: str = ""
+    """The service level; empty where the policy has none."""
+    owner_uid: str = ""
+    """UID of the service's top owner."""
+    target_nodes: Sequence[TargetNode] = ()
+    """Likeliest first; empty for a finished pod, which has no replacement."""
+    target_pool: str = ""
+    """Pool of the likeliest target node."""
+    pull_bytes: float = 0.0
+    """Image bytes to pull; of several likely target nodes, the most."""
+    scopes: tuple[Scope, ...] = ()
+    """Scopes of limits that count it, in locking order."""
+    once: bool = False
+    """An eviction of a predecessor by the same strategy counts against it."""
+    pod_index: int = -1
+    """Index of the pod in the snapshot of its cycle; -1 = read from the ledger."""
+    node_index: int = -1
+    """The same of the node."""
+
+    # -- reserved
+    record: int | None = None
+    """Row in the database."""
+    cycle: str = ""
+    dry_run: bool = False
+    planned_at: float = math.nan
+    """When it was recorded, before the call."""
+    not_before: float | None = None
+    """Dry run: when spacing limits allow the call; None = at once."""
+    lease_term: int | None = None
+    ready_before: int = 0
+    """Ready replicas of the service."""
+    desired_before: int = 0
+    """Desired replicas of the service."""
+    grace_seconds: float = math.nan
+    """The pod's termination grace period."""
+    deadline_at: float = math.nan
+    """The replacement is late after it."""
+
+    # -- answered
+    outcome: Outcome = Outcome.PLANNED
+    code: str | None = None
+    """`Reason` of a refusal or failure."""
+    detail: str = ""
+    answered_at: float | None = None
+    """The call was answered, or timed out."""
+    reconciled_at: float | None = None
+    """The unknown outcome was reconciled with the API server's state."""
+
+    # -- replaced
+    late: bool = False
+    replaced_at: float | None = None
+    """The replacement was Ready."""
+    replacement_pod: str = ""
+    replacement_uid: str = ""
+    replacement_node: str = ""
+
+    @property
+    def target_node(self) -> str:
+        """Name of the likeliest target node; empty where there is none."""
+        return self.target_nodes[0].node if self.target_nodes else ""
+
+    @property
+    def at(self) -> float:
+        """When the pod was evicted: the answer's time (the later bound of the call), else the record's."""
+        return self.planned_at if self.answered_at is None else self.answered_at
