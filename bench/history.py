@@ -22,7 +22,7 @@ from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.policy import UsageSource
-from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.real.prometheus_days import LongSeries, fill_days, hourly_rate
 from tests.real.prometheus_server import prometheus_server

@@ -21,7 +21,8 @@ from rebalancer.model.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from rebalancer.policy.schema.policy import StabilizationWindow
-from rebalancer.prometheus import PrometheusSlo, PrometheusUsage
+from rebalancer.prometheus.reader import PrometheusUsage
+from rebalancer.prometheus.slo import PrometheusSlo
 from rebalancer.store import SqlRecords, open_records
 
 TAINT_MARGIN_SECONDS = 5.0

@@ -2,7 +2,8 @@
 
 import math
 
-from rebalancer.bootstrap import history_keeper, read_cluster
+from rebalancer.bootstrap.contexts import read_cluster
+from rebalancer.bootstrap.history import history_keeper
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest

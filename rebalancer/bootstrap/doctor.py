@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.bootstrap import Doctor
+from rebalancer.bootstrap.probes import Doctor
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.ledger_state import global_limits_text
 from rebalancer.model.errors import RebalancerError

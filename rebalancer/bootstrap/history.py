@@ -9,7 +9,7 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store import BlockStore
 
 

@@ -12,7 +12,8 @@ from rebalancer.kube.metrics_server import probe_metrics_server
 from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import HighNodeUtilization, NodeMaintenance, PluginStrategy
-from rebalancer.prometheus import Probe, PrometheusUsage
+from rebalancer.prometheus.probe import Probe
+from rebalancer.prometheus.reader import PrometheusUsage
 from rebalancer.store import DatabaseStatus, status
 from rebalancer.store import database_exists as exists
 

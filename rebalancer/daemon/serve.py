@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalancer.bootstrap import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.active import Active
+from rebalancer.bootstrap.daemon import DaemonResources, open_daemon_resources
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.request import CycleRequest, RequestScope

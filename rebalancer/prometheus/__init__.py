@@ -1,20 +1,16 @@
-"""Usage in, from Prometheus or anything that answers its HTTP API.
+"""CPU usage from Prometheus, or anything that answers its HTTP API.
 
-client   one HTTP call: our timeout, credentials, retries, and errors in the user's words
-decode   answers from bytes to columns
-queries  the default PromQL for kube-prometheus-stack, and the policy's own
-nodes    which node a series speaks of
-reader   all of it together: snapshot -> Usage
-pieces   a whole day's question, divided so that Prometheus survives it
-days     a day's answers, laid over pods and nodes
-ranges   both together, two queries at a time: day -> DayBlock
-standard the organisation's own definition of a hot node, read afterwards
-probe    what `doctor` asks
+client       one HTTP call: timeout, credentials, retries, errors
+credentials  Authorization, TLS verification, URLs without secrets
+decode       responses from bytes to columns
+queries      the default PromQL for kube-prometheus-stack, and the policy's own queries
+nodes        series labels to nodes
+pods         series labels to pods
+contention   CPU waiting time of nodes and pods
+reader       snapshot to `Usage`
+chunks       a day's range query in parts of bounded size
+days         the responses of a day as columns of pods and nodes
+ranges       day to `DayBlock`, two queries at a time
+slo          the hot-node SLO, read afterwards
+probe        the checks of `doctor`
 """
-
-from rebalancer.prometheus.probe import MetricProbe, Probe
-from rebalancer.prometheus.ranges import PrometheusHistory
-from rebalancer.prometheus.reader import PrometheusUsage
-from rebalancer.prometheus.slo import PrometheusSlo
-
-__all__ = ["MetricProbe", "Probe", "PrometheusHistory", "PrometheusSlo", "PrometheusUsage"]

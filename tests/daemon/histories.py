@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, History, date_of
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import Fake, NoProgress, a_cluster, a_source, fake_prometheus
 from tests.prometheus.past import OWN, START, Clock, Line, Past, line

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_context
+from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.cordons import asked, cordoned_by_others, lasting

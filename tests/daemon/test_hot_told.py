@@ -19,7 +19,7 @@ from rebalancer.model.eviction import Outcome as Became
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.plan import CycleReport, Finding, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
-from rebalancer.prometheus import PrometheusSlo
+from rebalancer.prometheus.slo import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
 from tests.daemon.standard_reads import DAY, HOUR, MINUTE, Reads, hot_between, reads_on

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from rebalancer.bootstrap import acting_context
+from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.bootstrap import acting_context
+from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.demo import demo_policy
 from rebalancer.cycle.context import NullProgress

@@ -9,7 +9,7 @@ import numpy as np
 
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import PrometheusHistory
 from tests.prometheus.builders import NoProgress, a_cluster, a_source, fake_prometheus
 from tests.prometheus.past import DAY, OWN, START, Clock, Line, Past, line
 

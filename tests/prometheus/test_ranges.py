@@ -8,8 +8,7 @@ import pytest
 
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import SLOTS
-from rebalancer.prometheus import PrometheusHistory
-from rebalancer.prometheus.ranges import QueryBudget
+from rebalancer.prometheus.ranges import PrometheusHistory, QueryBudget
 from tests.prometheus.builders import NoProgress, a_source, fake_prometheus, vector
 from tests.prometheus.days import HEALTHY, NODES, NOW, a_past, a_snapshot, node, pod, read, reading
 from tests.prometheus.past import DAY, OWN, START, Clock, line

@@ -13,7 +13,7 @@ import pytest
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.prometheus import PrometheusHistory
+from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
 from tests.prometheus.past import Clock

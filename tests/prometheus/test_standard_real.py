@@ -13,9 +13,9 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
 from rebalancer.policy.schema.effect import HotNodeSlo
-from rebalancer.prometheus import PrometheusSlo
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.queries import Query
+from rebalancer.prometheus.slo import PrometheusSlo
 from tests.prometheus.builders import a_cluster, a_source
 from tests.real.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
 from tests.real.prometheus_server import PrometheusServer, prometheus_server

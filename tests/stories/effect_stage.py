@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap import acting_context
+from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.observation import Observation, observe
@@ -26,7 +26,7 @@ from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisod
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus import PrometheusSlo
+from rebalancer.prometheus.slo import PrometheusSlo
 from rebalancer.store import open_records, upgrade
 from tests.stories.effect_truth import Book, Case, Rules, Standard
 from tests.stories.stage import NO_COOLDOWNS, START, a_machine, a_scenario, service, stories_policy

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rebalancer.bootstrap import acting_context, history_keeper
+from rebalancer.bootstrap.contexts import acting_context
+from rebalancer.bootstrap.history import history_keeper
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest

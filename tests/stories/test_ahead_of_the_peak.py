@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.bootstrap import acting_context, history_keeper
+from rebalancer.bootstrap.contexts import acting_context
+from rebalancer.bootstrap.history import history_keeper
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.request import CycleRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rebalancer.bootstrap import planning_context
+from rebalancer.bootstrap.contexts import planning_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.run import run_cycle

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rebalancer.bootstrap import (
+from rebalancer.bootstrap.database import (
     database_exists,
     database_prune,
     database_shown,

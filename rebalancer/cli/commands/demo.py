@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from rebalancer.bootstrap import acting_context, database_shown
+from rebalancer.bootstrap.contexts import acting_context
+from rebalancer.bootstrap.database import database_shown
 from rebalancer.bootstrap.paths import shipped
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.lab import on_the_lab

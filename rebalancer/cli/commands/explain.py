@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import planning_context
+from rebalancer.bootstrap.contexts import planning_context
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.bootstrap import history_keeper, planning_context
+from rebalancer.bootstrap.contexts import planning_context
+from rebalancer.bootstrap.history import history_keeper
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rebalancer.bootstrap import open_ledger, planning_context, read_cluster
+from rebalancer.bootstrap.contexts import planning_context, read_cluster
+from rebalancer.bootstrap.database import open_ledger
 from rebalancer.cli.common import (
     ContextOption,
     DatabaseOption,

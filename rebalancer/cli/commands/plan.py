@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import planning_context
+from rebalancer.bootstrap.contexts import planning_context
 from rebalancer.cli.common import (
     CONNECT_EXIT,
     NOT_EMPTY_EXIT,

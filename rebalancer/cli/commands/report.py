@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rebalancer.bootstrap import database_shown, kept_records
+from rebalancer.bootstrap.database import database_shown, kept_records
 from rebalancer.cli.common import DatabaseOption, PolicyOption, read_policy, settings_for, stdout_console
 from rebalancer.cli.output.report_tables import print_report
 from rebalancer.effect.document import to_json

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap import acting_context
+from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.commands.plan import exit_code, show
 from rebalancer.cli.common import (

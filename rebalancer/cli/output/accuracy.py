@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.bootstrap import kept_records
+from rebalancer.bootstrap.database import kept_records
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.common import Output, print_json, stdout_console
 from rebalancer.cli.output.tables import plain_table
