@@ -25,18 +25,14 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## the main job on a practice cluster; ARGS="-o json" for JSON
 	@$(BIN)/rebalancer demo $(ARGS)
 
-# Most tests wait for servers, so a few run at a time. One that fails in this crowd is run once more by itself: it may
-# have been short of machine, and must pass then. Those that a busy machine disturbs come afterwards, one by one.
-# pytest's 5 is "no such test": with ARGS one of the two may have none
+# Most tests wait for servers, so a few run at a time. Those that a busy machine disturbs are marked `alone` and run
+# afterwards, one by one. Nothing is run twice: a failure fails. pytest's 5 is "no such test": with ARGS one of the two
+# may have none
 test: $(READY) ## all tests; installs the real servers they need when root and apt are there; ARGS="-k name"
 	@sh tests/install_real_parts.sh >&2
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS); many=$$?; \
-	  if [ $$many -eq 1 ]; then \
-	    echo "what failed beside others, once more by itself:"; \
-	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not alone" $(ARGS) && many=0; \
-	  fi; \
-	  [ $$many -eq 0 ] || [ $$many -eq 5 ] || exit $$many; \
 	  $(BIN)/python -m pytest -m alone $(ARGS); few=$$?; \
+	  [ $$many -eq 0 ] || [ $$many -eq 5 ] || exit $$many; \
 	  [ $$few -eq 0 ] || [ $$few$$many = 50 ] || exit $$few
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up to date

@@ -9,8 +9,8 @@ from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Ve
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_records, upgrade
 from tests.cli.in_process import run_here
-from tests.daemon.recorded import a_truth, made_at
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.evaluation.builders import a_truth, made_at
 from tests.real.postgres_server import PostgresServer
 from tests.store.builders import SteppingClock
 

@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 from rebalancer.effect.document import SCHEMA_VERSION
 from rebalancer.store import open_records, upgrade
 from tests.cli.in_process import run_here
-from tests.daemon.recorded import UNTIL, fill
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.effect.makers import an_episode
+from tests.evaluation.builders import UNTIL, fill
 from tests.real.postgres_server import PostgresServer
 from tests.store.builders import SteppingClock
 

@@ -11,7 +11,7 @@ from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.limits import ReplacementLimits, format_bytes
 from tests.builders import GIB, NOW, some_limits
-from tests.constraints.test_door import a_move, door, open_eviction
+from tests.constraints.test_admission import a_move, door, open_eviction
 
 PULLS = Scope("pulls", "test/general")
 

@@ -12,7 +12,7 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History, date_of
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
-from tests.daemon.histories import a_daemon, lines
+from tests.forecasting.builders import a_daemon, lines
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
 from tests.prometheus.past import DAY, OWN, START
 

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.store import SqlRecords, open_records, upgrade
 from tests.builders import NOW, a_node, a_policy, cluster
-from tests.daemon.standard_reads import Reads, Samples, Shares
+from tests.evaluation.slo_reads import Reads, Samples, Shares
 from tests.prometheus.past import Clock
 
 

@@ -11,7 +11,7 @@ from rebalancer.evaluation.hot_nodes import evaluate_slo
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.reason import MissReason
 from tests.builders import NOW, a_node, cluster
-from tests.daemon.standard_reads import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
+from tests.evaluation.slo_reads import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
 
 # ---- episodes
 

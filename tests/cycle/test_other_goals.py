@@ -22,7 +22,7 @@ from rebalancer.model.steering import DRAINING, MAINTENANCE
 from rebalancer.strategies import Findings
 from rebalancer.web import Metrics
 from tests.builders import NOW, a_policy
-from tests.daemon.test_assessing import an_eviction, seen_at
+from tests.evaluation.test_assessments import an_eviction, seen_at
 from tests.store.builders import build_finding
 from tests.stories.stage import a_machine, a_scenario, a_stage, evicted, service
 

@@ -22,7 +22,7 @@ from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, a_node, a_policy
-from tests.daemon.test_assessing import seen_at
+from tests.evaluation.test_assessments import seen_at
 from tests.stories.stage import (
     START,
     TURN_SECONDS,

@@ -10,7 +10,7 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, date_of
 from rebalancer.model.usage import Usage
 from rebalancer.store.blocks import BlockStore
 from tests.builders import a_node, a_pod, cluster, usage_of
-from tests.daemon.histories import a_daemon, a_snapshot
+from tests.forecasting.builders import a_daemon, a_snapshot
 from tests.prometheus.past import DAY, START, Clock
 
 
