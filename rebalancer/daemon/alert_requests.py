@@ -1,8 +1,8 @@
-"""Alerts that are open: which node each one means, what it calls hot there, and what came of it.
+"""Open alerts as cycle requests: the node and thresholds of each alert, and the result of the cycle.
 
-One episode for each fingerprint and start. It stays open until Alertmanager resolves it or it expires: what a limit or
-window refuses now is tried again when that may have changed. Where measurement and alert disagree, that is written
-down and nothing moves.
+An episode is one alert from its start (fingerprint and start time). It stays open until Alertmanager resolves it or it
+expires, and is retried when a limit or window may have changed. If measurement and alert disagree, that is recorded and
+nothing is evicted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
-RECHECK_SECONDS = 60.0
-"""When nothing says when it may have changed."""
+RETRY_SECONDS = 60.0
+"""Retry interval when no refusal states a time."""
 
-LONGEST_WAIT_SECONDS = 900.0
-"""A window may open in hours, but the node may have cooled, or other pods come, long before."""
+MAX_RETRY_SECONDS = 900.0
+"""Longest retry interval: a window may open in hours, but the node's load or pods change earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionableEpisode:
-    """An episode that can be acted on."""
+    """An episode with a node of this cluster and valid thresholds."""
 
     episode: AlertEpisode
     marks: ThresholdOverride
@@ -32,22 +32,22 @@ class ActionableEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedEpisode:
-    """An episode that says too little."""
+    """An episode without a usable node or thresholds."""
 
     episode: AlertEpisode
     reason: str
     final: bool
-    """Time won't change it."""
+    """A retry cannot succeed."""
 
 
 def resolve_episode(
     episode: AlertEpisode, snapshot: ClusterSnapshot, policy: RebalancerPolicy, pool_of_node: Mapping[str, str]
 ) -> ActionableEpisode | RejectedEpisode:
-    """Which node it means, and at which marks."""
+    """The node of an episode, and the thresholds it sets for it."""
     alert = episode.alert
     rule = policy.alerts.rule_for(alert)
     if rule is None:
-        return RejectedEpisode(episode=episode, reason=f"the policy has no rule for {alert.name} any more", final=True)
+        return RejectedEpisode(episode=episode, reason=f"the policy has no rule for {alert.name}", final=True)
     named = [value for label in policy.alerts.node_labels if (value := alert.labels.get(label))]
     if not named:
         labels = ", ".join(policy.alerts.node_labels)
@@ -65,9 +65,9 @@ def resolve_episode(
     except ValueError as error:
         return RejectedEpisode(episode=episode, reason=str(error), final=True)
     if high is None:
-        return RejectedEpisode(episode=episode, reason="neither alert nor policy says what is hot", final=True)
+        return RejectedEpisode(episode=episode, reason="neither alert nor policy sets a high threshold", final=True)
     if high < policy.alerts.min_high:
-        reason = f"its high of {high:g} % is under the policy's floor of {policy.alerts.min_high:g} %"
+        reason = f"its high of {high:g} % is below alerts.minHigh ({policy.alerts.min_high:g} %)"
         return RejectedEpisode(episode=episode, reason=reason, final=True)
     if target is None:
         target = high - (own.high - own.target if own else 10.0)
@@ -107,30 +107,30 @@ def _percent(alert: Alert, annotation: str) -> float | None:
 
 
 def record_results(inbox: Inbox, actionable: Sequence[ActionableEpisode], report: CycleReport, *, now: float) -> None:
-    """Write down what the cycle did about each episode, and when to look again."""
+    """Record the cycle's result for each episode, and when to retry."""
     for each in actionable:
         reason, next_at = _episode_result(each.marks, report, now)
         inbox.tried(each.episode, reason=reason, next_at=next_at)
 
 
 def close_rejected(inbox: Inbox, rejected: Sequence[RejectedEpisode], *, now: float) -> None:
-    """Close what time won't change; look again at the rest."""
+    """Close the final rejections; schedule a retry of the others."""
     for each in rejected:
         if each.final:
             inbox.close(each.episode, state=EpisodeState.REFUSED, reason=each.reason)
         else:
-            inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RECHECK_SECONDS)
+            inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RETRY_SECONDS)
 
 
 def _episode_result(marks: ThresholdOverride, report: CycleReport, now: float) -> tuple[str, float]:
-    """What to say, and when to look again (seconds since the epoch)."""
-    again = now + RECHECK_SECONDS
+    """(result as text, time of the next retry in seconds since the epoch)"""
+    again = now + RETRY_SECONDS
     if report.stopped is not None:
         return report.stopped.message, again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
     went = [each for each in report.evictions if each.node == marks.node and each.outcome in gone]
     if went:
-        return f"{len(went)} {'would be evicted: a dry run' if report.dry_run else 'evicted'}", again
+        return f"{len(went)} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
     of_node = [each for each in report.refusals if each.node == marks.node]
     if all(node != marks.node for _, node in report.findings):
         skipped = next((each for each in of_node if not each.name), None)
@@ -138,21 +138,21 @@ def _episode_result(marks: ThresholdOverride, report: CycleReport, now: float) -
             return skipped.message, again
         line = next((each for each in report.nodes if each.name == marks.node), None)
         measured = "not known" if line is None or line.cpu_before is None else f"{line.cpu_before:.1%}"
-        return f"measured {measured}, not over the alert's {marks.high:.1%}: nothing moves", again
-    return _why_nothing(of_node), _when(of_node, now)
+        return f"measured {measured}, not above the alert's {marks.high:.1%}: nothing is evicted", again
+    return _blocked(of_node), _retry_at(of_node, now)
 
 
-def _why_nothing(refusals: Sequence[PodRefusal]) -> str:
+def _blocked(refusals: Sequence[PodRefusal]) -> str:
     counts: dict[str, int] = {}
     for each in refusals:
         counts[str(each.code)] = counts.get(str(each.code), 0) + 1
-    told = ", ".join(f"{code} {count}" for code, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
-    return f"hot, but nothing may move: {told}" if told else "hot, but nothing may move"
+    codes = ", ".join(f"{code} {count}" for code, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return f"hot, but nothing may be evicted: {codes}" if codes else "hot, but nothing may be evicted"
 
 
-def _when(refusals: Sequence[PodRefusal], now: float) -> float:
-    """The next possible time: when the first of the refusals that time lifts is lifted."""
+def _retry_at(refusals: Sequence[PodRefusal], now: float) -> float:
+    """When the first of the time-limited refusals ends."""
     known = [each.next_at for each in refusals if each.next_at is not None and each.next_at > now]
     if not known:
-        return now + RECHECK_SECONDS
-    return min(max(min(known), now + 1.0), now + LONGEST_WAIT_SECONDS)
+        return now + RETRY_SECONDS
+    return min(max(min(known), now + 1.0), now + MAX_RETRY_SECONDS)

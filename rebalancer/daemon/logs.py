@@ -1,4 +1,4 @@
-"""Logs of the daemon: one JSON object a line on stderr, with the cycle's id; for people on a terminal, words."""
+"""Logging setup: one JSON object per line on stderr with the cycle's id, or plain text on a terminal."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ import structlog
 
 
 def set_up(*, as_json: bool) -> None:
-    """Everything goes through structlog, also what libraries say by `logging`."""
+    """Route all logging through structlog, including the standard `logging` of libraries."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -17,7 +17,7 @@ def set_up(*, as_json: bool) -> None:
     last: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
-        # the default shows the values of variables too, and one of them may be a secret
+        # the default formatter shows local variables, which may hold a secret
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )

@@ -1,6 +1,6 @@
-"""The queue of cycle requests from timer, alerts, forecasts and people.
+"""Queue of cycle requests from the timer, alerts, forecasts and users.
 
-One cycle at a time runs for a cluster. Requests that arrive meanwhile are merged into the next one; none is lost.
+One cycle at a time runs in a cluster. Requests that arrive meanwhile are merged into the next one.
 """
 
 import threading
@@ -10,7 +10,7 @@ from rebalancer.cycle.request import CycleRequest
 
 
 class TriggerQueue:
-    """Holds at most one request: the merger of all that came since the last was taken."""
+    """Holds at most one request: all requests since the last `take`, merged."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -18,19 +18,19 @@ class TriggerQueue:
         self._woken = False
 
     def put(self, request: CycleRequest) -> None:
-        """Ask for a cycle."""
+        """Request a cycle."""
         with self._changed:
             self._pending = request if self._pending is None else self._pending.merged(request)
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """End a `take` without a request: alerts have come, or it is time to stop."""
+        """End a waiting `take` without a request: an alert has arrived, or the daemon stops."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> CycleRequest | None:
-        """The next request; None when woken, or when there is none for so long."""
+        """The next request; None when woken or after the timeout."""
         end = monotonic() + timeout_seconds
         with self._changed:
             while self._pending is None and not self._woken and (left := end - monotonic()) > 0:

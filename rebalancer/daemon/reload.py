@@ -1,7 +1,7 @@
-"""The policy file while we run: read again by content, checked whole, swapped between cycles.
+"""Reload of the policy file: read by content, validated as a whole, activated between cycles.
 
-A ConfigMap is swapped by a symlink and an editor writes in pieces, so what counts is the content, not the time stamp. A
-file that can't be used changes nothing: the last good policy stays in force, and everybody is told.
+A ConfigMap is replaced by a symlink and editors write in pieces, so the content decides and not the modification time.
+A file that cannot be used changes nothing: the last valid policy stays active.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from rebalancer.model.errors import ConfigError
+from rebalancer.model.errors import ConfigError, RebalancerError
 from rebalancer.policy import RebalancerPolicy
 
 LOG = structlog.get_logger("rebalancer")
@@ -18,72 +18,62 @@ LOG = structlog.get_logger("rebalancer")
 
 @dataclass(slots=True)
 class Reloads:
-    """How reloading went."""
+    """Counts of reloads, and the newest error."""
 
     succeeded: int = 0
     failed: int = 0
     error: str = ""
-    """Why the newest content is not in force; empty while it is."""
+    """Why the newest content is not active; empty while it is."""
 
 
 class PolicyFile:
-    """The policy in force. `look` is called by one thread, `policy` may be read by all."""
+    """The policy file of a running daemon. `reload` is called by one thread, `policy` may be read by all."""
 
     def __init__(self, *, read: Callable[[], bytes], parse: Callable[[bytes], RebalancerPolicy]) -> None:
-        """Reads it for the first time. Raises ConfigError."""
+        """Reads the file for the first time. Raises ConfigError."""
         self._read = read
         self._parse = parse
         data = read()
         self.policy = parse(data)
-        self._seen = self._good = _digest(data)
-        self._before = self._good, self.policy
-        self._told = ""
+        self._active = _digest(data)
+        self._rejected = ""
         self.reloads = Reloads()
 
-    def look(self) -> RebalancerPolicy | None:
-        """The new policy when the content has changed and can be used; None otherwise."""
+    def reload(self, activate: Callable[[RebalancerPolicy], None]) -> bool:
+        """Activate the policy if the content has changed and is valid; whether that happened.
+
+        If `activate` raises RebalancerError, another file may be at fault, so the same content is tried again.
+        """
+        rejected = ""
         try:
             data = self._read()
-        except ConfigError as error:
-            self._refuse(str(error), "")
-            return None
-        digest = _digest(data)
-        if digest == self._seen:
-            return None
-        if digest == self._good:  # somebody took a mistake back
-            self._seen, self.reloads.error = digest, ""
-            return None
-        try:
+            digest = rejected = _digest(data)
+            if digest == self._rejected:
+                return False
+            if digest == self._active:  # unchanged, or a mistake was reverted
+                self._rejected = self.reloads.error = ""
+                return False
             policy = self._parse(data)
             if policy.cluster != self.policy.cluster:
                 raise ConfigError(
                     f"cluster: expected {self.policy.cluster} as before, got {policy.cluster}: "
-                    "records and Lease go by it, restart for another"
+                    "records and the Lease depend on it, restart the daemon to change it"
                 )
-        except ConfigError as error:
-            self._refuse(str(error), digest)
-            return None
-        self._before = self._good, self.policy
-        self._seen = self._good = digest
-        self.policy = policy
+            rejected = ""
+            activate(policy)
+        except RebalancerError as error:
+            self._reject(str(error), rejected)
+            return False
+        self.policy, self._active, self._rejected = policy, digest, ""
         self.reloads.succeeded += 1
         self.reloads.error = ""
-        return policy
+        return True
 
-    def take_back(self, why: str) -> None:
-        """The newest policy could not be put in force after all (a file that it names): it is tried again."""
-        self._good, self.policy = self._before
-        self.reloads.succeeded -= 1
-        if why != self._told:
+    def _reject(self, why: str, digest: str) -> None:
+        if digest != self._rejected or why != self.reloads.error:
             self.reloads.failed += 1
-            LOG.error("policy not reloaded, the last good one stays in force", error=why)
-        self._seen, self._told, self.reloads.error = "", why, why
-
-    def _refuse(self, why: str, digest: str) -> None:
-        if digest != self._seen or why != self.reloads.error:
-            self.reloads.failed += 1
-            LOG.error("policy not reloaded, the last good one stays in force", error=why)
-        self._seen, self.reloads.error = digest, why
+            LOG.error("policy not reloaded, the last valid one stays active", error=why)
+        self._rejected, self.reloads.error = digest, why
 
 
 def _digest(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Named threads under one roof: if one ends by itself, the process ends, and whoever runs us starts it again."""
+"""Supervision of the daemon's threads: if one ends unexpectedly, the process exits and the kubelet restarts it."""
 
 import queue
 import threading
@@ -12,11 +12,11 @@ LOG = structlog.get_logger("rebalancer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Why the process ends."""
+    """The thread that ended unexpectedly."""
 
     thread: str
     error: BaseException | None
-    """None where the thread just returned."""
+    """None if the thread returned."""
 
 
 class Supervisor:
@@ -24,10 +24,10 @@ class Supervisor:
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
-        # a queue, because a signal handler may put into it whatever the thread that it interrupts is at
+        # SimpleQueue.put is reentrant, so a signal handler may call it
         self._endings: queue.SimpleQueue[Ending | None] = queue.SimpleQueue()
         self.stopping = threading.Event()
-        """Set once no new work may be taken."""
+        """Set when no new work may start."""
 
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Run `work` in a thread of this name until it returns."""
@@ -36,18 +36,18 @@ class Supervisor:
         thread.start()
 
     def stop(self) -> None:
-        """Ask everything to end. May be called from a signal handler."""
+        """Request the end of all threads. Safe in a signal handler."""
         self.stopping.set()
         self._endings.put(None)
 
     def wait(self) -> Ending | None:
-        """Until `stop`, or until a thread ends by itself; how that was, None after `stop`."""
+        """Block until `stop` (None) or until a thread ends unexpectedly."""
         ending = self._endings.get()
         self.stopping.set()
         return ending
 
     def join(self, seconds: float, *, monotonic: Callable[[], float]) -> list[str]:
-        """Wait for all threads, so long at most; the names of those that still run."""
+        """Wait for all threads, at most this long; the names of those still running."""
         end = monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, end - monotonic()))

@@ -1,7 +1,7 @@
-"""The timer: every strategy looks at each of its pools as often as the policy says.
+"""Periodic cycle requests: one job for each strategy and pool, at the strategy's interval.
 
-Jobs live in memory: they are made anew from the policy, and only the leader acts on them. APScheduler drops a job that
-is a second late by default; a late look is better than none, so here it is never dropped, only merged.
+Jobs live in memory, created from the policy; only the leader acts on their requests. By default APScheduler drops a job
+that is a second late; here late jobs are merged instead.
 """
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -15,7 +15,7 @@ JITTER_SHARE = 0.1
 
 
 class Timer:
-    """Puts a request into the queue for each strategy and pool, again and again."""
+    """Puts periodic requests into the queue."""
 
     def __init__(self, queue: TriggerQueue) -> None:
         self._queue = queue
@@ -24,13 +24,13 @@ class Timer:
         )
 
     def start(self, policy: RebalancerPolicy) -> None:
-        """Begin, with a look at everything at once."""
+        """Start, with a first request for the whole cluster."""
         self.use(policy)
         self._scheduler.start()
         self._queue.put(CycleRequest(trigger=Trigger.PERIODIC))
 
     def use(self, policy: RebalancerPolicy) -> None:
-        """Go by another policy from now on."""
+        """Replace the jobs by those of another policy."""
         self._scheduler.remove_all_jobs()
         for strategy in policy.strategies:
             for pool in strategy.pools or tuple(each.name for each in policy.pools):
@@ -48,6 +48,6 @@ class Timer:
                 )
 
     def stop(self) -> None:
-        """No more requests."""
+        """Stop all jobs."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""The one thread that decides and evicts: it takes what the triggers ask for and runs one cycle after the other."""
+"""The worker thread of the leader: takes requests and due alerts and runs one cycle after the other."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,17 +30,17 @@ from rebalancer.policy.pools import assign_pools
 LOG = structlog.get_logger("rebalancer")
 
 LONGEST_NAP_SECONDS = 5.0
-"""The inbox is looked into at least this often: another replica may have written into it."""
+"""Longest interval between reads of the inbox, into which other replicas may write."""
 
 SHORTEST_NAP_SECONDS = 0.5
-"""Alerts that this replica takes end a nap anyway."""
+"""Shortest interval; an alert received by this replica ends the wait."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Heartbeat:
-    """When the worker last went round its loop, by the machine's monotonic clock."""
+    """Time of the worker's last sign of life, by the machine's monotonic clock."""
 
     at: float
 
@@ -49,7 +49,7 @@ class Heartbeat:
 
 
 class _FrozenCluster:
-    """A cluster of which one snapshot is taken: the alerts are read by the same one that the cycle decides on."""
+    """A cluster read once, so that alerts are resolved against the snapshot that the cycle uses."""
 
     def __init__(self, cluster: ClusterReader) -> None:
         self._cluster = cluster
@@ -65,14 +65,14 @@ class _FrozenCluster:
 
 
 class Worker:
-    """See the module. Runs on the leader only."""
+    """Runs cycles, on the leader only."""
 
     def __init__(
         self,
         *,
         queue: TriggerQueue,
         inbox: Inbox,
-        current: Callable[[], Active],
+        active: Callable[[], Active],
         leads: Callable[[], bool],
         stopping: Callable[[], bool],
         done: Callable[[CycleReport, float], None],
@@ -80,11 +80,11 @@ class Worker:
         heartbeat: Heartbeat,
         dry_run: bool = False,
     ) -> None:
-        """`leads`: whether this replica may evict and has read the cluster. `done` is told of every cycle and of its
-        seconds, also of one that ended in an error, `failed` of what could not even begin."""
+        """`leads`: whether this replica may evict and has read the cluster. `done` receives each cycle's report and its
+        duration in seconds, also after an error; `failed` the trigger and error of a cycle that did not begin."""
         self._queue = queue
         self._inbox = inbox
-        self._current = current
+        self._active = active
         self._leads = leads
         self._stopping = stopping
         self._done = done
@@ -93,11 +93,11 @@ class Worker:
         self._dry_run = dry_run
 
     def run(self) -> None:
-        """Until asked to stop."""
+        """Run until `stopping`."""
         while not self._stopping():
             self._heartbeat.beat()
             if not self._leads():
-                time.sleep(0.1)  # requests are merged meanwhile: whoever leads next has its own
+                time.sleep(0.1)
                 continue
             try:
                 request = self._queue.take(self._nap(), monotonic=time.monotonic)
@@ -110,14 +110,14 @@ class Worker:
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
 
     def work(self, request: CycleRequest | None) -> CycleReport | None:
-        """One cycle for the request and the alerts that are due; None when there is nothing to do.
+        """One cycle for the request and the due alerts; None without either.
 
-        Raises RebalancerError when nothing could be observed; the request is asked for again.
+        Raises RebalancerError if nothing could be observed; the request returns to the queue.
         """
         if self._stopping():
             return None
-        current = self._current()
-        context, policy = replace(current.context, cluster=_FrozenCluster(current.context.cluster)), current.policy
+        active = self._active()
+        context, policy = replace(active.context, cluster=_FrozenCluster(active.context.cluster)), active.policy
         try:
             try:
                 episodes = self._inbox.due(expire_after_seconds=policy.alerts.expire_after)
@@ -125,8 +125,8 @@ class Worker:
             except RebalancerError as error:
                 self._failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
-            asked = with_alerts(request, actionable)
-            return None if asked is None else self._cycle(context, policy, asked, actionable)
+            merged = with_alerts(request, actionable)
+            return None if merged is None else self._cycle(context, policy, merged, actionable)
         except RebalancerError:
             if request is not None:
                 self._queue.put(request)
@@ -146,9 +146,9 @@ class Worker:
                 execute_cycle(context, policy, report, request=request)
                 record_results(self._inbox, actionable, report, now=context.clock.now())
             finally:
-                # whatever happens after an eviction, people get to see which pods went
+                # reported after an error too: pods may have been evicted
                 took = time.monotonic() - began
-                _tell(report, took)
+                _log(report, took)
                 self._done(report, took)
         return report
 
@@ -172,8 +172,8 @@ class Worker:
         due = self._inbox.next_at()
         if due is None:
             return LONGEST_NAP_SECONDS
-        # the database's clock may be behind ours: what is due for us is not for it, and that is no reason to hurry
-        return min(max(due - self._current().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
+        # the database's clock may be behind, so an alert that is due here may not be due there yet
+        return min(max(due - self._active().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
 
     def _rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -183,9 +183,9 @@ class Worker:
 
 
 def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode]) -> CycleRequest | None:
-    """The request with the nodes that alerts ask for; None when nobody asks for anything.
+    """The request merged with the nodes of alerts; None without either.
 
-    Of two alerts for one node the one with the lower high counts.
+    Of two alerts for one node the one with the lower `high` wins.
     """
     if not actionable:
         return request
@@ -200,7 +200,7 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
     return alerted if request is None else request.merged(alerted)
 
 
-def _tell(report: CycleReport, took: float) -> None:
+def _log(report: CycleReport, took: float) -> None:
     evicted = sum(each.outcome is Outcome.EVICTED for each in report.evictions)
     LOG.info(
         "cycle",

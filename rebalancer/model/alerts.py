@@ -1,4 +1,4 @@
-"""Alerts as Alertmanager sends them, and the episodes that they open.
+"""Alerts from Alertmanager, and the episodes they open.
 
 Source: Alertmanager's webhook payload, version 4.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One alert of a payload, as far as we read it."""
+    """The fields used of one alert in a payload."""
 
     fingerprint: str
     firing: bool
@@ -19,59 +19,59 @@ class Alert:
     starts_at: float
     """Seconds since the epoch."""
     ends_at: float | None = None
-    """When it was resolved; None while it fires."""
+    """Time of resolution; None while firing."""
 
     @property
     def name(self) -> str:
-        """Empty when it has none."""
+        """The label `alertname`; empty without it."""
         return self.labels.get("alertname", "")
 
 
 class EpisodeState(StrEnum):
-    """What became of an alert."""
+    """State of an alert's episode."""
 
     OPEN = "open"
     RESOLVED = "resolved"
-    """Alertmanager says that it is over."""
+    """Alertmanager resolved the alert."""
     EXPIRED = "expired"
-    """It was open for too long."""
+    """No news for `alerts.expireAfter`."""
     REFUSED = "refused"
-    """Nothing can be done about it: no such node, not in a pool."""
+    """It names no usable node or thresholds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertEpisode:
-    """An alert from its start until it is over: one for each (cluster, fingerprint, start)."""
+    """One alert from start to end; identified by (cluster, fingerprint, start)."""
 
     id: int
     alert: Alert
     received_at: float
     next_at: float
-    """Not to be tried earlier."""
+    """Earliest retry, in seconds since the epoch."""
     tries: int = 0
     reason: str = ""
-    """Why nothing, or not enough, came of it so far."""
+    """Result of the last cycle that handled it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """What came of one delivery."""
+    """Counts of one webhook delivery."""
 
     opened: int = 0
     known: int = 0
-    """Episodes that were there already, open or over."""
+    """Alerts whose episode already existed."""
     resolved: int = 0
     too_old: int = 0
-    """Not known, and began too long ago: a replay."""
+    """New alerts that started before `alerts.maxAge`: replays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOverride:
-    """Marks that an alert sets for one node, as shares of its capacity (0..1)."""
+    """Thresholds that an alert or forecast sets for one node, as shares of its capacity (0..1)."""
 
     node: str
     strategy: str
     high: float
     target: float
     source: str
-    """What set them, for the record: `alert NodeCPUHigh`."""
+    """Origin, such as `alert NodeCPUHigh`."""

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy import load_policy
+from rebalancer.policy import RebalancerPolicy, load_policy
 
 TEXT = """
 apiVersion: rebalancer.dev/v1alpha1
@@ -39,6 +39,10 @@ def watched(path: Path) -> PolicyFile:
     return PolicyFile(read=read, parse=lambda data: load_policy(data, source=path.name))
 
 
+def reload(file: PolicyFile) -> bool:
+    return file.reload(lambda _: None)
+
+
 def high(file: PolicyFile) -> float:
     thresholds = file.policy.pools[0].thresholds
     assert thresholds is not None
@@ -48,14 +52,14 @@ def high(file: PolicyFile) -> float:
 def test_the_same_content_written_again_is_no_reload(path: Path) -> None:
     file = watched(path)
     write(path, TEXT)
-    assert file.look() is None
+    assert not reload(file)
     assert file.reloads.succeeded == 0
 
 
-def test_new_content_is_in_force_at_once(path: Path) -> None:
+def test_new_content_is_active_at_once(path: Path) -> None:
     file = watched(path)
     write(path, TEXT.replace("high: 75", "high: 80"))
-    assert file.look() is file.policy
+    assert reload(file)
     assert high(file) == 80
     assert file.reloads.succeeded == 1
 
@@ -69,11 +73,11 @@ def test_new_content_is_in_force_at_once(path: Path) -> None:
         (TEXT.replace("cluster: one", "cluster: two"), "expected one as before, got two"),
     ],
 )
-def test_what_can_not_be_used_changes_nothing_and_is_told_once(path: Path, text: str, words: str) -> None:
+def test_what_can_not_be_used_changes_nothing_and_is_logged_once(path: Path, text: str, words: str) -> None:
     file = watched(path)
     write(path, text)
-    assert file.look() is None
-    assert file.look() is None
+    assert not reload(file)
+    assert not reload(file)
     assert high(file) == 75
     assert file.reloads.failed == 1
     assert words in file.reloads.error
@@ -82,20 +86,20 @@ def test_what_can_not_be_used_changes_nothing_and_is_told_once(path: Path, text:
 def test_a_file_that_is_away_for_a_moment_changes_nothing(path: Path) -> None:
     file = watched(path)
     path.unlink()
-    assert file.look() is None
-    assert file.look() is None
+    assert not reload(file)
+    assert not reload(file)
     assert file.reloads.failed == 1
     write(path, TEXT)
-    assert file.look() is None
+    assert not reload(file)
     assert file.reloads.error == ""
 
 
 def test_a_mistake_that_is_taken_back_is_over_without_a_reload(path: Path) -> None:
     file = watched(path)
     write(path, "{")
-    file.look()
+    reload(file)
     write(path, TEXT)
-    assert file.look() is None
+    assert not reload(file)
     assert (file.reloads.error, file.reloads.succeeded) == ("", 0)
 
 
@@ -105,13 +109,15 @@ def test_the_first_reading_must_succeed(path: Path) -> None:
         watched(path)
 
 
-def test_what_could_not_be_put_in_force_is_tried_again_and_counted_once(path: Path) -> None:
+def test_what_could_not_be_activated_is_tried_again_and_counted_once(path: Path) -> None:
+    def fail(_: RebalancerPolicy) -> None:
+        raise ConfigError("scheduler.yaml: expected it to be readable")
+
     file = watched(path)
     write(path, TEXT.replace("high: 75", "high: 80"))
     for _ in range(3):
-        assert file.look() is not None
-        file.take_back("scheduler.yaml: expected it to be readable")
+        assert not file.reload(fail)
     assert high(file) == 75
     assert (file.reloads.failed, file.reloads.succeeded) == (1, 0)
-    assert file.look() is not None
+    assert reload(file)
     assert (high(file), file.reloads.succeeded, file.reloads.error) == (80, 1, "")

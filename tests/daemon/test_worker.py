@@ -99,7 +99,7 @@ def around(
             worker = Worker(
                 queue=queue,
                 inbox=wrap_inbox(inbox) if wrap_inbox else inbox,
-                current=lambda: Active(
+                active=lambda: Active(
                     policy=policy,
                     context=replace(world, records=wrap_records(world.records)) if wrap_records else world,
                 ),
@@ -161,14 +161,14 @@ def test_what_came_of_an_alert_stands_in_its_episode(tmp_path: Path) -> None:
         it.alert("cold-9")
         it.worker.work(None)
         assert it.state("warm-1") == ("open", "1 evicted")
-        assert it.state("warm-2") == ("open", "measured 65.6%, not over the alert's 70.0%: nothing moves")
+        assert it.state("warm-2") == ("open", "measured 65.6%, not above the alert's 70.0%: nothing is evicted")
         assert it.state("cold-9") == ("open", "no node of this cluster is cold-9")
         assert it.evicted() == ["warm-1"]
 
 
 def test_an_alert_that_says_too_little_is_closed_and_sets_off_nothing(tmp_path: Path) -> None:
     with around(tmp_path) as it:
-        it.alert("warm-1", high=40.0)  # under the policy's floor
+        it.alert("warm-1", high=40.0)  # below alerts.minHigh
         assert it.worker.work(None) is None
         assert it.state("warm-1")[0] == "over"
 
@@ -195,7 +195,7 @@ def test_a_dry_run_evicts_nothing_and_says_what_it_would_do(tmp_path: Path) -> N
         assert report is not None
         assert [each.outcome for each in report.evictions] == [Outcome.PLANNED]
         assert it.evicted() == []
-        assert it.state("warm-1") == ("open", "1 would be evicted: a dry run")
+        assert it.state("warm-1") == ("open", "1 would be evicted (dry run)")
 
 
 def test_a_request_is_asked_for_again_when_nothing_could_be_observed(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ class DaemonProcess:
 
     def leads(self) -> bool:
         """Whether /readyz says so."""
-        return "[+]lease ok: leads" in self.get("/readyz?verbose")[1]
+        return "[+]lease ok: leader" in self.get("/readyz?verbose")[1]
 
     def signal(self, number: signal.Signals) -> None:
         """Send it."""

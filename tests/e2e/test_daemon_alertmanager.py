@@ -176,14 +176,14 @@ def test_where_measurement_and_alert_disagree_nothing_moves_and_the_episode_says
     stage.prometheus.change_rules(rule(stage.instance("warm-3"), over=60, high=70))
     [(state, reason, _)] = until(lambda: [each for each in stage.episodes("warm-3") if each[1]], stage.daemon.tell)
     assert state == "open"
-    assert re.fullmatch(r"measured 6\d\.\d%, not over the alert's 70\.0%: nothing moves", reason)
+    assert re.fullmatch(r"measured 6\d\.\d%, not above the alert's 70\.0%: nothing is evicted", reason)
     assert evicted(stage.lab, "warm-3") == []
 
 
 def test_without_the_annotation_the_pools_own_high_holds(stage: Stage) -> None:
     stage.prometheus.change_rules(rule(stage.instance("warm-4"), over=60))
     [(_, reason, _)] = until(lambda: [each for each in stage.episodes("warm-4") if each[1]], stage.daemon.tell)
-    assert "not over the alert's 90.0%" in reason
+    assert "not above the alert's 90.0%" in reason
     assert evicted(stage.lab, "warm-4") == []
 
 

@@ -196,7 +196,7 @@ def test_a_swapped_policy_changes_what_happens_and_a_broken_one_does_not(pair: P
 
     pair.mount.put(pair.policy(**rules).replace("high: 90", "high: 50"))  # under its own target
     until(lambda: reloads("failure") == 1, leader.tell)
-    [told] = leader.said("policy not reloaded, the last good one stays in force")
+    [told] = leader.said("policy not reloaded, the last valid one stays active")
     assert "target" in told["error"]
     assert "policy.yaml" in told["error"]
     assert told["error"].splitlines()[0] in leader.get("/readyz?verbose")[1]
@@ -205,7 +205,7 @@ def test_a_swapped_policy_changes_what_happens_and_a_broken_one_does_not(pair: P
     # good in itself, but it names a file that isn't there
     pair.mount.put(pair.policy(**rules, scheduler={"configFile": "nowhere.yaml"}))
     until(lambda: reloads("failure") == 2, leader.tell)
-    assert "nowhere.yaml" in leader.said("policy not reloaded, the last good one stays in force")[1]["error"]
+    assert "nowhere.yaml" in leader.said("policy not reloaded, the last valid one stays active")[1]["error"]
 
     leader.alert(three, high=None, target=None)
     until(moved(pair, three), leader.tell)
