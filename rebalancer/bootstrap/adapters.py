@@ -1,7 +1,10 @@
-"""Settings and a policy to single adapters, and to a world of them."""
+"""Single adapters from settings and a policy, and the context that they make together."""
 
+import os
+import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rebalancer import __version__
 from rebalancer.bootstrap.settings import Settings
@@ -10,26 +13,24 @@ from rebalancer.cycle.steering import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient, connect
-from rebalancer.kube.leader.leadership import Leadership
-from rebalancer.kube.leader.lease import LeaseLock
-from rebalancer.kube.metrics_server import MetricsServerUsage
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.ports import Clock, Progress, Records, UsageReader
+from rebalancer.model.ports import Clock, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
-from rebalancer.model.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
 from rebalancer.policy.schema.policy import StabilizationWindow
-from rebalancer.prometheus.reader import PrometheusUsage
-from rebalancer.prometheus.slo import PrometheusSlo
-from rebalancer.store import SqlRecords, open_records
+from rebalancer.store import SqlLedger, SqlRecords
+
+if TYPE_CHECKING:
+    from rebalancer.kube.leader.leadership import Leadership
+    from rebalancer.kube.leader.lease import LeaseLock, Sighting
 
 TAINT_MARGIN_SECONDS = 5.0
-"""With less left of the lease no node is tainted: there must be time to take it off again."""
+"""With less left of the lease no node is tainted: there must be time to remove the taint again."""
 
 CALL_MARGIN_SECONDS = 1.0
-"""Looked at once more between the pod's re-read and the eviction call."""
+"""Checked once more between the pod's re-read and the eviction call."""
 
 USER_AGENT = f"rebalancer/{__version__}"
 
@@ -40,8 +41,27 @@ def client_of(settings: Settings, stack: ExitStack) -> ApiClient:
     return client
 
 
-def records_of(settings: Settings, policy: RebalancerPolicy, clock: Clock) -> SqlRecords:
-    return open_records(url=settings.database, cluster=policy.cluster, clock=clock)
+def process_identity(settings: Settings) -> str:
+    """The pod's name, the host's outside a pod."""
+    return settings.pod_name or socket.gethostname()
+
+
+def lease_lock(
+    settings: Settings, client: ApiClient, records: SqlRecords, ledger: SqlLedger, sighting: "Sighting | None" = None
+) -> "LeaseLock":
+    """The cluster's Lease, not acquired yet. Raises ConnectError."""
+    from rebalancer.kube.leader.lease import LeaseLock
+
+    namespace, name = settings.lease_at
+    return LeaseLock(
+        client=client,
+        namespace=namespace,
+        name=name,
+        identity=f"{process_identity(settings)}_{os.getpid()}",
+        ledger_identity=records.ledger_identity(),
+        last_term=ledger.last_term(),
+        sighting=sighting,
+    )
 
 
 def make_context(
@@ -53,7 +73,8 @@ def make_context(
     stack: ExitStack,
     *,
     records: Records,
-    lease: LeaseLock | Leadership | None,
+    ledger: Ledger | None,
+    lease: "LeaseLock | Leadership | None" = None,
     steer: bool = True,
 ) -> CycleContext:
     evictor = KubeEvictor(client=client)
@@ -70,7 +91,7 @@ def make_context(
         usage=usage_of(policy, client, clock, progress, stack),
         evictor=evictor,
         records=records,
-        ledger=None,
+        ledger=ledger,
         lease=lease,
         clock=clock,
         progress=progress,
@@ -85,7 +106,7 @@ def make_context(
 
 
 def scheduler_of(policy: RebalancerPolicy) -> SchedulerConfig:
-    """How kube-scheduler is configured. Raises ConfigError."""
+    """The configuration of kube-scheduler. Raises ConfigError."""
     path = policy.scheduler.config_file
     if path is None:
         return SchedulerConfig()
@@ -97,7 +118,7 @@ def scheduler_of(policy: RebalancerPolicy) -> SchedulerConfig:
 
 
 def without_stabilization(policy: RebalancerPolicy) -> RebalancerPolicy:
-    """Its usage is read at once."""
+    """The policy with a stabilization window of one sample."""
     once = StabilizationWindow.model_validate({"samples": 1, "duration": "0s"})
     return policy.model_copy(update={"usage": policy.usage.model_copy(update={"stabilization_window": once})})
 
@@ -106,16 +127,12 @@ def usage_of(
     policy: RebalancerPolicy, client: ApiClient, clock: Clock, progress: Progress, stack: ExitStack
 ) -> UsageReader:
     if policy.usage.source == "MetricsServer":
+        from rebalancer.kube.metrics_server import MetricsServerUsage
+
         return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
+    from rebalancer.prometheus.reader import PrometheusUsage
+
     asks_who_waits = any(strategy.name == "Interference" for strategy in policy.strategies)
     reader = PrometheusUsage(policy.usage, progress, contention=asks_who_waits)
-    stack.callback(reader.close)
-    return reader
-
-
-def slo_reader_of(policy: RebalancerPolicy, stack: ExitStack) -> SloReader | None:
-    if policy.usage.source == "MetricsServer":
-        return None
-    reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
     stack.callback(reader.close)
     return reader

@@ -1,28 +1,48 @@
-"""The database alone: for what people say and ask of it."""
+"""The database alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rebalancer.bootstrap.adapters import records_of
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
+from rebalancer.model.ports import Clock
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.store import DatabaseStatus, Pruned, SqlLedger, SqlRecords, prune, shown_url, status, upgrade
+from rebalancer.store import (
+    DatabaseStatus,
+    Pruned,
+    SqlLedger,
+    SqlRecords,
+    open_records,
+    prune,
+    shown_url,
+    status,
+    upgrade,
+)
 from rebalancer.store import database_exists as exists
+
+
+def records_of(settings: Settings, policy: RebalancerPolicy, clock: Clock) -> SqlRecords:
+    """The records of the policy's cluster. Raises ConfigError, ConnectError."""
+    return open_records(url=settings.database, cluster=policy.cluster, clock=clock)
+
+
+def create_database(settings: Settings) -> None:
+    """Create a SQLite file that is not there yet, with its tables. Raises ConfigError, ConnectError."""
+    if settings.database.startswith("sqlite") and not exists(settings.database):
+        upgrade(settings.database)
 
 
 @contextmanager
 def open_ledger(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlLedger]:
-    """The ledger alone, for what people say and ask. A new SQLite file gets its tables."""
-    if settings.database.startswith("sqlite") and not exists(settings.database):
-        upgrade(settings.database)
+    """The ledger alone. A new SQLite file gets its tables."""
+    create_database(settings)
     with records_of(settings, policy, SystemClock()) as records:
         yield records.ledger()
 
 
 @contextmanager
 def kept_records(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlRecords | None]:
-    """What is recorded; None where there is no database yet. Raises ConfigError, ConnectError."""
+    """The records; None where there is no database yet. Raises ConfigError, ConnectError."""
     if not exists(settings.database):
         yield None
         return
@@ -31,22 +51,22 @@ def kept_records(policy: RebalancerPolicy, settings: Settings) -> Iterator[SqlRe
 
 
 def database_exists(settings: Settings) -> bool:
-    """Whether there is a database: always for a server, for SQLite when its file is there."""
+    """Whether there is a database: always for a server, for SQLite when its file exists."""
     return exists(settings.database)
 
 
 def database_upgrade(settings: Settings) -> str:
-    """Bring the schema up to date; the revision it has then."""
+    """Upgrade the schema; returns its revision."""
     return upgrade(settings.database)
 
 
 def database_status(settings: Settings) -> DatabaseStatus:
-    """What is in the database."""
+    """Revision and row counts."""
     return status(settings.database)
 
 
 def database_prune(settings: Settings, *, older_than: float | None, dry_run: bool) -> Pruned:
-    """Drop what no limit can see any more. Raises ConfigError, also for a schema that isn't current; ConnectError."""
+    """Delete entries that no limit counts any more. Raises ConfigError (also where an upgrade is due), ConnectError."""
     return prune(settings.database, older_than=older_than, dry_run=dry_run)
 
 

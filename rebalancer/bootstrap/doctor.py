@@ -2,15 +2,24 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.bootstrap.probes import Doctor
+from rebalancer.bootstrap.adapters import client_of
+from rebalancer.bootstrap.database import kept_records
 from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.ledger_state import global_limits_text
+from rebalancer.kube.client.client import ApiClient
+from rebalancer.kube.client.permissions import can_i
+from rebalancer.kube.metrics_server import probe_metrics_server
+from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.strategies import HighNodeUtilization, NodeMaintenance, PluginStrategy
+from rebalancer.prometheus.reader import PrometheusUsage
+from rebalancer.store import status
 
 DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `rebalancer db upgrade`"
 SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` asks the same server"
@@ -26,6 +35,8 @@ WITHOUT = {
     "events": " (what we do shows in no `kubectl describe`)",
 }
 """What doesn't work where rights are missing."""
+CORDONING = (HighNodeUtilization, NodeMaintenance, PluginStrategy)
+"""Strategies that may ask for cordons."""
 PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
 
 
@@ -44,24 +55,31 @@ class Check:
 
 
 def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
-    """Probe the database, the API server, our rights, the Lease and the source of usage, and compare what the clusters
-    state; one broken part never hides another."""
-    with closing(Doctor(policy=policy, settings=settings)) as doctor:
-        database = _attempt("database", lambda: _database(doctor), fix=DATABASE_FIX)
+    """Probe database, API server, permissions, Lease and usage source, and compare the global limits of the clusters;
+    each part on its own, whatever the others answer."""
+    with ExitStack() as stack:
+        database = _attempt("database", lambda: _database(policy, settings), fix=DATABASE_FIX)
         yield database
         if database.ok:
-            yield _global_limits(doctor, policy)
-        server = _attempt(
-            "api server", lambda: f"{doctor.server}: Kubernetes {doctor.server_version()}", fix=SERVER_FIX
-        )
+            yield _global_limits(policy, settings)
+        clients: list[ApiClient] = []
+
+        def connect() -> str:
+            clients.append(client := client_of(settings, stack))
+            return f"{client.server}: Kubernetes {server_version(client)}"
+
+        server = _attempt("api server", connect, fix=SERVER_FIX)
         yield server
         if server.ok:
-            yield from _permissions(doctor)
-            yield _attempt("lease", lambda: doctor.lease_holder() or "not there yet: the first run creates it")
+            (client,) = clients
+            yield from _permissions(client, policy, settings)
+            yield _attempt(
+                "lease", lambda: lease_holder(client, *settings.lease_at) or "not there yet: the first run creates it"
+            )
         if policy.usage.source == "Prometheus":
-            yield from _prometheus(doctor)
+            yield from _prometheus(policy)
         elif server.ok:
-            yield _attempt("metrics-server", doctor.metrics_server, fix=METRICS_SERVER_FIX)
+            yield _attempt("metrics-server", lambda: probe_metrics_server(client), fix=METRICS_SERVER_FIX)
 
 
 def _attempt(name: str, probe: Callable[[], str], fix: str = "") -> Check:
@@ -71,17 +89,19 @@ def _attempt(name: str, probe: Callable[[], str], fix: str = "") -> Check:
         return Check(name=name, ok=False, detail=str(error), fix=fix, exit_code=error.exit_code)
 
 
-def _database(doctor: Doctor) -> str:
-    found = doctor.database()
-    if found is None:
-        return "not there yet: the first run creates it"
+def _database(policy: RebalancerPolicy, settings: Settings) -> str:
+    with kept_records(policy, settings) as records:
+        if records is None:
+            return "not there yet: the first run creates it"
+        found = status(settings.database)
     return f"{found.url_shown}: revision {found.revision}"
 
 
-def _global_limits(doctor: Doctor, policy: RebalancerPolicy) -> Check:
+def _global_limits(policy: RebalancerPolicy, settings: Settings) -> Check:
     name = "global limits"
     try:
-        stated = dict(doctor.global_limits())
+        with kept_records(policy, settings) as records:
+            stated = {} if records is None else dict(records.ledger().global_limits())
     except RebalancerError as error:
         return Check(name=name, ok=False, detail=str(error), fix=DATABASE_FIX, exit_code=error.exit_code)
     stated[policy.cluster] = global_limits_text(policy)  # what the file says now, whatever the last run did
@@ -115,10 +135,13 @@ def _fields(text: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {"(not understood)": document}
 
 
-def _permissions(doctor: Doctor) -> Iterator[Check]:
-    """The rights to one cycle, and those that only the daemon needs, each with the rules that would grant it."""
+def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
+    """Permissions of one cycle, and those that only the daemon needs, each with the rules that grant it."""
+    namespace, name = settings.lease_at
+    steers = policy.soft_taint.mode == "Taint" or any(isinstance(each, CORDONING) for each in policy.strategies)
+    needed = needed_permissions(lease_namespace=namespace, lease_name=name, steers=steers, daemon=True)
     try:
-        missing = doctor.missing_permissions()
+        missing = [permission for permission in needed if can_i(client, permission) is False]
     except RebalancerError as error:
         yield Check(name="permissions", ok=False, detail=str(error), exit_code=error.exit_code)
         return
@@ -134,14 +157,15 @@ def _permissions(doctor: Doctor) -> Iterator[Check]:
             ok=told_only or not lacking,
             warning=told_only and bool(lacking),
             detail=f"not allowed: {', '.join(map(str, lacking))}{without}" if lacking else ALLOWED[name],
-            fix=f"add to our account's {doctor.granting(lacking)}" if lacking else "",
+            fix=f"add to our account's {rules(lacking)}" if lacking else "",
             exit_code=5 if lacking and not told_only else 0,
         )
 
 
-def _prometheus(doctor: Doctor) -> Iterator[Check]:
+def _prometheus(policy: RebalancerPolicy) -> Iterator[Check]:
     try:
-        found = doctor.prometheus()
+        with closing(PrometheusUsage(policy.usage, NullProgress())) as reader:
+            found = reader.probe()
     except RebalancerError as error:
         yield Check(name="prometheus", ok=False, detail=str(error), fix=PROMETHEUS_FIX, exit_code=error.exit_code)
         return

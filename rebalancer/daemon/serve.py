@@ -191,7 +191,7 @@ class _Threads:
         return self._leadership.holds() and self._resources.cluster.synced()
 
     def _build(self, policy: RebalancerPolicy) -> Active:
-        active = self._resources.context(policy, self._clock, self._supervisor.stopping.is_set)
+        active = self._resources.activate(policy, self._clock, self._supervisor.stopping.is_set)
 
         def record_usage(snapshot: ClusterSnapshot, usage: Usage) -> None:
             active.context.record_usage(snapshot, usage)
