@@ -202,7 +202,7 @@ def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple
 def test_it_goes_on_after_an_hour(after: float, braked: bool) -> None:
     known = the_last(G, G, G, G)
     now = (known[-1].made_at or 0.0) + after
-    assert bool(learned([], known, now=now).braked) is braked
+    assert bool(learned([], known, now=now).open_breakers) is braked
 
 
 def test_other_pools_do_not_rest() -> None:
