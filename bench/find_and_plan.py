@@ -9,8 +9,9 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import STRATEGIES, StrategyView
+from rebalancer.strategies.loads import base_loads, effective_cpu
 
 HOT_SHARE, COLD_SHARE = 0.05, 0.10
 WINDOW_SECONDS = 300.0
@@ -71,12 +72,14 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
     """CPU seconds of finding and of planning everything, and what came of it."""
     policy, usage = bench_policy(), synthetic_usage(snapshot, now=now)
     started = time.process_time()
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    node_pools = NodePools.of(policy.pools, snapshot.nodes)
+    cpu = effective_cpu(snapshot, usage, (), now)
     view = StrategyView(
         snapshot=snapshot,
         usage=usage,
-        pools=policy.pools,
-        pool_of=pool_of,
+        node_pools=node_pools,
+        cpu=cpu,
+        base=base_loads(snapshot, node_pools, cpu, None),
         strategy=policy.strategies[0],
         source=policy.usage,
         recent=(),
@@ -88,7 +91,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
         snapshot=snapshot,
         found=[found],
         admission=EvictionAdmission(
-            policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now
+            policy=policy, snapshot=snapshot, pool_of=node_pools.of_node, ledger_state=LedgerState(), now=now
         ),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=["all"] * len(snapshot.nodes),

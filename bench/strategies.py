@@ -29,8 +29,9 @@ from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatus, PodTemplateTable
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import STRATEGIES, StrategyView
+from rebalancer.strategies.loads import base_loads, effective_cpu
 
 NODES = 5_000
 NOW = 1_000_000.0
@@ -159,11 +160,13 @@ def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tu
     """CPU seconds of one look, and how many findings it gave."""
     policy = policy_with(name, args)
     usage = contended(synthetic_usage(snapshot, now=NOW), snapshot)
+    node_pools, cpu = NodePools.of(policy.pools, snapshot.nodes), effective_cpu(snapshot, usage, (), NOW)
     view = StrategyView(
         snapshot=snapshot,
         usage=usage,
-        pools=policy.pools,
-        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        node_pools=node_pools,
+        cpu=cpu,
+        base=base_loads(snapshot, node_pools, cpu, None),
         strategy=policy.strategies[0],
         source=policy.usage,
         recent=(),

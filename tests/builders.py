@@ -24,8 +24,9 @@ from rebalancer.model.snapshot import (
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.loads import base_loads, effective_cpu
 from rebalancer.strategies.plugins import strategy_for
 
 NOW = 1_800_000_000.0
@@ -297,22 +298,30 @@ def found_in(
     snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, recent: Sequence[RecentMove] = ()
 ) -> list[Findings]:
     """What the policy's strategies find."""
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
     return [
-        strategy_for(strategy)(
-            StrategyView(
-                snapshot=snapshot,
-                usage=usage,
-                pools=policy.pools,
-                pool_of=pool_of,
-                strategy=strategy,
-                source=policy.usage,
-                recent=recent,
-                now=NOW,
-            )
-        )
+        strategy_for(strategy)(view_of(snapshot, usage, policy, strategy=strategy, recent=recent))
         for strategy in policy.strategies
     ]
+
+
+def view_of(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, **fields: Any) -> StrategyView:
+    """What a cycle gives to the policy's first strategy, or to `strategy`."""
+    now, recent = fields.pop("now", NOW), fields.pop("recent", ())
+    node_pools, cpu = NodePools.of(policy.pools, snapshot.nodes), effective_cpu(snapshot, usage, recent, now)
+    return StrategyView(
+        **{
+            "snapshot": snapshot,
+            "usage": usage,
+            "node_pools": node_pools,
+            "cpu": cpu,
+            "base": base_loads(snapshot, node_pools, cpu, fields.get("peaks")),
+            "strategy": policy.strategies[0],
+            "source": policy.usage,
+            "recent": recent,
+            "now": now,
+            **fields,
+        }
+    )
 
 
 def a_door(
@@ -322,7 +331,7 @@ def a_door(
     return EvictionAdmission(
         policy=policy,
         snapshot=snapshot,
-        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        pool_of=NodePools.of(policy.pools, snapshot.nodes).of_node,
         ledger_state=standing or LedgerState(),
         now=NOW,
     )
@@ -348,8 +357,7 @@ def planner_for(
 
 def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:
     """(nodes,) name of each node's pool, empty for none."""
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    return [policy.pools[pool].name if pool >= 0 else "" for pool in pool_of]
+    return NodePools.of(policy.pools, snapshot.nodes).names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.model.ports import Progress
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
-from rebalancer.policy.schema.policy import Pool
+from rebalancer.policy.pools import NodePools, fixed_high
 
 
 def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress) -> Backtest:
@@ -27,15 +26,9 @@ def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int,
             history,
             snapshot,
             policy=policy.forecast,
-            pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
-            highs={pool.name: _high(pool) for pool in policy.pools},
+            pool_of=NodePools.of(policy.pools, snapshot.nodes).of_node,
+            highs={pool.name: math.inf if (high := fixed_high(pool)) is None else high for pool in policy.pools},
             now=clock.now(),
             days=days,
             step=lambda done, total: progress.step("Forecasting days", done, total),
         )
-
-
-def _high(pool: Pool) -> float:
-    """As a share of capacity; infinite where the pool has no fixed mark."""
-    marks = pool.thresholds
-    return marks.high / 100.0 if marks is not None and not marks.relative_to_mean else math.inf

@@ -13,7 +13,7 @@ from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.model.limits import Denied, Scope
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.windows import WindowState
 
 
@@ -34,7 +34,7 @@ class LimitLine:
 def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLine]:
     """The limits of global, cluster, pools and levels, and of whatever else has been counted lately."""
     snapshot = context.cluster.snapshot()
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    pool_of = NodePools.of(policy.pools, snapshot.nodes).of_node
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=False)
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
     admission = EvictionAdmission(policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=ledger_state, now=now)

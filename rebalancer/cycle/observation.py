@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,11 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies import HighNodeUtilization, PluginStrategy, ServiceSpread
 from rebalancer.strategies import Findings, StrategyView
 from rebalancer.strategies.high_node_utilization import STUCK_SECONDS
-from rebalancer.strategies.loads import base_loads
+from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
 from rebalancer.strategies.plugins import strategy_for
 
 ANY = CycleRequest()
@@ -40,18 +41,29 @@ class Observation:
 
     snapshot: ClusterSnapshot
     usage: Usage
-    pool_of: NDArray[np.int32]
-    """(nodes,) index into the policy's pools, -1 for none."""
+    node_pools: NodePools
     recent: tuple[RecentMove, ...]
     ledger_state: LedgerState
     peaks: Peaks | None = None
     days: ServiceDayProfiles | None = None
     """What services' usual days look like; None where nobody knows."""
-    base: Loads | None = None
-    """Real CPU of all nodes, with the marks of their pools: what every landing is held to."""
+    cpu: CpuLoads
+    """Effective CPU of nodes and pods."""
+    loads: Loads
+    """Real CPU of all nodes, with the thresholds of their pools: what every landing is checked against."""
     relief_factor: Mapping[str, float] = field(default_factory=dict)
     """Pool -> how much of what was planned evictions there took away; 1 for a pool that isn't there."""
     now: float
+
+    @property
+    def pool_of(self) -> NDArray[np.int32]:
+        """(nodes,) index into the policy's pools, -1 for none."""
+        return self.node_pools.of_node
+
+    @cached_property
+    def base(self) -> Loads:
+        """The loads, with relief as measured after earlier evictions."""
+        return _with_measured_relief(self.loads, self)
 
 
 def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) -> Observation:
@@ -60,7 +72,7 @@ def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) ->
         # before anything is counted: it refunds what did not happen
         context.ledger.reconcile_outcomes(context.cluster)
     snapshot = context.cluster.snapshot()
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    node_pools = NodePools.of(policy.pools, snapshot.nodes)
     usage = context.usage.read(snapshot)
     context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: what it holds against now was dated by it
@@ -72,29 +84,23 @@ def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) ->
     if feedback is not None:
         useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
         ledger_state = replace(ledger_state, useless=useless)
-    seen = Observation(
+    cpu = effective_cpu(snapshot, usage, recent, now)
+    peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
+    return Observation(
         snapshot=snapshot,
         usage=usage,
-        pool_of=pool_of,
+        node_pools=node_pools,
+        cpu=cpu,
+        loads=base_loads(snapshot, node_pools, cpu, peaks),
         recent=recent,
         ledger_state=ledger_state,
-        peaks=context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None,
+        peaks=peaks,
         days=context.service_day_profiles(snapshot, now)
         if any(isinstance(each, BY_DAYS) for each in policy.strategies)
         else None,
         relief_factor=feedback.relief_factor if feedback is not None else {},
         now=now,
     )
-    loads = base_loads(
-        snapshot=snapshot,
-        usage=usage,
-        pools=policy.pools,
-        pool_of=pool_of,
-        recent=recent,
-        now=now,
-        peaks=seen.peaks,
-    )
-    return replace(seen, base=_with_measured_relief(loads, seen, policy))
 
 
 def _holds(policy: RebalancerPolicy) -> list[float]:
@@ -122,22 +128,22 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
     """What each strategy of the policy finds on the nodes that it is asked to look at."""
     index = seen.snapshot.node_index
     cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
-    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(index, seen.pool_of, strict=True) if pool >= 0}
     found = []
     for strategy in policy.strategies:
         # a strategy that isn't asked for finds nothing, but its targets hold for the others' landings
-        nodes = request.nodes_for(strategy.name, pool_of_node)
+        nodes = request.nodes_for(strategy.name, seen.node_pools.by_node)
         view = StrategyView(
             snapshot=seen.snapshot,
             usage=seen.usage,
-            pools=policy.pools,
-            pool_of=seen.pool_of,
+            node_pools=seen.node_pools,
+            cpu=seen.cpu,
+            base=seen.loads,
             strategy=strategy,
             source=policy.usage,
             recent=seen.recent,
             now=seen.now,
             only=None if nodes is None else frozenset(index[node] for node in nodes),
-            marks={
+            overrides={
                 index[mark.node]: mark
                 for mark in request.marks.values()
                 if mark.strategy == strategy.name and mark.node in index
@@ -149,16 +155,16 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
         )
         findings = strategy_for(strategy)(view)
         if strategy.by_cpu and findings.loads is not None:
-            findings = replace(findings, loads=_with_measured_relief(findings.loads, seen, policy))
+            findings = replace(findings, loads=_with_measured_relief(findings.loads, seen))
         found.append(findings)
     return found
 
 
-def _with_measured_relief(loads: Loads, seen: Observation, policy: RebalancerPolicy) -> Loads:
-    """With what leaving pods take away corrected by what they took away so far."""
+def _with_measured_relief(loads: Loads, seen: Observation) -> Loads:
+    """The loads with each pod's relief times the factor measured in its pool."""
     if not seen.relief_factor:
         return loads
-    of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in policy.pools), 1.0])
+    of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in seen.node_pools.pools), 1.0])
     of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
     return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
 
@@ -168,12 +174,11 @@ def high_thresholds(
 ) -> NDArray[np.float64]:
     """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none looked at it."""
     names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
-    pool_of_node = {name: policy.pools[pool].name for name, pool in zip(names, seen.pool_of, strict=True) if pool >= 0}
     lowest = np.full(len(names), np.nan)
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if not strategy.by_cpu or findings.loads is None:
             continue
-        asked = request.nodes_for(strategy.name, pool_of_node)
+        asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
         high = findings.loads.high[:, findings.loads.resources.index("cpu")] / room
         lowest = np.fmin(lowest, np.where(looked, high, np.nan))

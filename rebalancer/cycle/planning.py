@@ -246,7 +246,7 @@ def plan(
         found=found,
         admission=admission,
         cpu_millicores=seen.usage.pod_cpu_millicores,
-        pools=[policy.pools[pool].name if pool >= 0 else "" for pool in seen.pool_of],
+        pools=seen.node_pools.names,
         config=context.scheduler,
         base=seen.base,
         steered=steered,

@@ -279,11 +279,10 @@ def describe(
             left = max(check.at_most - planner.admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
     for index in sorted(range(len(names)), key=lambda node: names[node]):
-        pool = int(seen.pool_of[index])
         report.nodes.append(
             NodeLine(
                 name=names[index],
-                pool=policy.pools[pool].name if pool >= 0 else "",
+                pool=seen.node_pools.names[index],
                 cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
                 cpu_planned=_share(planned[index], room[index]),
                 hot=bool(hot[index]),

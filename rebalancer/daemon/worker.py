@@ -25,7 +25,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import ClusterReader, Inbox, PodState
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -158,10 +158,7 @@ class Worker:
         if not episodes:
             return []
         snapshot = context.cluster.snapshot()
-        pools = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
-        pool_of = {
-            name: policy.pools[pool].name for name, pool in zip(snapshot.nodes.names, pools, strict=True) if pool >= 0
-        }
+        pool_of = NodePools.of(policy.pools, snapshot.nodes).by_node
         read = [resolve_episode(each, snapshot, policy, pool_of) for each in episodes]
         close_rejected(
             self._inbox, [each for each in read if isinstance(each, RejectedEpisode)], now=context.clock.now()

@@ -22,8 +22,7 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies.loads import cpu_thresholds
+from rebalancer.policy.pools import NodePools
 from rebalancer.web.views import NodeLine, NodeState, PoolLine
 
 LOG = structlog.get_logger("rebalancer")
@@ -210,10 +209,10 @@ class NodeViewCache:
         nothing = np.full(len(room), np.nan)
         if current.forecast_loop is None:
             return ExpectedPeaks(made_at=None, peak_millicores=nothing, peak_at=nothing, hot_from=nothing)
-        pool_of = assign_pools(current.policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+        node_pools = NodePools.of(current.policy.pools, snapshot.nodes)
         peaks = current.forecast_loop.peaks(snapshot, now) if self._leads() else None
         if peaks is not None:
-            high, _ = marks(current.policy, pool_of, peaks.node_millicores / room)
+            high = node_pools.thresholds(peaks.node_millicores / room).high
             return ExpectedPeaks(
                 made_at=peaks.made_at,
                 peak_millicores=peaks.node_millicores,
@@ -231,7 +230,7 @@ class NodeViewCache:
             node = snapshot.node_index.get(each["node"])
             if node is not None and each["peak_millicores"] is not None:
                 peak[node], at[node] = each["peak_millicores"], each["peak_at"]
-        high, _ = marks(current.policy, pool_of, peak / room)
+        high = node_pools.thresholds(peak / room).high
         with np.errstate(invalid="ignore"):
             hot_from = np.where(peak > high * room, at, np.nan)
         made_at = max((float(each["made_at"]) for each in kept), default=None)
@@ -248,11 +247,11 @@ def node_view(
 ) -> NodeView:
     """Put together what is known of the snapshot's nodes. `expected` is of that snapshot."""
     nodes, room = snapshot.nodes, snapshot.nodes.cpu_capacity_millicores
-    pool_of = assign_pools(policy.pools, nodes.names, nodes.labels)
+    node_pools = NodePools.of(policy.pools, nodes)
     found = measured.millicores if measured is not None else {}
     problems = measured.problems if measured is not None else {}
     shares = np.array([found.get(name, np.nan) for name in nodes.names]) / room
-    high, target = marks(policy, pool_of, shares)
+    high, target, _ = node_pools.thresholds(shares)
     steered = our_taints(snapshot)
     on = snapshot.pods.node[snapshot.active]
     pods = np.bincount(on, minlength=len(nodes)).tolist()
@@ -262,7 +261,7 @@ def node_view(
         lines.append(
             NodeLine(
                 name=name,
-                pool=policy.pools[pool_of[node]].name if pool_of[node] >= 0 else "",
+                pool=node_pools.names[node],
                 state=_state(share, known(high[node]), hot_from),
                 share=share,
                 high=known(high[node]),
@@ -289,17 +288,6 @@ def node_view(
         row=snapshot.node_index,
         problem=problem,
     )
-
-
-def marks(policy: RebalancerPolicy, pool_of: Ints, shares: Floats) -> tuple[Floats, Floats]:
-    """(high, target) of each node as shares of its capacity; NaN for pools without marks of real CPU. In deviation mode
-    they lie around the mean of `shares` (nodes,)."""
-    high, target = np.full(len(shares), np.nan), np.full(len(shares), np.nan)
-    for index, pool in enumerate(policy.pools):
-        members = np.flatnonzero(pool_of == index)
-        if pool.thresholds is not None and len(members):
-            high[members], target[members], _ = cpu_thresholds(pool.thresholds, shares[members])
-    return high, target
 
 
 def known(value: float) -> float | None:

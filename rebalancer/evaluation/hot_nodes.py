@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.evaluation.attribution import SloWindow, attribute_episodes, count_days
-from rebalancer.evaluation.pool_hours import HOUR_SECONDS, PoolThresholds, pool_hours, thresholds_of
+from rebalancer.evaluation.pool_hours import HOUR_SECONDS, pool_hours, thresholds_of
 from rebalancer.model.effect import EffectRecords, HotEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import VerifiedForecast
@@ -22,6 +21,7 @@ from rebalancer.model.limits import Pause
 from rebalancer.model.slo import SloReader, SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import CpuThresholds, NodePools
 
 LAG_SECONDS = 300.0
 """Samples come late, and a cycle that looked at a node has to be written down."""
@@ -53,7 +53,7 @@ def evaluate_slo(
     reader: SloReader | None,
     records: EffectRecords,
     snapshot: ClusterSnapshot,
-    pool_of: NDArray[np.int32],
+    node_pools: NodePools,
     policy: RebalancerPolicy,
     *,
     now: float,
@@ -68,7 +68,7 @@ def evaluate_slo(
     """
     if reader is None:
         return SloReading(notes=("hot nodes by the standard are not known: they are read from Prometheus",))
-    look = _Look(reader, records, snapshot, pool_of, policy, now, stopping)
+    look = _Look(reader, records, snapshot, node_pools, policy, now, stopping)
     try:
         look.read_on()
     except RebalancerError as error:
@@ -92,7 +92,7 @@ class _Look:
         reader: SloReader,
         records: EffectRecords,
         snapshot: ClusterSnapshot,
-        pool_of: NDArray[np.int32],
+        node_pools: NodePools,
         policy: RebalancerPolicy,
         now: float,
         stopping: Callable[[], bool],
@@ -107,7 +107,7 @@ class _Look:
         self.notes: list[str] = []
         self._reader = reader
         self._snapshot = snapshot
-        self._pool_of = pool_of
+        self._node_pools = node_pools
         self._stopping = stopping
         self._for = policy.effect.hot_node_slo.for_
         self._step = STEP_SECONDS if self._for <= LONG_FOR_SECONDS else LONG_STEP_SECONDS
@@ -148,10 +148,10 @@ class _Look:
             # its source may only be late
             self.notes.append("the standard has no samples of this cluster's nodes of late")
             return False
-        marks = thresholds_of(samples, self._pool_of, self.policy)
-        self.records.put_episodes(self._episodes(samples, marks, until=until, end=end))
+        thresholds = thresholds_of(samples, self._node_pools, self.policy)
+        self.records.put_episodes(self._episodes(samples, thresholds, until=until, end=end))
         before = {each.pool: each for each in self.records.hours(hour * HOUR_SECONDS, (hour + 1) * HOUR_SECONDS)}
-        hours = pool_hours(samples, marks, self._snapshot, self._pool_of, self.policy, hour=hour, before=before)
+        hours = pool_hours(samples, thresholds, self._snapshot, self._node_pools, hour=hour, before=before)
         self.records.put_hours(hours, read_until=end)
         return True
 
@@ -160,7 +160,9 @@ class _Look:
 
     # ---- episodes
 
-    def _episodes(self, samples: SloSamples, marks: PoolThresholds, *, until: float, end: float) -> list[HotEpisode]:
+    def _episodes(
+        self, samples: SloSamples, thresholds: CpuThresholds, *, until: float, end: float
+    ) -> list[HotEpisode]:
         """What is new, and what goes on or ends."""
         column = {name: index for index, name in enumerate(samples.nodes)}
         stored: dict[str, list[HotEpisode]] = {}
@@ -170,7 +172,7 @@ class _Look:
         spans = hot_spans(
             samples.times,
             # over nothing instead of over a mark: in deviation mode each moment has its own
-            samples.shares - marks.high,
+            samples.shares - thresholds.high,
             threshold=0.0,
             for_seconds=self._for,
             end=end,
@@ -183,25 +185,24 @@ class _Look:
         out = [replace(each, ended_at=max(until, each.started_at)) for each in opened if each.node not in column]
         for span in spans:
             before = _same(span, stored.get(samples.nodes[span.node], ()))
-            out.append(self._episode(span, samples, marks, before))
+            out.append(self._episode(span, samples, thresholds, before))
         return out
 
     def _episode(
-        self, span: HotSpan, samples: SloSamples, marks: PoolThresholds, before: HotEpisode | None
+        self, span: HotSpan, samples: SloSamples, thresholds: CpuThresholds, before: HotEpisode | None
     ) -> HotEpisode:
         times, last = samples.times, math.inf if span.ended_at is None else span.ended_at
         inside = samples.shares[(times >= span.started_at) & (times <= last), span.node]
         peak = float(np.max(inside, where=np.isfinite(inside), initial=-math.inf))
         if before is not None:
             return replace(before, ended_at=span.ended_at, peak_share=max(before.peak_share, peak))
-        pool = int(self._pool_of[span.node])
         return HotEpisode(
             node=samples.nodes[span.node],
-            pool=self.policy.pools[pool].name if pool >= 0 else "",
+            pool=self._node_pools.names[span.node],
             started_at=span.started_at,
             ended_at=span.ended_at,
             peak_share=peak,
-            threshold=float(marks.high[int(np.searchsorted(times, span.started_at)), span.node]),
+            threshold=float(thresholds.high[int(np.searchsorted(times, span.started_at)), span.node]),
         )
 
 

@@ -18,7 +18,7 @@ from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.ports import Clock, ClusterReader, Ledger, UsageReader
 from rebalancer.model.slo import SloReader
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -97,7 +97,7 @@ class EvaluationLoop:
             self.standard,
             self.effect,
             snapshot,
-            assign_pools(self.policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+            NodePools.of(self.policy.pools, snapshot.nodes),
             self.policy,
             now=now,
             pauses=self.ledger.pauses,

@@ -1,7 +1,6 @@
 """Each pool's hours, from the standard's samples: what was hot, how evenly it was spread, and where new pods went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from rebalancer.model.effect import PoolHour
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies.loads import cpu_thresholds
+from rebalancer.policy.pools import CpuThresholds, NodePools
 
 Floats = NDArray[np.float64]
 
@@ -19,38 +18,19 @@ NOT_PLACED = ("DaemonSet", "Node")
 """Owners of pods that no scheduler chose a node for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolThresholds:
-    """What the samples are held against; (times, nodes) shares, NaN where there is none."""
-
-    high: Floats
-    """A node above it is hot by the standard."""
-    target: Floats
-    """Its pool's own."""
-
-
-def thresholds_of(samples: SloSamples, pool_of: NDArray[np.int32], policy: RebalancerPolicy) -> PoolThresholds:
-    """The standard's threshold, else each pool's own high; in deviation mode it lies above the mean of each moment."""
-    high, target = np.full(samples.shares.shape, np.nan), np.full(samples.shares.shape, np.nan)
-    for index, pool in enumerate(policy.pools):
-        members = np.flatnonzero(pool_of == index)
-        if pool.thresholds is None or not len(members):
-            continue
-        for at in range(len(samples.times) if pool.thresholds.relative_to_mean else 1):
-            top, cooled, _ = cpu_thresholds(pool.thresholds, samples.shares[at, members])
-            rows = at if pool.thresholds.relative_to_mean else slice(None)
-            high[rows, members], target[rows, members] = top, cooled
+def thresholds_of(samples: SloSamples, node_pools: NodePools, policy: RebalancerPolicy) -> CpuThresholds:
+    """(times, nodes) what the samples are compared with: the hot-node SLO's threshold, else each pool's own high."""
+    thresholds = node_pools.thresholds(samples.shares)
     if policy.effect.hot_node_slo.threshold is not None:
-        high[:] = policy.effect.hot_node_slo.threshold / 100
-    return PoolThresholds(high=high, target=target)
+        thresholds.high[:] = policy.effect.hot_node_slo.threshold / 100
+    return thresholds
 
 
 def pool_hours(
     samples: SloSamples,
-    marks: PoolThresholds,
+    thresholds: CpuThresholds,
     snapshot: ClusterSnapshot,
-    pool_of: NDArray[np.int32],
-    policy: RebalancerPolicy,
+    node_pools: NodePools,
     *,
     hour: int,
     before: Mapping[str, PoolHour],
@@ -62,17 +42,17 @@ def pool_hours(
     """
     inside = (samples.times >= hour * HOUR_SECONDS) & (samples.times < (hour + 1) * HOUR_SECONDS)
     fresh = snapshot.taken < (hour + 2) * HOUR_SECONDS
-    new, on_warm = _new_pods(samples, marks, snapshot, hour)
+    new, on_warm = _new_pods(samples, thresholds, snapshot, hour)
     out = []
-    for index, pool in enumerate(policy.pools):
-        members = np.flatnonzero(pool_of == index)
+    for index, pool in enumerate(node_pools.pools):
+        members = node_pools.members(index)
         shares = samples.shares[np.ix_(inside, members)]
         shares = shares[np.isfinite(shares).any(axis=1)]
         if not len(shares):
             continue
         known = before.get(pool.name)
         with np.errstate(invalid="ignore"):
-            hot = (samples.shares > marks.high)[np.ix_(inside, members)].sum(axis=1)
+            hot = (samples.shares > thresholds.high)[np.ix_(inside, members)].sum(axis=1)
         there = np.isin(snapshot.pods.node, members)
         out.append(
             PoolHour(
@@ -112,7 +92,7 @@ def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
 
 
 def _new_pods(
-    samples: SloSamples, marks: PoolThresholds, snapshot: ClusterSnapshot, hour: int
+    samples: SloSamples, thresholds: CpuThresholds, snapshot: ClusterSnapshot, hour: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(pods,) created in that hour and placed on a node; and those of them whose node was over its target then."""
     pods = snapshot.pods
@@ -126,5 +106,5 @@ def _new_pods(
             continue
         at = int(np.searchsorted(samples.times, pods.created[pod], side="right")) - 1
         node = int(pods.node[pod])
-        on_warm[pod] = at >= 0 and bool(samples.shares[at, node] > marks.target[at, node])
+        on_warm[pod] = at >= 0 and bool(samples.shares[at, node] > thresholds.target[at, node])
     return new, on_warm

@@ -26,7 +26,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.types import format_duration
 
 STALE_AFTER_RUNS = 3.0
@@ -128,7 +128,8 @@ class ForecastLoop:
 
     def _see(self, snapshot: ClusterSnapshot, history: History) -> ForecastRun:
         policy, now = self.policy, self.clock.now()
-        pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+        node_pools = NodePools.of(policy.pools, snapshot.nodes)
+        pool_of = node_pools.of_node
         open_evictions = self.ledger.open_evictions() if self.ledger is not None else ()
         node_forecasts = forecast_nodes(
             history,
@@ -152,7 +153,7 @@ class ForecastLoop:
             snapshot=snapshot,
             peaks=peaks,
             policy=policy,
-            pool_of=pool_of,
+            node_pools=node_pools,
             admission=admission,
             start_up=self._start_up(),
             now=now,

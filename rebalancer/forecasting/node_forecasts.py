@@ -7,7 +7,7 @@ from rebalancer.forecast import Forecasts, NodeForecast, forecast
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.model.ports import Clock, ClusterReader
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools, fixed_high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,27 +36,19 @@ def pooled_forecasts(
     Raises ConnectError or UnsafeDataError when the cluster can't be read.
     """
     snapshot = cluster.snapshot()
-    pool_of = assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    node_pools = NodePools.of(policy.pools, snapshot.nodes)
     found = forecast(
         keeper.update(snapshot),
         snapshot,
         policy=policy.forecast,
-        pool_of=pool_of,
+        pool_of=node_pools.of_node,
         pools=[pool.name for pool in policy.pools],
         now=clock.now(),
     )
     out = []
-    for node, number in zip(found.nodes, pool_of.tolist(), strict=True):
-        pool = policy.pools[number] if number >= 0 else None
-        marks = pool.thresholds if pool is not None else None
-        fixed = marks is not None and not marks.relative_to_mean
-        out.append(
-            Outlook(
-                forecast=node,
-                pool=pool.name if pool is not None else "",
-                high=marks.high / 100 if marks is not None and fixed else None,
-            )
-        )
+    highs = {pool.name: fixed_high(pool) for pool in policy.pools}
+    for node, pool in zip(found.nodes, node_pools.names, strict=True):
+        out.append(Outlook(forecast=node, pool=pool, high=highs.get(pool)))
     out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))
     return out, found
 

@@ -16,8 +16,7 @@ from rebalancer.model.history import DAY_SECONDS, History
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
-from rebalancer.policy.schema.policy import Pool
+from rebalancer.policy.pools import NodePools, fixed_high
 
 UID_CHARACTERS = 8
 LEAST_SHARE = 0.001
@@ -142,17 +141,17 @@ def _kept(
 ) -> list[StoredForecast]:
     """Of the wanted nodes, those of which a peak is known."""
     nodes = snapshot.nodes
-    pool_of = assign_pools(policy.pools, nodes.names, nodes.labels).tolist()
+    pools = NodePools.of(policy.pools, nodes).names
+    highs = {pool.name: fixed_high(pool) for pool in policy.pools}
     found = []
     for node, one in enumerate(forecasts.nodes):
         if not wanted(one.node) or math.isnan(one.peak_millicores):
             continue
-        pool = policy.pools[pool_of[node]] if pool_of[node] >= 0 else None
         found.append(
             StoredForecast(
                 kind=kind,
                 node=one.node,
-                pool=pool.name if pool is not None else "",
+                pool=pools[node],
                 made_at=now,
                 until=now + DAY_SECONDS,
                 predictor=policy.forecast.predictor,
@@ -160,7 +159,7 @@ def _kept(
                 peak_at=one.peak_at,
                 margin_millicores=one.margin,
                 capacity_millicores=float(nodes.cpu_capacity_millicores[node]),
-                high=_high(pool),
+                high=highs.get(pools[node]),
                 days_used=one.days_used,
                 confidence=one.confidence,
                 pods=() if peaks is None else _pods_of(snapshot, peaks, node),
@@ -168,12 +167,6 @@ def _kept(
             )
         )
     return found
-
-
-def _high(pool: Pool | None) -> float | None:
-    """Share of capacity; None where the pool has no fixed mark."""
-    marks = pool.thresholds if pool is not None else None
-    return None if marks is None or marks.relative_to_mean else marks.high / 100
 
 
 def _pods_of(snapshot: ClusterSnapshot, peaks: Peaks, node: int) -> tuple[tuple[str, float], ...]:

@@ -23,11 +23,10 @@ from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.planner.jobs import MIN_RELIEF
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import CpuThresholds, NodePools
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
 from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
-from rebalancer.strategies.loads import cpu_thresholds
-from rebalancer.strategies.low_node_utilization import NAME
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +62,7 @@ def predicted_hot_nodes(
     snapshot: ClusterSnapshot,
     peaks: Peaks,
     policy: RebalancerPolicy,
-    pool_of: NDArray[np.int32],
+    node_pools: NodePools,
     admission: EvictionAdmission,
     start_up: Callable[[str], float],
     now: float,
@@ -71,11 +70,10 @@ def predicted_hot_nodes(
     """The Ready nodes whose peak is still to come at `now` (seconds since the epoch), and over `high`, within the
     policy's horizon: the soonest start first, then by name; those without a start come last.
 
-    `pool_of` (nodes,) index into the policy's pools, -1 for none. `start_up` is asked for each candidate how many
-    seconds its service (`namespace/name`) usually takes to be Ready.
+    `start_up` gives the seconds that a candidate's service (`namespace/name`) usually takes to be Ready.
     """
     room = snapshot.nodes.cpu_capacity_millicores
-    high, target = _thresholds(peaks.node_millicores / room, policy, pool_of)
+    high, target, _ = _thresholds(peaks.node_millicores / room, policy, node_pools)
     over_from = peaks.first_over(high * room)
     # over it already, by what is expected, and the peak is still to come: there is time until then
     hot_from = np.where((over_from <= now) & (peaks.node_at > now), peaks.node_at, over_from)
@@ -86,7 +84,7 @@ def predicted_hot_nodes(
     look = _Look(snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now)
     found = []
     for node in nodes.tolist():
-        pool, peak_at = policy.pools[pool_of[node]].name, float(peaks.node_at[node])
+        pool, peak_at = node_pools.names[node], float(peaks.node_at[node])
         share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
         first = float(hot_from[node])
         start = look.start(node, pool=pool, excess=float((share - target[node]) * room[node]), hot_from=first)
@@ -107,17 +105,15 @@ def predicted_hot_nodes(
     return sorted(found, key=lambda each: (math.inf if each.start_by is None else each.start_by, each.node_name))
 
 
-def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, pool_of: NDArray[np.int32]) -> tuple[Floats, Floats]:
-    """(high, target) of each node as shares; NaN where no strategy looks at real CPU. Marks around a mean lie around
-    that of what is expected."""
-    high, target = np.full(len(peak_shares), np.nan), np.full(len(peak_shares), np.nan)
-    looks = [each for each in policy.strategies if each.name == NAME and each.by_cpu]
-    for index, pool in enumerate(policy.pools):
-        members = np.flatnonzero(pool_of == index)
-        chosen = any(each.pools is None or pool.name in each.pools for each in looks)
-        if chosen and pool.thresholds is not None and len(members):
-            high[members], target[members], _ = cpu_thresholds(pool.thresholds, peak_shares[members])
-    return high, target
+def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodePools) -> CpuThresholds:
+    """Of the pools in which a strategy evaluates real CPU."""
+    cooling = [each for each in policy.strategies if each.by_cpu]
+    pools = [
+        index
+        for index, pool in enumerate(node_pools.pools)
+        if any(each.pools is None or pool.name in each.pools for each in cooling)
+    ]
+    return node_pools.thresholds(peak_shares, pools)
 
 
 def _clock(at: float, zone: str) -> str:

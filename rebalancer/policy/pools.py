@@ -1,29 +1,115 @@
-"""Which pool each node belongs to."""
+"""The pool of each node, and the CPU thresholds that make it hot there."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.match import selector_matches
-from rebalancer.policy.schema.policy import Pool
+from rebalancer.model.snapshot import Nodes
+from rebalancer.policy.schema.policy import Pool, Thresholds
+
+Floats = NDArray[np.float64]
 
 
-def assign_pools(
+class CpuThresholds(NamedTuple):
+    """Shares of CPU capacity; arrays have a last axis of nodes, NaN where a node has none."""
+
+    high: Floats
+    target: Floats
+    low: Floats
+
+
+@dataclass(frozen=True)
+class NodePools:
+    """The pool of each node of a snapshot."""
+
+    pools: tuple[Pool, ...]
+    node_names: Sequence[str]
+    of_node: NDArray[np.int32]
+    """(nodes,) index into `pools`; -1 for a node in none."""
+
+    @classmethod
+    def of(cls, pools: Sequence[Pool], nodes: Nodes) -> "NodePools":
+        """Match the pools' selectors with the nodes' labels.
+
+        Raises ConfigError when a node is in two: its thresholds would be ambiguous.
+        """
+        return cls(tuple(pools), nodes.names, _assigned(pools, nodes.names, nodes.labels))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """(nodes,) name of each node's pool; empty for none."""
+        names = [*(pool.name for pool in self.pools), ""]
+        return [names[index] for index in self.of_node.tolist()]
+
+    @cached_property
+    def by_node(self) -> dict[str, str]:
+        """Node name -> pool name; nodes in no pool are left out."""
+        return {node: pool for node, pool in zip(self.node_names, self.names, strict=True) if pool}
+
+    def members(self, pool: int) -> NDArray[np.intp]:
+        """Indices of the nodes of a pool."""
+        return np.flatnonzero(self.of_node == pool)
+
+    def thresholds(self, shares: Floats, pools: Collection[int] | None = None) -> CpuThresholds:
+        """The thresholds of each node, in the shape of `shares` (nodes,) or (times, nodes).
+
+        Deviation mode lies around the mean of the pool's shares, at each moment its own. NaN for nodes without a pool,
+        of pools without thresholds, and of pools that are not among `pools` (indices; None = all).
+        """
+        rows = np.atleast_2d(shares)
+        out = [np.full(rows.shape, np.nan) for _ in CpuThresholds._fields]
+        for index, pool in enumerate(self.pools):
+            members = self.members(index)
+            if pool.thresholds is None or not len(members) or (pools is not None and index not in pools):
+                continue
+            moments = range(len(rows)) if pool.thresholds.relative_to_mean else [slice(None)]
+            for at in moments:
+                for column, value in zip(out, cpu_thresholds(pool.thresholds, rows[at, members]), strict=True):
+                    column[at, members] = value
+        return CpuThresholds(*(column.reshape(shares.shape) for column in out))
+
+
+def _assigned(
     pools: Sequence[Pool], node_names: Sequence[str], node_labels: Sequence[Mapping[str, str]]
 ) -> NDArray[np.int32]:
-    """(nodes,) index into `pools`, -1 for a node in none.
-
-    Raises ConfigError when a node is in two: its thresholds would depend on chance.
-    """
     out = np.full(len(node_names), -1, dtype=np.int32)
     selectors = [pool.selector.compiled() for pool in pools]
     for node, (name, labels) in enumerate(zip(node_names, node_labels, strict=True)):
-        found = [index for index, selector in enumerate(selectors) if selector_matches(selector, labels)]
-        if len(found) > 1:
-            shown = " and ".join(pools[index].name for index in found)
+        matching = [index for index, selector in enumerate(selectors) if selector_matches(selector, labels)]
+        if len(matching) > 1:
+            shown = " and ".join(pools[index].name for index in matching)
             raise ConfigError(f"pools: node {name} is in {shown}: expected selectors that don't overlap")
-        if found:
-            out[node] = found[0]
+        if matching:
+            out[node] = matching[0]
     return out
+
+
+def cpu_thresholds(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
+    """(high, target, low) of a pool as shares of capacity.
+
+    In deviation mode they lie around the mean of `shares` (NaN left out); `floor` lifts high and target together, so
+    that the distance between them stays.
+    """
+    high, target, low = thresholds.high / 100, thresholds.target / 100, thresholds.low / 100
+    if not thresholds.relative_to_mean:
+        return high, target, low
+    known = shares[np.isfinite(shares)]
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    mean = math.fsum(known) / len(known)  # exact: the order of the nodes must not matter
+    top = max(mean + high, (thresholds.floor or 0.0) / 100)
+    cooled = top - (high - target)
+    return top, cooled, min(max(mean - low, 0.0), cooled)
+
+
+def fixed_high(pool: Pool | None) -> float | None:
+    """`high` as a share of capacity; None without thresholds and in deviation mode."""
+    thresholds = pool.thresholds if pool is not None else None
+    return None if thresholds is None or thresholds.relative_to_mean else thresholds.high / 100

@@ -24,7 +24,7 @@ from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.emptying import cheapest_first, counted, fills
-from rebalancer.strategies.loads import RESOURCES, base_loads, requested
+from rebalancer.strategies.loads import RESOURCES, requested
 from rebalancer.strategies.selection import by_name, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -84,7 +84,7 @@ class _Shares:
 
 def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     snapshot, nodes, whole = view.snapshot, view.snapshot.nodes, args.whole_nodes
-    base = _base(view)
+    base = view.base
     shares = _by_cpu(view, base) if args.source == "CPU" else _by_requests(view)
     filling = fills(snapshot)
     going = filling & ~snapshot.pods.terminating
@@ -106,7 +106,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         Finding(
             strategy=NAME,
             node=node,
-            pool=view.pools[view.pool_of[node]].name,
+            pool=view.node_pools.names[node],
             reason=f"{'being emptied' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
             candidates=pods if whole else cheapest_first(snapshot, pods),
             goal=Goal.EMPTY if whole else Goal.REMOVE,
@@ -132,7 +132,7 @@ def _to_empty(
     view: StrategyView, shares: _Shares, begun: Mapping[int, float], *, whole: bool
 ) -> tuple[Bools, dict[int, str]]:
     """(nodes,) nodes to be emptied, those without pods included; and why other low ones are kept."""
-    mine = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    mine = view.in_chosen_pools
     emptied = shares.under & mine & view.snapshot.nodes.ready
     emptied[list(begun)] = False
     kept = {node: why for node in np.flatnonzero(emptied).tolist() if (why := _kept(view, node, whole=whole))}
@@ -145,7 +145,7 @@ def _landing_rules(
     view: StrategyView, found: Sequence[int], emptied: Bools, *, onto_low: Bools, rank: Rows, shares: _Shares
 ) -> Iterator[LandingRule]:
     """Of each node found. `onto_low` (nodes,) may take pods though they are low, where their pool has no others."""
-    nodes, pool_of = view.snapshot.nodes, view.pool_of
+    nodes, pool_of = view.snapshot.nodes, view.node_pools.of_node
     only = ~emptied & ~nodes.unschedulable
     onto_low = onto_low & emptied & ~nodes.unschedulable
     fuller = only & nodes.ready & ~shares.under & np.isfinite(shares.fullness)
@@ -164,18 +164,6 @@ def _ranks(names: Sequence[str], fullness: Floats) -> Rows:
     return np.argsort(np.lexsort((by_name, np.nan_to_num(fullness))))
 
 
-def _base(view: StrategyView) -> Loads:
-    return base_loads(
-        snapshot=view.snapshot,
-        usage=view.usage,
-        pools=view.pools,
-        pool_of=view.pool_of,
-        recent=view.recent,
-        now=view.now,
-        peaks=view.peaks,
-    )
-
-
 def _with_reserve(base: Loads, reserve: float) -> Loads:
     """The landings' loads: nothing is hot by them, and every node takes up to `reserve` percent below its target."""
     target = base.target - reserve / 100 * base.room
@@ -185,7 +173,7 @@ def _with_reserve(base: Loads, reserve: float) -> Loads:
 def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
     """Real CPU, in the pools that the strategy looks at."""
     now, room = base.node[:, 0], base.room[:, 0]
-    mine = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    mine = view.in_chosen_pools
     share = _lately(view, now) / room
     low = np.where(mine, base.low[:, 0] / room, np.nan)
     return _Shares(words=("real CPU",), share=share[:, None], low=low[:, None])
@@ -212,7 +200,7 @@ def _by_requests(view: StrategyView) -> _Shares:
     for index, pool in view.chosen_pools:
         if pool.request_thresholds is not None:
             for resource, percent in pool.request_thresholds.low.items():
-                low[view.pool_of == index, RESOURCES.index(resource)] = percent / 100
+                low[view.node_pools.of_node == index, RESOURCES.index(resource)] = percent / 100
     with np.errstate(invalid="ignore", divide="ignore"):
         return _Shares(words=tuple(f"requested {name}" for name in RESOURCES), share=node / room, low=low)
 
@@ -236,7 +224,7 @@ def _begun(view: StrategyView) -> dict[int, float]:
     return {
         node: max(since, last.get(view.snapshot.nodes.names[node], since))
         for node, (why, since) in view.cordons.items()
-        if why == DRAINING and int(view.pool_of[node]) in mine and not _annotation(view, node)
+        if why == DRAINING and int(view.node_pools.of_node[node]) in mine and not _annotation(view, node)
     }
 
 
@@ -267,7 +255,7 @@ def _annotation(view: StrategyView, node: int) -> str:
 
 def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     snapshot, pods, nodes = view.snapshot, view.snapshot.pods, view.snapshot.nodes
-    base, looked = _base(view), nodes_in_scope(view)
+    base, looked = view.base, nodes_in_scope(view)
     node, room, pod = (column[:, :1] for column in requested(snapshot))
     asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
     full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
@@ -285,7 +273,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
             Finding(
                 strategy=NAME,
                 node=each,
-                pool=view.pools[view.pool_of[each]].name,
+                pool=view.node_pools.names[each],
                 reason=(
                     f"full by requests ({asked[each]:.1%} of its CPU) and idle in fact ({used[each]:.1%} in use), "
                     f"to be brought down to {args.release_target / 100:.1%} requested"

@@ -20,9 +20,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention
 from rebalancer.policy.schema.strategies import InterferenceArgs
-from rebalancer.strategies.loads import effective_cpu
-from rebalancer.strategies.selection import by_name, chosen_pods, nodes_in_scope, some_pods
-from rebalancer.strategies.settling import settling
+from rebalancer.strategies.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 Floats = NDArray[np.float64]
@@ -79,7 +77,7 @@ def find(view: StrategyView) -> Findings:
     skipped |= {int(node): Refusal.of(Reason.NODE_NOT_READY) for node in not_ready}
     waits = settling(view)
     chosen = waiting.noisy & chosen_pods(snapshot, args)
-    busy = effective_cpu(snapshot, view.usage, view.recent, view.now).node / snapshot.nodes.cpu_capacity_millicores
+    busy = view.cpu.node / snapshot.nodes.cpu_capacity_millicores
     found: list[tuple[float, Finding]] = []
     for node in np.flatnonzero(waiting.suffering & observed_cluster).tolist():
         if node in skipped:

@@ -4,8 +4,7 @@ Metrics lag: a rate window still shows a pod that has left, and shows little of 
 measured - pods that left + pods that arrived within the window, these at their service's usual CPU.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
-from rebalancer.policy.schema.policy import Pool, Thresholds
+from rebalancer.policy.pools import NodePools
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -100,53 +99,17 @@ def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) 
     return float(pods.cpu_request_millicores[index])
 
 
-def cpu_thresholds(thresholds: Thresholds, shares: Floats) -> tuple[float, float, float]:
-    """(high, target, low) of a pool as shares of capacity.
+def base_loads(snapshot: ClusterSnapshot, node_pools: NodePools, cpu: CpuLoads, peaks: Peaks | None) -> Loads:
+    """What every landing is checked against, whichever strategies are switched on: real CPU in all pools that have
+    thresholds.
 
-    In deviation mode they lie around the mean of `shares` (NaN left out); `floor` lifts high and target together, so
-    that the distance between them stays.
+    A pod of unknown CPU adds what it requests, and relieves its node of nothing.
     """
-    high, target, low = thresholds.high / 100, thresholds.target / 100, thresholds.low / 100
-    if not thresholds.relative_to_mean:
-        return high, target, low
-    known = shares[np.isfinite(shares)]
-    if not len(known):
-        return np.nan, np.nan, np.nan
-    mean = math.fsum(known) / len(known)  # exact: the order of the nodes must not matter
-    top = max(mean + high, (thresholds.floor or 0.0) / 100)
-    cooled = top - (high - target)
-    return top, cooled, min(max(mean - low, 0.0), cooled)
-
-
-def base_loads(
-    *,
-    snapshot: ClusterSnapshot,
-    usage: Usage,
-    pools: Sequence[Pool],
-    pool_of: NDArray[np.int32],
-    recent: Sequence[RecentMove],
-    now: float,
-    peaks: Peaks | None,
-) -> Loads:
-    """What every landing is held to, whichever strategies are switched on: real CPU in all pools that have thresholds.
-
-    A pod of which nothing is known brings what it requests, and takes nothing away.
-    """
-    loads = cpu_loads(
-        snapshot=snapshot,
-        usage=usage,
-        pools=list(enumerate(pools)),
-        pool_of=pool_of,
-        recent=recent,
-        now=now,
-        marks={},
-        peaks=peaks,
-        due=frozenset(),
-    )
+    loads = cpu_loads(snapshot, node_pools, cpu, peaks)
     requested = snapshot.pods.cpu_request_millicores[:, None]
-    # a mean that nobody knows is no reason to let everything in: there, no node's CPU is known
-    has_marks = [pool.thresholds is not None for pool in pools]
-    unmarked = np.array([*has_marks, False], dtype=np.bool_)[pool_of] & np.isnan(loads.target[:, 0])
+    # an unknown mean is no reason to let everything in: there, no node's CPU is known
+    has_thresholds = [pool.thresholds is not None for pool in node_pools.pools]
+    unmarked = np.array([*has_thresholds, False], dtype=np.bool_)[node_pools.of_node] & np.isnan(loads.target[:, 0])
     target = loads.target.copy()
     target[unmarked, 0] = 0.0
     return replace(
@@ -155,32 +118,26 @@ def base_loads(
 
 
 def cpu_loads(
-    *,
     snapshot: ClusterSnapshot,
-    usage: Usage,
-    pools: Sequence[tuple[int, Pool]],
-    pool_of: NDArray[np.int32],
-    recent: Sequence[RecentMove],
-    now: float,
-    marks: Mapping[int, ThresholdOverride],
+    node_pools: NodePools,
+    cpu: CpuLoads,
     peaks: Peaks | None,
-    due: Iterable[int],
+    *,
+    pools: Collection[int] | None = None,
+    overrides: Mapping[int, ThresholdOverride] | None = None,
+    due: Iterable[int] = (),
 ) -> Loads:
-    """Effective CPU, judged in the given pools ((index, pool), those without thresholds left out); with `peaks` also
-    what is expected, as a second resource. `marks` are of nodes that stand under an alert, `due` those that are to be
-    relieved ahead of their peak."""
-    cpu = effective_cpu(snapshot, usage, recent, now)
+    """Effective CPU with the thresholds of the pools (indices; None = all); with `peaks` also the expected peak, as a
+    second resource.
+
+    `overrides`: node -> thresholds of an alert; `due`: nodes to be relieved ahead of their peak.
+    """
     room = snapshot.nodes.cpu_capacity_millicores
-    share = cpu.node / room
-    high, target, low = (np.full(len(room), np.nan) for _ in range(3))
-    for index, pool in pools:
-        members = np.flatnonzero(pool_of == index)
-        if pool.thresholds is not None and len(members):
-            high[members], target[members], low[members] = cpu_thresholds(pool.thresholds, share[members])
-    own_high, own_target = high * room, target * room
-    for node, mark in marks.items():
-        if np.isfinite(high[node]):  # in one of the pools
-            high[node], target[node] = mark.high, mark.target
+    high, target, low = node_pools.thresholds(cpu.node / room, pools)
+    known = np.isfinite(high)
+    for node, override in (overrides or {}).items():
+        if known[node]:  # in one of the pools
+            high[node], target[node] = override.high, override.target
     loads = Loads(
         resources=("cpu",),
         node=cpu.node[:, None],
@@ -192,22 +149,18 @@ def cpu_loads(
     )
     if peaks is None:
         return loads
-    for index, pool in pools:
-        # marks around a mean lie around the mean of what is expected
-        members = np.flatnonzero((pool_of == index) & np.isfinite(own_high))
-        if pool.thresholds is not None and pool.thresholds.relative_to_mean and len(members):
-            top, cooled, _ = cpu_thresholds(pool.thresholds, peaks.node_millicores[members] / room[members])
-            own_high[members], own_target[members] = top * room[members], cooled * room[members]
-    return _with_peaks(loads, peaks, own_high, own_target, due)
+    # in deviation mode thresholds of the peaks lie around the mean of the peaks
+    of_peaks = node_pools.thresholds(peaks.node_millicores / room, pools)
+    peak_high, peak_target = (np.where(known, column * room, np.nan) for column in (of_peaks.high, of_peaks.target))
+    return _with_peaks(loads, peaks, peak_high, peak_target, due)
 
 
 def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:
-    """What is expected, as a second resource; `high` and `target` (nodes,) are the pools' own, in millicores: what an
-    alert calls hot says nothing of tomorrow.
+    """The expected peak as a second resource; `high` and `target` (nodes,) are the pools' own, in millicores: an
+    alert's thresholds don't apply to the future.
 
-    It is judged on every node that something may land on. Of the hot ones it is judged where the peak is over `high`
-    too: who is touched anyway is relieved of both. A cool one is found by it only when it is due, and is relieved of
-    its peak alone.
+    The peak counts on every node that a replacement may land on. A hot node with a peak over `high` is relieved of
+    both. A cool node is found by its peak only when it is due, and is relieved of the peak alone.
     """
     peak, room = peaks.node_millicores, now.room[:, 0]
     over = peak > high
@@ -218,7 +171,7 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
     high[unknown | ~(over & (due | now.hot))] = np.nan
     measured_target = now.target[:, 0].copy()
     measured_target[over & due & ~now.hot] = np.nan
-    # a pod that nothing is known of brings what it brings now
+    # a pod of unknown peak adds what it uses now
     coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
     return Loads(
         resources=(*now.resources, PEAK),

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.loads import RESOURCES, cpu_loads, gone, requested
+from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
+from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
 
 NAME = "LowNodeUtilization"
@@ -33,7 +34,7 @@ def find(view: StrategyView) -> Findings:
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
         # an alert has waited already: that is its rule's `for`; and there is nothing to wait for in what is expected
-        waits = view.strategy.by_cpu and int(node) not in view.marks and not _due(view, loads, int(node))
+        waits = view.strategy.by_cpu and int(node) not in view.overrides and not _due(view, loads, int(node))
         refusal = _stabilized(view, loads, int(node)) if waits else None
         if refusal is not None:
             skipped[int(node)] = refusal
@@ -49,7 +50,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     # what is measured comes first: a node that is hot now is no guess
     measured = over & [name != PEAK for name in loads.resources]
     worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
-    by = f" ({view.marks[node].source})" if node in view.marks else ""
+    by = f" ({view.overrides[node].source})" if node in view.overrides else ""
     if loads.resources[worst] == PEAK:
         reason = (
             f"peak of {share[worst]:.1%} expected at {_clock(view, node)}, over high {high[worst]:.1%}, "
@@ -63,7 +64,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     finding = Finding(
         strategy=NAME,
         node=node,
-        pool=view.pools[view.pool_of[node]].name,
+        pool=view.node_pools.names[node],
         reason=reason,
         cpu_share=float(share[worst]),
         high=float(high[worst]),
@@ -75,14 +76,12 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
 
 def _cpu_loads(view: StrategyView) -> Loads:
     return cpu_loads(
-        snapshot=view.snapshot,
-        usage=view.usage,
-        pools=view.chosen_pools,
-        pool_of=view.pool_of,
-        recent=view.recent,
-        now=view.now,
-        marks=view.marks,
-        peaks=view.peaks,
+        view.snapshot,
+        view.node_pools,
+        view.cpu,
+        view.peaks,
+        pools=[index for index, _ in view.chosen_pools],
+        overrides=view.overrides,
         due=view.due,
     )
 
@@ -105,7 +104,7 @@ def _request_loads(view: StrategyView) -> Loads:
     marks = {name: np.full(room.shape, np.nan) for name in ("high", "target", "low")}
     used: set[str] = set()
     for index, pool in view.chosen_pools:
-        members = view.pool_of == index
+        members = view.node_pools.of_node == index
         if pool.request_thresholds is None:
             continue
         for name, column in marks.items():
@@ -129,20 +128,11 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     """Nodes that can't be found hot, whatever their load."""
     out: dict[int, Refusal] = {}
     by_cpu = view.strategy.by_cpu
-    for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.pool_of >= 0)):
+    for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.node_pools.of_node >= 0)):
         out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
     if not by_cpu:
         return out
-    out.update(view.usage.problems)
-    # the youngest move last, so that its waiting time stands
-    for move in sorted(gone(view.snapshot, view.recent, leaving=True), key=lambda each: each.at):
-        node_index = view.snapshot.node_index.get(move.node)
-        age = view.now - move.at
-        # the ledger's clock may be a little ahead; a move from far in the future is another clock's and says nothing
-        if node_index is not None and abs(age) < view.usage.window_seconds:
-            waits = format_duration(view.usage.window_seconds - max(age, 0.0))
-            out[node_index] = Refusal.of(Reason.SETTLING, f"{waits} to go")
-    return out
+    return {**out, **view.usage.problems, **settling(view)}
 
 
 def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:

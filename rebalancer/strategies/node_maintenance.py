@@ -57,7 +57,7 @@ def find(view: StrategyView) -> Findings:
                 Finding(
                     strategy=NAME,
                     node=node,
-                    pool=view.pools[view.pool_of[node]].name,
+                    pool=view.node_pools.names[node],
                     reason=f"chosen for maintenance{', ' if title else ''}{title}: pods to leave it: {len(pods)}",
                     candidates=cheapest_first(snapshot, pods),
                     goal=Goal.REMOVE,
@@ -85,7 +85,7 @@ def _chosen(view: StrategyView, args: MaintenanceArgs) -> tuple[Bools, list[str]
     nodes, named = view.snapshot.nodes, set(args.nodes)
     selector = None if args.node_selector is None else args.node_selector.compiled()
     key, equals, value = (args.annotation or "").partition("=")
-    mine = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    mine = view.in_chosen_pools
     chosen = np.zeros(len(nodes), dtype=np.bool_)
     for node in np.flatnonzero(mine).tolist():
         annotation = nodes.annotations[node].get(key) if key else None
@@ -151,9 +151,9 @@ def _progress(waves: Sequence[_Wave], current: int, left: NDArray[np.int64], at_
 def _nowhere_to_go(view: StrategyView, chosen: Bools, at_work: Sequence[int]) -> list[str]:
     """Pools of which every node is chosen: their pods may have nowhere to go."""
     free = ~chosen & view.snapshot.nodes.ready & ~view.snapshot.nodes.unschedulable
-    pools = sorted({int(view.pool_of[node]) for node in at_work})
+    pools = sorted({int(view.node_pools.of_node[node]) for node in at_work})
     return [
-        f"maintenance: pool {view.pools[pool].name} has no node that isn't chosen and could take pods"
+        f"maintenance: pool {view.node_pools.pools[pool].name} has no node that isn't chosen and could take pods"
         for pool in pools
-        if not (free & (view.pool_of == pool)).any()
+        if not (free & (view.node_pools.of_node == pool)).any()
     ]

@@ -59,7 +59,7 @@ def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
     _expect(_whole(node) and 0 <= node < len(snapshot.nodes), f"{at}.node", "the index of a node", node)
     node_name = snapshot.nodes.names[node]
     _expect(bool(own[node]), f"{at}.node", "a node of its pools that it was asked to look at", node_name)
-    pool = view.pools[view.pool_of[node]].name
+    pool = view.node_pools.names[node]
     _expect(given.pool == pool, f"{at}.pool", repr(pool), given.pool)
     _expect(isinstance(given.reason, str) and bool(given.reason.strip()), f"{at}.reason", "a sentence", given.reason)
     _expect(isinstance(given.goal, Goal), f"{at}.goal", "a Goal", given.goal)

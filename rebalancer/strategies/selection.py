@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.plan import Finding, Goal, LandingRule
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.strategies import PodArgs
+from rebalancer.policy.schema.types import format_duration
+from rebalancer.strategies.loads import gone
 from rebalancer.strategies.view import StrategyView
 
 Bools = NDArray[np.bool_]
@@ -23,7 +26,7 @@ MANY = 500
 
 def nodes_in_scope(view: StrategyView) -> Bools:
     """(nodes,) nodes of the strategy's pools, of those that it is asked to look at."""
-    mask: Bools = np.isin(view.pool_of, [index for index, _ in view.chosen_pools])
+    mask: Bools = view.in_chosen_pools
     if view.only is not None:
         asked = np.zeros(len(mask), dtype=np.bool_)
         asked[list(view.only)] = True
@@ -57,6 +60,20 @@ def chosen_pods(snapshot: ClusterSnapshot, args: PodArgs) -> Bools:
             selected[template] = selector_matches(selector, templates.outline(template).labels)
         mask &= selected[snapshot.pods.template]
     return mask
+
+
+def settling(view: StrategyView) -> dict[int, Refusal]:
+    """Node index -> how long it still waits: a whole rate window must lie behind its last eviction."""
+    out: dict[int, Refusal] = {}
+    # the latest move last: its waiting time counts
+    for move in sorted(gone(view.snapshot, view.recent, leaving=True), key=lambda each: each.at):
+        node = view.snapshot.node_index.get(move.node)
+        age = view.now - move.at
+        # the ledger's clock may be a little ahead; a move far in the future is dated by another clock
+        if node is not None and abs(age) < view.usage.window_seconds:
+            waits = format_duration(view.usage.window_seconds - max(age, 0.0))
+            out[node] = Refusal.of(Reason.SETTLING, f"{waits} to go")
+    return out
 
 
 def groups(*keys: NDArray[np.int32], members: Rows) -> Iterator[Rows]:
@@ -94,7 +111,7 @@ def some_pods(
     return Finding(
         strategy=view.strategy.name,
         node=node,
-        pool=view.pools[view.pool_of[node]].name,
+        pool=view.node_pools.names[node],
         reason=reason,
         candidates=pods.astype(np.int32),
         goal=Goal.REMOVE,

@@ -51,7 +51,7 @@ def find(view: StrategyView) -> Findings:
     for number in np.unique(group[group >= 0]).tolist():
         members = pods[group == number]
         for pool, _ in view.chosen_pools:
-            here = members[view.pool_of[snapshot.pods.node[members]] == pool]
+            here = members[view.node_pools.of_node[snapshot.pods.node[members]] == pool]
             found += _crowded(view, here, pool, why)
     found.sort(key=lambda each: (-each[0], by_node(snapshot, each[1])))
     return Findings(findings=tuple(finding for _, finding in found))
@@ -107,7 +107,7 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
     """(pods over the fair share, finding) of the nodes of a pool that hold too many of a group's pods."""
     snapshot = view.snapshot
     nodes = snapshot.nodes
-    takes = (view.pool_of == pool) & nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+    takes = (view.node_pools.of_node == pool) & nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
     service = snapshot.top_owner[snapshot.pods.owner[pods]]
     if not takes.any() or len(np.unique(service)) < 2:
         return

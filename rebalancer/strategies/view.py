@@ -12,8 +12,10 @@ from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.policy import Pool, UsageSource
 from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.strategies.loads import CpuLoads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +24,19 @@ class StrategyView:
 
     snapshot: ClusterSnapshot
     usage: Usage
-    pools: Sequence[Pool]
-    pool_of: NDArray[np.int32]
-    """(nodes,) index into `pools`, -1 for none."""
+    node_pools: NodePools
+    cpu: CpuLoads
+    """Effective CPU of nodes and pods."""
+    base: Loads
+    """Real CPU of all nodes with the thresholds of their pools: what every landing is checked against."""
     strategy: Strategy
     source: UsageSource
     recent: Sequence[RecentMove]
     now: float
     only: frozenset[int] | None = None
     """Indices of the nodes to look at; None = all. The others still count as landings."""
-    marks: Mapping[int, ThresholdOverride] = field(default_factory=dict)
-    """Node index -> what an alert calls hot there, instead of the pool's own marks."""
+    overrides: Mapping[int, ThresholdOverride] = field(default_factory=dict)
+    """Node index -> thresholds of an alert, instead of the pool's own."""
     peaks: Peaks | None = None
     """What is expected; None where nothing may be decided by it."""
     due: frozenset[int] = frozenset()
@@ -46,7 +50,14 @@ class StrategyView:
     def chosen_pools(self) -> list[tuple[int, Pool]]:
         """(index, pool) of the pools that the strategy looks at."""
         names = self.strategy.pools
-        return [(index, pool) for index, pool in enumerate(self.pools) if names is None or pool.name in names]
+        return [
+            (index, pool) for index, pool in enumerate(self.node_pools.pools) if names is None or pool.name in names
+        ]
+
+    @property
+    def in_chosen_pools(self) -> NDArray[np.bool_]:
+        """(nodes,) whether a node is in one of them."""
+        return np.isin(self.node_pools.of_node, [index for index, _ in self.chosen_pools])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

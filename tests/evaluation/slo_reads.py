@@ -19,7 +19,7 @@ from rebalancer.model.limits import Pause
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlRecords
 from tests.builders import NOW
 
@@ -68,12 +68,11 @@ class Reads:
 
     def at(self, now: float, **fields: Any) -> SloReading:
         """One reading."""
-        names, labels = self.snapshot.nodes.names, self.snapshot.nodes.labels
         return evaluate_slo(
             self.samples,
             self.effect,
             replace(self.snapshot, taken=now),
-            assign_pools(self.policy.pools, names, labels),
+            NodePools.of(self.policy.pools, self.snapshot.nodes),
             self.policy,
             now=now,
             pauses=lambda: self.pauses,

@@ -21,10 +21,9 @@ from rebalancer.model.eviction import Outcome as Became
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.snapshot import Service
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.strategies import Findings
-from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of
+from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of, view_of
 from tests.prometheus.past import Clock
 
 SETTLE, HOUR, DAY = 900.0, 3600.0, 86_400.0
@@ -46,10 +45,13 @@ def seen_at(
 ) -> Observation:
     policy = policy or a_policy()
     snapshot = cluster(nodes, pods)
+    view = view_of(snapshot, usage_of(snapshot, nodes, pods, **usage), policy, now=now)
     return Observation(
         snapshot=snapshot,
-        usage=usage_of(snapshot, nodes, pods, **usage),
-        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        usage=view.usage,
+        node_pools=view.node_pools,
+        cpu=view.cpu,
+        loads=view.base,
         recent=(),
         ledger_state=LedgerState(),
         now=now,

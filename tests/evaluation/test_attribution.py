@@ -283,7 +283,7 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
                 lab.clock.sleep(5 * MINUTE)
                 seen, now = observe(stage.world, policy, writes=False), lab.clock.now()
                 run_due_assessments(kept, seen.snapshot, seen.usage, replacements=lambda _: {}, policy=policy, now=now)
-                reading = evaluate_slo(reader, kept, seen.snapshot, seen.pool_of, policy, now=now)
+                reading = evaluate_slo(reader, kept, seen.snapshot, seen.node_pools, policy, now=now)
                 assert reading.notes == ()
             (episode,) = kept.episodes(0.0, now)
             (row,) = kept.days(int(since // DAY), int(since // DAY) + 1)

@@ -4,12 +4,12 @@ import math
 import random
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from rebalancer.evaluation.hot_nodes import evaluate_slo
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.reason import MissReason
+from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, a_node, cluster
 from tests.evaluation.slo_reads import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
 
@@ -222,5 +222,12 @@ def test_a_partial_answer_is_taken_and_said(open_at: Callable[..., Reads]) -> No
 
 def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Callable[..., Reads]) -> None:
     reads = open_at(hot_between())
-    found = evaluate_slo(None, reads.effect, reads.snapshot, np.zeros(3, dtype=np.int32), reads.policy, now=NOW)
+    found = evaluate_slo(
+        None,
+        reads.effect,
+        reads.snapshot,
+        NodePools.of(reads.policy.pools, reads.snapshot.nodes),
+        reads.policy,
+        now=NOW,
+    )
     assert found.notes == ("hot nodes by the standard are not known: they are read from Prometheus",)

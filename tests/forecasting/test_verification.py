@@ -22,7 +22,7 @@ from rebalancer.model.forecasts import ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, History
 from rebalancer.model.snapshot import RUNNING, SUCCEEDED, ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlLedger, SqlRecords, open_records, upgrade
 from tests.builders import a_node, a_pod, a_policy
 from tests.forecast.worlds import MIDNIGHT, TODAY, flat, history, world
@@ -84,7 +84,7 @@ def seen_ahead(
         past or history(PAST, NODES),
         snapshot,
         policy=policy.forecast,
-        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels),
+        pool_of=NodePools.of(policy.pools, snapshot.nodes).of_node,
         pools=[pool.name for pool in policy.pools],
         now=now,
     )

@@ -13,10 +13,8 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.planner import Planner
 from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import Findings
-from rebalancer.strategies.loads import base_loads
-from tests.builders import NOW, ANode, APod, a_door, a_policy, cluster, pool_names, usage_of
+from tests.builders import ANode, APod, a_door, a_policy, cluster, pool_names, usage_of, view_of
 from tests.planner.plans import ANY_REPLICAS
 
 STRATEGY = "Tidy"
@@ -34,15 +32,7 @@ class Scene:
 
     @property
     def base(self) -> Loads:
-        return base_loads(
-            snapshot=self.snapshot,
-            usage=self.usage,
-            pools=self.policy.pools,
-            pool_of=assign_pools(self.policy.pools, self.snapshot.nodes.names, self.snapshot.nodes.labels),
-            recent=(),
-            now=NOW,
-            peaks=None,
-        )
+        return view_of(self.snapshot, self.usage, self.policy).base
 
     def mask(self, *names: str) -> NDArray[np.bool_]:
         """(nodes,) these."""

@@ -17,7 +17,7 @@ from rebalancer.model.history import SLOTS, STEP_SECONDS
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from tests.builders import ANode, APod, a_node, a_policy, cluster, replicas
 
 NODES = [a_node("n1"), a_node("n2")]
@@ -79,11 +79,13 @@ def seen(
     """What one look sees; `policy` replaces sections of it."""
     rules = a_policy(**policy)
     snapshot = cluster(nodes, pods)
-    pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
-    door = EvictionAdmission(policy=rules, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now)
+    node_pools = NodePools.of(rules.pools, snapshot.nodes)
+    door = EvictionAdmission(
+        policy=rules, snapshot=snapshot, pool_of=node_pools.of_node, ledger_state=LedgerState(), now=now
+    )
     peaks = change(expected(snapshot, now, {"n1": MORNING} if curves is None else curves, relief))
     return predicted_hot_nodes(
-        snapshot=snapshot, peaks=peaks, policy=rules, pool_of=pool_of, admission=door, start_up=start_up, now=now
+        snapshot=snapshot, peaks=peaks, policy=rules, node_pools=node_pools, admission=door, start_up=start_up, now=now
     )
 
 

@@ -16,7 +16,7 @@ from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import NodeExplanation, explain_node
 from rebalancer.planner.explain.pods import ExplainContext, PodExplanation, explain_pod, find_pod
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of, tail
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools
 from tests.builders import (
     GIB,
     NOW,
@@ -55,7 +55,7 @@ def scene_of(
         report.evictions.append(move)
         planner.accept(move)
     report.refusals += planner.refusals()
-    pool_of = assign_pools(rules.pools, snapshot.nodes.names, snapshot.nodes.labels)
+    pool_of = NodePools.of(rules.pools, snapshot.nodes).of_node
     return ExplainContext(
         snapshot=snapshot,
         usage=usage,

@@ -104,7 +104,7 @@ class Daemon:
                 self.reader,
                 self.effect,
                 seen.snapshot,
-                seen.pool_of,
+                seen.node_pools,
                 self.policy,
                 now=self.lab.clock.now(),
                 pauses=partial(_pauses, seen),

@@ -10,10 +10,8 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove
 from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import STRATEGIES, Findings, StrategyView
-from rebalancer.strategies.loads import base_loads
-from tests.builders import NOW, ANode, APod, a_policy, carry_out, cluster, planner_for, replicas, usage_of
+from rebalancer.strategies import STRATEGIES, Findings
+from tests.builders import NOW, ANode, APod, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
 from tests.strategies.finding import names_of
 
 DAY = 86_400.0
@@ -76,15 +74,11 @@ def found_in_view(
     strategy = {"name": name, "args": dict(args or {})} | ({} if in_pools is None else {"pools": list(in_pools)})
     made, said = cluster(nodes, pods), a_policy(strategies=[strategy], **policy)
     index = made.node_index
-    view = StrategyView(
-        snapshot=made,
-        usage=usage_of(made, nodes, pods, **(usage or {})),
-        pools=said.pools,
-        pool_of=assign_pools(said.pools, made.nodes.names, made.nodes.labels),
-        strategy=said.strategies[0],
-        source=said.usage,
+    view = view_of(
+        made,
+        usage_of(made, nodes, pods, **(usage or {})),
+        said,
         recent=recent,
-        now=NOW,
         only=None if only is None else frozenset(index[each] for each in only),
         cordons={index[node]: (why, NOW - ago) for node, (why, ago) in (cordons or {}).items()},
         peaks=None if peaks is None else peaks_of(made, peaks),
@@ -122,10 +116,8 @@ class Plan:
         """`steered_at_most` nodes of each pool; `fields` are the cluster's."""
         made = cluster(nodes, pods, **fields)
         measured = usage_of(made, nodes, pods, **(usage or {}))
-        pool_of = assign_pools(policy.pools, made.nodes.names, made.nodes.labels)
-        base = base_loads(
-            snapshot=made, usage=measured, pools=policy.pools, pool_of=pool_of, recent=(), now=NOW, peaks=None
-        )
+        view = view_of(made, measured, policy)
+        base, pool_of = view.base, view.node_pools.of_node
         budget = SoftTaintBudget(
             pool_of=np.where(made.nodes.unschedulable, -1, pool_of),
             left=[steered_at_most] * len(policy.pools),

@@ -7,10 +7,8 @@ import pytest
 
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import STRATEGIES, StrategyView
-from rebalancer.strategies.loads import base_loads
-from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, usage_of
+from rebalancer.strategies import STRATEGIES
+from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, usage_of, view_of
 
 NAN = float("nan")
 PLAIN = {"high": 75, "target": 65, "low": 50}
@@ -30,20 +28,15 @@ def base_of(
     has = [each["name"] for each in pools if "thresholds" in each]
     policy = a_policy(pools=list(pools), strategies=[{"name": "LowNodeUtilization", "pools": has}])
     made = cluster(nodes, pods)
-    seen: dict[str, Any] = {
-        "snapshot": made,
-        "usage": usage_of(made, nodes, pods),
-        "pools": policy.pools,
-        "pool_of": assign_pools(policy.pools, made.nodes.names, made.nodes.labels),
-        "recent": (),
-        "now": NOW,
-        "peaks": None if peaks is None else _peaks([peaks.get(node.name, NAN) for node in nodes], pods),
-    }
-    own = STRATEGIES["LowNodeUtilization"](
-        StrategyView(**seen, strategy=policy.strategies[0], source=policy.usage)
-    ).loads
+    view = view_of(
+        made,
+        usage_of(made, nodes, pods),
+        policy,
+        peaks=None if peaks is None else _peaks([peaks.get(node.name, NAN) for node in nodes], pods),
+    )
+    own = STRATEGIES["LowNodeUtilization"](view).loads
     assert own is not None
-    return base_loads(**seen), own
+    return view.base, own
 
 
 def _peaks(node: list[float], pods: list[APod]) -> Peaks:

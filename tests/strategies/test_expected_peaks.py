@@ -11,10 +11,9 @@ from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies import Findings
 from rebalancer.strategies.low_node_utilization import find
-from tests.builders import NOW, ANode, a_node, a_pod, a_policy, cluster, usage_of
+from tests.builders import NOW, ANode, a_node, a_pod, a_policy, cluster, usage_of, view_of
 
 NAN = float("nan")
 
@@ -46,18 +45,13 @@ def seen(
     pods = [a_pod(f"p-{each.name}", each.name, owner="web") for each in nodes]
     made, said = cluster(nodes, pods), a_policy(**policy)
     index = made.node_index
-    view = StrategyView(
-        snapshot=made,
-        usage=usage_of(made, nodes, pods, **(usage or {})),
-        pools=said.pools,
-        pool_of=assign_pools(said.pools, made.nodes.names, made.nodes.labels),
-        strategy=said.strategies[0],
-        source=said.usage,
-        recent=(),
-        now=NOW,
+    view = view_of(
+        made,
+        usage_of(made, nodes, pods, **(usage or {})),
+        said,
         peaks=peaks_of(made, peaks, {f"p-{each.name}": 1_000.0 for each in nodes}),
         due=frozenset(index[name] for name in due),
-        marks={index[name]: mark for name, mark in (marks or {}).items()},
+        overrides={index[name]: mark for name, mark in (marks or {}).items()},
     )
     return find(view), made
 

@@ -10,11 +10,10 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import RecentMove
-from rebalancer.policy.pools import assign_pools
+from rebalancer.policy.pools import NodePools, cpu_thresholds
 from rebalancer.policy.schema.policy import Thresholds
 from rebalancer.policy.schema.strategies import STRATEGY_NAMES
 from rebalancer.strategies import STRATEGIES, Findings
-from rebalancer.strategies.loads import cpu_thresholds
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
 
 NAN = float("nan")
@@ -131,8 +130,9 @@ def test_a_node_in_two_pools_is_an_error_that_names_both() -> None:
     pools = two_pools().pools
     everything = pools[0].model_copy(update={"name": "all", "selector": type(pools[0].selector)()})
     with pytest.raises(ConfigError, match="node n1 is in other and all"):
-        assign_pools([*pools, everything], ["n1"], [{"pool": "other"}])
-    assert assign_pools(pools, ["a", "b", "c"], [{"pool": "other"}, {}, {"pool": "general"}]).tolist() == [1, -1, 0]
+        NodePools.of([*pools, everything], cluster([a_node("n1", labels={"pool": "other"})], []).nodes)
+    three = cluster([a_node("a", labels={"pool": "other"}), a_node("b", labels={}), a_node("c")], [])
+    assert NodePools.of(pools, three.nodes).of_node.tolist() == [1, -1, 0]
 
 
 # ---- nodes that are not judged

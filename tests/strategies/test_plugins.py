@@ -21,7 +21,6 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.pools import assign_pools
 from rebalancer.strategies import STRATEGIES, Findings, StrategyView
 from rebalancer.strategies.plugins import plugin, strategy_for
 from tests.builders import (
@@ -35,6 +34,7 @@ from tests.builders import (
     planner_for,
     replicas,
     usage_of,
+    view_of,
 )
 from tests.planner.plans import ANY_REPLICAS, heavy, single
 
@@ -240,11 +240,7 @@ def a_view(**fields: Any) -> StrategyView:
     ]
     policy = a_policy(pools=pools, strategies=[{"name": NAME, "pools": ["general"]}])
     snapshot = cluster(FOUR, PODS)
-    return StrategyView(
-        snapshot=snapshot, usage=usage_of(snapshot, FOUR, PODS), pools=policy.pools, source=policy.usage, recent=(), now=NOW,
-        pool_of=assign_pools(policy.pools, snapshot.nodes.names, snapshot.nodes.labels), strategy=policy.strategies[0],
-        **fields,
-    )  # fmt: skip
+    return view_of(snapshot, usage_of(snapshot, FOUR, PODS), policy, **fields)
 
 
 def a_finding(**fields: Any) -> Finding:
@@ -415,7 +411,7 @@ def test_an_exception_is_one_line_with_its_place(install: Install, error: BaseEx
         lambda view: view.snapshot.pods.node.fill(0),
         lambda view: view.snapshot.nodes.unschedulable.fill(True),
         lambda view: view.usage.node_cpu_millicores.fill(0.0),
-        lambda view: view.pool_of.fill(0),
+        lambda view: view.node_pools.of_node.fill(0),
         lambda view: view.snapshot.pods_on(0).fill(0),
     ],
 )

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.pools import assign_pools
-from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies import Findings
 from rebalancer.strategies.service_spread import NAME, find
-from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster, replicas, usage_of
+from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas, usage_of, view_of
 from tests.strategies.finding import names_of, strategy_policy
 
 SLOTS = 288
@@ -43,15 +42,10 @@ def found_in(
 ) -> tuple[Findings, ClusterSnapshot]:
     made = cluster(nodes, pods)
     policy = strategy_policy(NAME, args)
-    view = StrategyView(
-        snapshot=made,
-        usage=usage_of(made, nodes, pods),
-        pools=policy.pools,
-        pool_of=assign_pools(policy.pools, made.nodes.names, made.nodes.labels),
-        strategy=policy.strategies[0],
-        source=policy.usage,
-        recent=(),
-        now=NOW,
+    view = view_of(
+        made,
+        usage_of(made, nodes, pods),
+        policy,
         days=None if usual is None else days_of(made, usual, days),
     )
     return find(view), made

@@ -82,7 +82,7 @@ def observed_cluster(
         yield ExplainContext(
             snapshot=seen.snapshot,
             usage=seen.usage,
-            pools=[policy.pools[pool].name if pool >= 0 else "" for pool in seen.pool_of],
+            pools=seen.node_pools.names,
             found=found,
             admission=plan(cycle_context, seen, found, policy).admission,
             report=report,
