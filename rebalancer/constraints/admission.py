@@ -8,7 +8,6 @@ counting in its own transaction; nothing here is a promise.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,8 @@ from rebalancer.constraints.backoff import EvictionCooldowns
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
-from rebalancer.constraints.limits import LimitRules, LimitUsage, PercentBases, clock_time, refusal_for
+from rebalancer.constraints.limits import LimitUsage, clock_time, refusal_for
+from rebalancer.constraints.scopes import LimitRules
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import (
@@ -90,12 +90,11 @@ class EvictionAdmission:
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
-        self.book = _book(policy, snapshot, pool_of)
+        self.rules = LimitRules(policy=policy, snapshot=snapshot, pool_of=pool_of)
         self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
             self.view.release(landed.scopes, pull_bytes=landed.pull_bytes)
         self._cooldown_checks = EvictionCooldowns(
-            cluster=policy.cluster,
             cooldowns=policy.safety.cooldowns,
             view=self.view,
             backoffs=ledger_state.backoffs,
@@ -153,7 +152,7 @@ class EvictionAdmission:
 
     def scope(self, move: Eviction) -> Eviction:
         """The same eviction, with the scopes of limits that count it."""
-        move.scopes = self.book.scopes(move)
+        move.scopes = self.rules.scopes(move)
         return move
 
     def refuses(self, move: Eviction) -> Refusal | None:
@@ -176,13 +175,13 @@ class EvictionAdmission:
         due = self.view.due(self.checks(move))
         return refusal_for(due) if isinstance(due, Denied) else due
 
-    def checks(self, move: Eviction) -> tuple[Check, ...]:
-        """What the ledger has to check for the move."""
-        checks = self.book.checks(move)
+    def checks(self, move: Eviction) -> list[Check]:
+        """Every check that the ledger makes for the move."""
+        checks = self.rules.checks(move)
         separation = self._policy.safety.cross_cluster.separation
         if separation:
-            scope = Scope("service", move.service_identity)
-            checks += (Check(scope=scope, kind="separation", at_most=1, per_seconds=separation),)
+            scope = Scope.of("service", name=move.service_identity)
+            checks.append(Check(scope=scope, kind="separation", at_most=1, per_seconds=separation))
         return checks
 
     def reserve(self, move: Eviction) -> Refusal | None:
@@ -238,49 +237,6 @@ def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
     """The pod's service, by the name that is the same in every cluster."""
     label = policy.safety.service_identity.label
     return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)
-
-
-def _book(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> LimitRules:
-    counts = np.bincount(pool_of[pool_of >= 0], minlength=len(policy.pools))
-    pool_nodes = {pool.name: int(count) for pool, count in zip(policy.pools, counts, strict=True)}
-
-    @cache
-    def wanted() -> tuple[dict[str, int], dict[str, int]]:
-        namespaces: dict[str, int] = {}
-        services: dict[str, int] = {}
-        for index, owner in enumerate(snapshot.owners):
-            if owner.parent < 0 and owner.kind != "DaemonSet":
-                count = snapshot.replicas(index)[0]
-                namespaces[owner.namespace] = namespaces.get(owner.namespace, 0) + count
-                services[str(snapshot.service_of(index))] = count
-        return namespaces, services
-
-    return LimitRules(
-        cluster=policy.cluster,
-        limits=policy.limits,
-        pool_limits={pool.name: pool.limits for pool in policy.pools if pool.limits is not None},
-        level_limits={level.name: level.limits for level in policy.service_levels.levels},
-        bases=PercentBases(
-            nodes=len(snapshot.nodes),
-            pool_nodes=pool_nodes,
-            namespace_desired=lambda: wanted()[0],
-            level_desired=cache(lambda: _level_replicas(policy, snapshot)),
-            identity_desired=lambda: wanted()[1],
-            service_desired=lambda move: snapshot.replicas(int(snapshot.pods.owner[move.pod_index]))[0],
-        ),
-    )
-
-
-def _level_replicas(policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> dict[str, int]:
-    """Level -> wanted replicas of its services; a service is judged by its first pod."""
-    out: dict[str, int] = {}
-    for index, owner in enumerate(snapshot.owners):
-        members = snapshot.pods_of(index).tolist() if owner.parent < 0 else []
-        if members and owner.kind != "DaemonSet":
-            level = level_of(snapshot.pod(members[0]), policy.service_levels)
-            if isinstance(level, str):
-                out[level] = out.get(level, 0) + snapshot.replicas(index)[0]
-    return out
 
 
 def _young_pools(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> dict[str, float]:

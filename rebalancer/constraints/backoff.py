@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import EvictionBackoff, Pause, ReplacementLineage, Scope
+from rebalancer.model.limits import EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
 from rebalancer.policy.schema.types import format_duration
@@ -23,7 +23,6 @@ class EvictionCooldowns:
     def __init__(
         self,
         *,
-        cluster: str,
         cooldowns: Cooldowns,
         view: LimitUsage,
         backoffs: Sequence[EvictionBackoff],
@@ -34,7 +33,6 @@ class EvictionCooldowns:
     ) -> None:
         """`view` must hold the ledger's entries of the longest cooldown. `young_pools`: pool -> when its youngest node
         joined. `now` is the cycle's start: later entries are this cycle's own."""
-        self._cluster = cluster
         self._cooldowns = cooldowns
         self._view = view
         self._backoffs = {(each.node, each.service_identity): each for each in backoffs if each.until > now}
@@ -90,16 +88,13 @@ class EvictionCooldowns:
         return out
 
     def _cooldown(self, move: Eviction) -> Refusal | None:
-        cluster, cooldowns = self._cluster, self._cooldowns
-        for code, scope, seconds in (
-            (Reason.COOLDOWN_NODE, Scope("node", f"{cluster}/{move.node}"), cooldowns.node),
-            (Reason.COOLDOWN_SERVICE, Scope("service", move.service_identity), cooldowns.service),
-            (
-                Reason.COOLDOWN_SERVICE_NODE,
-                Scope("serviceNode", f"{cluster}/{move.node}/{move.service_identity}"),
-                cooldowns.service_node,
-            ),
+        counted, cooldowns = {scope.kind: scope for scope in move.scopes}, self._cooldowns
+        for kind, code, seconds in (
+            ("node", Reason.COOLDOWN_NODE, cooldowns.node),
+            ("service", Reason.COOLDOWN_SERVICE, cooldowns.service),
+            ("serviceNode", Reason.COOLDOWN_SERVICE_NODE, cooldowns.service_node),
         ):
+            scope = counted[kind]
             last = self._view.last(scope, before=self._now)
             if last is not None and self._now - last < seconds:
                 ago = format_duration(max(self._now - last, 0.0))

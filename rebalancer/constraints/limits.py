@@ -5,174 +5,15 @@ asking for what it can see refused, and puts the numbers into the refusal.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from math import isfinite
 
-from rebalancer.model.eviction import Eviction
+from rebalancer.constraints.scopes import RULE_OF
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.policy.schema.limits import Limits, ScopeLimits, format_bytes, resolve
+from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.policy.schema.types import format_duration
-
-REASON_OF: Mapping[str, Reason] = {
-    "global": Reason.LIMIT_GLOBAL,
-    "cluster": Reason.LIMIT_CLUSTER,
-    "pool": Reason.LIMIT_POOL,
-    "node": Reason.LIMIT_NODE,
-    "namespace": Reason.LIMIT_NAMESPACE,
-    "level": Reason.LIMIT_LEVEL,
-    "service": Reason.LIMIT_SERVICE,
-    "landing": Reason.LIMIT_REPLACEMENTS,
-    "pulls": Reason.LIMIT_IMAGE_PULLS,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PercentBases:
-    """What percentages are taken of; counted only where a limit is a percentage."""
-
-    nodes: int
-    """Nodes of the cluster."""
-    pool_nodes: Mapping[str, int]
-    namespace_desired: Callable[[], Mapping[str, int]]
-    level_desired: Callable[[], Mapping[str, int]]
-    service_desired: Callable[[Eviction], int]
-    identity_desired: Callable[[], Mapping[str, int]]
-    """The same by service identity, where that is namespace/name."""
-
-
-class LimitRules:
-    """Which scopes a move counts in, and which checks it has to pass."""
-
-    def __init__(
-        self,
-        *,
-        cluster: str,
-        limits: Limits,
-        pool_limits: Mapping[str, ScopeLimits],
-        level_limits: Mapping[str, ScopeLimits],
-        bases: PercentBases,
-    ) -> None:
-        self._cluster = cluster
-        self._limits = limits
-        self._pool_limits = pool_limits
-        self._level_limits = level_limits
-        self._bases = bases
-
-    def scopes(self, eviction: Eviction) -> tuple[Scope, ...]:
-        """Every scope that counts the eviction, in locking order."""
-        cluster, node, service = self._cluster, eviction.node, eviction.service_identity
-        found = [
-            Scope("global", ""),
-            Scope("cluster", cluster),
-            Scope("pool", f"{cluster}/{eviction.pool}"),
-            Scope("node", f"{cluster}/{node}"),
-            Scope("namespace", f"{cluster}/{eviction.namespace}"),
-            Scope("service", service),
-            Scope("serviceNode", f"{cluster}/{node}/{service}"),
-        ]
-        if eviction.level:
-            found.append(Scope("level", f"{cluster}/{eviction.level}"))
-        if eviction.target_node:
-            found.append(Scope("landing", f"{cluster}/{eviction.target_node}"))
-        if eviction.target_pool and _pulls(eviction.pull_bytes):
-            found.append(Scope("pulls", f"{cluster}/{eviction.target_pool}"))
-        return tuple(sorted(found))
-
-    def every_check(self, seen: Collection[Scope]) -> list[Check]:
-        """The checks of global, cluster, every pool and level, and of the nodes, namespaces, services and landings in
-        `seen`."""
-        limits, bases, cluster = self._limits, self._bases, self._cluster
-        out = _checks(Scope("global", ""), limits.global_, lambda: bases.nodes)
-        out += _checks(Scope("cluster", cluster), limits.cluster, lambda: bases.nodes)
-        for pool, count in bases.pool_nodes.items():
-            out += _checks(
-                Scope("pool", f"{cluster}/{pool}"), self._pool_limits.get(pool, limits.pool), partial(_same, count)
-            )
-            if limits.replacements.pull_bytes_per_pool is not None:
-                pulls = Scope("pulls", f"{cluster}/{pool}")
-                out.append(Check(scope=pulls, kind="bytes", at_most=limits.replacements.pull_bytes_per_pool))
-        for level, of_level in self._level_limits.items():
-            out += _checks(
-                Scope("level", f"{cluster}/{level}"), of_level, partial(_same, bases.level_desired().get(level, 0))
-            )
-        for scope in sorted(seen):
-            name = scope.key.partition("/")[2]
-            if scope.kind == "node":
-                out += _checks(scope, limits.node, _nothing)
-            elif scope.kind == "namespace":
-                out += _checks(scope, limits.namespace, partial(_same, bases.namespace_desired().get(name, 0)))
-            elif scope.kind == "service":
-                out += _checks(scope, limits.service, partial(_same, bases.identity_desired().get(scope.key, 0)))
-            elif scope.kind == "landing" and limits.replacements.per_node is not None:
-                out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
-        return out
-
-    def checks(self, move: Eviction) -> tuple[Check, ...]:
-        """Every check that the move has to pass."""
-        limits, bases, cluster = self._limits, self._bases, self._cluster
-        out: list[Check] = []
-        for scope, of_scope, base in (
-            (Scope("global", ""), limits.global_, lambda: bases.nodes),
-            (Scope("cluster", cluster), limits.cluster, lambda: bases.nodes),
-            (
-                Scope("pool", f"{cluster}/{move.pool}"),
-                self._pool_limits.get(move.pool, limits.pool),
-                lambda: bases.pool_nodes.get(move.pool, 0),
-            ),
-            (Scope("node", f"{cluster}/{move.node}"), limits.node, _nothing),
-            (
-                Scope("namespace", f"{cluster}/{move.namespace}"),
-                limits.namespace,
-                lambda: bases.namespace_desired().get(move.namespace, 0),
-            ),
-            (Scope("service", move.service_identity), limits.service, lambda: bases.service_desired(move)),
-        ):
-            out += _checks(scope, of_scope, base)
-        if move.level in self._level_limits:
-            scope = Scope("level", f"{cluster}/{move.level}")
-            out += _checks(scope, self._level_limits[move.level], lambda: bases.level_desired().get(move.level, 0))
-        if limits.replacements.per_node is not None and move.target_node:
-            scope = Scope("landing", f"{cluster}/{move.target_node}")
-            out.append(Check(scope=scope, kind="inFlight", at_most=limits.replacements.per_node))
-        if limits.replacements.pull_bytes_per_pool is not None and move.target_pool and _pulls(move.pull_bytes):
-            scope = Scope("pulls", f"{cluster}/{move.target_pool}")
-            at_most = limits.replacements.pull_bytes_per_pool
-            out.append(Check(scope=scope, kind="bytes", at_most=at_most, amount=move.pull_bytes))
-        return tuple(out)
-
-
-def _pulls(amount: float) -> bool:
-    """Whether there is something to pull; also where it can't be told how much."""
-    return not amount <= 0
-
-
-def _nothing() -> int:
-    return 0
-
-
-def _same(count: int) -> int:
-    return count
-
-
-def _checks(scope: Scope, limits: ScopeLimits, base: Callable[[], int]) -> list[Check]:
-    out = [
-        Check(scope=scope, kind="rate", at_most=_resolved(rate.max, base, rate.at_least), per_seconds=rate.per)
-        for rate in limits.evictions
-    ]
-    if limits.spacing:
-        out.append(Check(scope=scope, kind="spacing", at_most=1, per_seconds=limits.spacing))
-    if limits.in_flight is not None:
-        at_most = _resolved(limits.in_flight, base, limits.in_flight_at_least)
-        out.append(Check(scope=scope, kind="inFlight", at_most=at_most))
-    return out
-
-
-def _resolved(limit: int | str, base: Callable[[], int], at_least: int) -> int:
-    return limit if isinstance(limit, int) else resolve(limit, base(), at_least)
 
 
 class LimitUsage:
@@ -289,7 +130,9 @@ def refusal_for(denied: Denied) -> Refusal:
             return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, f"{check.scope}: at least {span} between two clusters")
     if denied.next_at is not None:
         text += f", next at {clock_time(denied.next_at)}"
-    return Refusal(code=REASON_OF[check.scope.kind], message=text, next_at=denied.next_at)
+    code = RULE_OF[check.scope.kind].reason
+    assert code is not None
+    return Refusal(code=code, message=text, next_at=denied.next_at)
 
 
 def _pulled(denied: Denied) -> str:

@@ -75,10 +75,10 @@ class ChangeWindows:
     ) -> "ChangeWindows":
         """The policy's windows: of all clusters, of this one, and by the names of its pools and service levels."""
         named = {
-            Scope("global", ""): global_windows,
-            Scope("cluster", cluster): cluster_windows,
-            **{Scope("pool", f"{cluster}/{name}"): windows for name, windows in (pools or {}).items()},
-            **{Scope("level", f"{cluster}/{name}"): windows for name, windows in (levels or {}).items()},
+            Scope.of("global"): global_windows,
+            Scope.of("cluster", cluster): cluster_windows,
+            **{Scope.of("pool", cluster, name): windows for name, windows in (pools or {}).items()},
+            **{Scope.of("level", cluster, name): windows for name, windows in (levels or {}).items()},
         }
         return cls(cluster=cluster, windows={scope: windows for scope, windows in named.items() if windows})
 
@@ -126,10 +126,10 @@ class ChangeWindows:
 
     def _scopes(self, pool: str | None, level: str) -> tuple[Scope, ...]:
         return (
-            Scope("global", ""),
-            Scope("cluster", self.cluster),
-            Scope("pool", f"{self.cluster}/{pool or ''}"),
-            Scope("level", f"{self.cluster}/{level}"),
+            Scope.of("global"),
+            Scope.of("cluster", self.cluster),
+            Scope.of("pool", self.cluster, pool or ""),
+            Scope.of("level", self.cluster, level),
         )
 
     def _remembered(self, key: Key, now: float) -> WindowState:

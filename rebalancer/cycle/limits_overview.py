@@ -40,7 +40,7 @@ def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLi
     admission = EvictionAdmission(policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=ledger_state, now=now)
     seen = {entry.scope for entry in ledger_state.entries}
     out = []
-    for check in admission.book.every_check(seen):
+    for check in admission.rules.every_check(seen):
         due = admission.view.due((check,))
         used = admission.view.used(check)
         out.append(
@@ -85,4 +85,4 @@ def service_windows(
         if namespace in (None, pod.namespace):
             named.add((service_name(pod), carried[int(pods.template[index])]))
     states = ((name, book.state_of_service(text, now=now)) for name, text in sorted(named))
-    return [(Scope("service", name), state, describe(state, now=now)) for name, state in states]
+    return [(Scope.of("service", name=name), state, describe(state, now=now)) for name, state in states]

@@ -274,7 +274,7 @@ def describe(
             for node, refusal in sorted(findings.skipped.items())
         ]
     report.refusals += held.said(planner.refusals())
-    for check in planner.admission.book.every_check(()):
+    for check in planner.admission.rules.every_check(()):
         if check.kind in ("rate", "inFlight"):
             left = max(check.at_most - planner.admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))

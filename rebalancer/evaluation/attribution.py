@@ -13,7 +13,7 @@ from rebalancer.effect.rates import day_of, day_rows
 from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.forecasts import VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.model.limits import Pause
+from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import LowNodeUtilization
@@ -151,11 +151,11 @@ def _end_of_the_one_before(episode: HotEpisode, stored: Sequence[HotEpisode]) ->
 
 def _paused(episode: HotEpisode, said: Sequence[NodeObservation], pauses: Sequence[Pause], cluster: str) -> bool:
     """Whether a pause that is in force kept all its pods there. When it began isn't known: the refusals tell."""
-    scopes = {("global", ""), ("cluster", cluster), ("pool", f"{cluster}/{episode.pool}")}
-    scopes.add(("node", f"{cluster}/{episode.node}"))
+    names = {"global": "", "cluster": "", "pool": episode.pool, "node": episode.node}
+    scopes = {Scope.of(kind, cluster, name) for kind, name in names.items()}
     found = [each for each in said if each.finding is not None and not each.dry_run]
     return (
-        any(tuple(each.scope) in scopes for each in pauses)
+        any(each.scope in scopes for each in pauses)
         and bool(found)
         and all(Reason.PAUSED in each.refusals and not each.evictions for each in found)
     )

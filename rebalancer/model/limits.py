@@ -1,33 +1,82 @@
-"""Limits as the ledger counts them: scopes, checks, and what stood in the way."""
+"""Limits as the ledger counts them: scopes, checks, and why a check denies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-ScopeKind = Literal[
-    "global", "cluster", "pool", "node", "namespace", "level", "service", "serviceNode", "landing", "pulls"
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeKind:
+    """What the scopes of one kind have in common."""
+
+    in_cluster: bool = True
+    """Each cluster has its own; else all clusters that share the database have one."""
+    argument: str | None = None
+    """The name as `pause` takes it after the kind and a slash; "" = the kind alone, None = cannot be paused."""
+    shown: str = ""
+    """The kind in texts, where that is not its name."""
 
 
-# keys of these start with the cluster's name
-_IN_CLUSTER = ("pool", "node", "namespace", "level", "serviceNode", "landing", "pulls")
-_SHOWN = {"pulls": "pool"}
-"""How a kind is told to people, where that isn't its name."""
+SCOPE_KINDS: Mapping[str, ScopeKind] = {
+    "global": ScopeKind(in_cluster=False, argument=""),
+    "cluster": ScopeKind(argument=""),
+    "pool": ScopeKind(argument="NAME"),
+    "node": ScopeKind(argument="NAME"),
+    "namespace": ScopeKind(argument="NAME"),
+    "level": ScopeKind(argument="NAME"),
+    "service": ScopeKind(in_cluster=False, argument="NAMESPACE/NAME"),
+    "serviceNode": ScopeKind(),
+    "landing": ScopeKind(),
+    "pulls": ScopeKind(shown="pool"),
+}
+"""Every kind of scope, with its name as the ledger keeps it. `landing` is the target node; `pulls` the target pool,
+for image pulls; `serviceNode` a service on a node."""
 
 
 class Scope(NamedTuple):
     """What a limit counts over. Sorting gives the order in which rows are locked."""
 
     kind: str
-    """A ScopeKind."""
+    """A key of SCOPE_KINDS."""
     key: str
-    """Empty for global; the cluster's name; `cluster/pool` (also of `pulls`, the pool where replacements land),
-    `cluster/node`, `cluster/namespace`, `cluster/level`; the service's identity, which is the same across clusters."""
+    """As the ledger keeps it; made by `of` only."""
+
+    @classmethod
+    def of(cls, kind: str, cluster: str = "", name: str = "") -> "Scope":
+        """The scope of `name`; a kind that all clusters share ignores `cluster`."""
+        if not SCOPE_KINDS[kind].in_cluster:
+            return cls(kind, name)
+        return cls(kind, f"{cluster}/{name}" if name else cluster)
+
+    @classmethod
+    def parse(cls, text: str, cluster: str) -> "Scope | None":
+        """A scope as `pause` takes it, such as `pool/general`; None for any other text. See SCOPE_SYNTAX."""
+        kind, _, name = text.partition("/")
+        argument = SCOPE_KINDS[kind].argument if kind in SCOPE_KINDS else None
+        if argument is None:
+            return None
+        if not argument:
+            return cls.of(kind, cluster) if not name or (kind, name) == ("cluster", cluster) else None
+        return cls.of(kind, cluster, name) if name and name.count("/") <= argument.count("/") else None
+
+    @property
+    def name(self) -> str:
+        """The key without the cluster."""
+        return self.key.partition("/")[2] if SCOPE_KINDS[self.kind].in_cluster else self.key
 
     def __str__(self) -> str:
-        shown = self.key.split("/", 1)[1] if self.kind in _IN_CLUSTER else self.key
-        kind = _SHOWN.get(self.kind, self.kind)
-        return f"{kind} {shown}" if shown else kind
+        kind, name = SCOPE_KINDS[self.kind].shown or self.kind, self.name or self.key
+        return f"{kind} {name}" if name else kind
+
+
+def _syntax() -> str:
+    alone = [kind for kind, facts in SCOPE_KINDS.items() if facts.argument == ""]
+    named = [f"{kind}/{facts.argument}" for kind, facts in SCOPE_KINDS.items() if facts.argument]
+    return f"{', '.join(alone)}, or one of {', '.join(named)}"
+
+
+SCOPE_SYNTAX = _syntax()
+"""What `Scope.parse` reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +86,7 @@ class Check:
     `rate`: at most `at_most` reservations in any `per_seconds`. `spacing`: none within `per_seconds` of another.
     `separation`: none by another cluster within `per_seconds` (a service's scope).
     `inFlight`: at most `at_most` whose replacement is not Ready yet. `bytes`: these have at most `at_most` bytes of
-    images to pull, with the `amount` of this one counted in. `pause`: nobody has paused the scope.
+    images to pull, with the `amount` of this one counted in. `pause`: the scope is not paused.
     """
 
     scope: Scope
@@ -49,7 +98,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Somebody stopped evictions in a scope."""
+    """An operator's stop of evictions in a scope."""
 
     scope: Scope
     reason: str
@@ -71,7 +120,7 @@ class Denied:
 
     @classmethod
     def by(cls, pause: Pause) -> "Denied":
-        """A pause that was made meanwhile."""
+        """Denied by a pause."""
         check = Check(scope=pause.scope, kind="pause", at_most=0)
         return cls(check=check, used=0, next_at=pause.until, pause=pause)
 
@@ -89,31 +138,31 @@ class LedgerEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionBackoff:
-    """A service whose move off a node did not help."""
+    """A service that stays on a node after ineffective evictions."""
 
     service_identity: str
     node: str
     until: float
     """Seconds since the epoch."""
     count: int
-    """How many times."""
+    """Number of ineffective evictions."""
     reason: str
 
 
 class ReplacementLineage(NamedTuple):
-    """Whose place a pod took: of several pods of a service that were on their way at once, nobody knows which."""
+    """Evicted predecessors of a replacement: a set, since concurrent replacements of a service can't be told apart."""
 
     uids: frozenset[str]
-    """Of the pods that we evicted."""
+    """UIDs of the evicted pods."""
     moved: Mapping[str, float]
-    """Strategy that wanted one of them gone -> when, seconds since the epoch; of several the last."""
+    """Strategy -> when it evicted one of them, seconds since the epoch; of several the last."""
 
 
 class RemoteReadiness(NamedTuple):
     """A service's replicas in the other clusters, as they reported them."""
 
     ready: int
-    """A report that is too old counts as none."""
+    """Expired reports count as none."""
     desired: int
     clusters: int
-    """How many of the others run it."""
+    """How many of the other clusters run it."""

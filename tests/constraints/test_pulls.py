@@ -84,7 +84,7 @@ def test_what_has_landed_is_pulled_no_more() -> None:
 
 def test_the_limit_of_every_pool_is_shown_with_what_is_on_its_way() -> None:
     at = a_limit(entries=flying(15 * GIB))
-    (check,) = (each for each in at.book.every_check({PULLS}) if each.kind == "bytes")
+    (check,) = (each for each in at.rules.every_check({PULLS}) if each.kind == "bytes")
     assert (check.scope, at.view.used(check), describe_check(check)) == (PULLS, 15 * GIB, "20Gi being pulled")
 
 

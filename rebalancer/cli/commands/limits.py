@@ -27,17 +27,11 @@ from rebalancer.constraints.limits import clock_time
 from rebalancer.constraints.windows import ChangeWindows
 from rebalancer.cycle.limits_overview import LimitLine, limit_lines, service_windows, window_lines
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.limits import Scope
+from rebalancer.model.limits import SCOPE_SYNTAX, Scope
 from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.policy.schema.types import format_duration, parse_duration
 
-ScopeArgument = Annotated[
-    str,
-    typer.Argument(
-        help="global, cluster, or one of pool/NAME, node/NAME, namespace/NAME, level/NAME, service/NAMESPACE/NAME."
-    ),
-]
-IN_CLUSTER = ("pool", "node", "namespace", "level")
+ScopeArgument = Annotated[str, typer.Argument(help=f"{SCOPE_SYNTAX}.")]
 
 
 def limits(
@@ -227,16 +221,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
 
 def parse_scope(text: str, cluster: str) -> Scope:
     """`pool/general` -> the scope as the ledger keys it. Raises ConfigError."""
-    kind, _, name = text.partition("/")
-    if kind == "global" and not name:
-        return Scope("global", "")
-    if kind == "cluster" and name in ("", cluster):
-        return Scope("cluster", cluster)
-    if kind in IN_CLUSTER and name and "/" not in name:
-        return Scope(kind, f"{cluster}/{name}")
-    if kind == "service" and name.count("/") <= 1 and name:
-        return Scope("service", name)
-    raise ConfigError(
-        f"scope {text!r}: expected global, cluster, pool/NAME, node/NAME, namespace/NAME, level/NAME or "
-        "service/NAMESPACE/NAME"
-    )
+    found = Scope.parse(text, cluster)
+    if found is None:
+        raise ConfigError(f"scope {text!r}: expected {SCOPE_SYNTAX}")
+    return found

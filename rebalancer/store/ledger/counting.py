@@ -68,7 +68,7 @@ def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str
     raises UnsafeDataError for an older one, and for none where there was one before.
     """
     terms = hold_scopes(connection, scopes)
-    own = Scope("cluster", cluster)
+    own = Scope.of("cluster", cluster)
     seen = terms[own]
     if seen is not None and (term is None or term < seen):
         ours = "none" if term is None else str(term)

@@ -71,7 +71,7 @@ class SqlLedger(OperatorState):
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
-        counted = sorted({*eviction.scopes, Scope("cluster", self._cluster)})
+        counted = sorted({*eviction.scopes, Scope.of("cluster", self._cluster)})
         if strange := [check.scope for check in checks if check.scope not in counted]:
             # such a check would never see its own evictions, and never be used up
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
@@ -99,7 +99,7 @@ class SqlLedger(OperatorState):
 
         Raises UnsafeDataError when the ledger has seen a newer one.
         """
-        own = [Scope("cluster", self._cluster)]
+        own = [Scope.of("cluster", self._cluster)]
         write(self._engine, lambda connection: lock_scopes(connection, own, cluster=self._cluster, term=term))
 
     def outcome(self, eviction: Eviction) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
 
-from rebalancer.model.limits import EvictionBackoff, Pause, RemoteReadiness, Scope
+from rebalancer.model.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
 from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
-
-SHARED_KINDS = ("global", "service")
-"""Scopes that are the same in every cluster; the keys of the others begin with the cluster's name."""
 
 _GAVE_UP = "gaveUp"
 _ASKED_AT_ONCE = 1000
@@ -76,8 +73,8 @@ class OperatorState:
 
     def _ours(self, kind: ColumnElement[str], key: ColumnElement[str]) -> ColumnElement[bool]:
         """Scopes of this cluster, and those that all clusters share."""
-        prefix = f"{self._cluster}/"
-        return or_(kind.in_(SHARED_KINDS), key == self._cluster, func.substr(key, 1, len(prefix)) == prefix)
+        shared, prefix = [each for each, facts in SCOPE_KINDS.items() if not facts.in_cluster], f"{self._cluster}/"
+        return or_(kind.in_(shared), key == self._cluster, func.substr(key, 1, len(prefix)) == prefix)
 
     # -- moves that did not help --------------------------------------------------------------------------------------
 
