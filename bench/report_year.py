@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
+from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect
 from rebalancer.store.db.engine import write
@@ -44,8 +44,8 @@ def a_day(day: int, pool: int, strategy: str, trigger: str) -> DayRow:
         trigger=trigger,
         day=day,
         hot=3,
-        found=3 if trigger else 0,
-        acted=2,
+        discovered=3 if trigger else 0,
+        evicted_from=2,
         cooled=1,
         assessed=2,
         evictions=7,
@@ -66,10 +66,10 @@ def an_hour(hour: int, pool: int, nodes: int, dice: random.Random) -> PoolHour:
         hot_node_minutes=dice.random() * 240,
         cpu_share=0.4 + dice.random() / 5,
         requested_share=0.7,
-        spread=0.1 + dice.random() / 10,
+        share_stddev=0.1 + dice.random() / 10,
         highest_share=0.8 + dice.random() / 5,
         new_pods=dice.randrange(100),
-        new_pods_on_warm=dice.randrange(10),
+        new_pods_over_target=dice.randrange(10),
     )
 
 
@@ -84,20 +84,20 @@ def an_episode(number: int, nodes: int, dice: random.Random) -> HotEpisode:
         ended_at=start + 600 + dice.random() * 7200,
         peak_share=0.97,
         threshold=0.85,
-        found_at=None if kind == 0 else start + 300,
-        found_by="" if kind == 0 else TRIGGERS[number % 2],
+        discovered_at=None if kind == 0 else start + 300,
+        discovery_trigger="" if kind == 0 else TRIGGERS[number % 2],
         strategy="" if kind == 0 else STRATEGY,
         evictions=PER_EPISODE if kind == 2 else 0,
-        ours=0.93,
-        miss=list(MissReason)[number % len(MissReason)] if kind == 0 else None,
-        stuck=list(BlockedReason)[number % len(BlockedReason)] if kind == 1 else None,
+        measured_peak_share=0.93,
+        miss_reason=list(MissReason)[number % len(MissReason)] if kind == 0 else None,
+        blocked_reason=list(BlockedReason)[number % len(BlockedReason)] if kind == 1 else None,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 2} if kind == 1 else None,
         detail="found 5m after it became hot, 3 evictions" if kind == 2 else "nothing evicted: guards protect its pods",
         cooled=number % 2 == 0 if kind == 2 else None,
     )
 
 
-def some_assessments(number: int, cycle: str, node: int, acted_at: float) -> Iterator[Assessment]:
+def some_assessments(number: int, cycle: str, node: int, last_eviction_at: float) -> Iterator[Assessment]:
     """All three of one cycle and node, made."""
     for step, after in ((Step.SETTLED, 900.0), (Step.HOUR, HOUR), (Step.DAY, DAY)):
         yield Assessment(
@@ -107,8 +107,8 @@ def some_assessments(number: int, cycle: str, node: int, acted_at: float) -> Ite
             strategy=STRATEGY,
             trigger=TRIGGERS[number % 3],
             step=step,
-            acted_at=acted_at,
-            due_at=acted_at + after,
+            last_eviction_at=last_eviction_at,
+            due_at=last_eviction_at + after,
             before_share=0.92,
             planned_share=0.68,
             target=0.7,
@@ -123,17 +123,17 @@ def some_assessments(number: int, cycle: str, node: int, acted_at: float) -> Ite
                 )
                 for pod in range(PODS_ON_A_NODE)
             ),
-            made_at=acted_at + after,
+            assessed_at=last_eviction_at + after,
             after_share=0.66,
-            account=Account(
+            breakdown=ChangeBreakdown(
                 before_millicores=14_720.0,
                 after_millicores=10_560.0,
                 evicted=4_000.0,
-                left=500.0,
-                landed=300.0,
-                came_back=0.0,
-                grew=40.0,
-                unexplained=0.0,
+                departed=500.0,
+                arrived=300.0,
+                returned=0.0,
+                remaining_change=40.0,
+                residual=0.0,
             ),
             outcome=list(Outcome)[number % 4],
             detail="from 92 % to 66 %, target 70 %",
@@ -207,12 +207,12 @@ def a_forecast(node: int, day: int, dice: random.Random) -> dict[str, Any]:
         "days_used": 8,
         "confidence": 0.9,
         "pods": [],
-        "judged_at": at + 2 * DAY,
+        "evaluated_at": at + 2 * DAY,
         "actual_p95_millicores": actual,
         "actual_peak_millicores": actual * 1.05,
         "actual_peak_at": at + 37_000,
-        "changed_share": 0.1,
-        "without_us_millicores": actual,
+        "departed_peak_share": 0.1,
+        "counterfactual_peak_millicores": actual,
     }
 
 

@@ -147,7 +147,9 @@ def _pulled(denied: Denied) -> str:
 def paused(pause: Pause) -> Refusal:
     """Who stopped it, until when and why."""
     until = "until resumed" if pause.until is None else f"until {clock_time(pause.until)}"
-    return Refusal.of(Reason.PAUSED, f"{pause.scope} {until} by {pause.who}: {pause.reason}", next_at=pause.until)
+    return Refusal.of(
+        Reason.PAUSED, f"{pause.scope} {until} by {pause.created_by}: {pause.reason}", next_at=pause.until
+    )
 
 
 def describe_check(check: Check) -> str:

@@ -87,7 +87,7 @@ def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Evictio
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
     text = global_limits_text(policy)
     ledger.publish_global_limits(
-        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, looks_back_seconds=looks_back(policy)
+        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, longest_window_seconds=looks_back(policy)
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
         ledger.publish_readiness(_replicas(policy, snapshot))

@@ -56,7 +56,11 @@ def scheduled_assessments(
 def withdrawn(assessment: Assessment, now: float) -> Assessment:
     """Over, with nothing to be counted."""
     return replace(
-        assessment, pods=(), planned_share=assessment.before_share, made_at=now, detail="nothing was evicted after all"
+        assessment,
+        pods=(),
+        planned_share=assessment.before_share,
+        assessed_at=now,
+        detail="nothing was evicted after all",
     )
 
 
@@ -97,7 +101,7 @@ def _of_node(
         strategy=finding.strategy,
         trigger=str(report.trigger),
         step=Step.SETTLED,
-        acted_at=now,
+        last_eviction_at=now,
         due_at=now,
         before_share=before / capacity,
         planned_share=(before - relief) / capacity,

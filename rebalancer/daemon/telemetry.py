@@ -119,7 +119,7 @@ _Counted = tuple[int, str, str, str, str, str]
 def _counted(row: DayRow) -> Iterator[tuple[_Counted, int]]:
     counts = {
         **(row.reasons or {}),
-        f"discovery/{DISCOVERED}": row.found,
+        f"discovery/{DISCOVERED}": row.discovered,
         f"forecast/{Verdict.PREVENTED}": row.prevented,
         f"forecast/{Verdict.FALSE_ALARM}": row.false_alarms,
         f"forecast/{Verdict.TOO_LATE}": row.too_late,

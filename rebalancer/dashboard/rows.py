@@ -54,7 +54,7 @@ def moved(row: Row, *, trigger: str | None = None) -> Moved:
         outcome=row["outcome"],
         code=row["code"] or "",
         detail=row["detail"],
-        landings=tuple(Landing(node=each["node"], share=each["share"]) for each in row["landings"]),
+        landings=tuple(Landing(node=each["node"], share=each["probability"]) for each in row["target_nodes"]),
         replacement_pod=row["replacement_pod"] or "",
         replacement_node=row["replacement_node"] or "",
         replaced_at=row["replaced_at"],

@@ -1,6 +1,6 @@
 """What a node's change was made of, and what an assessment comes to.
 
-    after - before = - evicted - left + landed + came_back + grew + unexplained
+    after - before = - evicted - departed + arrived + returned + remaining_change + residual
 
 All but the last part are sums over pods, by their uids; the last is what the two figures of the node leave over, so it
 always closes. A part is as good as its pods' samples: a rate window still shows some of a pod that has just left.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rebalancer.effect.messages import cores, percent
-from rebalancer.model.effect import Account, Assessment, Outcome
+from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome
 
 ROUNDING: Final = 1e-9
 """Relative slack: a node at exactly its target is not over it."""
@@ -31,7 +31,9 @@ class PodNow:
     """Of a pod that we evicted from this node."""
 
 
-def account(assessment: Assessment, pods_now: Sequence[PodNow], node_before: float, node_after: float) -> Account:
+def account(
+    assessment: Assessment, pods_now: Sequence[PodNow], node_before: float, node_after: float
+) -> ChangeBreakdown:
     """The parts of the change between two figures of the node, in millicores, both known.
 
     A pod that we meant to evict and that is still there counts as one that stayed.
@@ -46,19 +48,21 @@ def account(assessment: Assessment, pods_now: Sequence[PodNow], node_before: flo
     landed = _sum(each.cpu_millicores for each in new if not each.is_replacement)
     came_back = _sum(each.cpu_millicores for each in new if each.is_replacement)
     grew = _sum(later - earlier for earlier, later in stayed)
-    return Account(
+    return ChangeBreakdown(
         before_millicores=node_before,
         after_millicores=node_after,
         evicted=evicted,
-        left=left,
-        landed=landed,
-        came_back=came_back,
-        grew=grew,
-        unexplained=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew)),
+        departed=left,
+        arrived=landed,
+        returned=came_back,
+        remaining_change=grew,
+        residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew)),
     )
 
 
-def outcome_of(assessment: Assessment, account: Account | None, after_share: float | None) -> tuple[Outcome, str]:
+def outcome_of(
+    assessment: Assessment, account: ChangeBreakdown | None, after_share: float | None
+) -> tuple[Outcome, str]:
     """(outcome, sentence with the numbers). Without a figure of the node, or an account of it, nothing is known.
 
     Not cooled is blamed on what was moved, where that could not have been enough by itself; else on the largest of what
@@ -76,16 +80,16 @@ def outcome_of(assessment: Assessment, account: Account | None, after_share: flo
     return outcome, f"{change}: {outcome.sentence}{_parts(account)}"
 
 
-def _to_blame(assessment: Assessment, account: Account) -> Outcome:
+def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
     enough = assessment.target * assessment.capacity_millicores * (1 + ROUNDING)
     known = all(math.isfinite(each.cpu_millicores) for each in assessment.pods if each.evicted)
     if known and account.before_millicores - account.evicted > enough:
         return Outcome.TOO_FEW_EVICTED
     adverse = {
-        Outcome.REPLACEMENTS_RETURNED: account.came_back,
-        Outcome.NEW_PODS_ARRIVED: account.landed,
-        Outcome.REMAINING_PODS_GREW: account.grew,
-        Outcome.UNEXPLAINED: account.unexplained,
+        Outcome.REPLACEMENTS_RETURNED: account.returned,
+        Outcome.NEW_PODS_ARRIVED: account.arrived,
+        Outcome.REMAINING_PODS_GREW: account.remaining_change,
+        Outcome.UNEXPLAINED: account.residual,
     }
     largest = max(adverse, key=lambda each: adverse[each])  # of equal ones the first
     return largest if adverse[largest] > 0 else Outcome.UNEXPLAINED
@@ -103,17 +107,17 @@ def measured_relief(assessment: Assessment) -> float:
     return (assessment.before_share - assessment.after_share) * assessment.capacity_millicores
 
 
-def _parts(account: Account | None) -> str:
+def _parts(account: ChangeBreakdown | None) -> str:
     """The parts that show in two digits, in cores."""
     if account is None:
         return ""
     named = (
         ("evicted", -account.evicted),
-        ("left", -account.left),
-        ("landed", account.landed),
-        ("came back", account.came_back),
-        ("the rest grew", account.grew),
-        ("unexplained", account.unexplained),
+        ("left", -account.departed),
+        ("landed", account.arrived),
+        ("came back", account.returned),
+        ("the rest grew", account.remaining_change),
+        ("unexplained", account.residual),
     )
     told = [f"{name} {'+' if value > 0 else ''}{text}" for name, value in named if (text := cores(value)) != "0"]
     return f" ({', '.join(told)} cores)" if told else ""

@@ -85,10 +85,10 @@ class _Columns:
         self.hot_minutes = np.array([each.hot_node_minutes for each in hours], dtype=np.float64)
         self.cpu = np.array([each.cpu_share for each in hours], dtype=np.float64)
         self.requested = np.array([each.requested_share for each in hours], dtype=np.float64)
-        self.spread = np.array([each.spread for each in hours], dtype=np.float64)
+        self.spread = np.array([each.share_stddev for each in hours], dtype=np.float64)
         self.highest = np.array([each.highest_share for each in hours], dtype=np.float64)
         self.new_pods = np.array([each.new_pods for each in hours], dtype=np.float64)
-        self.on_warm = np.array([each.new_pods_on_warm for each in hours], dtype=np.float64)
+        self.on_warm = np.array([each.new_pods_over_target for each in hours], dtype=np.float64)
 
     def within(self, since: float, until: float) -> Rows:
         """Rows of the hours that begin in [since, until)."""

@@ -135,7 +135,7 @@ def _hot_minutes(day: _Day) -> float:
 
 
 def _spread(day: _Day) -> float | None:
-    return mean_of((each.spread, each.nodes) for each in day)
+    return mean_of((each.share_stddev, each.nodes) for each in day)
 
 
 def _interval(differences: Sequence[float]) -> Interval | None:

@@ -55,16 +55,16 @@ def attribute_episode(
     """
     ended_at = math.inf if episode.ended_at is None else episode.ended_at
     hot = [each for each in node_observations if episode.started_at <= each.at <= ended_at]
-    measured = [episode.ours, *(each.share for each in hot)]
+    measured = [episode.measured_peak_share, *(each.share for each in hot)]
     bare = replace(
         episode,
-        found_at=None,
-        found_by="",
+        discovered_at=None,
+        discovery_trigger="",
         strategy="",
         evictions=0,
-        ours=max((share for share in measured if share is not None), default=None),
-        miss=None,
-        stuck=None,
+        measured_peak_share=max((share for share in measured if share is not None), default=None),
+        miss_reason=None,
+        blocked_reason=None,
         codes=None,
         detail="",
         cooled=None,
@@ -78,12 +78,14 @@ def attribute_episode(
     if found:
         return _found(bare, found, paused=paused, settled=settled)
     if not covered:
-        return replace(bare, miss=MissReason.NOT_COVERED, detail=f"{MissReason.NOT_COVERED.sentence}; {_seen(bare)}")
+        return replace(
+            bare, miss_reason=MissReason.NOT_COVERED, detail=f"{MissReason.NOT_COVERED.sentence}; {_seen(bare)}"
+        )
     missed = _missed(bare, hot, every_seconds)
     if missed is None:
         return bare
     miss, detail = missed
-    return replace(bare, miss=miss, detail=f"{detail}; {_seen(bare)}")
+    return replace(bare, miss_reason=miss, detail=f"{detail}; {_seen(bare)}")
 
 
 def _ahead(observation: NodeObservation, early: float) -> float:
@@ -101,12 +103,14 @@ def _found(
     evictions = sum(each.evictions for each in acting)
     delay = first.at - bare.started_at
     when = f"found {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
-    told = replace(bare, found_at=first.at, found_by=first.trigger, strategy=first.finding or "", evictions=evictions)
+    told = replace(
+        bare, discovered_at=first.at, discovery_trigger=first.trigger, strategy=first.finding or "", evictions=evictions
+    )
     if acting:
         cooled = _cooled(bare.node, {each.cycle for each in acting}, settled)
         return replace(told, detail=f"{when}, {counted(evictions, 'eviction')}", cooled=cooled)
     stuck, codes, why = why_blocked(found, paused=paused)
-    return replace(told, stuck=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
+    return replace(told, blocked_reason=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
 
 
 def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool | None:
@@ -114,7 +118,7 @@ def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool 
     of_it = [each for each in settled if each.step is Step.SETTLED and each.node == node and each.cycle in cycles]
     if not of_it:
         return None
-    outcome = max(of_it, key=lambda each: each.acted_at).outcome
+    outcome = max(of_it, key=lambda each: each.last_eviction_at).outcome
     return None if outcome in (None, Outcome.UNKNOWN) else outcome is Outcome.COOLED
 
 

@@ -83,7 +83,7 @@ def ineffective_moves(
         services.setdefault((one.cycle, one.node), set()).add(one.service)
     just_now = {_key(each) for each in new}
     history: dict[tuple[str, str], list[Assessment]] = {}
-    for each in sorted(_taught(known), key=lambda one: (one.acted_at, one.cycle)):
+    for each in sorted(_taught(known), key=lambda one: (one.last_eviction_at, one.cycle)):
         if _was_hot(each) and (each.outcome in INEFFECTIVE_OUTCOMES or each.outcome is Outcome.COOLED):
             for service in services.get((each.cycle, each.node), ()):
                 history.setdefault((service, each.node), []).append(each)
@@ -94,7 +94,7 @@ def ineffective_moves(
             len(last) == 2
             and all(each.outcome in INEFFECTIVE_OUTCOMES for each in last)
             and _key(last[1]) in just_now
-            and last[1].acted_at - last[0].acted_at <= TWICE_WITHIN_SECONDS
+            and last[1].last_eviction_at - last[0].last_eviction_at <= TWICE_WITHIN_SECONDS
         ):
             why = " and ".join(dict.fromkeys(str(each.outcome) for each in last))
             reason = f"its node did not cool twice within a day after it had left: {why}"
@@ -108,7 +108,7 @@ def brakes(known: Sequence[Assessment], brake: EffectivenessBreaker, *, now: flo
     for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
         last = made[-brake.sample_size :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)
-        until = (last[-1].made_at or 0.0) + BREAKER_OPEN_SECONDS
+        until = (last[-1].assessed_at or 0.0) + BREAKER_OPEN_SECONDS
         if len(last) == brake.sample_size and cooled * 100 < brake.min_effectiveness * len(last) and now < until:
             reason = (
                 f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
@@ -133,17 +133,17 @@ def relief_ratio(made: Assessment) -> float | None:
 
     What came and went by itself is left out: it has nothing to do with the pods that were chosen.
     """
-    planned, account = planned_relief(made), made.account
+    planned, account = planned_relief(made), made.breakdown
     if account is None or not planned > 0:
         return None
-    measured = account.evicted - account.came_back - account.grew - account.unexplained
+    measured = account.evicted - account.returned - account.remaining_change - account.residual
     return measured / planned if math.isfinite(measured) else None
 
 
 def _by_pool(known: Sequence[Assessment]) -> dict[str, list[Assessment]]:
     """Those that teach something, oldest first."""
     out: dict[str, list[Assessment]] = {}
-    for each in sorted(_taught(known), key=lambda one: (one.made_at or 0.0, one.acted_at, one.node)):
+    for each in sorted(_taught(known), key=lambda one: (one.assessed_at or 0.0, one.last_eviction_at, one.node)):
         out.setdefault(each.pool, []).append(each)
     return out
 
@@ -153,7 +153,7 @@ def _taught(known: Sequence[Assessment]) -> list[Assessment]:
         each
         for each in known
         if each.step is Step.SETTLED
-        and each.made_at is not None
+        and each.assessed_at is not None
         and not each.late
         and each.outcome not in (None, Outcome.UNKNOWN)
     ]

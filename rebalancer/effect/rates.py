@@ -85,7 +85,7 @@ def day_rows(
         if row.cluster == cluster:
             book.count(_blank(row.day, row.pool, row.strategy, row.trigger))
     for episode in episodes:
-        if episode.found_at is not None or episode.miss is not None or episode.ended_at is not None:
+        if episode.discovered_at is not None or episode.miss_reason is not None or episode.ended_at is not None:
             book.count(_of_episode(episode, now))
     for assessment in assessments:
         if assessment.step is Step.SETTLED:
@@ -101,19 +101,19 @@ def _blank(day: int, pool: str, strategy: str, trigger: str) -> DayRow:
 
 
 def _of_episode(episode: HotEpisode, now: float) -> DayRow:
-    found = episode.found_at is not None
+    found = episode.discovered_at is not None
     acted = found and episode.evictions > 0
     until = now if episode.ended_at is None else episode.ended_at
     reasons = {}
-    if episode.miss is not None:
-        reasons[f"discovery/{episode.miss}"] = 1
-    if episode.stuck is not None:
-        reasons[f"eviction/{episode.stuck}"] = 1
+    if episode.miss_reason is not None:
+        reasons[f"discovery/{episode.miss_reason}"] = 1
+    if episode.blocked_reason is not None:
+        reasons[f"eviction/{episode.blocked_reason}"] = 1
     return replace(
-        _blank(day_of(episode.started_at), episode.pool, episode.strategy, episode.found_by),
+        _blank(day_of(episode.started_at), episode.pool, episode.strategy, episode.discovery_trigger),
         hot=1,
-        found=int(found),
-        acted=int(acted),
+        discovered=int(found),
+        evicted_from=int(acted),
         cooled=int(acted and episode.cooled is True),
         assessed=int(acted and episode.cooled is not None),
         hot_node_minutes=max(until - episode.started_at, 0.0) / 60.0,
@@ -126,7 +126,7 @@ def _of_assessment(assessment: Assessment) -> DayRow:
     # the two are there to be compared: both or none
     known = math.isfinite(planned) and math.isfinite(measured) and assessment.outcome is not Outcome.UNKNOWN
     return replace(
-        _blank(day_of(assessment.acted_at), assessment.pool, assessment.strategy, assessment.trigger),
+        _blank(day_of(assessment.last_eviction_at), assessment.pool, assessment.strategy, assessment.trigger),
         evictions=sum(each.evicted for each in assessment.pods),
         relief_planned=planned if known else 0.0,
         relief_measured=measured if known else 0.0,
@@ -181,13 +181,13 @@ def rates(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> list[
     for values, group in sorted(groups.items()):
         key = dict(zip(by, values, strict=True))
         sums = _sum(group, by)
-        missed = len(places) < len(by) and sums.hot > 0 and not sums.found
+        missed = len(places) < len(by) and sums.hot > 0 and not sums.discovered
         lines.append(
             RateLine(
                 key=key,
                 counts=sums,
-                discovery=Rate(part=sums.found, whole=0 if missed else hot[tuple(key[name] for name in places)]),
-                eviction=Rate(part=sums.acted, whole=sums.found),
+                discovery=Rate(part=sums.discovered, whole=0 if missed else hot[tuple(key[name] for name in places)]),
+                eviction=Rate(part=sums.evicted_from, whole=sums.discovered),
                 effectiveness=Rate(part=sums.cooled, whole=sums.assessed),
             )
         )
@@ -230,8 +230,8 @@ def _sum(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> DayRow
         trigger=first.trigger if "trigger" in by else "",
         day=min(row.day for row in rows),
         hot=sum(row.hot for row in rows),
-        found=sum(row.found for row in rows),
-        acted=sum(row.acted for row in rows),
+        discovered=sum(row.discovered for row in rows),
+        evicted_from=sum(row.evicted_from for row in rows),
         cooled=sum(row.cooled for row in rows),
         assessed=sum(row.assessed for row in rows),
         evictions=sum(row.evictions for row in rows),

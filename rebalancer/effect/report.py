@@ -14,7 +14,17 @@ from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
 from rebalancer.effect.rates import Dimension, RateLine, TrendPoint, day_of, rates, trend
-from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Moved, Outcome, PoolHour, Rate, Step
+from rebalancer.model.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    HotEpisode,
+    Moved,
+    Outcome,
+    PoolHour,
+    Rate,
+    Step,
+)
 from rebalancer.model.history import DAY_SECONDS
 
 ENOUGH_EPISODES: Final = 20
@@ -105,7 +115,7 @@ class Report:
     """Nodes with the most evictions without effect."""
     services: tuple[ServiceRow, ...]
     """Most moved first."""
-    account: Account | None
+    account: ChangeBreakdown | None
     """Sums over the assessments after settling."""
     accuracy: tuple[AccuracyLine, ...]
     comparison: Comparison | None
@@ -134,7 +144,7 @@ def make_report(
     """
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
-    settled = [each for each in assessments if each.step is Step.SETTLED and since <= each.acted_at < until]
+    settled = [each for each in assessments if each.step is Step.SETTLED and since <= each.last_eviction_at < until]
     nodes = _nodes(episodes, settled, since=since, until=until)
     total = next(iter(rates(counted_days, ())), None)
     account = _account(settled)
@@ -161,9 +171,9 @@ def make_report(
 def _reasons(total: RateLine, episodes: Sequence[HotEpisode], settled: Sequence[Assessment]) -> Iterable[ReasonLine]:
     examples: dict[str, str] = {}  # oldest first: the newest stays
     for episode in sorted(episodes, key=lambda each: each.started_at):
-        for key in (f"discovery/{episode.miss}", f"eviction/{episode.stuck}"):
+        for key in (f"discovery/{episode.miss_reason}", f"eviction/{episode.blocked_reason}"):
             examples[key] = f"{episode.node}: {episode.detail}"
-    for made in sorted(settled, key=lambda each: each.acted_at):
+    for made in sorted(settled, key=lambda each: each.last_eviction_at):
         examples[f"effect/{made.outcome}"] = f"{made.node}: {made.detail}"
     reasons = total.counts.reasons or {}
     wholes: Counter[str] = Counter()
@@ -237,11 +247,13 @@ def _services(moved: Sequence[Moved], settled: Sequence[Assessment]) -> list[Ser
     return sorted(rows, key=lambda row: (-row.evictions, row.service))
 
 
-def _account(settled: Sequence[Assessment]) -> Account | None:
-    accounts = [each.account for each in settled if each.account is not None]
+def _account(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
+    accounts = [each.breakdown for each in settled if each.breakdown is not None]
     if not accounts:
         return None
-    return Account(**{part.name: math.fsum(getattr(each, part.name) for each in accounts) for part in fields(Account)})
+    return ChangeBreakdown(
+        **{part.name: math.fsum(getattr(each, part.name) for each in accounts) for part in fields(ChangeBreakdown)}
+    )
 
 
 def _evicted(assessment: Assessment) -> int:
@@ -252,7 +264,7 @@ def _notes(
     total: RateLine | None,
     episodes: Sequence[HotEpisode],
     settled: Sequence[Assessment],
-    account: Account | None,
+    account: ChangeBreakdown | None,
     accuracy: Sequence[AccuracyLine],
     *,
     since: float,
@@ -265,15 +277,15 @@ def _notes(
         yield f"too little data: {counted(hot, 'episode')}, rates of fewer than {ENOUGH_EPISODES} say little"
     if now := sum(each.ended_at is None for each in episodes):
         yield f"{counted(now, 'node')} still hot: what is told of them may change"
-    if waiting := sum(each.made_at is None for each in settled):
+    if waiting := sum(each.assessed_at is None for each in settled):
         yield f"{counted(waiting, 'assessment')} still to be made"
     if late := sum(each.late for each in settled):
         yield f"{counted(late, 'assessment')} made late: they say less"
     if unknown := sum(each.outcome is Outcome.UNKNOWN for each in settled):
         yield f"{counted(unknown, 'assessment')} without a figure of the node"
-    made = [each.account for each in settled if each.account is not None]
+    made = [each.breakdown for each in settled if each.breakdown is not None]
     change = math.fsum(abs(each.after_millicores - each.before_millicores) for each in made)
-    left_over = math.fsum(abs(each.unexplained) for each in made)
+    left_over = math.fsum(abs(each.residual) for each in made)
     if account is not None and left_over > CLOSES * change:
         share = percent(left_over / change) if change else "all"
         yield f"{share} of the change of the nodes that were relieved is in none of their pods"

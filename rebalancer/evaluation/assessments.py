@@ -58,7 +58,7 @@ def run_due_assessments(
         due = records.due(now)
         if not due:
             return AssessmentBatch()
-        since = min(each.acted_at for each in due)
+        since = min(each.last_eviction_at for each in due)
         look = _NodeMeasurement(snapshot, usage, replacements(since), _evicted(records.assessments(since, now)))
         nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
         made = [done for each in due if not look.stayed(each) and (done := look.made(each, policy, now)) is not None]
@@ -112,7 +112,7 @@ class _NodeMeasurement:
             accounted = account(counted, pods, due.before_share * capacity, after * capacity)
         outcome, detail = outcome_of(counted, accounted, after)
         return replace(
-            due, made_at=now, late=late, after_share=after, account=accounted, outcome=outcome, detail=detail
+            due, assessed_at=now, late=late, after_share=after, breakdown=accounted, outcome=outcome, detail=detail
         )
 
     def _share(self, node: int) -> float | None:

@@ -85,7 +85,7 @@ def attribute_episodes(
 
 
 def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: SloWindow, over: float) -> bool:
-    if episode.found_at is None and episode.miss is None:
+    if episode.discovered_at is None and episode.miss_reason is None:
         return True
     if episode.ended_at is None:
         lasted = span.now - episode.started_at
@@ -99,8 +99,8 @@ def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Slo
         and any(
             each.node == episode.node
             and each.outcome not in (None, Outcome.UNKNOWN)
-            and episode.found_at is not None
-            and each.acted_at >= episode.found_at
+            and episode.discovered_at is not None
+            and each.last_eviction_at >= episode.discovered_at
             for each in settled
         )
     )
@@ -108,9 +108,9 @@ def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Slo
 
 def _said_since(episode: HotEpisode, policy: RebalancerPolicy, early: float) -> float:
     """From when on cycles may have said something of it: a day before where forecasts act, and nobody has asked yet."""
-    if episode.found_at is None and episode.miss is None and policy.forecast.mode == "Act":
+    if episode.discovered_at is None and episode.miss_reason is None and policy.forecast.mode == "Act":
         return episode.started_at - LOOKAHEAD_SECONDS
-    return min(episode.started_at - early, math.inf if episode.found_at is None else episode.found_at)
+    return min(episode.started_at - early, math.inf if episode.discovered_at is None else episode.discovered_at)
 
 
 def _node_observations(
@@ -121,7 +121,7 @@ def _node_observations(
     until = span.until if span.behind and span.until is not None else span.now
     out: dict[int, Sequence[NodeObservation]] = {}
     for first in (True, False):
-        some = [each for each in asked if (each.found_at is None and each.miss is None) is first]
+        some = [each for each in asked if (each.discovered_at is None and each.miss_reason is None) is first]
         if some:
             nodes, since = sorted({each.node for each in some}), min(since_of[each.id] for each in some)
             said = records.node_observations(nodes, since, until)

@@ -117,7 +117,7 @@ class _Look:
     def read_on(self) -> None:
         """Hour by hour, as far as there is something to be read. Raises ConnectError, ConfigError."""
         last = self._at_step(self.now - LAG_SECONDS)
-        known = self.records.standard_read_until()
+        known = self.records.slo_evaluated_until()
         if known is None:
             known = math.ceil((last - FIRST_LOOK_BACK_SECONDS) / HOUR_SECONDS) * HOUR_SECONDS
         self.began = self.until = max(known, self._at_step(self.now - self.policy.effect.detail_retention))

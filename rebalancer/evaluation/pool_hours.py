@@ -63,10 +63,10 @@ def pool_hours(
                 hot_node_minutes=float(hot.sum() * _step(samples) / 60.0),
                 cpu_share=_used(shares, snapshot.nodes.cpu_capacity_millicores[members]),
                 requested_share=_requested(snapshot, members) if fresh else known.requested_share if known else np.nan,
-                spread=float(np.nanstd(shares, axis=1).mean()),
+                share_stddev=float(np.nanstd(shares, axis=1).mean()),
                 highest_share=float(np.nanmax(shares)),
                 new_pods=max(int((new & there).sum()), known.new_pods if known else 0),
-                new_pods_on_warm=max(int((on_warm & there).sum()), known.new_pods_on_warm if known else 0),
+                new_pods_over_target=max(int((on_warm & there).sum()), known.new_pods_over_target if known else 0),
             )
         )
     return out

@@ -111,12 +111,12 @@ class _Columns:
         self.upper = np.array([_share(each, each.forecast.peak_millicores) for each in known])
         self.error: Floats = np.array([_error(each) for each in known])
         self.high = np.array([math.nan if each.forecast.high is None else each.forecast.high for each in known])
-        self.changed = np.array([each.actuals.changed_share for each in known])
+        self.changed = np.array([each.actuals.departed_peak_share for each in known])
         self.hours_off: Floats = np.array([_hours_apart(each) for each in known])
         # so written that a day of which nobody knows what it would have been counts as relieved
         self.relieved: Bools = np.array(
             [
-                not each.actuals.without_us_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
+                not each.actuals.counterfactual_peak_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
                 for each in known
             ],
             dtype=np.bool_,

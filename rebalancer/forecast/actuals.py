@@ -37,8 +37,8 @@ NOTHING_KNOWN = Actuals(
     p95_millicores=math.nan,
     peak_millicores=math.nan,
     peak_at=math.nan,
-    changed_share=math.nan,
-    without_us_millicores=math.nan,
+    departed_peak_share=math.nan,
+    counterfactual_peak_millicores=math.nan,
 )
 
 
@@ -119,8 +119,8 @@ def judge(
         p95_millicores=float(quantile(node[None].astype(np.float32), P95)[0]),
         peak_millicores=peak,
         peak_at=float((first + at) * STEP_SECONDS) if math.isfinite(peak) else math.nan,
-        changed_share=_changed_share(forecast, pods_now),
-        without_us_millicores=_busiest_quarter(without_us)[0],
+        departed_peak_share=_departed_peak_share(forecast, pods_now),
+        counterfactual_peak_millicores=_busiest_quarter(without_us)[0],
         verdict=_verdict(forecast, node, without_us, first, moved=bool(moved)),
     )
 
@@ -154,7 +154,7 @@ def _elsewhere(moved: Sequence[EvictedPod], samples: Samples, first: int, end: i
     return total if np.isfinite(total).all() else np.full(end - first, np.nan)
 
 
-def _changed_share(forecast: StoredForecast, pods_now: frozenset[str] | None) -> float:
+def _departed_peak_share(forecast: StoredForecast, pods_now: frozenset[str] | None) -> float:
     if pods_now is None or not forecast.pods:
         return math.nan
     return min(sum((share for uid, share in forecast.pods if uid not in pods_now), 0.0), 1.0)

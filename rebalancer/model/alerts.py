@@ -48,7 +48,7 @@ class AlertEpisode:
     received_at: float
     next_at: float
     """Earliest retry, in seconds since the epoch."""
-    tries: int = 0
+    attempts: int = 0
     reason: str = ""
     """Result of the last cycle that handled it."""
 

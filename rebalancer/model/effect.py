@@ -1,6 +1,7 @@
-"""Did it help: node-episodes by the organisation's own standard, and assessments of what we did to a node.
+"""Effectiveness: hot episodes by the hot-node SLO, assessments of nodes after evictions, and daily counts.
 
-The unit is a node-episode: a node, from becoming hot to being cool again. Shares are used cores / capacity.
+The unit is a node-episode: a node, from becoming hot to being cool again. Shares are used cores / capacity, times are
+seconds since the epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,33 +25,35 @@ class Outcome(Code):
 
 
 class Step(StrEnum):
-    """When an assessment is made after the last eviction of a cycle from the node."""
+    """When an assessment is due after the last eviction of a cycle from the node."""
 
     SETTLED = "settled"
-    """After the settle time."""
+    """After the settling time."""
     HOUR = "hour"
     DAY = "day"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """after - before = - evicted - left + landed + came_back + grew + unexplained, in millicores."""
+class ChangeBreakdown:
+    """after - before = - evicted - departed + arrived + returned + remaining_change + residual, in millicores.
+
+    A pod whose CPU is not known counts nothing in its part, so it is in the residual.
+    """
 
     before_millicores: float
     after_millicores: float
     evicted: float
-    """What the pods that we evicted used before."""
-    left: float
-    """What pods used before that left by themselves."""
-    landed: float
-    """What pods use that came since and are no replacement of ours."""
-    came_back: float
-    """What replacements of the evicted pods use that landed here again."""
-    grew: float
+    """CPU before of the evicted pods."""
+    departed: float
+    """CPU before of the pods that left without an eviction of ours."""
+    arrived: float
+    """CPU after of the pods that arrived since and replace no evicted pod."""
+    returned: float
+    """CPU after of replacements of evicted pods that landed on the same node."""
+    remaining_change: float
     """Change of the pods that stayed."""
-    unexplained: float
-    """What is left over: the machine's own use changed, or the node's figure and the sum of its pods don't agree. A
-    pod whose CPU isn't known counts nothing in its part, so it ends here too."""
+    residual: float
+    """Not explained by pods: the machine's own use changed, or the node's figure and the sum of its pods disagree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,31 +70,30 @@ class PodBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """To be made, or made: one for each step, cycle and node that something was evicted from."""
+    """A scheduled or completed assessment: one for each step, cycle and node with evictions."""
 
     id: int = 0
-    """Its row; 0 = not written yet."""
+    """Database row; 0 = not written yet."""
     cycle: str
     node: str
     pool: str
     strategy: str
     trigger: str
     step: Step
-    acted_at: float
-    """The last eviction."""
+    last_eviction_at: float
     due_at: float
     before_share: float
-    """Measured when it was planned."""
+    """Measured at planning."""
     planned_share: float
     target: float
     high: float
     capacity_millicores: float
     pods: tuple[PodBefore, ...]
-    made_at: float | None = None
+    assessed_at: float | None = None
     late: bool = False
-    """Made so long after it was due that it says less: the daemon was down."""
+    """Assessed so long after `due_at` that it is less reliable: the daemon was down."""
     after_share: float | None = None
-    account: Account | None = None
+    breakdown: ChangeBreakdown | None = None
     outcome: Outcome | None = None
     detail: str = ""
     """A sentence with the numbers."""
@@ -99,7 +101,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotEpisode:
-    """A node that was hot by the standard."""
+    """A node that was hot by the hot-node SLO."""
 
     id: int = 0
     node: str
@@ -110,22 +112,22 @@ class HotEpisode:
     """None: still hot."""
     peak_share: float
     threshold: float
-    found_at: float | None = None
-    """When a cycle of ours found it first."""
-    found_by: str = ""
+    discovered_at: float | None = None
+    """The first cycle that found the node."""
+    discovery_trigger: str = ""
     """That cycle's trigger."""
     strategy: str = ""
     evictions: int = 0
-    ours: float | None = None
-    """The highest share that we measured meanwhile."""
-    miss: MissReason | None = None
-    stuck: BlockedReason | None = None
+    measured_peak_share: float | None = None
+    """The highest share that cycles measured during the episode."""
+    miss_reason: MissReason | None = None
+    blocked_reason: BlockedReason | None = None
     codes: Mapping[Reason, int] | None = None
     """Refusals of its candidates by code."""
     detail: str = ""
-    """A sentence with the numbers; for a stuck one, with the pods that would have helped most."""
+    """A sentence with the numbers; of a blocked episode, with the pods that would have helped most."""
     cooled: bool | None = None
-    """Whether it was at or under target after settling; None: nothing was evicted, or not assessed yet."""
+    """Whether it was at or under target after settling; None: no eviction, or not assessed yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,23 +139,23 @@ class PoolHour:
     """Hours since the epoch, UTC."""
     nodes: int
     hot_nodes: float
-    """Mean number of nodes over the standard's threshold."""
+    """Mean number of nodes over the SLO's threshold."""
     hot_node_minutes: float
     cpu_share: float
     """Mean use of the whole pool."""
     requested_share: float
-    spread: float
+    share_stddev: float
     """Standard deviation of the nodes' shares, mean over the hour."""
     highest_share: float
     new_pods: int
-    """Pods that were placed in this hour,"""
-    new_pods_on_warm: int
+    """Pods scheduled in this hour,"""
+    new_pods_over_target: int
     """and those of them on a node over its target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservation:
-    """What one cycle of ours said about one node."""
+    """What one cycle measured and decided about one node."""
 
     cycle: str
     at: float
@@ -164,15 +166,15 @@ class NodeObservation:
     share: float | None
     """As measured; None = not known."""
     high: float | None
-    """Share over which it would have been found by its CPU; None = the cycle did not look at it."""
+    """Share over which it would have been found by its CPU; None = the cycle did not evaluate it."""
     refusals: Mapping[Reason, int]
     """Of the node and its candidates."""
     examples: Sequence[str] = ()
-    """`namespace/name: why`, those that would have helped most first; then what is said of the node: `why`."""
+    """`namespace/name: reason`, the pods that would have helped most first; then those of the node itself: `reason`."""
     evictions: int = 0
     """That happened, or may have; of a dry run, that were planned."""
     stopped: Reason | None = None
-    """The whole cycle was stopped."""
+    """Why the whole cycle was stopped."""
 
 
 class Moved(NamedTuple):
@@ -200,8 +202,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRow:
-    """A day's counts for one cluster, pool, strategy and trigger: what is kept when details are pruned. For episodes
-    that were not found, strategy and trigger are empty."""
+    """Counts of one day, cluster, pool, strategy and trigger, kept when details are pruned. Strategy and trigger are
+    empty for episodes that were not discovered."""
 
     cluster: str
     pool: str
@@ -210,15 +212,15 @@ class DayRow:
     day: int
     """Days since the epoch, UTC, of the episode's start (for evictions and assessments: of the cycle)."""
     hot: int = 0
-    """Episodes hot by the standard,"""
-    found: int = 0
-    """those of them that we found,"""
-    acted: int = 0
-    """those of the found ones with at least one eviction,"""
+    """Hot episodes by the SLO,"""
+    discovered: int = 0
+    """those of them that were discovered,"""
+    evicted_from: int = 0
+    """the discovered ones with at least one eviction,"""
     cooled: int = 0
-    """those of the acted ones that were at or under target after settling,"""
+    """those of the last that were at or under target after settling,"""
     assessed: int = 0
-    """and those of the acted ones that could be assessed."""
+    """and those that could be assessed."""
     evictions: int = 0
     relief_planned: float = 0.0
     """Cores."""
@@ -228,19 +230,19 @@ class DayRow:
     false_alarms: int = 0
     too_late: int = 0
     reasons: Mapping[str, int] | None = None
-    """`discovery/<MissReason>`, `eviction/<BlockedReason>` -> how many episodes; `effect/<Outcome>` -> how many
-    assessments after the settling time, hot by the hot-node SLO or not."""
+    """`discovery/<MissReason>`, `eviction/<BlockedReason>` -> episodes; `effect/<Outcome>` -> assessments after the
+    settling time, whether or not the node was hot by the SLO."""
 
 
 class EffectRecords(Protocol):
-    """Keeps what became of it, by cluster. Everything raises ConnectError when the database can't be used.
+    """Assessments, episodes and daily counts of one cluster. All methods raise ConnectError.
 
     Spans reach from `since` up to, not including, `until`; times are kept to the microsecond.
     """
 
     def expect(self, assessments: Sequence[Assessment]) -> None:
-        """Write down assessments that will be due, in the cycle that evicted: a restart misses none. The same one
-        (cycle, node, step) again replaces it until it is made."""
+        """Schedule assessments, in the cycle that evicted, so that a restart misses none. A second one of the same
+        cycle, node and step replaces the first until that is made."""
         ...
 
     def due(self, now: float) -> Sequence[Assessment]:
@@ -248,18 +250,18 @@ class EffectRecords(Protocol):
         ...
 
     def made(self, assessments: Sequence[Assessment]) -> None:
-        """Write what was found into those that were expected. Of their pods only the evicted ones are kept."""
+        """Store the results of scheduled assessments. Of their pods only the evicted ones are kept."""
         ...
 
     def assessments(self, since: float, until: float, *, node: str | None = None) -> Sequence[Assessment]:
-        """Made or not, of evictions (`acted_at`) in the span, oldest first."""
+        """Made or not, of evictions (`last_eviction_at`) in the span, oldest first."""
         ...
 
     def node_observations(
         self, nodes: Sequence[str], since: float, until: float
     ) -> Mapping[str, Sequence[NodeObservation]]:
-        """What our cycles that began in the span said of each node, oldest first. A cycle that said nothing of a node
-        is in the list of that node too, with nothing found and nothing refused."""
+        """Node -> an observation by each cycle that began in the span, oldest first. A cycle without any record of the
+        node is in the list too, with no finding and no refusals."""
         ...
 
     def moved(self, since: float, until: float) -> Sequence[Moved]:
@@ -267,19 +269,19 @@ class EffectRecords(Protocol):
         ...
 
     def put_episodes(self, episodes: Sequence[HotEpisode]) -> None:
-        """New, or the same (node, started_at) with more known."""
+        """New, or the same (node, started_at) updated."""
         ...
 
     def episodes(self, since: float, until: float, *, node: str | None = None) -> Sequence[HotEpisode]:
         """Those hot at any time of the span, also when they began before it or still last, by their start."""
         ...
 
-    def standard_read_until(self) -> float | None:
-        """Up to when the standard was evaluated."""
+    def slo_evaluated_until(self) -> float | None:
+        """Up to when the hot-node SLO was evaluated."""
         ...
 
     def put_hours(self, hours: Sequence[PoolHour], *, read_until: float) -> None:
-        """New, or the same (pool, hour) with more known; and how far the standard was evaluated."""
+        """New, or the same (pool, hour) updated; and how far the hot-node SLO was evaluated."""
         ...
 
     def hours(self, since: float, until: float) -> Sequence[PoolHour]:

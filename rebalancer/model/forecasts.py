@@ -66,10 +66,10 @@ class Actuals:
     """Its busiest quarter of an hour."""
     peak_at: float
     """When that quarter's middle step begins, as in forecasts."""
-    changed_share: float
+    departed_peak_share: float
     """Share of the peak whose pods had left the node by `until`; NaN where nobody looked in time. What came instead
     isn't counted."""
-    without_us_millicores: float
+    counterfactual_peak_millicores: float
     """The busiest quarter of an hour as it would have been with the pods that we moved away from there."""
     verdict: Verdict | None = None
     """Of a forecast that was acted on."""

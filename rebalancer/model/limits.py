@@ -102,7 +102,7 @@ class Pause:
 
     scope: Scope
     reason: str
-    who: str
+    created_by: str
     until: float | None
     """Seconds since the epoch; None = until resumed."""
 

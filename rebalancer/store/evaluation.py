@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
 
 from rebalancer.model.effect import (
-    Account,
     Assessment,
+    ChangeBreakdown,
     DayRow,
     HotEpisode,
     Moved,
@@ -38,7 +38,7 @@ AT_ONCE = 1000
 
 _HAPPENED = (EvictionOutcome.EVICTED.value, EvictionOutcome.UNKNOWN.value)
 
-_FOUND_LATER = ("made_at", "late", "after_share", "account", "outcome", "detail", "pods")
+_FOUND_LATER = ("assessed_at", "late", "after_share", "breakdown", "outcome", "detail", "pods")
 """Columns of an assessment that are written when it is made."""
 _HOUR = tuple(field.name for field in fields(PoolHour))
 _DAY = tuple(field.name for field in fields(DayRow))
@@ -57,20 +57,20 @@ class SqlEffect:
     def expect(self, assessments: Sequence[Assessment]) -> None:
         """Write down assessments that will be due; one that is there already is replaced unless it was made."""
         rows = [{"cluster": self._cluster, **_assessment_row(each)} for each in assessments]
-        self._put(ASSESSMENTS, rows, ("cycle", "node", "step"), unless=ASSESSMENTS.c.made_at.is_not(None))
+        self._put(ASSESSMENTS, rows, ("cycle", "node", "step"), unless=ASSESSMENTS.c.assessed_at.is_not(None))
 
     def due(self, now: float) -> list[Assessment]:
         """Those due and not made, oldest first."""
         rows = ASSESSMENTS.c
         query = (
             select(ASSESSMENTS)
-            .where(rows.cluster == self._cluster, rows.made_at.is_(None), rows.due_at <= now)
+            .where(rows.cluster == self._cluster, rows.assessed_at.is_(None), rows.due_at <= now)
             .order_by(rows.due_at, rows.id)
         )
         return self._read(query, _assessment)
 
     def made(self, assessments: Sequence[Assessment]) -> None:
-        """Write what was found, and drop what only the account needed: pods that stayed.
+        """Write what was found, and drop what only the breakdown needed: pods that stayed.
 
         One whose row is gone by now is nobody's loss.
         """
@@ -94,9 +94,12 @@ class SqlEffect:
         """Made or not, of evictions from `since` up to, not including, `until`, oldest first."""
         rows = ASSESSMENTS.c
         query = select(ASSESSMENTS).where(
-            rows.cluster == self._cluster, rows.acted_at >= since, rows.acted_at < until, *_only(rows.node, node)
+            rows.cluster == self._cluster,
+            rows.last_eviction_at >= since,
+            rows.last_eviction_at < until,
+            *_only(rows.node, node),
         )
-        return self._read(query.order_by(rows.acted_at, rows.due_at, rows.id), _assessment)
+        return self._read(query.order_by(rows.last_eviction_at, rows.due_at, rows.id), _assessment)
 
     # -- episodes -----------------------------------------------------------------------------------------------------
 
@@ -145,9 +148,9 @@ class SqlEffect:
 
     # -- the whole cluster --------------------------------------------------------------------------------------------
 
-    def standard_read_until(self) -> float | None:
+    def slo_evaluated_until(self) -> float | None:
         """Up to when the standard was evaluated; None = never."""
-        query = select(EFFECT_STATE.c.standard_read_until).where(EFFECT_STATE.c.cluster == self._cluster)
+        query = select(EFFECT_STATE.c.slo_evaluated_until).where(EFFECT_STATE.c.cluster == self._cluster)
         at: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
         return at
 
@@ -159,7 +162,7 @@ class SqlEffect:
 
         def work(connection: Connection) -> None:
             _upsert(connection, POOL_HOURS, rows, ("cluster", "hour", "pool"))
-            state = {"cluster": self._cluster, "standard_read_until": read_until}
+            state = {"cluster": self._cluster, "slo_evaluated_until": read_until}
             _upsert(connection, EFFECT_STATE, [state], ("cluster",))
 
         write(self._engine, work)
@@ -196,7 +199,7 @@ class SqlEffect:
 
     def keeps_details(self) -> float | None:
         """For how many seconds the cluster keeps assessments and episodes; None = it hasn't said."""
-        query = select(EFFECT_STATE.c.keep_details_seconds).where(EFFECT_STATE.c.cluster == self._cluster)
+        query = select(EFFECT_STATE.c.detail_retention_seconds).where(EFFECT_STATE.c.cluster == self._cluster)
         seconds: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
         return seconds
 
@@ -236,12 +239,14 @@ def _fields(record: Any) -> dict[str, Any]:
 def _assessment_row(each: Assessment) -> dict[str, Any]:
     row = _fields(each)
     del row["id"]
-    account = None if each.account is None else {key: _or_none(value) for key, value in asdict(each.account).items()}
+    breakdown = (
+        None if each.breakdown is None else {key: _or_none(value) for key, value in asdict(each.breakdown).items()}
+    )
     pods = [[pod.uid, pod.pod, _or_none(pod.cpu_millicores), pod.evicted] for pod in each.pods]
     return row | {
         "step": each.step.value,
         "pods": pods,
-        "account": account,
+        "breakdown": breakdown,
         "outcome": None if each.outcome is None else each.outcome.value,
     }
 
@@ -249,7 +254,7 @@ def _assessment_row(each: Assessment) -> dict[str, Any]:
 def _assessment(row: Row[Any]) -> Assessment:
     values = row._asdict()
     del values["cluster"]
-    account = row.account and Account(**{key: _or_nan(value) for key, value in row.account.items()})
+    breakdown = row.breakdown and ChangeBreakdown(**{key: _or_nan(value) for key, value in row.breakdown.items()})
     for name in ("before_share", "planned_share", "target", "high", "capacity_millicores"):
         values[name] = _or_nan(values[name])
     values |= {
@@ -258,7 +263,7 @@ def _assessment(row: Row[Any]) -> Assessment:
             PodBefore(uid=uid, pod=pod, cpu_millicores=_or_nan(cpu), evicted=evicted)
             for uid, pod, cpu, evicted in row.pods
         ),
-        "account": account,
+        "breakdown": breakdown,
         "outcome": None if row.outcome is None else Outcome(row.outcome),
     }
     return Assessment(**values)
@@ -268,8 +273,8 @@ def _episode_row(each: HotEpisode) -> dict[str, Any]:
     row = _fields(each)
     del row["id"]
     return row | {
-        "miss": None if each.miss is None else each.miss.value,
-        "stuck": None if each.stuck is None else each.stuck.value,
+        "miss_reason": None if each.miss_reason is None else each.miss_reason.value,
+        "blocked_reason": None if each.blocked_reason is None else each.blocked_reason.value,
         "codes": None if each.codes is None else {code.value: count for code, count in each.codes.items()},
     }
 
@@ -281,8 +286,8 @@ def _episode(row: Row[Any]) -> HotEpisode:
     values |= {
         "peak_share": _or_nan(row.peak_share),
         "threshold": _or_nan(row.threshold),
-        "miss": None if row.miss is None else MissReason(row.miss),
-        "stuck": None if row.stuck is None else BlockedReason(row.stuck),
+        "miss_reason": None if row.miss_reason is None else MissReason(row.miss_reason),
+        "blocked_reason": None if row.blocked_reason is None else BlockedReason(row.blocked_reason),
         "codes": known,
     }
     return HotEpisode(**values)

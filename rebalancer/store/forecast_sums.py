@@ -20,7 +20,7 @@ _CAME, _CAPACITY = _ROWS.actual_p95_millicores, _ROWS.capacity_millicores
 _FORECAST = _ROWS.peak_millicores
 _KNOWN = and_(_CAME.is_not(None), _FORECAST.is_not(None), _ROWS.margin_millicores.is_not(None), _CAPACITY > 0)
 # what is NULL compares as neither, so it isn't steady
-_STEADY = _ROWS.without_us_millicores <= _ROWS.actual_peak_millicores * (1 + TOLERANCE)
+_STEADY = _ROWS.counterfactual_peak_millicores <= _ROWS.actual_peak_millicores * (1 + TOLERANCE)
 _ERROR = func.abs(_CAME - (_FORECAST - _ROWS.margin_millicores)) / _CAPACITY
 _COVERED = _CAME <= _FORECAST + TOLERANCE * _CAPACITY
 _HIGH = _ROWS.high * _CAPACITY
@@ -71,7 +71,7 @@ def _judged(since: float, until: float, cluster: str) -> tuple[ColumnElement[boo
     return (
         _ROWS.cluster == cluster,
         _ROWS.kind == ForecastKind.DAILY.value,
-        _ROWS.judged_at.is_not(None),
+        _ROWS.evaluated_at.is_not(None),
         _KNOWN,
         _ROWS.made_at >= since,
         _ROWS.made_at < until,

@@ -61,7 +61,7 @@ class SqlForecasts:
         """(id, forecast) of those that are over and not judged yet, oldest first."""
         query = (
             select(FORECASTS)
-            .where(_ROWS.cluster == self._cluster, _ROWS.judged_at.is_(None), _ROWS.until <= now)
+            .where(_ROWS.cluster == self._cluster, _ROWS.evaluated_at.is_(None), _ROWS.until <= now)
             .order_by(_ROWS.made_at, _ROWS.id)
         )
         return read(self._engine, lambda connection: [(row.id, _forecast(row)) for row in connection.execute(query)])
@@ -72,12 +72,12 @@ class SqlForecasts:
         rows: list[dict[str, Any]] = [
             {
                 "record": record,
-                "judged_at": now,
+                "evaluated_at": now,
                 "actual_p95_millicores": actuals.p95_millicores,
                 "actual_peak_millicores": actuals.peak_millicores,
                 "actual_peak_at": _or_none(actuals.peak_at),
-                "changed_share": actuals.changed_share,
-                "without_us_millicores": actuals.without_us_millicores,
+                "departed_peak_share": actuals.departed_peak_share,
+                "counterfactual_peak_millicores": actuals.counterfactual_peak_millicores,
                 "verdict": None if actuals.verdict is None else actuals.verdict.value,
                 "pods": [],
             }
@@ -91,7 +91,7 @@ class SqlForecasts:
         """Those made at or after `since` (seconds since the epoch), oldest first."""
         query = (
             select(FORECASTS)
-            .where(_ROWS.cluster == self._cluster, _ROWS.made_at >= since, _ROWS.judged_at.is_not(None))
+            .where(_ROWS.cluster == self._cluster, _ROWS.made_at >= since, _ROWS.evaluated_at.is_not(None))
             .order_by(_ROWS.made_at, _ROWS.id)
         )
 
@@ -199,8 +199,8 @@ def _truth(row: Row[Any]) -> Actuals:
         p95_millicores=_or_nan(row.actual_p95_millicores),
         peak_millicores=_or_nan(row.actual_peak_millicores),
         peak_at=_or_nan(row.actual_peak_at),
-        changed_share=_or_nan(row.changed_share),
-        without_us_millicores=_or_nan(row.without_us_millicores),
+        departed_peak_share=_or_nan(row.departed_peak_share),
+        counterfactual_peak_millicores=_or_nan(row.counterfactual_peak_millicores),
         verdict=None if row.verdict is None else Verdict(row.verdict),
     )
 

@@ -54,7 +54,7 @@ class SqlInbox:
                 connection.execute(upsert(connection)(ALERT_EPISODES).values(rows).on_conflict_do_nothing())
             for key in sorted(known):
                 this = (_ROWS.cluster == self._cluster, _ROWS.fingerprint == key[0], _ROWS.starts_at == key[1])
-                heard = {"heard_at": now, "annotations": dict(firing[key].annotations)}
+                heard = {"last_received_at": now, "annotations": dict(firing[key].annotations)}
                 connection.execute(update(ALERT_EPISODES).where(*this, *self._open()).values(heard))
                 # it fires on: we had lost sight of it, or what made us refuse it may have been mended
                 connection.execute(
@@ -79,7 +79,7 @@ class SqlInbox:
 
         def look(connection: Connection) -> tuple[list[AlertEpisode], bool]:
             now = read_clock(connection, self._clock)
-            heard = connection.execute(select(func.min(_ROWS.heard_at)).where(*self._open())).scalar()
+            heard = connection.execute(select(func.min(_ROWS.last_received_at)).where(*self._open())).scalar()
             if heard is not None and heard <= now - expire_after_seconds:
                 return [], True
             query = select(ALERT_EPISODES).where(*self._open(), _ROWS.next_at <= now)
@@ -89,7 +89,7 @@ class SqlInbox:
             now = read_clock(connection, self._clock)
             connection.execute(
                 update(ALERT_EPISODES)
-                .where(*self._open(), _ROWS.heard_at <= now - expire_after_seconds)
+                .where(*self._open(), _ROWS.last_received_at <= now - expire_after_seconds)
                 .values(state=EpisodeState.EXPIRED.value)
             )
 
@@ -112,7 +112,7 @@ class SqlInbox:
 
     def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
         """It stays open, unless it was resolved meanwhile, and is to be tried again then."""
-        self._write(episode, tries=_ROWS.tries + 1, reason=reason, next_at=next_at)
+        self._write(episode, attempts=_ROWS.attempts + 1, reason=reason, next_at=next_at)
 
     def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None:
         """It is over, unless it was over already."""
@@ -149,9 +149,9 @@ class SqlInbox:
             "annotations": dict(alert.annotations),
             "state": EpisodeState.OPEN.value,
             "received_at": now,
-            "heard_at": now,
+            "last_received_at": now,
             "next_at": now,
-            "tries": 0,
+            "attempts": 0,
             "reason": "",
         }
 
@@ -168,7 +168,7 @@ def _episode(row: Row[Any]) -> AlertEpisode:
         ),
         received_at=row.received_at,
         next_at=row.next_at,
-        tries=row.tries,
+        attempts=row.attempts,
         reason=row.reason,
     )
 

@@ -12,7 +12,7 @@ from html import escape
 from markupsafe import Markup
 
 from rebalancer.effect.messages import cores, percent
-from rebalancer.model.effect import Account
+from rebalancer.model.effect import ChangeBreakdown
 from rebalancer.web.views import Curve, NodeLine
 
 Point = tuple[float, float]
@@ -65,15 +65,15 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
     return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
 
 
-def account_bars(account: Account, *, name: str, target_millicores: float | None = None) -> Markup:
+def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: float | None = None) -> Markup:
     """How a node came from what it used before to what it uses now, one bar a step, in cores."""
     steps = [
         ("evicted", -account.evicted),
-        ("left by themselves", -account.left),
-        ("landed", account.landed),
-        ("came back", account.came_back),
-        ("grew", account.grew),
-        ("unexplained", account.unexplained),
+        ("left by themselves", -account.departed),
+        ("landed", account.arrived),
+        ("came back", account.returned),
+        ("grew", account.remaining_change),
+        ("unexplained", account.residual),
     ]
     label, width, row = 112.0, 400.0, 20.0
     height = row * (len(steps) + 2) + 6
@@ -91,7 +91,7 @@ def account_bars(account: Account, *, name: str, target_millicores: float | None
         return label + (value - lowest) * scale
 
     whole = [("before", account.before_millicores, 0), ("after", account.after_millicores, len(steps) + 1)]
-    lines = [*_title(name, "Account of the change", _account_told(account))]
+    lines = [*_title(name, "ChangeBreakdown of the change", _account_told(account))]
     for what, value, index in whole:
         lines += _bar(what, x(0.0), x(value), index * row, f"{cores(value)}", "whole", width)
     for index, (what, first, last, change) in enumerate(bars, start=1):
@@ -292,12 +292,12 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     return " ".join(said)
 
 
-def _account_told(account: Account) -> str:
+def _account_told(account: ChangeBreakdown) -> str:
     return (
         f"From {cores(account.before_millicores)} to {cores(account.after_millicores)} cores: "
-        f"evicted {cores(account.evicted)}, left {cores(account.left)}, landed {cores(account.landed)}, "
-        f"came back {cores(account.came_back)}, grew {cores(account.grew)}, "
-        f"unexplained {cores(account.unexplained)}."
+        f"evicted {cores(account.evicted)}, left {cores(account.departed)}, landed {cores(account.arrived)}, "
+        f"came back {cores(account.returned)}, grew {cores(account.remaining_change)}, "
+        f"unexplained {cores(account.residual)}."
     )
 
 

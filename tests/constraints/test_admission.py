@@ -255,12 +255,12 @@ def test_give_up_memory_holds_until_its_time() -> None:
     [Scope("global", ""), Scope("cluster", "test"), Scope("pool", "test/general"), Scope("service", "shop/web")],
 )
 def test_a_pause_closes_its_scope(scope: Scope) -> None:
-    pause = Pause(scope=scope, reason="release day", who="ana", until=NOW + 60)
+    pause = Pause(scope=scope, reason="release day", created_by="ana", until=NOW + 60)
     refusal = door(pauses=(pause,)).refuses(a_move())
     assert refusal is not None
     assert refusal.code is Reason.PAUSED
     assert "release day" in refusal.message
-    assert door(pauses=(Pause(scope=scope, reason="r", who="ana", until=NOW - 1),)).refuses(a_move()) is None
+    assert door(pauses=(Pause(scope=scope, reason="r", created_by="ana", until=NOW - 1),)).refuses(a_move()) is None
 
 
 def test_late_replacements_brake_service_then_pool_then_cluster() -> None:

@@ -35,7 +35,7 @@ def test_a_full_limit_says_when_there_is_room_and_one_in_flight_does_not() -> No
 
 @pytest.mark.parametrize("until", [None, NOW + 600])
 def test_a_pause_says_until_when(until: float | None) -> None:
-    pause = Pause(scope=Scope("global", ""), reason="release", who="ann", until=until)
+    pause = Pause(scope=Scope("global", ""), reason="release", created_by="ann", until=until)
     assert refusal_for(Denied.by(pause)).next_at == until
 
 

@@ -98,7 +98,7 @@ def test_the_ledgers_denial_reads_like_the_plans() -> None:
 
 
 def test_the_ledgers_pause_reads_like_the_plans() -> None:
-    pause = Pause(scope=Scope("pool", "test/general"), reason="release day", who="ana", until=NOW + 60)
+    pause = Pause(scope=Scope("pool", "test/general"), reason="release day", created_by="ana", until=NOW + 60)
     seen = door(pauses=(pause,)).refuses(a_move())
     assert refusal_for(Denied.by(pause)) == seen
     assert seen is not None

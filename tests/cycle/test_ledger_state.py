@@ -80,7 +80,7 @@ def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(ur
     load_ledger_state(blue.ledger, long, web(3), writes=True)
     assert read_rows(url)
     with raw_connection(url) as connection:
-        ((seconds,),) = connection.execute("SELECT looks_back_seconds FROM cluster_limits").fetchall()
+        ((seconds,),) = connection.execute("SELECT longest_window_seconds FROM cluster_limits").fetchall()
     assert seconds == 2 * 86_400
     clock.sleep(3600)
     load_ledger_state(blue.ledger, short, web(3), writes=False)

@@ -29,7 +29,7 @@ def rates(metrics: Metrics) -> dict[str, float]:
 
 
 def a_day(**changes: object) -> DayRow:
-    return a_row(**{"hot": 4, "found": 3, "acted": 2, "assessed": 2, "cooled": 1} | changes)
+    return a_row(**{"hot": 4, "discovered": 3, "evicted_from": 2, "assessed": 2, "cooled": 1} | changes)
 
 
 def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -> None:
@@ -47,7 +47,7 @@ def test_rates_are_those_of_each_pool(metrics: Metrics, told: EffectTelemetry) -
 
 def test_a_rate_of_nothing_is_absent_and_goes_when_its_days_are_over(metrics: Metrics, told: EffectTelemetry) -> None:
     assert rates(metrics) == {}
-    told.update([a_day(found=0, acted=0, assessed=0, cooled=0)])
+    told.update([a_day(discovered=0, evicted_from=0, assessed=0, cooled=0)])
     assert rates(metrics) == {'discovery_rate{pool="general"}': 0.0}
     told.update([a_day(), a_day(pool="batch")])
     assert len(rates(metrics)) == 6
@@ -62,7 +62,7 @@ def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) ->
     told.update([before])  # of an earlier process
     assert 'rebalancer_hot_episodes_total{result="discovered"} 0.0' in page(metrics)
     later = a_day(
-        found=5, reasons={"effect/cooled": 2, "effect/remainingPodsGrew": 1, "eviction/limits": 9}, prevented=3
+        discovered=5, reasons={"effect/cooled": 2, "effect/remainingPodsGrew": 1, "eviction/limits": 9}, prevented=3
     )
     missed = a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 2}, false_alarms=1)
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_counters_never_go_back(metrics: Metrics, told: EffectTelemetry) -> None
     """A missed node may turn out to be found; and days leave at the other end."""
     told.update([])
     told.update([a_row(strategy="", trigger="", reasons={"discovery/stabilizationWindow": 1}), a_day(day=DAY - 6)])
-    told.update([a_row(strategy="", trigger="", reasons={}), a_row(found=1)])
+    told.update([a_row(strategy="", trigger="", reasons={}), a_row(discovered=1)])
     assert 'rebalancer_hot_episodes_total{result="stabilizationWindow"} 1.0' in page(metrics)
     assert 'rebalancer_hot_episodes_total{result="discovered"} 4.0' in page(metrics)
 

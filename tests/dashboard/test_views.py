@@ -258,7 +258,7 @@ def test_cycles_are_paged_both_ways(it: Shown) -> None:
 
 def test_the_overview_tells_the_last_cycle_pauses_alerts_and_who_leads(it: Shown) -> None:
     report = it.cycle("warm-1")
-    it.ledger.pause(LimitScope("pool", "test/all"), reason="load test", who="ada", until=None)
+    it.ledger.pause(LimitScope("pool", "test/all"), reason="load test", created_by="ada", until=None)
     now = it.lab.clock.now()
     alert = Alert(fingerprint="a", firing=True, labels={"alertname": "NodeHot"}, annotations={}, starts_at=now)
     it.inbox.receive([alert], max_age_seconds=60)

@@ -75,7 +75,7 @@ def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None 
         "strategy": STRATEGY,
         "trigger": "periodic",
         "step": Step.SETTLED,
-        "acted_at": T0 + minute * MINUTE,
+        "last_eviction_at": T0 + minute * MINUTE,
         "due_at": T0 + (minute + 15) * MINUTE,
         "before_share": 0.8,
         "planned_share": 0.68,
@@ -84,7 +84,7 @@ def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None 
         "capacity_millicores": 10_000.0,
         "pods": pods,
         "outcome": outcome,
-        "made_at": None if outcome is None else T0 + (minute + 15) * MINUTE,
+        "assessed_at": None if outcome is None else T0 + (minute + 15) * MINUTE,
     }
     return Assessment(**values | changes)
 
@@ -98,10 +98,10 @@ def an_hour(hour: int, **changes: Any) -> PoolHour:
         "hot_node_minutes": 60.0,
         "cpu_share": 0.5,
         "requested_share": 0.7,
-        "spread": 0.1,
+        "share_stddev": 0.1,
         "highest_share": 0.8,
         "new_pods": 0,
-        "new_pods_on_warm": 0,
+        "new_pods_over_target": 0,
     }
     return PoolHour(**values | changes)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.effect.account import PodNow, account, measured_relief, outcome_of, planned_relief
-from rebalancer.model.effect import Account, Outcome, PodBefore
+from rebalancer.model.effect import ChangeBreakdown, Outcome, PodBefore
 from tests.effect.makers import a_pod, an_assessment
 
 
@@ -15,18 +15,18 @@ def now(name: str, millicores: float, *, is_replacement: bool = False) -> PodNow
     return PodNow(uid=f"uid-{name}", name=f"shop/{name}", cpu_millicores=millicores, is_replacement=is_replacement)
 
 
-def an_account(**changes: float) -> Account:
+def an_account(**changes: float) -> ChangeBreakdown:
     """Closes by what is unexplained, unless that is given."""
-    parts = {"evicted": 0.0, "left": 0.0, "landed": 0.0, "came_back": 0.0, "grew": 0.0}
+    parts = {"evicted": 0.0, "departed": 0.0, "arrived": 0.0, "returned": 0.0, "remaining_change": 0.0}
     values = {"before_millicores": 8_000.0, "after_millicores": 7_500.0, **parts, **changes}
-    rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["left"]
-    rest -= values["landed"] + values["came_back"] + values["grew"]
-    return Account(**({"unexplained": rest} | values))
+    rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["departed"]
+    rest -= values["arrived"] + values["returned"] + values["remaining_change"]
+    return ChangeBreakdown(**({"residual": rest} | values))
 
 
-def closes(each: Account) -> bool:
-    """The sum in the docstring of Account."""
-    parts = -each.evicted - each.left + each.landed + each.came_back + each.grew + each.unexplained
+def closes(each: ChangeBreakdown) -> bool:
+    """The sum in the docstring of ChangeBreakdown."""
+    parts = -each.evicted - each.departed + each.arrived + each.returned + each.remaining_change + each.residual
     return math.isclose(each.after_millicores - each.before_millicores, parts, rel_tol=1e-9, abs_tol=1e-6)
 
 
@@ -47,27 +47,27 @@ def test_each_pod_counts_in_one_part() -> None:
         now("back", 600, is_replacement=True),
     ]
     found = account(an_assessment(*before), after, 8_000.0, 7_420.0)
-    assert found == Account(
+    assert found == ChangeBreakdown(
         before_millicores=8_000.0,
         after_millicores=7_420.0,
         evicted=1_500.0,
-        left=300.0,
-        landed=400.0,
-        came_back=600.0,
-        grew=150.0,
-        unexplained=70.0,
+        departed=300.0,
+        arrived=400.0,
+        returned=600.0,
+        remaining_change=150.0,
+        residual=70.0,
     )
 
 
 def test_a_pod_that_was_to_be_evicted_and_is_still_there_has_stayed() -> None:
     found = account(an_assessment(a_pod("a", 1_500, evicted=True)), [now("a", 1_600)], 8_000.0, 8_100.0)
-    assert (found.evicted, found.grew, found.unexplained) == (0.0, 100.0, 0.0)
+    assert (found.evicted, found.remaining_change, found.residual) == (0.0, 100.0, 0.0)
 
 
 def test_what_is_not_known_of_a_pod_is_unexplained() -> None:
     before = [a_pod("gone", math.nan, evicted=True), a_pod("stayed", math.nan)]
     found = account(an_assessment(*before), [now("stayed", 500), now("new", math.nan)], 8_000.0, 7_000.0)
-    assert (found.evicted, found.grew, found.landed, found.unexplained) == (0.0, 0.0, 0.0, -1_000.0)
+    assert (found.evicted, found.remaining_change, found.arrived, found.residual) == (0.0, 0.0, 0.0, -1_000.0)
     assert closes(found)
 
 
@@ -93,7 +93,7 @@ def test_the_account_closes_for_any_pods(
     ]
     found = account(an_assessment(*pods), there, node_before, node_after)
     assert closes(found)
-    assert min(found.evicted, found.left, found.landed, found.came_back) >= 0
+    assert min(found.evicted, found.departed, found.arrived, found.returned) >= 0
 
 
 @given(
@@ -118,7 +118,7 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
     node_before = own + sum(each.cpu_millicores for each in before)
     node_after = own + sum(each.cpu_millicores for each in after)
     found = account(an_assessment(*before), after, node_before, node_after)
-    assert abs(found.unexplained) < 1e-6
+    assert abs(found.residual) < 1e-6
 
 
 # ---- the outcome: node of 10 cores, from 80 %, target 70 %
@@ -128,15 +128,19 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
     ("after", "parts", "outcome"),
     [
         (0.70, {}, Outcome.COOLED),
-        (0.65, {"evicted": 2_000.0, "landed": 500.0}, Outcome.COOLED),
+        (0.65, {"evicted": 2_000.0, "arrived": 500.0}, Outcome.COOLED),
         (0.75, {"evicted": 500.0}, Outcome.TOO_FEW_EVICTED),
         # what landed is more than what was missing, but without it it would not have cooled either
-        (0.85, {"evicted": 900.0, "landed": 1_400.0}, Outcome.TOO_FEW_EVICTED),
-        (0.75, {"evicted": 1_000.0, "landed": 500.0}, Outcome.NEW_PODS_ARRIVED),
-        (0.75, {"evicted": 1_500.0, "landed": 400.0, "grew": 600.0}, Outcome.REMAINING_PODS_GREW),
-        (0.75, {"evicted": 1_500.0, "landed": 300.0, "came_back": 400.0, "grew": 300.0}, Outcome.REPLACEMENTS_RETURNED),
-        (0.75, {"evicted": 1_500.0, "landed": 200.0, "grew": 200.0}, Outcome.UNEXPLAINED),
-        (0.75, {"evicted": 1_500.0, "landed": 500.0, "came_back": 500.0}, Outcome.REPLACEMENTS_RETURNED),
+        (0.85, {"evicted": 900.0, "arrived": 1_400.0}, Outcome.TOO_FEW_EVICTED),
+        (0.75, {"evicted": 1_000.0, "arrived": 500.0}, Outcome.NEW_PODS_ARRIVED),
+        (0.75, {"evicted": 1_500.0, "arrived": 400.0, "remaining_change": 600.0}, Outcome.REMAINING_PODS_GREW),
+        (
+            0.75,
+            {"evicted": 1_500.0, "arrived": 300.0, "returned": 400.0, "remaining_change": 300.0},
+            Outcome.REPLACEMENTS_RETURNED,
+        ),
+        (0.75, {"evicted": 1_500.0, "arrived": 200.0, "remaining_change": 200.0}, Outcome.UNEXPLAINED),
+        (0.75, {"evicted": 1_500.0, "arrived": 500.0, "returned": 500.0}, Outcome.REPLACEMENTS_RETURNED),
     ],
 )
 def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
@@ -161,11 +165,14 @@ def test_without_an_account_it_is_known_only_that_it_cooled() -> None:
 def test_too_little_is_not_said_of_pods_whose_cpu_is_not_known() -> None:
     made = an_assessment(a_pod("a", math.nan, evicted=True))
     assert outcome_of(made, an_account(after_millicores=7_500.0), 0.75)[0] is Outcome.UNEXPLAINED
-    assert outcome_of(made, an_account(after_millicores=8_500.0, grew=900.0), 0.85)[0] is Outcome.REMAINING_PODS_GREW
+    assert (
+        outcome_of(made, an_account(after_millicores=8_500.0, remaining_change=900.0), 0.85)[0]
+        is Outcome.REMAINING_PODS_GREW
+    )
 
 
 def test_the_sentence_has_the_parts_that_show_in_cores() -> None:
-    _, detail = outcome_of(an_assessment(), an_account(evicted=1_500.0, landed=1_000.0, left=4.0), 0.75)
+    _, detail = outcome_of(an_assessment(), an_account(evicted=1_500.0, arrived=1_000.0, departed=4.0), 0.75)
     assert detail == (
         "80 % to 75 %, target 70 %: other pods arrived and took the headroom (evicted -1.5, landed +1 cores)"
     )
@@ -192,7 +199,12 @@ def test_what_is_blamed_made_it_warmer(
 ) -> None:
     made = an_assessment(a_pod("a", evicted=True))
     found = an_account(
-        after_millicores=after * 10_000, evicted=evicted, left=left, landed=landed, came_back=came_back, grew=grew
+        after_millicores=after * 10_000,
+        evicted=evicted,
+        departed=left,
+        arrived=landed,
+        returned=came_back,
+        remaining_change=grew,
     )
     outcome, _ = outcome_of(made, found, after)
     assert (outcome is Outcome.COOLED) == (after <= 0.7 * (1 + 1e-9))
@@ -200,7 +212,7 @@ def test_what_is_blamed_made_it_warmer(
         Outcome.NEW_PODS_ARRIVED: landed,
         Outcome.REPLACEMENTS_RETURNED: came_back,
         Outcome.REMAINING_PODS_GREW: grew,
-        Outcome.UNEXPLAINED: found.unexplained,
+        Outcome.UNEXPLAINED: found.residual,
     }
     if outcome in blamed:
         assert blamed[outcome] > 0

@@ -24,10 +24,10 @@ def test_a_pool_is_the_sum_or_the_mean_of_its_hours() -> None:
             hot_node_minutes=120,
             cpu_share=0.6,
             requested_share=0.9,
-            spread=0.2,
+            share_stddev=0.2,
             highest_share=0.85,
             new_pods=4,
-            new_pods_on_warm=1,
+            new_pods_over_target=1,
         ),
         an_hour(FIRST + 1, hot_nodes=0.0, hot_node_minutes=0, nodes=30, cpu_share=0.4, highest_share=0.9, new_pods=6),
     ]
@@ -70,7 +70,7 @@ def test_cpu_is_held_against_the_same_hour_last_week_where_both_are_known() -> N
 
 
 def test_what_is_not_known_is_none_and_not_nothing() -> None:
-    unknown = dict.fromkeys(("hot_nodes", "cpu_share", "requested_share", "spread", "highest_share"), math.nan)
+    unknown = dict.fromkeys(("hot_nodes", "cpu_share", "requested_share", "share_stddev", "highest_share"), math.nan)
     [pool, _] = a_span([an_hour(FIRST, hot_node_minutes=math.nan, **unknown)])
     figures = (pool.hot_nodes, pool.cpu_share, pool.free_by_usage, pool.free_by_requests, pool.spread)
     assert figures == (None,) * 5

@@ -142,10 +142,10 @@ def test_declared_events_are_named_with_the_side_they_were_on() -> None:
 
 
 def test_the_spread_between_nodes_is_compared_too() -> None:
-    told = two_weeks(60.0, 60.0, spread=0.06)
+    told = two_weeks(60.0, 60.0, share_stddev=0.06)
     assert told.spread is not None
     assert told.spread.median == pytest.approx(-0.04)
-    assert two_weeks(60.0, 60.0, spread=math.nan).spread is None
+    assert two_weeks(60.0, 60.0, share_stddev=math.nan).spread is None
 
 
 @given(st.lists(st.floats(0, 600), min_size=5, max_size=40))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.effect.feedback import BREAKER_OPEN_SECONDS, TWICE_WITHIN_SECONDS, Feedback, feedback
-from rebalancer.model.effect import Account, Assessment, Moved, Outcome, PodBefore, Step
+from rebalancer.model.effect import Assessment, ChangeBreakdown, Moved, Outcome, PodBefore, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 NOW = 1_790_000_000.0
@@ -15,11 +15,13 @@ CAPACITY = 10_000.0
 BRAKE = EffectivenessBreaker.model_validate({"sampleSize": 4, "minEffectiveness": 50})
 
 
-def an_account(*, evicted: float = 2000.0, **parts: float) -> Account:
+def an_account(*, evicted: float = 2000.0, **parts: float) -> ChangeBreakdown:
     """Everything that isn't named is nothing."""
-    known = {"left": 0.0, "landed": 0.0, "came_back": 0.0, "grew": 0.0, "unexplained": 0.0, **parts}
-    after = 8000.0 - evicted - known["left"] + known["landed"] + known["came_back"] + known["grew"]
-    return Account(before_millicores=8000.0, after_millicores=after + known["unexplained"], evicted=evicted, **known)
+    known = {"departed": 0.0, "arrived": 0.0, "returned": 0.0, "remaining_change": 0.0, "residual": 0.0, **parts}
+    after = 8000.0 - evicted - known["departed"] + known["arrived"] + known["returned"] + known["remaining_change"]
+    return ChangeBreakdown(
+        before_millicores=8000.0, after_millicores=after + known["residual"], evicted=evicted, **known
+    )
 
 
 def made(
@@ -28,11 +30,11 @@ def made(
     *,
     node: str = "a",
     pool: str = "p",
-    account: Account | None = None,
+    account: ChangeBreakdown | None = None,
     **fields: Any,
 ) -> Assessment:
     """Of the cycle with that number, an hour after the one before; planned from 80 % to 60 %."""
-    acted_at = NOW - 86_400.0 + number * 3600.0
+    last_eviction_at = NOW - 86_400.0 + number * 3600.0
     values: dict[str, Any] = {
         "cycle": f"c{number:03d}",
         "node": node,
@@ -40,9 +42,9 @@ def made(
         "strategy": "LowNodeUtilization",
         "trigger": "periodic",
         "step": Step.SETTLED,
-        "acted_at": acted_at,
-        "due_at": acted_at + 900.0,
-        "made_at": acted_at + 910.0,
+        "last_eviction_at": last_eviction_at,
+        "due_at": last_eviction_at + 900.0,
+        "assessed_at": last_eviction_at + 910.0,
         "before_share": 0.8,
         "planned_share": 0.6,
         "target": 0.65,
@@ -53,7 +55,7 @@ def made(
             PodBefore(uid="uid-db", pod="shop/db-1", cpu_millicores=500.0, evicted=False),
         ),
         "outcome": outcome,
-        "account": account,
+        "breakdown": account,
         **fields,
     }
     return Assessment(**values)
@@ -138,7 +140,9 @@ def test_all_services_that_left_both_times_are_given_up() -> None:
 @pytest.mark.parametrize(("apart", "backoffs"), [(0.0, 1), (1.0, 0)])
 def test_more_than_a_day_apart_is_not_twice(apart: float, backoffs: int) -> None:
     second = made(2, Outcome.REMAINING_PODS_GREW)
-    first = replace(made(1, Outcome.REMAINING_PODS_GREW), acted_at=second.acted_at - TWICE_WITHIN_SECONDS - apart)
+    first = replace(
+        made(1, Outcome.REMAINING_PODS_GREW), last_eviction_at=second.last_eviction_at - TWICE_WITHIN_SECONDS - apart
+    )
     assert len(learned([second], [first]).give_up) == backoffs
 
 
@@ -157,10 +161,11 @@ def test_one_that_is_read_back_with_the_others_counts_once() -> None:
     assert learned([once], [once]).give_up == ()
 
 
-@pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"made_at": None}])
+@pytest.mark.parametrize("fields", [{"late": True}, {"step": Step.HOUR}, {"step": Step.DAY}, {"assessed_at": None}])
 def test_only_what_was_measured_in_time_after_settling_teaches(fields: dict[str, Any]) -> None:
     wrong = [
-        made(number, Outcome.REMAINING_PODS_GREW, account=an_account(grew=1900.0), **fields) for number in range(1, 11)
+        made(number, Outcome.REMAINING_PODS_GREW, breakdown=an_account(remaining_change=1900.0), **fields)
+        for number in range(1, 11)
     ]
     found = learned(wrong[-1:], wrong, now=NOW - 86_400.0 + 10 * 3600.0 + 950.0)
     assert found == Feedback(give_up=(), open_breakers={}, relief_factor={})
@@ -190,7 +195,7 @@ C, G = Outcome.COOLED, Outcome.REMAINING_PODS_GREW
 )
 def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple[Outcome, ...], braked: bool) -> None:
     known = the_last(*outcomes)
-    last = max(each.made_at or 0.0 for each in known)
+    last = max(each.assessed_at or 0.0 for each in known)
     found = learned([], known, now=last + 1.0).open_breakers
     assert ("p" in found) is braked
     if braked:
@@ -201,19 +206,19 @@ def test_a_pool_rests_when_too_few_of_its_last_nodes_have_cooled(outcomes: tuple
 @pytest.mark.parametrize(("after", "braked"), [(BREAKER_OPEN_SECONDS - 1.0, True), (BREAKER_OPEN_SECONDS, False)])
 def test_it_goes_on_after_an_hour(after: float, braked: bool) -> None:
     known = the_last(G, G, G, G)
-    now = (known[-1].made_at or 0.0) + after
+    now = (known[-1].assessed_at or 0.0) + after
     assert bool(learned([], known, now=now).open_breakers) is braked
 
 
 def test_other_pools_do_not_rest() -> None:
     known = [*the_last(G, G, G, G), *the_last(C, C, C, C, pool="q"), *the_last(G, C, G, pool="r")]
-    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).open_breakers) == {"p"}
+    assert set(learned([], known, now=(known[3].assessed_at or 0.0) + 1.0).open_breakers) == {"p"}
 
 
 def test_nodes_that_were_relieved_ahead_of_their_peak_say_nothing_of_cooling() -> None:
     ahead = [made(number, C, node=f"cool-{number}", before_share=0.5) for number in range(10, 20)]
     known = [*the_last(G, G, G, G), *ahead]
-    assert set(learned([], known, now=(known[3].made_at or 0.0) + 1.0).open_breakers) == {"p"}
+    assert set(learned([], known, now=(known[3].assessed_at or 0.0) + 1.0).open_breakers) == {"p"}
     between = made(2, C, before_share=0.5)
     assert len(learned([made(3, G)], [made(1, G), between]).give_up) == 1
 
@@ -227,45 +232,48 @@ def test_what_a_policy_says_by_itself_is_ten_and_thirty_percent() -> None:
 
 
 def test_relief_is_what_left_for_good_and_not_what_came_and_went_by_itself() -> None:
-    account = an_account(evicted=2000.0, came_back=200.0, grew=300.0, unexplained=100.0, landed=5000.0, left=900.0)
-    known = [made(number, account=account) for number in range(5)]
+    account = an_account(
+        evicted=2000.0, returned=200.0, remaining_change=300.0, residual=100.0, arrived=5000.0, departed=900.0
+    )
+    known = [made(number, breakdown=account) for number in range(5)]
     assert learned([], known).relief_factor == {"p": pytest.approx(0.7)}
 
 
 def test_it_is_the_median() -> None:
     known = [
-        made(number, account=an_account(grew=grew)) for number, grew in enumerate((-9000.0, 200.0, 400.0, 0.0, 9e9))
+        made(number, breakdown=an_account(remaining_change=grew))
+        for number, grew in enumerate((-9000.0, 200.0, 400.0, 0.0, 9e9))
     ]
     assert learned([], known).relief_factor == {"p": pytest.approx(0.9)}
 
 
 @pytest.mark.parametrize(("grew", "factor"), [(1900.0, 0.5), (-8000.0, 1.5)])
 def test_it_stays_within_bounds(grew: float, factor: float) -> None:
-    known = [made(number, account=an_account(grew=grew)) for number in range(5)]
+    known = [made(number, breakdown=an_account(remaining_change=grew)) for number in range(5)]
     assert learned([], known).relief_factor == {"p": factor}
 
 
 def test_too_few_say_nothing() -> None:
-    known = [made(number, account=an_account(grew=1000.0)) for number in range(4)]
+    known = [made(number, breakdown=an_account(remaining_change=1000.0)) for number in range(4)]
     unknown = [
-        made(10, account=None),
-        made(11, account=an_account(unexplained=float("nan"))),
-        made(12, account=an_account(), planned_share=float("nan")),
-        made(13, account=an_account(), planned_share=0.8),
-        made(14, Outcome.UNKNOWN, account=an_account()),
+        made(10, breakdown=None),
+        made(11, breakdown=an_account(residual=float("nan"))),
+        made(12, breakdown=an_account(), planned_share=float("nan")),
+        made(13, breakdown=an_account(), planned_share=0.8),
+        made(14, Outcome.UNKNOWN, breakdown=an_account()),
     ]
     assert learned([], [*known, *unknown]).relief_factor == {}
 
 
 def test_only_the_newest_fifty_count() -> None:
     def several(count: int, first: int, grew: float) -> list[Assessment]:
-        return [made(first + number, account=an_account(grew=grew)) for number in range(count)]
+        return [made(first + number, breakdown=an_account(remaining_change=grew)) for number in range(count)]
 
     known = [*several(100, 0, 1000.0), *several(26, 100, 0.0), *several(24, 126, 1000.0)]
     assert learned([], known).relief_factor == {"p": pytest.approx(1.0)}
 
 
 def test_each_pool_has_its_own() -> None:
-    known = [made(number, account=an_account(grew=1000.0)) for number in range(5)]
-    known += [made(number, pool="q", node="b", account=an_account()) for number in range(5)]
+    known = [made(number, breakdown=an_account(remaining_change=1000.0)) for number in range(5)]
+    known += [made(number, pool="q", node="b", breakdown=an_account()) for number in range(5)]
     assert learned([], known).relief_factor == {"p": pytest.approx(0.5), "q": pytest.approx(1.0)}

@@ -33,8 +33,10 @@ def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: st
         confidence=1.0,
         hot_from=hot_from,
     )
-    known = {"p95_millicores": 1.0, "peak_millicores": 1.0, "peak_at": T0, "changed_share": 0.0}
-    return VerifiedForecast(forecast=forecast, actuals=Actuals(**known, without_us_millicores=1.0, verdict=verdict))
+    known = {"p95_millicores": 1.0, "peak_millicores": 1.0, "peak_at": T0, "departed_peak_share": 0.0}
+    return VerifiedForecast(
+        forecast=forecast, actuals=Actuals(**known, counterfactual_peak_millicores=1.0, verdict=verdict)
+    )
 
 
 def rows_of(episodes: list[HotEpisode], assessments: list[Assessment] | None = None, **changes: Any) -> list[DayRow]:
@@ -42,17 +44,17 @@ def rows_of(episodes: list[HotEpisode], assessments: list[Assessment] | None = N
     return day_rows(episodes=episodes, assessments=assessments or [], **values | changes)
 
 
-FOUND = {"found_at": T0, "found_by": "periodic", "strategy": STRATEGY}
-ALERTED = {"found_at": T0, "found_by": "alert", "strategy": STRATEGY}
+FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRATEGY}
+ALERTED = {"discovered_at": T0, "discovery_trigger": "alert", "strategy": STRATEGY}
 
 
 def a_day() -> tuple[list[HotEpisode], list[Assessment], list[VerifiedForecast]]:
     """Eight hot nodes of two pools: two missed, two stuck, four acted on, of which two cooled and one is unknown."""
     episodes = [
-        an_episode(minutes=10, miss=MissReason.BELOW_THRESHOLD),
-        an_episode(minutes=20, miss=MissReason.DAEMON_DOWN, pool="batch"),
-        an_episode(minutes=30, stuck=BlockedReason.LIMITS, **FOUND),
-        an_episode(minutes=40, stuck=BlockedReason.LIMITS, **ALERTED),
+        an_episode(minutes=10, miss_reason=MissReason.BELOW_THRESHOLD),
+        an_episode(minutes=20, miss_reason=MissReason.DAEMON_DOWN, pool="batch"),
+        an_episode(minutes=30, blocked_reason=BlockedReason.LIMITS, **FOUND),
+        an_episode(minutes=40, blocked_reason=BlockedReason.LIMITS, **ALERTED),
         an_episode(minutes=50, evictions=2, cooled=True, **FOUND),
         an_episode(minutes=60, evictions=1, cooled=False, **FOUND),
         an_episode(minutes=70, evictions=1, cooled=True, pool="batch", **ALERTED),
@@ -83,8 +85,8 @@ def test_a_day_counted_by_hand() -> None:
             pool="batch",
             trigger="alert",
             hot=2,
-            found=2,
-            acted=2,
+            discovered=2,
+            evicted_from=2,
             cooled=1,
             assessed=1,
             evictions=3,
@@ -95,11 +97,11 @@ def test_a_day_counted_by_hand() -> None:
         ),
         a_row(**none, hot=1, hot_node_minutes=10.0, reasons={"discovery/belowThreshold": 1}),
         a_row(strategy="", trigger="forecast", prevented=2, too_late=1, reasons={}),
-        a_row(trigger="alert", hot=1, found=1, hot_node_minutes=40.0, reasons={"eviction/limits": 1}),
+        a_row(trigger="alert", hot=1, discovered=1, hot_node_minutes=40.0, reasons={"eviction/limits": 1}),
         a_row(
             hot=3,
-            found=3,
-            acted=2,
+            discovered=3,
+            evicted_from=2,
             cooled=1,
             assessed=2,
             evictions=3,
@@ -155,18 +157,18 @@ def test_a_rate_of_nothing_is_none() -> None:
 
 def test_an_episode_that_is_still_hot_lasts_until_now_and_counts_once_something_is_told_of_it() -> None:
     [row] = rows_of([an_episode(minutes=None, **FOUND), an_episode(minutes=None)], now=T0 + 25 * MINUTE)
-    assert (row.hot, row.found, row.hot_node_minutes) == (1, 1, 25.0)
+    assert (row.hot, row.discovered, row.hot_node_minutes) == (1, 1, 25.0)
 
 
 def test_only_the_days_asked_for_have_rows() -> None:
-    late = an_episode(start=T0 + 86_400, miss=MissReason.STABILIZATION_WINDOW)
+    late = an_episode(start=T0 + 86_400, miss_reason=MissReason.STABILIZATION_WINDOW)
     early = an_assessment(a_pod("a", evicted=True), minute=-9 * 60)
     assert rows_of([late], [early], judged=[a_forecast(Verdict.PREVENTED, hot_from=None)]) == []
     assert [row.day for row in rows_of([late], [early], days=range(DAY - 1, DAY + 2))] == [DAY - 1, DAY + 1]
 
 
 def test_a_row_that_nothing_is_left_of_becomes_zeros() -> None:
-    before = rows_of([an_episode(miss=MissReason.STABILIZATION_WINDOW)])
+    before = rows_of([an_episode(miss_reason=MissReason.STABILIZATION_WINDOW)])
     after = rows_of([an_episode(**FOUND)], replaces=[*before, a_row(cluster="other", pool="x"), a_row(day=DAY - 1)])
     assert [(row.strategy, row.hot) for row in after] == [("", 0), (STRATEGY, 1)]
     assert after[0].reasons == {}
@@ -176,9 +178,9 @@ def test_a_row_that_nothing_is_left_of_becomes_zeros() -> None:
 
 episode_kinds = st.sampled_from(
     [
-        {"miss": MissReason.STABILIZATION_WINDOW},
-        {"miss": MissReason.BELOW_THRESHOLD},
-        FOUND | {"stuck": BlockedReason.GUARDS},
+        {"miss_reason": MissReason.STABILIZATION_WINDOW},
+        {"miss_reason": MissReason.BELOW_THRESHOLD},
+        FOUND | {"blocked_reason": BlockedReason.GUARDS},
         ALERTED | {"evictions": 2, "cooled": True},
         FOUND | {"evictions": 1, "cooled": False},
         FOUND | {"evictions": 1},
@@ -197,7 +199,7 @@ episodes = st.lists(
 assessments = st.lists(
     st.builds(
         lambda outcome, after, day: an_assessment(
-            a_pod("a", evicted=True), outcome=outcome, after_share=after, acted_at=T0 + day * 86_400
+            a_pod("a", evicted=True), outcome=outcome, after_share=after, last_eviction_at=T0 + day * 86_400
         ),
         st.sampled_from([None, *Outcome]),
         st.one_of(st.none(), st.floats(0, 1)),
@@ -240,15 +242,15 @@ def test_rates_lie_between_nothing_and_all_and_lines_add_up(
     if not rows:
         return
     [everything] = rates(rows, ())
-    assert everything.discovery == Rate(part=sum(each.found_at is not None for each in hot), whole=len(hot))
-    for name in ("hot", "found", "acted", "cooled", "assessed", "evictions"):
+    assert everything.discovery == Rate(part=sum(each.discovered_at is not None for each in hot), whole=len(hot))
+    for name in ("hot", "discovered", "evicted_from", "cooled", "assessed", "evictions"):
         assert sum(getattr(line.counts, name) for line in lines) == getattr(everything.counts, name)
     assert sum(line.discovery.part for line in lines) == everything.discovery.part
     reasons = everything.counts.reasons or {}
     missed = sum(count for key, count in reasons.items() if key.startswith("discovery/"))
     stuck = sum(count for key, count in reasons.items() if key.startswith("eviction/"))
-    assert missed == everything.counts.hot - everything.counts.found
-    assert stuck == everything.counts.found - everything.counts.acted
+    assert missed == everything.counts.hot - everything.counts.discovered
+    assert stuck == everything.counts.discovered - everything.counts.evicted_from
 
 
 # ---- trends
@@ -258,7 +260,7 @@ def test_a_trend_is_by_day_or_by_week_from_monday() -> None:
     assert day_of(T0) == DAY
     monday = monday_of(DAY)
     assert (monday - 4) % 7 == 0  # 1970-01-05 was a Monday
-    rows = [a_row(day=monday + each, hot=2, found=each % 2) for each in range(9)]
+    rows = [a_row(day=monday + each, hot=2, discovered=each % 2) for each in range(9)]
     daily, weekly = trend(rows), trend(rows, days=7)
     assert [point.day for point in daily] == [monday + each for each in range(9)]
     assert [point.line.discovery for point in daily[:2]] == [Rate(part=0, whole=2), Rate(part=1, whole=2)]

@@ -10,33 +10,37 @@ from rebalancer.effect.document import to_json
 from rebalancer.effect.messages import cores, percent, sentence, shown
 from rebalancer.effect.rates import DIMENSIONS, day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import Account, Assessment, HotEpisode, Moved, Outcome, Rate, Step
+from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Moved, Outcome, Rate, Step
 from rebalancer.model.reason import BlockedReason, MissReason
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
-FOUND = {"found_at": T0, "found_by": "periodic", "strategy": STRATEGY}
+FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRATEGY}
 
 
-def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> Account:
+def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakdown:
     """Of a node that came from 8 to 7 cores but for these."""
-    return Account(
+    return ChangeBreakdown(
         before_millicores=8_000.0,
         after_millicores=7_000.0 + landed + unexplained,
         evicted=1_000.0,
-        left=0.0,
-        landed=landed,
-        came_back=0.0,
-        grew=0.0,
-        unexplained=unexplained,
+        departed=0.0,
+        arrived=landed,
+        returned=0.0,
+        remaining_change=0.0,
+        residual=unexplained,
     )
 
 
 def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
     episodes = [
-        an_episode(minutes=30, miss=MissReason.BELOW_THRESHOLD, detail="we measured at most 71.2 %"),
-        an_episode(minutes=30, start=T0 + 86_400, miss=MissReason.BELOW_THRESHOLD, detail="we measured at most 70 %"),
-        an_episode(minutes=90, node="node-2", stuck=BlockedReason.LIMITS, detail="limits were used up", **FOUND),
+        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="we measured at most 71.2 %"),
+        an_episode(
+            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="we measured at most 70 %"
+        ),
+        an_episode(
+            minutes=90, node="node-2", blocked_reason=BlockedReason.LIMITS, detail="limits were used up", **FOUND
+        ),
         an_episode(minutes=45, node="node-3", evictions=2, cooled=True, **FOUND),
         an_episode(minutes=None, node="node-4", start=UNTIL - 20 * MINUTE, evictions=1, cooled=False, **FOUND),
     ]
@@ -47,7 +51,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
             node="node-3",
             outcome=Outcome.COOLED,
             after_share=0.7,
-            account=an_account(),
+            breakdown=an_account(),
         ),
         an_assessment(
             a_pod("c", evicted=True),
@@ -56,7 +60,7 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
             minute=30,
             outcome=Outcome.NEW_PODS_ARRIVED,
             after_share=0.79,
-            account=an_account(landed=900.0),
+            breakdown=an_account(landed=900.0),
             detail="80 % to 79 %",
         ),
         an_assessment(a_pod("c", evicted=True), node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
@@ -81,7 +85,10 @@ def report() -> Report:
         by=("pool", "trigger"),
         days=[*rows, a_row(day=DAY - 1, hot=99), a_row(day=DAY + 7, hot=99)],
         episodes=[*episodes, an_episode(start=UNTIL), an_episode(start=SINCE - 7_200)],
-        assessments=[*assessments, an_assessment(acted_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW)],
+        assessments=[
+            *assessments,
+            an_assessment(last_eviction_at=UNTIL, late=True, outcome=Outcome.REMAINING_PODS_GREW),
+        ],
         moved=moved,
         hours=hours,
         accuracy=[
@@ -157,7 +164,7 @@ def test_accounts_add_up(report: Report) -> None:
     account = report.account
     assert account is not None
     assert (account.before_millicores, account.after_millicores) == (16_000.0, 14_900.0)
-    assert (account.evicted, account.landed, account.unexplained) == (2_000.0, 900.0, 0.0)
+    assert (account.evicted, account.arrived, account.residual) == (2_000.0, 900.0, 0.0)
 
 
 def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
@@ -167,7 +174,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     )
     made = [
         an_assessment(
-            minute=10, late=True, outcome=Outcome.REMAINING_PODS_GREW, account=an_account(landed=500, unexplained=100)
+            minute=10, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(landed=500, unexplained=100)
         ),
         an_assessment(minute=20, outcome=Outcome.UNKNOWN),
         an_assessment(minute=30),
@@ -186,7 +193,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         since=SINCE,
         until=UNTIL,
         by=(),
-        days=[a_row(hot=20, found=20)],
+        days=[a_row(hot=20, discovered=20)],
         assessments=made,
         accuracy=[drifts],
         details_since=SINCE + 1,
@@ -244,7 +251,7 @@ def test_the_document_says_what_the_report_says(report: Report) -> None:
         "useless": 0,
     }
     assert document["services"][0]["helped"] == {"part": 1, "whole": 2, "share": 0.5}
-    assert document["account"]["cameBack"] == 0.0
+    assert document["account"]["returned"] == 0.0
     assert document["accuracy"][0]["hotRecall"] is None
     assert document["comparison"]["matchedDays"] == 7
     assert document["notes"] == list(report.notes)

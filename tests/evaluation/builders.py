@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.rates import day_rows
-from rebalancer.model.effect import Account, Assessment, HotEpisode, Outcome, PodBefore, PoolHour
+from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, PodBefore, PoolHour
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
@@ -23,15 +23,15 @@ DAY = 20_000
 """A Friday; the week of the report begins with it."""
 SINCE, UNTIL = DAY * DAY_SECONDS, (DAY + 7) * DAY_SECONDS
 HOUR = 3600.0
-ACCOUNT = Account(
+ACCOUNT = ChangeBreakdown(
     before_millicores=8000.0,
     after_millicores=6500.0,
     evicted=2000.0,
-    left=0.0,
-    landed=300.0,
-    came_back=0.0,
-    grew=200.0,
-    unexplained=0.0,
+    departed=0.0,
+    arrived=300.0,
+    returned=0.0,
+    remaining_change=200.0,
+    residual=0.0,
 )
 
 
@@ -60,11 +60,11 @@ def fill(url: str, cluster: str = "test", *, details: bool = True) -> None:
 
 
 def _episodes() -> list[HotEpisode]:
-    found: dict[str, Any] = {"found_by": "alert", "strategy": STRATEGY}
+    found: dict[str, Any] = {"discovery_trigger": "alert", "strategy": STRATEGY}
     return [
         an_episode(
             start=SINCE + 8 * HOUR,
-            found_at=SINCE + 8.1 * HOUR,
+            discovered_at=SINCE + 8.1 * HOUR,
             evictions=2,
             cooled=True,
             **found,
@@ -73,7 +73,7 @@ def _episodes() -> list[HotEpisode]:
         ),
         an_episode(
             start=SINCE + 32 * HOUR,
-            found_at=SINCE + 32 * HOUR,
+            discovered_at=SINCE + 32 * HOUR,
             evictions=1,
             cooled=False,
             **found,
@@ -82,15 +82,19 @@ def _episodes() -> list[HotEpisode]:
         ),
         an_episode(
             start=SINCE + 33 * HOUR,
-            found_at=SINCE + 33 * HOUR,
-            stuck=BlockedReason.LIMITS,
+            discovered_at=SINCE + 33 * HOUR,
+            blocked_reason=BlockedReason.LIMITS,
             detail="nothing evicted: limits were used up",
-            **(found | {"found_by": "periodic"}),
+            **(found | {"discovery_trigger": "periodic"}),
             node="n2",
             minutes=30,
         ),
         an_episode(
-            start=SINCE + 50 * HOUR, miss=MissReason.BELOW_THRESHOLD, detail="at most 71 %", node="n3", minutes=45
+            start=SINCE + 50 * HOUR,
+            miss_reason=MissReason.BELOW_THRESHOLD,
+            detail="at most 71 %",
+            node="n3",
+            minutes=45,
         ),
     ]
 
@@ -100,18 +104,18 @@ def _assessments(cluster: str) -> list[Assessment]:
         PodBefore(uid=f"u{number}", pod=f"shop/web-{number}", cpu_millicores=1000.0, evicted=number < 2)
         for number in range(3)
     )
-    common: dict[str, Any] = {"node": "n1", "trigger": "alert", "account": ACCOUNT, "made_at": UNTIL}
+    common: dict[str, Any] = {"node": "n1", "trigger": "alert", "breakdown": ACCOUNT, "assessed_at": UNTIL}
     first, second = SINCE + 8.2 * HOUR, SINCE + 32.2 * HOUR
     cooled = {
         "cycle": f"{cluster}-c1",
-        "acted_at": first,
+        "last_eviction_at": first,
         "due_at": first + 900,
         "outcome": Outcome.COOLED,
         "after_share": 0.65,
     }
     back = {
         "cycle": f"{cluster}-c2",
-        "acted_at": second,
+        "last_eviction_at": second,
         "due_at": second + 900,
         "outcome": Outcome.REPLACEMENTS_RETURNED,
         "after_share": 0.8,
@@ -124,7 +128,7 @@ def _assessments(cluster: str) -> list[Assessment]:
 
 def _hours() -> list[PoolHour]:
     return [
-        an_hour(hour, pool=pool, hot_node_minutes=minutes, new_pods=2, new_pods_on_warm=1)
+        an_hour(hour, pool=pool, hot_node_minutes=minutes, new_pods=2, new_pods_over_target=1)
         for hour in range((DAY - 7) * 24, (DAY + 7) * 24)
         for pool, minutes in (("general", 30.0 if hour < DAY * 24 else 12.0), ("batch", 6.0))
     ]
@@ -185,8 +189,8 @@ def a_truth(forecast: StoredForecast, p95: float, verdict: Verdict | None = None
         p95_millicores=p95,
         peak_millicores=p95 + 100.0,
         peak_at=forecast.peak_at + 5400.0,
-        changed_share=0.0,
-        without_us_millicores=p95 + 100.0,
+        departed_peak_share=0.0,
+        counterfactual_peak_millicores=p95 + 100.0,
         verdict=verdict,
     )
 

@@ -104,7 +104,7 @@ class Reads:
             self.episodes(),
             [replace(each, requested_share=0.0) for each in self.effect.hours(0.0, NOW + 30 * DAY)],
             self.effect.days(day - 30, day + 30),
-            self.effect.standard_read_until(),
+            self.effect.slo_evaluated_until(),
         )
 
 

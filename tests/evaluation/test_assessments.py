@@ -98,7 +98,7 @@ def expected_of(*evictions: Eviction, policy: RebalancerPolicy | None = None, **
 
 def test_each_node_is_looked_at_after_settling_after_an_hour_and_after_a_day() -> None:
     rows = expected_of(an_eviction("web-1"), policy=a_policy(effect={"settlingTime": "20m"}))
-    assert [(each.step, each.acted_at, each.due_at - NOW) for each in rows] == [
+    assert [(each.step, each.last_eviction_at, each.due_at - NOW) for each in rows] == [
         (Step.SETTLED, NOW, 1200.0),
         (Step.HOUR, NOW, HOUR),
         (Step.DAY, NOW, DAY),
@@ -136,7 +136,7 @@ def test_what_may_have_happened_counts(outcome: Became, counts: bool) -> None:
 
 def test_where_everything_was_refused_nothing_is_due_and_nothing_counted() -> None:
     rows = expected_of(an_eviction("web-1", Became.REFUSED))
-    assert [(each.made_at, each.outcome, each.pods) for each in rows] == [(NOW, None, ())] * 3
+    assert [(each.assessed_at, each.outcome, each.pods) for each in rows] == [(NOW, None, ())] * 3
     assert rows[0].detail == "nothing was evicted after all"
 
 
@@ -203,10 +203,10 @@ def test_nothing_is_made_before_it_is_due(effect: EffectRecords) -> None:
 def test_a_node_that_cooled_is_said_to_have_cooled(effect: EffectRecords) -> None:
     (made,) = look(effect, NOW + SETTLE, *afterwards(6_500.0)).made
     assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
-    assert (made.made_at, made.after_share) == (NOW + SETTLE, pytest.approx(0.65))
-    assert made.account is not None
-    assert (made.account.evicted, made.account.unexplained) == (2_000.0, pytest.approx(0.0))
-    (read_back,) = [each for each in effect.assessments(0.0, NOW + 1) if each.made_at is not None]
+    assert (made.assessed_at, made.after_share) == (NOW + SETTLE, pytest.approx(0.65))
+    assert made.breakdown is not None
+    assert (made.breakdown.evicted, made.breakdown.residual) == (2_000.0, pytest.approx(0.0))
+    (read_back,) = [each for each in effect.assessments(0.0, NOW + 1) if each.assessed_at is not None]
     assert replace(read_back, pods=()) == replace(made, pods=())
 
 
@@ -225,7 +225,7 @@ def test_all_three_steps_are_made_in_their_time(effect: EffectRecords) -> None:
 def test_a_pod_that_came_is_to_blame_where_it_took_the_room(effect: EffectRecords) -> None:
     newcomer = a_pod("other", "hot", used=1_800.0)
     (made,) = look(effect, NOW + SETTLE, *afterwards(8_300.0, newcomer)).made
-    assert (made.outcome, made.account.landed if made.account else 0) == (Outcome.NEW_PODS_ARRIVED, 1_800.0)
+    assert (made.outcome, made.breakdown.arrived if made.breakdown else 0) == (Outcome.NEW_PODS_ARRIVED, 1_800.0)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,10 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
 
 def test_the_rest_that_grew_is_to_blame_where_it_did(effect: EffectRecords) -> None:
     (made,) = look(effect, NOW + SETTLE, *afterwards(8_200.0, db_1=4_700.0)).made
-    assert (made.outcome, made.account.grew if made.account else 0) == (Outcome.REMAINING_PODS_GREW, 1_700.0)
+    assert (made.outcome, made.breakdown.remaining_change if made.breakdown else 0) == (
+        Outcome.REMAINING_PODS_GREW,
+        1_700.0,
+    )
 
 
 def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecords) -> None:
@@ -250,8 +253,8 @@ def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecord
     effect.expect(later)
     nodes, pods = afterwards(5_000.0)
     (made,) = look(effect, NOW + SETTLE, nodes, pods[1:]).made
-    assert made.account is not None
-    assert (made.account.evicted, made.account.left) == (3_500.0, 0.0)
+    assert made.breakdown is not None
+    assert (made.breakdown.evicted, made.breakdown.departed) == (3_500.0, 0.0)
 
 
 @pytest.mark.parametrize(("after_due", "late"), [(SETTLE, False), (SETTLE + 1, True)])
@@ -295,7 +298,7 @@ def test_where_the_pods_are_still_there_nothing_is_counted(effect: EffectRecords
     """The call timed out, or the program died before it: by the row it may have happened."""
     assert look(effect, NOW + SETTLE, NODES, PODS) == AssessmentBatch()
     row = effect.assessments(0.0, NOW + 1)[0]
-    assert (row.made_at, row.outcome, row.pods) == (NOW + SETTLE, None, ())
+    assert (row.assessed_at, row.outcome, row.pods) == (NOW + SETTLE, None, ())
     assert effect.due(NOW + SETTLE) == []
 
 
@@ -333,14 +336,24 @@ def outcomes(records: SqlRecords, *results: Outcome, node: str = "hot") -> list[
     """One cycle after the other, an hour apart until NOW, evicted one pod each, and came to that."""
     effect, out = records.effect(), []
     for number, outcome in enumerate(results):
-        acted_at = NOW - (len(results) - number) * HOUR
-        report = replace(a_report(an_eviction("web-1", node=node), cycle=f"{node}{number}"), started_at=acted_at)
+        last_eviction_at = NOW - (len(results) - number) * HOUR
+        report = replace(
+            a_report(an_eviction("web-1", node=node), cycle=f"{node}{number}"), started_at=last_eviction_at
+        )
         records.begin(report)
         moved = report.evictions[0]
         moved.record = records.planned(report, moved)
         records.outcome(moved)
-        due = replace(expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, acted_at=acted_at)
-        done = replace(due, due_at=acted_at + SETTLE, made_at=acted_at + SETTLE, outcome=outcome, after_share=0.8)
+        due = replace(
+            expected_of(an_eviction("web-1"))[0], cycle=report.id, node=node, last_eviction_at=last_eviction_at
+        )
+        done = replace(
+            due,
+            due_at=last_eviction_at + SETTLE,
+            assessed_at=last_eviction_at + SETTLE,
+            outcome=outcome,
+            after_share=0.8,
+        )
         effect.expect([due])
         effect.made([done])
         out.append(done)

@@ -75,20 +75,20 @@ def test_in_the_lab_a_node_cools_and_the_account_closes(
         for _ in range(4):
             stage.lab.clock.sleep(230)
             look_again(stage, effect)
-        (made,) = [each for each in effect.assessments(0.0, 2e9) if each.made_at is not None]
+        (made,) = [each for each in effect.assessments(0.0, 2e9) if each.assessed_at is not None]
         after = stage.lab.truth.node_cpu_share()["hot"]
         assert stage.world.ledger is not None
         replacements = stage.world.ledger.replacements(0.0)
         assert replacements == {each.new_uid: "hot" for each in moves(stage.lab.log.entries())}
         assert stage.world.ledger.replacements(stage.lab.clock.now() + 1) == {}
-    assert made.account is not None
+    assert made.breakdown is not None
     assert (made.step, made.outcome, made.late) == (Step.SETTLED, Outcome.COOLED, False)
     assert made.before_share == pytest.approx(before, rel=1e-4)
     assert made.after_share == pytest.approx(after, rel=1e-4)
     assert made.planned_share == pytest.approx(after, rel=1e-4)
-    assert made.account.evicted == pytest.approx(3_000.0, rel=1e-3)
-    change = made.account.after_millicores - made.account.before_millicores
-    assert abs(made.account.unexplained) < 0.05 * abs(change)
+    assert made.breakdown.evicted == pytest.approx(3_000.0, rel=1e-3)
+    change = made.breakdown.after_millicores - made.breakdown.before_millicores
+    assert abs(made.breakdown.residual) < 0.05 * abs(change)
 
 
 def test_what_was_due_while_nobody_was_there_is_made_after_the_restart_and_is_late(
@@ -104,7 +104,7 @@ def test_what_was_due_while_nobody_was_there_is_made_after_the_restart_and_is_la
             (Step.SETTLED, True, Outcome.NEW_PODS_ARRIVED),
             (Step.HOUR, True, Outcome.NEW_PODS_ARRIVED),
         ]
-        assert found.made[0].account is not None
-        assert found.made[0].account.landed == pytest.approx(2_400.0, rel=1e-3)
+        assert found.made[0].breakdown is not None
+        assert found.made[0].breakdown.arrived == pytest.approx(2_400.0, rel=1e-3)
         stage.lab.clock.sleep(DAY - 5 * HOUR)
         assert [(each.step, each.late) for each in look_again(stage, lab_records(stage)).made] == [(Step.DAY, False)]

@@ -70,7 +70,7 @@ def test_what_no_cycle_saw_is_missed_because_none_ran(open_at: Callable[..., Rea
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
-    assert (found.miss, found.found_at) == (MissReason.DAEMON_DOWN, None)
+    assert (found.miss_reason, found.discovered_at) == (MissReason.DAEMON_DOWN, None)
 
 
 def test_what_we_measured_below_our_own_mark_is_missed_by_that(open_at: Callable[..., Reads]) -> None:
@@ -79,22 +79,22 @@ def test_what_we_measured_below_our_own_mark_is_missed_by_that(open_at: Callable
         a_cycle(reads, number, NOW + 120 * number, share=0.7, found=False)
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
-    assert (found.miss, found.ours) == (MissReason.BELOW_THRESHOLD, 0.7)
+    assert (found.miss_reason, found.measured_peak_share) == (MissReason.BELOW_THRESHOLD, 0.7)
 
 
 def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 3000))), NOW)
     a_cycle(reads, 0, NOW + 60, share=0.7, found=False)
     reads.at(NOW + 1200)
-    assert [each.miss for each in reads.episodes()] == [MissReason.BELOW_THRESHOLD]
+    assert [each.miss_reason for each in reads.episodes()] == [MissReason.BELOW_THRESHOLD]
     a_cycle(reads, 1, NOW + 1300, refusals={Reason.NO_TARGET_NODE: 3})
     reads.at(NOW + HOUR)
     (found,) = reads.episodes()
-    assert (found.miss, found.found_at, found.found_by) == (None, NOW + 1300, "periodic")
-    assert (found.stuck, found.codes) == (BlockedReason.NO_TARGET_NODE, {Reason.NO_TARGET_NODE: 3})
+    assert (found.miss_reason, found.discovered_at, found.discovery_trigger) == (None, NOW + 1300, "periodic")
+    assert (found.blocked_reason, found.codes) == (BlockedReason.NO_TARGET_NODE, {Reason.NO_TARGET_NODE: 3})
     day = int(NOW // DAY)
     rows = {(each.strategy, each.trigger): each for each in reads.effect.days(day, day + 1)}
-    assert {key: (row.hot, row.found) for key, row in rows.items()} == {
+    assert {key: (row.hot, row.discovered) for key, row in rows.items()} == {
         ("", ""): (0, 0),
         ("LowNodeUtilization", "periodic"): (1, 1),
     }
@@ -103,10 +103,10 @@ def test_an_episode_that_is_found_later_counts_once_and_as_found(open_at: Callab
 def test_a_cycle_that_is_written_late_still_counts_for_what_just_ended(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
     reads.at(NOW + 1500)
-    assert reads.episodes()[0].miss is MissReason.DAEMON_DOWN
+    assert reads.episodes()[0].miss_reason is MissReason.DAEMON_DOWN
     a_cycle(reads, 1, NOW + 1100)
     reads.at(NOW + 1800)
-    assert reads.episodes()[0].found_at == NOW + 1100
+    assert reads.episodes()[0].discovered_at == NOW + 1100
 
 
 def test_what_a_cycle_found_after_the_time_that_was_read_is_not_held_against_an_open_episode(
@@ -116,9 +116,9 @@ def test_what_a_cycle_found_after_the_time_that_was_read_is_not_held_against_an_
     a_cycle(reads, 1, NOW + 600, share=0.7, found=False)
     a_cycle(reads, 2, NOW + 8 * HOUR)
     assert reads.at(NOW + 9 * HOUR).behind
-    assert reads.episodes()[0].found_at is None
+    assert reads.episodes()[0].discovered_at is None
     reads.at(NOW + 9 * HOUR)
-    assert (reads.episodes()[0].ended_at, reads.episodes()[0].found_at) == (NOW + 7 * HOUR, None)
+    assert (reads.episodes()[0].ended_at, reads.episodes()[0].discovered_at) == (NOW + 7 * HOUR, None)
 
 
 def test_what_becomes_known_of_yesterday_is_counted_within_the_hour(open_at: Callable[..., Reads]) -> None:
@@ -128,7 +128,7 @@ def test_what_becomes_known_of_yesterday_is_counted_within_the_hour(open_at: Cal
     day = int(yesterday // DAY)
     reads.at(NOW + 300)
     assert reads.effect.days(day, day + 1)[0].reasons == {}
-    reads.effect.made([replace(due, made_at=NOW + 400, late=True, after_share=0.6, outcome=Outcome.COOLED)])
+    reads.effect.made([replace(due, assessed_at=NOW + 400, late=True, after_share=0.6, outcome=Outcome.COOLED)])
     for minute in range(10, 80, 10):
         reads.at(NOW + minute * MINUTE)
     assert reads.effect.days(day, day + 1)[0].reasons == {"effect/cooled": 1}
@@ -146,10 +146,10 @@ def test_a_pause_that_kept_all_pods_is_the_reason(open_at: Callable[..., Reads])
     }
     for scope, wanted in pauses.items():
         reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
-        reads.pauses = [Pause(scope=scope, reason="why", who="me", until=None)] if scope else []
+        reads.pauses = [Pause(scope=scope, reason="why", created_by="me", until=None)] if scope else []
         a_cycle(reads, 0, NOW + 900, refusals=refused)
         reads.at(NOW + HOUR)
-        assert reads.episodes()[0].stuck is wanted, scope
+        assert reads.episodes()[0].blocked_reason is wanted, scope
 
 
 def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
@@ -164,7 +164,7 @@ def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
         strategy="LowNodeUtilization",
         trigger="periodic",
         step=Step.SETTLED,
-        acted_at=report.started_at + 5,
+        last_eviction_at=report.started_at + 5,
         due_at=report.started_at + 905,
         before_share=0.9,
         planned_share=0.6,
@@ -182,14 +182,14 @@ def test_whether_it_cooled_is_filled_in_when_that_is_known(open_at: Callable[...
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
     due = evicted_from(reads, a_cycle(reads, 0, NOW + 600), "a")
     reads.at(NOW + 1500)
-    assert [(each.evictions, each.cooled, each.stuck) for each in reads.episodes()] == [(1, None, None)]
+    assert [(each.evictions, each.cooled, each.blocked_reason) for each in reads.episodes()] == [(1, None, None)]
     reads.every(HOUR, since=NOW + 2 * HOUR, until=NOW + 5 * HOUR)
-    reads.effect.made([replace(due, made_at=NOW + 5 * HOUR, late=True, after_share=0.6, outcome=outcome)])
+    reads.effect.made([replace(due, assessed_at=NOW + 5 * HOUR, late=True, after_share=0.6, outcome=outcome)])
     reads.at(NOW + 5 * HOUR + 300)
     assert reads.episodes()[0].cooled is (outcome is Outcome.COOLED)
     day = int(NOW // DAY)
     (row,) = reads.effect.days(day, day + 1)
-    assert (row.hot, row.found, row.acted, row.assessed, row.evictions) == (1, 1, 1, 1, 1)
+    assert (row.hot, row.discovered, row.evicted_from, row.assessed, row.evictions) == (1, 1, 1, 1, 1)
     assert row.cooled == (outcome is Outcome.COOLED)
     assert row.reasons == {f"effect/{outcome}": 1}
     assert row.relief_planned == pytest.approx(4.8)
@@ -222,7 +222,7 @@ def test_a_node_that_is_hot_for_days_is_told_less_often_until_it_has_cooled(
                 ended_at=None,
                 peak_share=0.9,
                 threshold=0.75,
-                miss=MissReason.BELOW_THRESHOLD,
+                miss_reason=MissReason.BELOW_THRESHOLD,
             )
         ]
     )
@@ -244,7 +244,7 @@ def test_days_whose_details_are_dropped_are_not_counted_again(open_at: Callable[
         ended_at=None,
         peak_share=0.9,
         threshold=0.75,
-        miss=MissReason.STABILIZATION_WINDOW,
+        miss_reason=MissReason.STABILIZATION_WINDOW,
     )
     reads.effect.put_episodes([old])
     long_ago = DayRow(cluster="test", pool="general", strategy="", trigger="", day=int(began // DAY), hot=7)
@@ -291,12 +291,23 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             (truth,) = lab.truth.episodes(high=0.7, start=since, end=now - LAG_SECONDS)
     assert (episode.node, episode.started_at) == ("hot", truth.start)
     assert episode.peak_share == pytest.approx(truth.peak_share)
-    assert (episode.found_at, episode.found_by, episode.ours) == (report.started_at, "manual", pytest.approx(0.8))
+    assert (episode.discovered_at, episode.discovery_trigger, episode.measured_peak_share) == (
+        report.started_at,
+        "manual",
+        pytest.approx(0.8),
+    )
     assert sum(each.hot_node_minutes for each in hours) == pytest.approx((truth.end - truth.start) / 60, abs=1.0)
     if runs:
         assert (episode.ended_at, episode.evictions, episode.cooled) == (truth.end, 3, True)
-        assert (row.hot, row.found, row.acted, row.assessed, row.cooled, row.evictions) == (1, 1, 1, 1, 1, 3)
+        assert (row.hot, row.discovered, row.evicted_from, row.assessed, row.cooled, row.evictions) == (
+            1,
+            1,
+            1,
+            1,
+            1,
+            3,
+        )
         assert row.relief_measured == pytest.approx(3.0, rel=0.01)
     else:
-        assert (episode.ended_at, episode.evictions, episode.stuck) == (None, 0, BlockedReason.DRY_RUN)
-        assert (row.hot, row.found, row.acted) == (1, 1, 0)
+        assert (episode.ended_at, episode.evictions, episode.blocked_reason) == (None, 0, BlockedReason.DRY_RUN)
+        assert (row.hot, row.discovered, row.evicted_from) == (1, 1, 0)

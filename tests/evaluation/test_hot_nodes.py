@@ -55,7 +55,7 @@ def test_the_first_reading_goes_back_a_day_and_the_next_goes_on(open_at: Callabl
     reads.every(300, since=NOW + 1234, until=NOW + 1234)
     first, calls = reads.samples.asked[0], len(reads.samples.asked)
     assert NOW - 25 * HOUR <= first[0] <= NOW - 23 * HOUR
-    assert reads.effect.standard_read_until() == NOW + 900  # five minutes behind, on the minute
+    assert reads.effect.slo_evaluated_until() == NOW + 900  # five minutes behind, on the minute
     reads.at(NOW + 1534)
     ((start, end, step),) = reads.samples.asked[calls:]
     assert (start <= NOW, end, step) == (True, NOW + 1200, 60.0)
@@ -145,7 +145,7 @@ def test_the_policys_own_threshold_counts_before_the_pools_and_for_nodes_in_no_p
         ("a", "general", 0.55),
         ("lone", "", 0.55),
     ]
-    assert reads.episodes()[1].miss is MissReason.NOT_COVERED
+    assert reads.episodes()[1].miss_reason is MissReason.NOT_COVERED
 
 
 def test_without_any_threshold_a_node_is_never_hot(open_at: Callable[..., Reads]) -> None:
@@ -198,7 +198,7 @@ def test_what_can_not_be_read_for_a_day_is_left_out_and_said(open_at: Callable[.
     reads.samples.fails = ConfigError("effect.hotNodeSLO.query: wrong")
     assert reads.at(NOW + DAY - 1).read_until == NOW - 300
     notes = reads.at(NOW + DAY + 600).notes
-    assert reads.effect.standard_read_until() == NOW  # the end of that hour
+    assert reads.effect.slo_evaluated_until() == NOW  # the end of that hour
     assert "can't be read, and is left out" in notes[0]
     assert notes[1].endswith("effect.hotNodeSLO.query: wrong")
 
@@ -208,9 +208,9 @@ def test_a_source_without_samples_of_late_is_waited_for_and_not_for_ever(open_at
     reads.samples.unknown_after = NOW - 300
     notes = reads.at(NOW + 600).notes
     assert notes == ("the standard has no samples of this cluster's nodes of late",)
-    assert reads.effect.standard_read_until() == NOW - 300
+    assert reads.effect.slo_evaluated_until() == NOW - 300
     reads.at(NOW + 2 * HOUR)
-    assert reads.effect.standard_read_until() == NOW + HOUR
+    assert reads.effect.slo_evaluated_until() == NOW + HOUR
 
 
 def test_a_partial_answer_is_taken_and_said(open_at: Callable[..., Reads]) -> None:

@@ -29,7 +29,7 @@ def test_an_hour_of_a_pool_is_told(open_at: Callable[..., Reads]) -> None:
     found = the_hours(reads)[0]
     assert (found.pool, found.nodes, found.hot_node_minutes, found.hot_nodes) == ("general", 2, 15.0, 0.25)
     assert found.cpu_share == pytest.approx((45 * 0.3 + 15 * (9_000 + 6_000) / 30_000) / 60)
-    assert found.spread == pytest.approx(0.25 * 0.3)
+    assert found.share_stddev == pytest.approx(0.25 * 0.3)
     assert found.highest_share == 0.9
     assert found.requested_share == pytest.approx(0.3)
 
@@ -61,8 +61,8 @@ def test_new_pods_are_counted_where_they_were_placed(open_at: Callable[..., Read
     reads = reads_on(open_at(shares, snapshot=cluster([a_node("a"), a_node("b")], pods)), NOW)
     reads.at(NOW + HOUR + 600)
     first, second = (the_hours(reads)[each] for each in (0, 1))
-    assert (first.new_pods, first.new_pods_on_warm) == (4, 2)
-    assert (second.new_pods, second.new_pods_on_warm) == (1, 1)
+    assert (first.new_pods, first.new_pods_over_target) == (4, 2)
+    assert (second.new_pods, second.new_pods_over_target) == (1, 1)
 
 
 def test_pods_that_are_gone_by_the_next_reading_stay_counted(open_at: Callable[..., Reads]) -> None:

@@ -87,7 +87,7 @@ def test_nodes_services_and_the_account_come_from_the_details(url: str, report: 
     assert (service.service, service.evictions, service.triggers) == ("shop/web", 3, {"alert": 3})
     assert service.helped == Rate(part=2, whole=3)
     assert found.account is not None
-    assert (found.account.evicted, found.account.landed) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.landed)
+    assert (found.account.evicted, found.account.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)
 
 
 def test_what_is_outside_of_the_time_is_not_told(url: str, report: Gather) -> None:

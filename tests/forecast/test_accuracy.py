@@ -52,8 +52,8 @@ def a_day(
             p95_millicores=actual,
             peak_millicores=busiest,
             peak_at=made + (10 + hours_off) * HOUR,
-            changed_share=changed,
-            without_us_millicores=busiest if without_us is None else without_us,
+            departed_peak_share=changed,
+            counterfactual_peak_millicores=busiest if without_us is None else without_us,
             verdict=verdict,
         ),
     )

@@ -149,20 +149,20 @@ def test_a_quarter_may_miss_one_of_its_three_steps_but_not_two() -> None:
 def test_what_changed_is_the_share_of_the_peak_that_left(now: frozenset[str] | None, changed: float) -> None:
     came = actuals({0: 1000.0}, pods_now=now)
     assert came is not None
-    assert came.changed_share == pytest.approx(changed, nan_ok=True)
+    assert came.departed_peak_share == pytest.approx(changed, nan_ok=True)
 
 
 def test_a_forecast_that_names_no_pods_does_not_tell_what_changed() -> None:
     came = actuals({0: 1000.0}, forecast=a_forecast(pods=()), pods_now=frozenset({"aaaaaaaa"}))
     assert came is not None
-    assert math.isnan(came.changed_share)
+    assert math.isnan(came.departed_peak_share)
 
 
 def test_shares_that_add_up_to_more_than_the_peak_are_all_of_it() -> None:
     """What a peak loses with each of two pods that peak together is more than what it loses with both."""
     came = actuals({0: 1000.0}, forecast=a_forecast(pods=(("a", 0.8), ("b", 0.6))), pods_now=frozenset())
     assert came is not None
-    assert came.changed_share == 1.0
+    assert came.departed_peak_share == 1.0
 
 
 # ---- without us
@@ -204,7 +204,7 @@ def test_without_us_the_moved_pods_would_still_be_there(
     """A node at 1000, and at 2400 for half an hour from step 100 on."""
     came = actuals({0: 1000.0, 100: 2400.0, 106: 1000.0}, pods=pods, moved=moved)
     assert came is not None
-    assert came.without_us_millicores == pytest.approx(expected, nan_ok=True)
+    assert came.counterfactual_peak_millicores == pytest.approx(expected, nan_ok=True)
 
 
 # ---- verdicts: expected to be hot (over 3000) from step 48 on

@@ -243,7 +243,7 @@ def test_a_day_later_what_came_stands_beside_the_forecast(records: SqlRecords, c
     assert [each.forecast.node for each in judging.judged] == [each.forecast.node for each in judged] == ["n1", "n2"]
     assert [each.actuals for each in judged] == [each.actuals for each in judging.judged]
     assert [each.actuals.p95_millicores for each in judged] == [1700.0, 1900.0]
-    assert [each.actuals.changed_share for each in judged] == [0.3125, 0.0]
+    assert [each.actuals.departed_peak_share for each in judged] == [0.3125, 0.0]
     assert [each.actuals.verdict for each in judged] == [None, None]
     assert verify_due(forecasts, past, a_world(taken=now), now=now).judged == ()
 
@@ -267,7 +267,7 @@ def test_who_looks_too_late_does_not_know_who_had_left(records: SqlRecords, late
     [first, _] = verify_due(
         records.forecasts(), days_after({"n1": 1700.0, "n2": 1900.0}), snapshot, now=TOMORROW + late
     ).judged
-    assert first.actuals.changed_share == pytest.approx(changed, nan_ok=True)
+    assert first.actuals.departed_peak_share == pytest.approx(changed, nan_ok=True)
     assert first.actuals.p95_millicores == 1700.0
 
 
@@ -277,7 +277,7 @@ def test_a_pod_that_has_finished_has_left(records: SqlRecords) -> None:
     phase = np.array([SUCCEEDED, RUNNING, RUNNING], dtype=np.int8)
     done = replace(snapshot, pods=replace(snapshot.pods, phase=phase))
     judged = verify_due(records.forecasts(), days_after({"n1": 1700.0, "n2": 1900.0}), done, now=TOMORROW).judged
-    assert [each.actuals.changed_share for each in judged] == [0.625, 0.0]
+    assert [each.actuals.departed_peak_share for each in judged] == [0.625, 0.0]
 
 
 def test_on_a_node_that_is_gone_all_pods_have_left(records: SqlRecords) -> None:
@@ -286,7 +286,7 @@ def test_on_a_node_that_is_gone_all_pods_have_left(records: SqlRecords) -> None:
     gone = replace(snapshot, nodes=replace(snapshot.nodes, names=("n1", "n9", "n3")))
     half = np.where(np.arange(SLOTS) < 200, 1900.0, np.nan)
     judged = verify_due(records.forecasts(), days_after({"n1": 1700.0, "n2": half}), gone, now=TOMORROW).judged
-    assert [each.actuals.changed_share for each in judged] == [0.0, 1.0]
+    assert [each.actuals.departed_peak_share for each in judged] == [0.0, 1.0]
 
 
 def test_a_peak_that_a_move_prevented_is_told_from_a_false_alarm(records: SqlRecords, clock: StandingClock) -> None:
@@ -309,7 +309,9 @@ def test_a_peak_that_a_move_prevented_is_told_from_a_false_alarm(records: SqlRec
         now=now,
     ).judged
 
-    assert {each.forecast.node: (each.actuals.without_us_millicores, each.actuals.verdict) for each in judged} == {
+    assert {
+        each.forecast.node: (each.actuals.counterfactual_peak_millicores, each.actuals.verdict) for each in judged
+    } == {
         "n1": (3200.0, Verdict.PREVENTED),
         "n2": (2900.0, Verdict.FALSE_ALARM),
     }

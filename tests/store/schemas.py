@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,18 @@ def directory(folder: Path = MIGRATIONS) -> ScriptDirectory:
 
 
 REVISIONS = sorted(script.revision for script in directory().walk_revisions())
+
+
+def renames() -> ModuleType:
+    """The migration that renamed tables and columns: its `TABLES` and `COLUMNS`."""
+    return directory().get_revision("0007").module
+
+
+def now_named(table: str, column: str) -> tuple[str, str | None]:
+    """(table, column) by their names today; None for the column that was dropped."""
+    if (table, column) == ("memory", "kind"):
+        return renames().TABLES[table], None
+    return renames().TABLES.get(table, table), renames().COLUMNS.get(table, {}).get(column, column)
 
 
 def up_to(revision: str, folder: Path) -> Path:
@@ -156,15 +169,23 @@ def _allowed(connection: sa.Connection, table: sa.Table) -> dict[str, list[str]]
     return found
 
 
-def rows_of(connection: sa.Connection, schema: sa.MetaData) -> dict[str, list[tuple[Any, ...]]]:
-    """Table -> its rows as the driver gives them, columns and rows in a fixed order; those of `schema` only."""
+def rows_of(connection: sa.Connection, schema: sa.MetaData, *, as_now: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Table -> its rows as the driver gives them, in a fixed order; those of `schema` only, by today's names.
+
+    `as_now`: the database has today's names too.
+    """
     quote = connection.dialect.identifier_preparer.quote
     out = {}
     for table in schema.sorted_tables:
-        columns = ", ".join(quote(name) for name in sorted(table.columns.keys()))
-        keys = ", ".join(quote(column.name) for column in table.primary_key.columns)
-        found = connection.exec_driver_sql(f"SELECT {columns} FROM {quote(table.name)} ORDER BY {keys}")
-        out[table.name] = [tuple(row) for row in found]
+        named = {name: now_named(table.name, name) for name in table.columns.keys()}  # noqa: SIM118
+        new = {name: there[1] for name, there in named.items() if there[1] is not None}
+        name = next(iter(named.values()))[0]
+        columns = ", ".join(quote(new[each] if as_now else each) for each in new)
+        ordered = [each.name for each in table.primary_key if each.name in new]
+        keys = ", ".join(quote(new[each] if as_now else each) for each in ordered)
+        there = quote(name if as_now else table.name)
+        found = connection.exec_driver_sql(f"SELECT {columns} FROM {there} ORDER BY {keys}")
+        out[name] = [dict(zip(new.values(), row, strict=True)) for row in found]
     return out
 
 

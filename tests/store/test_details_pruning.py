@@ -37,7 +37,7 @@ from tests.store.test_effect import a_day, an_assessment, an_episode, an_hour
 
 DAY, HOUR = 86_400.0, 3600.0
 KEEP = 30 * DAY
-OF_A_CYCLE = {"cycles": 1, "node_lines": 1, "looks": 1, "findings": 1, "refusals": 1}
+OF_A_CYCLE = {"cycles": 1, "cycle_nodes": 1, "node_measurements": 1, "findings": 1, "refusals": 1}
 
 
 def rows(engine: Engine) -> dict[str, int]:
@@ -102,9 +102,9 @@ def test_a_cycle_goes_with_all_that_it_said_once_it_is_too_old(
     keep_for(engine, CLUSTER, KEEP)
     clock.sleep(KEEP)
     # both are thinned out: nothing is lost but what nobody asks for
-    assert drop(engine, clock) == {"looks": 2}
+    assert drop(engine, clock) == {"node_measurements": 2}
     clock.sleep(1)
-    assert drop(engine, clock) == {"cycles": 1, "findings": 1, "node_lines": 2, "refusals": 1}
+    assert drop(engine, clock) == {"cycles": 1, "findings": 1, "cycle_nodes": 2, "refusals": 1}
     assert kept_cycles(engine) == {"young"}
     assert drop(engine, clock) == {}
 
@@ -142,7 +142,9 @@ def test_each_cluster_keeps_its_details_for_as_long_as_it_says(
     for cluster in (blue, green):
         cluster.records.effect().put_episodes([an_episode()])
         cluster.records.effect().expect([an_assessment(cycle=f"of-{cluster.name}")])
-        cluster.records.effect().made([an_assessment(cycle=f"of-{cluster.name}", made_at=NOW, outcome=CameOfIt.COOLED)])
+        cluster.records.effect().made(
+            [an_assessment(cycle=f"of-{cluster.name}", assessed_at=NOW, outcome=CameOfIt.COOLED)]
+        )
     clock.sleep(15 * DAY)
     assert drop(engine, clock) == {"assessments": 1, "cycles": 1, "hot_episodes": 1}
     assert (blue.records.effect().episodes(0, NOW + DAY), blue.records.effect().assessments(0, NOW + DAY)) == ([], [])
@@ -190,7 +192,7 @@ def test_a_days_counts_stay_and_hours_for_more_than_a_year(
     clock.sleep(10 * HISTORY_SECONDS)
     drop(engine, clock, older_than=0.0)
     assert rows(engine) == {"effect_days": 1, "effect_state": 1}
-    assert effect.standard_read_until() == NOW
+    assert effect.slo_evaluated_until() == NOW
 
 
 def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
@@ -202,7 +204,7 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
     clock.sleep(KEEP + 1)
     done = drop(engine, clock)
     # the rehearsal's evictions are nobody's history
-    assert done == {"cycles": 2, "evictions": 1, "findings": 2, "looks": 2, "node_lines": 2, "refusals": 2}
+    assert done == {"cycles": 2, "evictions": 1, "findings": 2, "node_measurements": 2, "cycle_nodes": 2, "refusals": 2}
     assert kept_cycles(engine) == {"evicted"}
     report = blue.records.cycle_report("evicted")
     assert report is not None
@@ -214,7 +216,7 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
 
 def test_what_a_limit_still_counts_is_never_dropped(engine: Engine, blue: Cluster, clock: SteppingClock) -> None:
     """The longest window of any limit decides over entries, and an entry keeps its eviction and its cycle."""
-    blue.ledger.publish_global_limits(digest="d", text="{}", looks_back_seconds=500 * DAY)
+    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=500 * DAY)
     first = blue.answer(blue.reserve(), Outcome.EVICTED)
     blue.ledger.landed(first.record, at=clock.now())
     keep_for(engine, CLUSTER, KEEP)
@@ -259,7 +261,7 @@ def test_after_two_days_the_lines_that_something_was_said_of_are_kept(
     clock.sleep(MEASUREMENT_RETENTION_SECONDS)
     assert drop(engine, clock) == {}
     clock.sleep(0.001)
-    assert drop(engine, clock) == {"looks": 1}
+    assert drop(engine, clock) == {"node_measurements": 1}
 
     assert lines_of(records, "c1") == {"n1": (0.91, True), "refused": (0.5, False), "warm": (0.5, False)}
     assert effect.node_observations(["n1", "refused", "warm"], NOW, NOW + 1) == before
@@ -279,7 +281,7 @@ def test_a_node_keeps_its_lines_of_the_time_that_it_was_hot(
         ]
     )
     clock.sleep(3 * DAY)
-    assert drop(engine, clock) == {"looks": 2}
+    assert drop(engine, clock) == {"node_measurements": 2}
     assert set(lines_of(records, "c1")) == {"n1", "refused", "cool"}
     assert set(lines_of(records, "c2")) == {"n1", "refused", "warm"}
 
@@ -297,10 +299,10 @@ def test_looks_wait_until_the_standard_was_evaluated_for_them(
     # it is evaluated late, and finds what we measured then
     assert effect.node_observations(["warm"], NOW, NOW + 1)["warm"][0].share == 0.5
     effect.put_hours([], read_until=NOW + HOUR)
-    assert drop(engine, clock) == {"looks": 1}
+    assert drop(engine, clock) == {"node_measurements": 1}
     # but not for ever
     clock.sleep(KEEP)
-    assert drop(engine, clock)["looks"] == 1
+    assert drop(engine, clock)["node_measurements"] == 1
 
 
 def test_lines_of_one_cluster_are_none_of_anothers(
@@ -310,7 +312,7 @@ def test_lines_of_one_cluster_are_none_of_anothers(
     a_cycle(green.records, "theirs", at=NOW)
     records.effect().put_episodes([an_episode("warm", started_at=NOW, ended_at=None)])
     clock.sleep(3 * DAY)
-    assert drop(engine, clock) == {"looks": 2}
+    assert drop(engine, clock) == {"node_measurements": 2}
     assert "warm" in lines_of(records, "ours")
     assert "warm" not in lines_of(green.records, "theirs")
 
@@ -332,7 +334,7 @@ def test_the_daemon_prunes_by_what_its_policy_says(engine: Engine, blue: Cluster
     assert kept_cycles(engine) == set()
 
 
-@pytest.mark.parametrize("what", ["refusals", "cycles", "looks"])
+@pytest.mark.parametrize("what", ["refusals", "cycles", "node_measurements"])
 def test_by_itself_it_drops_a_bounded_number_in_small_transactions(
     engine: Engine, blue: Cluster, clock: SteppingClock, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,12 +351,12 @@ def test_by_itself_it_drops_a_bounded_number_in_small_transactions(
         if what == "refusals":
             row = {"cycle": cycles[0]["id"], "code": "TooYoung", "count": 1, "examples": []}
             connection.execute(insert(REFUSALS), [row | {"node": f"n{number}"} for number in range(many)])
-        if what == "looks":
+        if what == "node_measurements":
             nodes = [["general", 0.8, {"n1": 0.5}]]
             connection.execute(insert(LOOKS), [{"cycle": each["id"], "nodes": nodes} for each in cycles])
 
     write(engine, fill)
-    clock.sleep(3 * DAY if what == "looks" else KEEP + DAY)
+    clock.sleep(3 * DAY if what == "node_measurements" else KEEP + DAY)
     blue.ledger.prune_at_times(keep_details=KEEP)
     left = rows(engine)
     assert left[what] == (11 if what == "cycles" else 10)

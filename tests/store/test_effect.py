@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 import rebalancer
 from rebalancer.model.effect import (
-    Account,
     Assessment,
+    ChangeBreakdown,
     DayRow,
     EffectRecords,
     HotEpisode,
@@ -37,15 +37,15 @@ from tests.store.schemas import REVISIONS, up_to
 HOUR, DAY = 3600.0, 86_400.0
 EFFECT_TABLES = {"assessments", "hot_episodes", "pool_hours", "effect_days", "effect_state", "looks"}
 
-ACCOUNT = Account(
+ACCOUNT = ChangeBreakdown(
     before_millicores=3700.5,
     after_millicores=2600.25,
     evicted=1200.0,
-    left=0.0,
-    landed=50.5,
-    came_back=0.0,
-    grew=50.0,
-    unexplained=math.nan,
+    departed=0.0,
+    arrived=50.5,
+    returned=0.0,
+    remaining_change=50.0,
+    residual=math.nan,
 )
 
 
@@ -57,7 +57,7 @@ def an_assessment(node: str = "n1", **fields: Any) -> Assessment:
         "strategy": "LowNodeUtilization",
         "trigger": "alert",
         "step": Step.SETTLED,
-        "acted_at": NOW,
+        "last_eviction_at": NOW,
         "due_at": NOW + 900.5,
         "before_share": 0.925,
         "planned_share": 0.625,
@@ -93,10 +93,10 @@ def an_hour(hour: int, pool: str = "general", **fields: Any) -> PoolHour:
         "hot_node_minutes": 150.0,
         "cpu_share": 0.55,
         "requested_share": 0.75,
-        "spread": 0.125,
+        "share_stddev": 0.125,
         "highest_share": 0.9375,
         "new_pods": 40,
-        "new_pods_on_warm": 3,
+        "new_pods_over_target": 3,
     }
     return PoolHour(**{**given, **fields})
 
@@ -109,8 +109,8 @@ def a_day(day: int, **fields: Any) -> DayRow:
         "trigger": "periodic",
         "day": day,
         "hot": 9,
-        "found": 7,
-        "acted": 5,
+        "discovered": 7,
+        "evicted_from": 5,
         "cooled": 4,
         "assessed": 5,
         "evictions": 21,
@@ -153,10 +153,10 @@ def test_an_assessment_is_due_when_its_time_has_come_until_it_is_made(effect: Ef
 
     made = replace(
         due,
-        made_at=NOW + 950.0,
+        assessed_at=NOW + 950.0,
         late=True,
         after_share=0.65,
-        account=replace(ACCOUNT, unexplained=0.25),
+        breakdown=replace(ACCOUNT, residual=0.25),
         outcome=Outcome.COOLED,
         detail="from 92.5 % to 65 %, target 70 %",
     )
@@ -174,15 +174,15 @@ def test_what_is_not_known_comes_back_as_not_known(effect: EffectRecords) -> Non
         pods=(PodBefore(uid="u", pod="a/b", cpu_millicores=math.nan, evicted=True),),
     )
     effect.expect([blind])
-    effect.made([replace(blind, made_at=NOW, account=ACCOUNT, outcome=Outcome.UNKNOWN)])
+    effect.made([replace(blind, assessed_at=NOW, breakdown=ACCOUNT, outcome=Outcome.UNKNOWN)])
     (back,) = effect.assessments(NOW, NOW + 1)
-    assert back.account is not None
-    assert [back.before_share, back.capacity_millicores, back.pods[0].cpu_millicores, back.account.unexplained] == [
+    assert back.breakdown is not None
+    assert [back.before_share, back.capacity_millicores, back.pods[0].cpu_millicores, back.breakdown.residual] == [
         pytest.approx(math.nan, nan_ok=True)
     ] * 4
-    assert (back.account.evicted, back.after_share, back.outcome) == (1200.0, None, Outcome.UNKNOWN)
-    effect.put_hours([an_hour(5, spread=math.nan)], read_until=NOW)
-    assert math.isnan(effect.hours(0.0, DAY)[0].spread)
+    assert (back.breakdown.evicted, back.after_share, back.outcome) == (1200.0, None, Outcome.UNKNOWN)
+    effect.put_hours([an_hour(5, share_stddev=math.nan)], read_until=NOW)
+    assert math.isnan(effect.hours(0.0, DAY)[0].share_stddev)
 
 
 def test_expecting_the_same_again_replaces_it_until_it_is_made(effect: EffectRecords) -> None:
@@ -191,21 +191,21 @@ def test_expecting_the_same_again_replaces_it_until_it_is_made(effect: EffectRec
     assert effect.due(NOW + 999.0) == []
     (due,) = effect.due(NOW + 1000.0)
     assert due.planned_share == 0.5
-    effect.made([replace(due, made_at=NOW + 1001.0, outcome=Outcome.REMAINING_PODS_GREW)])
+    effect.made([replace(due, assessed_at=NOW + 1001.0, outcome=Outcome.REMAINING_PODS_GREW)])
     effect.expect([an_assessment(planned_share=0.25)])
     (kept,) = effect.assessments(NOW, NOW + 1)
     assert (kept.planned_share, kept.outcome) == (0.5, Outcome.REMAINING_PODS_GREW)
 
 
 def test_an_assessment_that_is_gone_meanwhile_hurts_nobody(effect: EffectRecords) -> None:
-    effect.made([an_assessment(made_at=NOW, outcome=Outcome.COOLED)])
+    effect.made([an_assessment(assessed_at=NOW, outcome=Outcome.COOLED)])
     effect.expect([])
     effect.made([])
     assert effect.assessments(0.0, NOW + DAY) == []
 
 
 def test_assessments_are_asked_for_by_when_we_acted_and_by_node(effect: EffectRecords) -> None:
-    later = an_assessment("n2", cycle="c2", acted_at=NOW + 60.0)
+    later = an_assessment("n2", cycle="c2", last_eviction_at=NOW + 60.0)
     effect.expect([later, an_assessment(), an_assessment("n2")])
     assert [(each.cycle, each.node) for each in effect.assessments(NOW, NOW + 60.0)] == [("c1", "n1"), ("c1", "n2")]
     assert [known(each) for each in effect.assessments(NOW + 0.5, NOW + 61.0)] == [later]
@@ -238,13 +238,13 @@ def test_what_was_moved_is_what_happened_or_may_have(
 def test_an_episode_is_written_once_and_grows(effect: EffectRecords) -> None:
     effect.put_episodes([an_episode(ended_at=None), an_episode("n2")])
     full = an_episode(
-        found_at=NOW + 300.0,
-        found_by="periodic",
+        discovered_at=NOW + 300.0,
+        discovery_trigger="periodic",
         strategy="LowNodeUtilization",
         evictions=3,
-        ours=0.9125,
-        miss=MissReason.STABILIZATION_WINDOW,
-        stuck=BlockedReason.GUARDS,
+        measured_peak_share=0.9125,
+        miss_reason=MissReason.STABILIZATION_WINDOW,
+        blocked_reason=BlockedReason.GUARDS,
         codes={Reason.LOCAL_VOLUME: 4, Reason.TOO_YOUNG: 1},
         detail="4 pods keep data on the node\x00",
         cooled=False,
@@ -284,20 +284,20 @@ def test_episodes_are_those_that_were_hot_at_any_time_of_the_span(effect: Effect
 
 
 def test_hours_are_replaced_and_asked_for_by_what_the_span_touches(effect: EffectRecords) -> None:
-    assert effect.standard_read_until() is None
+    assert effect.slo_evaluated_until() is None
     effect.put_hours([an_hour(11), an_hour(10, "b"), an_hour(10)], read_until=12 * HOUR)
     effect.put_hours([an_hour(11, hot_nodes=4.0)], read_until=12.5 * HOUR)
-    assert effect.standard_read_until() == 12.5 * HOUR
+    assert effect.slo_evaluated_until() == 12.5 * HOUR
     assert effect.hours(0.0, DAY) == [an_hour(10, "b"), an_hour(10), an_hour(11, hot_nodes=4.0)]
     assert [each.hour for each in effect.hours(10.5 * HOUR, 11 * HOUR)] == [10, 10]
     assert [each.hour for each in effect.hours(11 * HOUR, 11 * HOUR + 1)] == [11]
     # nothing was hot: that it was looked at is kept all the same
     effect.put_hours([], read_until=13 * HOUR)
-    assert effect.standard_read_until() == 13 * HOUR
+    assert effect.slo_evaluated_until() == 13 * HOUR
 
 
 def test_a_days_counts_are_replaced_by_pool_strategy_trigger_and_day(effect: EffectRecords) -> None:
-    missed = a_day(20, strategy="", trigger="", found=0, reasons=None)
+    missed = a_day(20, strategy="", trigger="", discovered=0, reasons=None)
     effect.roll_up([a_day(21), a_day(20), missed, a_day(20, trigger="alert")])
     effect.roll_up([a_day(20, cooled=0, reasons={})])
     assert effect.days(20, 21) == [missed, a_day(20, trigger="alert"), a_day(20, cooled=0, reasons={})]
@@ -323,7 +323,7 @@ def test_clusters_that_share_a_database_have_their_own(effect: EffectRecords, el
         assert [row.planned_share for row in each.assessments(NOW, NOW + 1)] == [share]
         assert [row.peak_share for row in each.episodes(NOW, NOW + 1)] == [share]
         assert [row.cpu_share for row in each.hours(0.0, DAY)] == [share]
-        assert each.standard_read_until() == share * DAY
+        assert each.slo_evaluated_until() == share * DAY
     assert [(row.cluster, row.hot) for row in effect.days(0, 100)] == [(CLUSTER, 9)]
     assert [(row.cluster, row.hot) for row in effect.days(0, 100, clusters=[OTHER, CLUSTER])] == [
         (CLUSTER, 9),
@@ -332,7 +332,7 @@ def test_clusters_that_share_a_database_have_their_own(effect: EffectRecords, el
     assert effect.days(0, 100, clusters=[]) == []
     # and nobody makes another's assessment
     (theirs,) = elsewhere.due(NOW + DAY)
-    effect.made([replace(theirs, made_at=NOW, outcome=Outcome.COOLED)])
+    effect.made([replace(theirs, assessed_at=NOW, outcome=Outcome.COOLED)])
     assert len(elsewhere.due(NOW + DAY)) == 1
 
 
@@ -343,8 +343,8 @@ def test_how_long_details_are_kept_is_said_apart_from_how_far_the_standard_was_r
     effect.put_hours([], read_until=NOW)
     assert effect.keeps_details() is None
     blue.ledger.prune_at_times(keep_details=30 * DAY)
-    assert (effect.keeps_details(), effect.standard_read_until()) == (30 * DAY, NOW)
-    assert (elsewhere.keeps_details(), elsewhere.standard_read_until()) == (None, None)
+    assert (effect.keeps_details(), effect.slo_evaluated_until()) == (30 * DAY, NOW)
+    assert (elsewhere.keeps_details(), elsewhere.slo_evaluated_until()) == (None, None)
 
 
 def test_many_rows_go_in_and_come_back(effect: EffectRecords) -> None:
@@ -408,9 +408,11 @@ def downgraded(connection: Connection, to: str) -> None:
 
 
 def test_taking_the_tables_away_keeps_everything_else(url: str, engine: Engine, effect: EffectRecords) -> None:
+    write(engine, lambda connection: downgraded(connection, "0006"))
     write(engine, lambda connection: [connection.execute(text(each)) for each in ROWS_OF_0001])
-    effect.expect([an_assessment()])
     before = read(engine, lambda connection: set(inspect(connection).get_table_names()))
+    assert upgrade(url) == REVISIONS[-1]
+    effect.expect([an_assessment()])
     write(engine, lambda connection: downgraded(connection, "0005"))
     after = read(engine, lambda connection: set(inspect(connection).get_table_names()))
     assert before - after == EFFECT_TABLES

@@ -51,8 +51,8 @@ def some_truth(dice: random.Random, forecast: StoredForecast) -> Actuals:
         p95_millicores=came,
         peak_millicores=came + 100.0,
         peak_at=dice.choice([forecast.made_at + dice.uniform(0, 72) * HOUR, math.nan]),
-        changed_share=0.0,
-        without_us_millicores=came + dice.choice([100.0, 100.0, 100.0, 300.0, math.nan]),
+        departed_peak_share=0.0,
+        counterfactual_peak_millicores=came + dice.choice([100.0, 100.0, 100.0, 300.0, math.nan]),
     )
 
 

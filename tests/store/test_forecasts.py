@@ -28,15 +28,15 @@ NOTHING = Actuals(
     p95_millicores=math.nan,
     peak_millicores=math.nan,
     peak_at=math.nan,
-    changed_share=math.nan,
-    without_us_millicores=math.nan,
+    departed_peak_share=math.nan,
+    counterfactual_peak_millicores=math.nan,
 )
 CAME = Actuals(
     p95_millicores=2900.5,
     peak_millicores=3100.25,
     peak_at=MIDNIGHT + 36_000.0,
-    changed_share=0.125,
-    without_us_millicores=3300.75,
+    departed_peak_share=0.125,
+    counterfactual_peak_millicores=3300.75,
     verdict=Verdict.FALSE_ALARM,
 )
 
@@ -302,7 +302,7 @@ def test_forecasts_are_dropped_after_ninety_days_whoever_made_them(
 def test_how_far_limits_look_back_does_not_matter_to_forecasts(
     engine: Engine, blue: Cluster, forecasts: ForecastRecords, clock: SteppingClock
 ) -> None:
-    blue.ledger.publish_global_limits(digest="d", text="{}", looks_back_seconds=400 * DAY_SECONDS)
+    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=400 * DAY_SECONDS)
     forecasts.keep([a_forecast(made_at=NOW - FORECASTS_SECONDS - 1)])
     assert prune_in(engine, clock=clock, dry_run=False).forecasts == 1
 

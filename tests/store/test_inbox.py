@@ -65,7 +65,7 @@ def test_an_alert_is_due_at_once_with_all_that_it_said(inbox: SqlInbox, at: SetC
     assert receive(inbox, one) == Received(opened=1)
     [episode] = due(inbox)
     assert episode.alert == one
-    assert (episode.tries, episode.reason, episode.received_at) == (0, "", at.at)
+    assert (episode.attempts, episode.reason, episode.received_at) == (0, "", at.at)
     assert inbox.next_at() == at.at
     assert inbox.open_count() == 1
 
@@ -92,7 +92,7 @@ def test_what_was_tried_comes_back_when_its_time_has_come(inbox: SqlInbox, at: S
     assert inbox.next_at() == at.at + 30
     at.at += 30
     [again] = due(inbox)
-    assert (again.tries, again.reason) == (1, "a window")
+    assert (again.attempts, again.reason) == (1, "a window")
 
 
 def test_a_resolved_alert_is_over(inbox: SqlInbox, at: SetClock) -> None:

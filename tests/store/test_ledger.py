@@ -18,8 +18,8 @@ def test_a_reservation_is_one_row_and_an_entry_for_each_scope(url, blue):
     (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
     assert (row["id"], row["outcome"], row["planned_at"], row["lease_term"]) == (eviction.record, "planned", NOW, 7)
     assert (row["service_identity"], row["level"], row["owner_uid"]) == ("shop/web", "gold", "uid-of-web")
-    assert (row["ready_before"], row["wanted_before"], row["deadline_at"]) == (3, 3, NOW + 600)
-    assert (row["landing_node"], row["pull_bytes"], row["late"], row["dry_run"]) == ("n2", 5e8, False, False)
+    assert (row["ready_before"], row["desired_before"], row["deadline_at"]) == (3, 3, NOW + 600)
+    assert (row["target_node"], row["pull_bytes"], row["late"], row["dry_run"]) == ("n2", 5e8, False, False)
     rows = read_rows(url)
     assert sorted(each.scope for each in rows) == sorted(build_scopes())
     assert {(each.at_us, each.counted, each.in_flight) for each in rows} == {(round(NOW * 1e6), True, True)}
@@ -193,8 +193,8 @@ def test_bytes_are_of_the_pool_where_they_land(blue, green):
 
 
 def test_a_pause_that_was_made_meanwhile_denies(url, blue, clock):
-    pause = Pause(scope=WEB, reason="incident 7", who="ana", until=NOW + 60)
-    blue.ledger.pause(WEB, reason="incident 7", who="ana", until=NOW + 60)
+    pause = Pause(scope=WEB, reason="incident 7", created_by="ana", until=NOW + 60)
+    blue.ledger.pause(WEB, reason="incident 7", created_by="ana", until=NOW + 60)
     assert blue.reserve(rate(WEB, 1)) == Denied.by(pause)
     assert read_rows(url) == []
     assert blue.reserve(scopes=build_scopes(service="db"), service="db").record
@@ -204,7 +204,7 @@ def test_a_pause_that_was_made_meanwhile_denies(url, blue, clock):
 
 def test_a_pause_goes_before_a_full_check(blue):
     blue.reserve()
-    blue.ledger.pause(GLOBAL, reason="r", who="bo", until=None)
+    blue.ledger.pause(GLOBAL, reason="r", created_by="bo", until=None)
     denied = blue.reserve(in_flight(WEB, 1))
     assert (denied.pause.who, denied.next_at) == ("bo", None)
     blue.ledger.resume(GLOBAL)
@@ -213,5 +213,5 @@ def test_a_pause_goes_before_a_full_check(blue):
 
 @pytest.mark.parametrize("scope", [Scope("pool", f"{CLUSTER}/general"), Scope("cluster", OTHER)])
 def test_a_pause_of_another_scope_denies_nothing(blue, scope):
-    blue.ledger.pause(scope, reason="r", who="bo", until=None)
+    blue.ledger.pause(scope, reason="r", created_by="bo", until=None)
     assert blue.reserve().record

@@ -150,7 +150,7 @@ def test_after_a_pause_has_returned_nothing_is_reserved(postgres_url):
         # as a reservation does while it counts
         other.execute("BEGIN")
         other.execute("SELECT * FROM scopes WHERE kind = 'service' FOR UPDATE")
-        pausing = pool.submit(cluster.ledger.pause, WEB, reason="r", who="ana", until=None)
+        pausing = pool.submit(cluster.ledger.pause, WEB, reason="r", created_by="ana", until=None)
         time.sleep(0.3)
         assert not pausing.done()
         other.execute("COMMIT")

@@ -74,7 +74,7 @@ def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
     assert len(blue.ledger.open_evictions()) == counts
     (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
-    assert (row["outcome"], row["settled_at"]) == ("failed" if alive else "evicted", NOW + 61)
+    assert (row["outcome"], row["reconciled_at"]) == ("failed" if alive else "evicted", NOW + 61)
     # the API server is not read when there is nothing to reconcile
     assert blue.ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
 

@@ -62,7 +62,7 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url
     assert status(url).unsettled == 0
     (kept,) = records.cycle_report("c1")["evictions"]
     assert (kept["outcome"], kept["detail"]) == ("evicted", "the pod is gone: counted as evicted")
-    assert (kept["answered_at"], kept["settled_at"]) == (None, NOW + 5)
+    assert (kept["answered_at"], kept["reconciled_at"]) == (None, NOW + 5)
     # when it happened is not when we found out
     assert [move.at for move in records.recent_moves(NOW)] == [NOW]
 

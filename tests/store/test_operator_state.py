@@ -23,12 +23,12 @@ def green(records, clock):
 
 def test_a_pause_ends_by_itself_or_by_hand(ledger, clock):
     web = Scope("service", "shop/web")
-    ledger.pause(OWN, reason="release day", who="ana", until=NOW + 60)
+    ledger.pause(OWN, reason="release day", created_by="ana", until=NOW + 60)
     clock.sleep(1)
-    ledger.pause(web, reason="incident 7", who="bo", until=None)
+    ledger.pause(web, reason="incident 7", created_by="bo", until=None)
     assert ledger.pauses() == [
-        Pause(scope=OWN, reason="release day", who="ana", until=NOW + 60),
-        Pause(scope=web, reason="incident 7", who="bo", until=None),
+        Pause(scope=OWN, reason="release day", created_by="ana", until=NOW + 60),
+        Pause(scope=web, reason="incident 7", created_by="bo", until=None),
     ]
     clock.at = NOW + 60
     assert [each.scope for each in ledger.pauses()] == [web]
@@ -39,8 +39,8 @@ def test_a_pause_ends_by_itself_or_by_hand(ledger, clock):
 
 
 def test_pausing_again_replaces_the_pause(ledger):
-    ledger.pause(OWN, reason="short", who="ana", until=NOW + 60)
-    ledger.pause(OWN, reason="longer", who="bo", until=NOW + 600)
+    ledger.pause(OWN, reason="short", created_by="ana", until=NOW + 60)
+    ledger.pause(OWN, reason="longer", created_by="bo", until=NOW + 600)
     (pause,) = ledger.pauses()
     assert (pause.reason, pause.until) == ("longer", NOW + 600)
     assert ledger.resume(OWN) == 1
@@ -49,7 +49,7 @@ def test_pausing_again_replaces_the_pause(ledger):
 
 def test_pauses_concern_their_own_cluster_or_all(ledger, green):
     for scope in (GLOBAL, OWN, Scope("pool", f"{CLUSTER}/general"), Scope("pool", f"{CLUSTER}er/general")):
-        ledger.pause(scope, reason="x", who="ana", until=None)
+        ledger.pause(scope, reason="x", created_by="ana", until=None)
     assert [each.scope for each in green.pauses()] == [GLOBAL]
     assert len(ledger.pauses()) == 3
 
@@ -114,7 +114,7 @@ def test_many_services_are_reported_and_asked_at_once(ledger, green):
 
 
 def test_each_cluster_states_its_global_limits(ledger, green):
-    ledger.publish_global_limits(digest="a", text='{"evictions": 1}', looks_back_seconds=60.0)
-    green.publish_global_limits(digest="b", text='{"evictions": 2}', looks_back_seconds=60.0)
-    ledger.publish_global_limits(digest="c", text='{"evictions": 3}', looks_back_seconds=60.0)
+    ledger.publish_global_limits(digest="a", text='{"evictions": 1}', longest_window_seconds=60.0)
+    green.publish_global_limits(digest="b", text='{"evictions": 2}', longest_window_seconds=60.0)
+    ledger.publish_global_limits(digest="c", text='{"evictions": 3}', longest_window_seconds=60.0)
     assert green.global_limits() == {"blue": '{"evictions": 3}', "green": '{"evictions": 2}'}

@@ -90,7 +90,7 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
     blue.answer(blue.reserve(pod="web-2"), Outcome.REFUSED)
     blue.reserve(pod="web-3", node="n2")
     green.reserve(pod="web-4")
-    made = {"made_at": NOW + 900, "outcome": Effect.COOLED, "acted_at": NOW + 6}
+    made = {"assessed_at": NOW + 900, "outcome": Effect.COOLED, "last_eviction_at": NOW + 6}
     records.effect().expect([an_assessment("n1", cycle=blue.report.id, **made)])
     records.effect().expect(
         [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.REMAINING_PODS_GREW})]
@@ -141,8 +141,8 @@ def test_services_tell_how_often_by_what_where_to_and_whether_it_helped(
     green.answer(green.reserve(pod="web-7"), Outcome.EVICTED)
     records.effect().expect(
         [
-            an_assessment("n1", cycle=blue.report.id, made_at=NOW + 900, outcome=Effect.REPLACEMENTS_RETURNED),
-            an_assessment("n3", cycle=blue.report.id, made_at=NOW + 900, outcome=Effect.UNKNOWN),
+            an_assessment("n1", cycle=blue.report.id, assessed_at=NOW + 900, outcome=Effect.REPLACEMENTS_RETURNED),
+            an_assessment("n3", cycle=blue.report.id, assessed_at=NOW + 900, outcome=Effect.UNKNOWN),
         ]
     )
     web, db = reading.services(NOW - 1)
@@ -214,7 +214,8 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_t
     SqlForecasts(engine=engine, cluster=OTHER, clock=clock).keep([kept("theirs")])
     [(judged, _)] = [each for each in forecasts.due(NOW + 2 * day) if each[1].node == "judged"]
     nothing = dict.fromkeys(
-        ("p95_millicores", "peak_millicores", "peak_at", "changed_share", "without_us_millicores"), float("nan")
+        ("p95_millicores", "peak_millicores", "peak_at", "departed_peak_share", "counterfactual_peak_millicores"),
+        float("nan"),
     )
     forecasts.judge([(judged, Actuals(**nothing))])
     found = reading.expected_peaks(NOW)

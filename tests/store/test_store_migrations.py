@@ -144,7 +144,7 @@ def test_rebuilding_a_table_keeps_the_rows_that_refer_to_it(url, newer, clock):
     # SQLite rebuilds the table for most changes; PostgreSQL changes it in place
     upgrade(url, scripts=newer(recreate="always" if "sqlite" in url else "auto"))
     rows = status(url).rows
-    assert (rows["cycles"], rows["evictions"], rows["node_lines"]) == (1, 1, 1)
+    assert (rows["cycles"], rows["evictions"], rows["cycle_nodes"]) == (1, 1, 1)
 
 
 def test_what_was_in_flight_before_0003_still_is(empty_url, tmp_path, clock):

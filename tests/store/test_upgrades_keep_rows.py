@@ -1,4 +1,5 @@
-"""From every revision to the newest: all rows and columns are kept, and the old program goes on beside the new one."""
+"""From every revision to the newest: all rows and columns are kept. An older program goes on beside the newest if it
+knows the names of today, and else changes nothing."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,11 +8,25 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from rebalancer.model.errors import ConfigError
 from rebalancer.store import open_engine, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
-from tests.store.schemas import MIGRATIONS, REVISIONS, ROWS, as_read, change, fill, reflected, rows_of, up_to
+from tests.store.schemas import (
+    MIGRATIONS,
+    REVISIONS,
+    ROWS,
+    as_read,
+    change,
+    fill,
+    now_named,
+    reflected,
+    rows_of,
+    up_to,
+)
 
+RENAMED = "0007"
+"""The revision with the names of today."""
 EACH = pytest.mark.parametrize("revision", REVISIONS)
 
 
@@ -30,25 +45,28 @@ def test_an_upgrade_keeps_every_row_and_column(
     assert upgrade(empty_url, scripts=up_to(revision, tmp_path)) == revision
     old = reflected(engine)
     written = write(engine, lambda connection: fill(connection, old))
-    before = read(engine, lambda connection: rows_of(connection, old))
+    before = read(engine, lambda connection: rows_of(connection, old, as_now=revision >= RENAMED))
     assert {len(rows) for rows in before.values()} == {1, ROWS}
 
     assert upgrade(empty_url) == REVISIONS[-1]
 
-    assert read(engine, lambda connection: rows_of(connection, old)) == before
+    assert read(engine, lambda connection: rows_of(connection, old, as_now=True)) == before
     assert {name: count for name, count in status(empty_url).rows.items() if count} == {
         name: len(rows) for name, rows in before.items()
     }
     # and today's program reads what was written then
     for name, rows in written.items():
-        table = METADATA.tables[name]
+        table = METADATA.tables[now_named(name, "")[0]]
         found = read(
             engine,
             lambda connection, table=table: connection.execute(
                 sa.select(table).order_by(*table.primary_key.columns)
             ).all(),
         )
-        wanted = [{column: as_read(value) for column, value in row.items()} for row in rows]
+        wanted = [
+            {new: as_read(value) for column, value in row.items() if (new := now_named(name, column)[1]) is not None}
+            for row in rows
+        ]
         seen = [{column: as_read(value) for column, value in row._mapping.items()} for row in found]
         assert [{column: row[column] for column in wanted[0]} for row in seen] == wanted, name
         # what is new says nothing about old rows
@@ -56,7 +74,27 @@ def test_an_upgrade_keeps_every_row_and_column(
 
 
 @pytest.mark.real
-@EACH
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if each < RENAMED])
+def test_a_program_with_older_names_changes_nothing_after_the_upgrade(
+    revision: str, postgres_url: str, tmp_path: Path
+) -> None:
+    upgrade(postgres_url, scripts=up_to(revision, tmp_path))
+    engine = open_engine(postgres_url)
+    old = reflected(engine)
+    write(engine, lambda connection: fill(connection, old))
+    upgrade(postgres_url)
+    before = read(engine, lambda connection: rows_of(connection, old, as_now=True))
+    for table in old.sorted_tables:
+        if any(now_named(table.name, name) != (table.name, name) for name in table.columns.keys()):  # noqa: SIM118
+            rewritten = table.update().values({column.name: column for column in table.columns})
+            with pytest.raises(ConfigError, match="run `rebalancer db upgrade`"):
+                write(engine, lambda connection, rewritten=rewritten: connection.execute(rewritten))
+    assert read(engine, lambda connection: rows_of(connection, old, as_now=True)) == before
+    engine.dispose()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if each >= RENAMED])
 def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgres_url: str, tmp_path: Path) -> None:
     """As replicas do that aren't replaced yet: their statements name the columns that they know. With SQLite the old
     program has ended before."""
@@ -70,13 +108,14 @@ def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgre
     theirs = write(engine, lambda connection: fill(connection, old, first=11))
     write(engine, lambda connection: fill(connection, new, first=21))
     write(engine, lambda connection: change(connection, old, theirs, first=111))
-    counts = {name: len(rows) for name, rows in read(engine, lambda connection: rows_of(connection, old)).items()}
+    found = read(engine, lambda connection: rows_of(connection, old, as_now=True))
+    counts = {name: len(rows) for name, rows in found.items()}
     assert counts == {name: 1 if name == "ledger" else 3 * ROWS for name in old.tables}
     if "pruned" in old.tables["ledger"].columns:
         # what the newest has written keeps nobody from dropping old rows
         for table in reversed(old.sorted_tables):
             write(engine, lambda connection, table=table: connection.execute(table.delete()))
-        assert not any(read(engine, lambda connection: rows_of(connection, old)).values())
+        assert not any(read(engine, lambda connection: rows_of(connection, old, as_now=True)).values())
     engine.dispose()
 
 
@@ -84,7 +123,7 @@ LOSSES = {
     "rows": "op.execute('DELETE FROM entries WHERE id = 2')",
     "values": "op.execute('UPDATE evictions SET detail = reason')",
     "numbers": "op.execute('UPDATE pauses SET id = id + 100')",
-    "one value": "op.execute('UPDATE memory SET count = count + 1 WHERE count = 1001')",
+    "one value": "op.execute('UPDATE eviction_backoffs SET count = count + 1 WHERE count = 1001')",
 }
 
 
@@ -94,7 +133,7 @@ def test_an_upgrade_that_loses_something_would_be_found(loss: str, sqlite_url: s
     engine = open_engine(sqlite_url)
     schema = reflected(engine)
     write(engine, lambda connection: fill(connection, schema))
-    before = read(engine, lambda connection: rows_of(connection, schema))
+    before = read(engine, lambda connection: rows_of(connection, schema, as_now=True))
     folder = tmp_path / "one more"
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "versions" / "9999_loses.py").write_text(
@@ -102,6 +141,6 @@ def test_an_upgrade_that_loses_something_would_be_found(loss: str, sqlite_url: s
         f"def upgrade() -> None:\n    {LOSSES[loss]}\n"
     )
     assert upgrade(sqlite_url, scripts=folder) == "9999"
-    after = read(engine, lambda connection: rows_of(connection, schema))
+    after = read(engine, lambda connection: rows_of(connection, schema, as_now=True))
     engine.dispose()
     assert len([name for name in before if before[name] != after[name]]) == 1

@@ -166,7 +166,7 @@ class EffectStage:
             ledger = records.ledger(clock=self.lab.clock)
             for name in pools:
                 scope = limits.Scope("pool", f"{self.policy.cluster}/{name}")
-                ledger.pause(scope, reason="a story", who="test", until=None)
+                ledger.pause(scope, reason="a story", created_by="test", until=None)
         finally:
             records.close()
 

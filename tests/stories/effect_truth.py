@@ -241,12 +241,12 @@ class Book:
     # ---- what became of it
 
     def _effect(self, node: str, gone: list[Entry]) -> dict[str, Any]:
-        acted_at = max(each.at for each in gone)
-        later = [each.at for each in self._looks if each.at >= acted_at + self.standard.settle_seconds]
+        last_eviction_at = max(each.at for each in gone)
+        later = [each.at for each in self._looks if each.at >= last_eviction_at + self.standard.settle_seconds]
         if not later:
             return {}
         target = self._rules(node).target
-        parts = self._parts(node, gone, acted_at, min(later))
+        parts = self._parts(node, gone, last_eviction_at, min(later))
         cores = self._cores(node)
         if parts.after <= target * cores:
             return {"cooled": True, "outcome": "cooled", "parts": parts}

@@ -23,10 +23,10 @@ def agrees(stage: EffectStage, told: Told) -> list[Case]:
             each.pool,
             each.started_at,
             each.ended_at,
-            each.found_at is not None,
-            each.miss or "",
+            each.discovered_at is not None,
+            each.miss_reason or "",
             each.evictions,
-            each.stuck or "",
+            each.blocked_reason or "",
             each.cooled,
         )
         for each in told.episodes
@@ -79,19 +79,19 @@ def _percent(share: float | None) -> str:
 
 def closes(made: Assessment, case: Case) -> None:
     """The account's parts are those of the lab, and hardly anything is left unexplained."""
-    found, parts = made.account, case.parts
+    found, parts = made.breakdown, case.parts
     assert found is not None
     assert parts is not None
     change = found.after_millicores - found.before_millicores
-    assert abs(found.unexplained) < 0.05 * abs(change)
+    assert abs(found.residual) < 0.05 * abs(change)
     assert [
         found.before_millicores,
         found.after_millicores,
         found.evicted,
-        found.left,
-        found.landed,
-        found.came_back,
-        found.grew,
+        found.departed,
+        found.arrived,
+        found.returned,
+        found.remaining_change,
     ] == pytest.approx(
         [
             1000.0 * each
@@ -347,7 +347,7 @@ def test_what_is_due_while_nobody_is_there_is_made_after_the_restart_and_is_late
         cases = by_node(agrees(stage, told))
         assert cases["plain-hot"].cooled
         # the others are not forgotten
-        assert [each.step for each in told.assessments if each.made_at is None] == [Step.HOUR, Step.DAY]
+        assert [each.step for each in told.assessments if each.assessed_at is None] == [Step.HOUR, Step.DAY]
 
 
 def test_the_truth_is_told_without_the_room_that_it_judges() -> None:

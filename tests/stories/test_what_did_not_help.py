@@ -65,7 +65,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             heat(stage.lab, "one-hot", cores=5.0, cpu_request="100m", name="more")
             stage.lab.clock.sleep(SETTLE_SECONDS + 60.0)
             aftermath.turn()
-            (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.made_at]
+            (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.assessed_at]
             assert (made.step, made.outcome) == (Step.SETTLED, Outcome.NEW_PODS_ARRIVED)
             assert list(aftermath.feedback.open_breakers) == ["one"]
             stage.lab.clock.sleep(400.0)

@@ -7,7 +7,17 @@ from typing import Any
 
 from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import Account, Assessment, DayRow, HotEpisode, Moved, Outcome, PodBefore, PoolHour, Step
+from rebalancer.model.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    HotEpisode,
+    Moved,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+)
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.web import views
 from rebalancer.web.views import Asked, NodeLine, NodeState
@@ -139,15 +149,15 @@ def a_finding(**fields: Any) -> views.Found:
     return views.Found(**{**given, **fields})
 
 
-ACCOUNT = Account(
+ACCOUNT = ChangeBreakdown(
     before_millicores=14_592.0,
     after_millicores=11_100.0,
     evicted=3300.0,
-    left=450.0,
-    landed=310.0,
-    came_back=0.0,
-    grew=-120.0,
-    unexplained=68.0,
+    departed=450.0,
+    arrived=310.0,
+    returned=0.0,
+    remaining_change=-120.0,
+    residual=68.0,
 )
 
 
@@ -159,7 +169,7 @@ def an_assessment(**fields: Any) -> Assessment:
         "strategy": "LowNodeUtilization",
         "trigger": "alert",
         "step": Step.SETTLED,
-        "acted_at": NOW - 2 * HOUR,
+        "last_eviction_at": NOW - 2 * HOUR,
         "due_at": NOW - 1.75 * HOUR,
         "before_share": 0.912,
         "planned_share": 0.706,
@@ -167,9 +177,9 @@ def an_assessment(**fields: Any) -> Assessment:
         "high": HIGH,
         "capacity_millicores": 16_000.0,
         "pods": (PodBefore(uid="u1", pod="shop/checkout-1", cpu_millicores=1650.0, evicted=True),),
-        "made_at": NOW - 1.75 * HOUR,
+        "assessed_at": NOW - 1.75 * HOUR,
         "after_share": 0.694,
-        "account": ACCOUNT,
+        "breakdown": ACCOUNT,
         "outcome": Outcome.TOO_FEW_EVICTED,
         "detail": "from 91.2 % to 69.4 %, target 65 %: 3.3 cores were evicted, 4.19 would have been needed",
     }
@@ -184,8 +194,8 @@ def an_episode(**fields: Any) -> HotEpisode:
         "ended_at": NOW - 2 * HOUR,
         "peak_share": 0.93,
         "threshold": 0.85,
-        "found_at": NOW - 2.9 * HOUR,
-        "found_by": "alert",
+        "discovered_at": NOW - 2.9 * HOUR,
+        "discovery_trigger": "alert",
         "strategy": "LowNodeUtilization",
         "evictions": 2,
         "cooled": True,
@@ -238,7 +248,7 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
         "findings": (a_finding(),),
         "refusals": (a_refusal(), a_refusal(Reason.NO_NODE_WITH_HEADROOM, count=11, cycles=4)),
         "assessments": (
-            an_assessment(step=Step.DAY, made_at=None, outcome=None, account=None, after_share=None, detail=""),
+            an_assessment(step=Step.DAY, assessed_at=None, outcome=None, breakdown=None, after_share=None, detail=""),
             an_assessment(),
             an_assessment(step=Step.HOUR, outcome=Outcome.COOLED, after_share=0.61, detail="at or under the target"),
         ),
@@ -247,10 +257,10 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
             an_episode(
                 started_at=NOW - 30 * HOUR,
                 ended_at=NOW - 29 * HOUR,
-                found_at=None,
-                found_by="",
+                discovered_at=None,
+                discovery_trigger="",
                 evictions=0,
-                miss=MissReason.BELOW_THRESHOLD,
+                miss_reason=MissReason.BELOW_THRESHOLD,
                 cooled=None,
                 detail="ours was 72.1 % at most, our high is 75 %",
             ),
@@ -269,8 +279,8 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
             trigger="alert",
             day=today - ago,
             hot=9,
-            found=8 - ago % 3,
-            acted=6 - ago % 3,
+            discovered=8 - ago % 3,
+            evicted_from=6 - ago % 3,
             cooled=4 - ago % 2,
             assessed=5 - ago % 2,
             evictions=21,
@@ -299,10 +309,10 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
             hot_node_minutes=12.0,
             cpu_share=0.55,
             requested_share=0.75,
-            spread=0.11,
+            share_stddev=0.11,
             highest_share=0.91,
             new_pods=14,
-            new_pods_on_warm=2,
+            new_pods_over_target=2,
         )
         for ago in range(days * 24)
         for pool in ("general", "batch")
@@ -312,7 +322,10 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
         until=NOW,
         by=() if by is None else (by,),
         days=rows,
-        episodes=[an_episode(), an_episode(node="node-2", stuck=BlockedReason.GUARDS, evictions=0, cooled=None)],
+        episodes=[
+            an_episode(),
+            an_episode(node="node-2", blocked_reason=BlockedReason.GUARDS, evictions=0, cooled=None),
+        ],
         assessments=[an_assessment()],
         moved=[Moved("shop/checkout", "node-1", CYCLE, "alert"), Moved("shop/cart", "node-2", CYCLE, "forecast")],
         hours=hours,

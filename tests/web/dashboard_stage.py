@@ -38,7 +38,7 @@ class HandMade:
     refusals: list[views.Refused] = field(default_factory=lambda: [a_refusal()])
     cycle_lines: list[views.CycleLine] = field(default_factory=lambda: [a_cycle_line()])
     pauses: tuple[Pause, ...] = (
-        Pause(scope=Scope("pool", "blue/batch"), reason="load test", who="ada", until=NOW + HOUR),
+        Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
     brakes: tuple[str, ...] = ()
     problem: str = ""

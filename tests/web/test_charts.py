@@ -120,7 +120,7 @@ def test_the_account_leads_from_before_to_after_without_a_gap() -> None:
 
 
 def test_an_account_that_does_not_know_everything_is_drawn() -> None:
-    svg = read_page(charts.account_bars(replace(ACCOUNT, unexplained=math.nan), name="a")).one("svg")
+    svg = read_page(charts.account_bars(replace(ACCOUNT, residual=math.nan), name="a")).one("svg")
     assert "nan" not in str([each.attributes for each in svg.walk()])
 
 

@@ -171,7 +171,7 @@ def test_names_from_outside_are_text_wherever_they_stand(
     node = a_node(HOSTILE, 0.912, pool=HOSTILE, steered=HOSTILE, problem=HOSTILE)
     views.cluster = HOSTILE
     views.nodes = [node]
-    views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, who=HOSTILE, until=None),)
+    views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, created_by=HOSTILE, until=None),)
     views.brakes = (HOSTILE,)
     views.moves = [
         a_move(

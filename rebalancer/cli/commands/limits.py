@@ -146,7 +146,7 @@ def pause(
         raise ConfigError(f"--for: {error}, got {lasting!r}") from None
     with open_ledger(loaded, settings_for(database=database)) as ledger:
         until = None if seconds is None else ledger.now() + seconds
-        ledger.pause(at, reason=reason, who=getpass.getuser(), until=until)
+        ledger.pause(at, reason=reason, created_by=getpass.getuser(), until=until)
     say(f"paused: {at}, " + ("until resumed" if seconds is None else f"for {format_duration(seconds)}"))
 
 
@@ -169,7 +169,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
             {
                 "schemaVersion": "1",
                 "pauses": [
-                    {"scope": each.scope.kind, "key": each.scope.key, "reason": each.reason, "who": each.who}
+                    {"scope": each.scope.kind, "key": each.scope.key, "reason": each.reason, "who": each.created_by}
                     | {"until": each.until}
                     for each in pauses
                 ],
@@ -197,7 +197,7 @@ def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: 
         table = plain_table("Paused", "SCOPE", "UNTIL", "BY", "REASON")
         for each in pauses:
             until = "resumed" if each.until is None else clock_time(each.until)
-            table.add_row(str(each.scope), until, each.who, each.reason)
+            table.add_row(str(each.scope), until, each.created_by, each.reason)
         console.print(table)
     if backoffs:
         table = plain_table("Given up", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")

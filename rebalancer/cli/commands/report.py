@@ -109,8 +109,8 @@ def csv_text(report: Report) -> str:
             {
                 **{name: line.key[name] for name in report.by},
                 "hot": counts.hot,
-                "found": counts.found,
-                "acted": counts.acted,
+                "found": counts.discovered,
+                "acted": counts.evicted_from,
                 "assessed": counts.assessed,
                 "cooled": counts.cooled,
                 "discovery": line.discovery.share,

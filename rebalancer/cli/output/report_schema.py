@@ -142,18 +142,18 @@ class Service(_Part):
     """Evictions after which the node had cooled, of those that could be assessed."""
 
 
-class Account(_Part):
-    """afterMillicores - beforeMillicores = - evicted - left + landed + cameBack + grew + unexplained, all summed over
-    the assessments after settling; null = not known."""
+class ChangeBreakdown(_Part):
+    """afterMillicores - beforeMillicores = - evicted - departed + arrived + returned + remainingChange + residual, all
+    summed over the assessments after settling; null = not known."""
 
     before_millicores: float | None
     after_millicores: float | None
     evicted: float | None
-    left: float | None
-    landed: float | None
-    came_back: float | None
-    grew: float | None
-    unexplained: float | None
+    departed: float | None
+    arrived: float | None
+    returned: float | None
+    remaining_change: float | None
+    residual: float | None
 
 
 class Accuracy(_Part):
@@ -222,7 +222,7 @@ class ReportDocument(_Part):
     """With the most evictions without effect."""
     services: list[Service]
     """Most moved first."""
-    account: Account | None
+    account: ChangeBreakdown | None
     accuracy: list[Accuracy]
     comparison: Comparison | None
     """null: no hot node was relieved in this time."""

@@ -11,7 +11,7 @@ from rebalancer.effect.cluster import PoolSummary
 from rebalancer.effect.messages import NOTHING, cores, percent, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
-from rebalancer.model.effect import Account
+from rebalancer.model.effect import ChangeBreakdown
 from rebalancer.model.history import DAY_SECONDS
 
 ALL = "(all)"
@@ -160,15 +160,15 @@ def _print_services(console: Console, report: Report) -> None:
     _table(console, "Most moved services", ("SERVICE", "EVICTED", "NODES", "TRIGGERS", "NODE COOLED"), rows)
 
 
-def _print_account(console: Console, account: Account) -> None:
+def _print_account(console: Console, account: ChangeBreakdown) -> None:
     parts = (
         ("BEFORE", account.before_millicores),
         ("EVICTED", -account.evicted),
-        ("LEFT", -account.left),
-        ("LANDED", account.landed),
-        ("CAME BACK", account.came_back),
-        ("GREW", account.grew),
-        ("UNEXPLAINED", account.unexplained),
+        ("LEFT", -account.departed),
+        ("LANDED", account.arrived),
+        ("CAME BACK", account.returned),
+        ("GREW", account.remaining_change),
+        ("UNEXPLAINED", account.residual),
         ("AFTER", account.after_millicores),
     )
     title = "What the change of the relieved nodes was made of, in cores"

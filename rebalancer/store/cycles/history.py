@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, false, func, select
 
 from rebalancer.model.eviction import Outcome
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
 # What may have happened, and nobody knows: the process died around the call, or the call timed out.
 UNSETTLED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Outcome.PLANNED, Outcome.UNKNOWN)))
@@ -42,7 +42,9 @@ def cycle_report(connection: Connection, *, cycle: str) -> dict[str, Any] | None
         return None
     return {
         "cycle": found[0],
-        "nodes": _dicts(connection, select(NODE_LINES).where(NODE_LINES.c.cycle == cycle).order_by(NODE_LINES.c.node)),
+        "nodes": _dicts(
+            connection, select(CYCLE_NODES).where(CYCLE_NODES.c.cycle == cycle).order_by(CYCLE_NODES.c.node)
+        ),
         "findings": _rows_of(connection, FINDINGS, cycle),
         "evictions": _rows_of(connection, EVICTIONS, cycle),
         "refusals": _rows_of(connection, REFUSALS, cycle),

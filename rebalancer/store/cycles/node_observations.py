@@ -1,7 +1,7 @@
-"""What our cycles said of single nodes, read back over a span of time.
+"""Node observations: what each cycle measured and decided about single nodes, over a span of time.
 
-The share of a node that was cool is kept in one packed row for each cycle, `looks`: 5,000 nodes in every cycle of two
-days would be millions of lines. Pruning unpacks what is of interest for longer into `node_lines`.
+The measured shares of all nodes are one packed row per cycle in `node_measurements`: as rows of `cycle_nodes`, two days
+of 5,000 nodes would be millions. Retention unpacks those of longer interest into `cycle_nodes`.
 """
 
 from collections import defaultdict
@@ -14,8 +14,8 @@ from rebalancer.model.effect import NodeObservation
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.plan import NodeLine
 from rebalancer.model.reason import Reason
-from rebalancer.store.db.effect_tables import LOOKS
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
+from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
 AT_ONCE = 10_000
 """Nodes in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
@@ -31,7 +31,7 @@ NodeMeasurements = Sequence[tuple[str, float, Mapping[str, float | None]]]
 
 
 def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
-    """What goes into `looks`: the nodes that the cycle looked at."""
+    """What goes into `node_measurements`: the nodes that the cycle looked at."""
     out: dict[tuple[str, float], dict[str, float | None]] = {}
     for line in lines:
         if line.high is not None:
@@ -104,11 +104,15 @@ def _read(
         # of several strategies the first; its mark may be another resource's, so it is not taken for `high`
         said[row.cycle, row.node].setdefault("finding", row.strategy)
         cooled.add((row.cycle, row.node, row.strategy))
-    packed = select(LOOKS.c.cycle, LOOKS.c.nodes).join(CYCLES, CYCLES.c.id == LOOKS.c.cycle).where(*within)
+    packed = (
+        select(NODE_MEASUREMENTS.c.cycle, NODE_MEASUREMENTS.c.nodes)
+        .join(CYCLES, CYCLES.c.id == NODE_MEASUREMENTS.c.cycle)
+        .where(*within)
+    )
     for cycle, looks in connection.execute(packed):
         for _, node, share, high in unpack_node_measurements(looks, nodes):
             said[cycle, node].update(share=share, high=high)
-    for row in connection.execute(of(NODE_LINES, NODE_LINES.c.cpu_before, NODE_LINES.c.high)):
+    for row in connection.execute(of(CYCLE_NODES, CYCLE_NODES.c.cpu_before, CYCLE_NODES.c.high)):
         fields = said[row.cycle, row.node]
         fields["share"] = row.cpu_before
         if row.high is not None:

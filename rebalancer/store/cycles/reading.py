@@ -30,7 +30,7 @@ _IN_FLIGHT = (
     EVICTIONS.c.service_kind,
     EVICTIONS.c.strategy,
     EVICTIONS.c.planned_at,
-    EVICTIONS.c.landing_node,
+    EVICTIONS.c.target_node,
     EVICTIONS.c.replacement_node,
     EVICTIONS.c.late,
 )
@@ -126,7 +126,7 @@ class SqlReading:
             .where(
                 rows.cluster == self._cluster,
                 rows.kind == ForecastKind.DAILY.value,
-                rows.judged_at.is_(None),
+                rows.evaluated_at.is_(None),
                 rows.until > now,
                 rows.peak_at > now,
             )
@@ -188,7 +188,7 @@ class SqlReading:
         rows = ASSESSMENTS.c
         query = select(rows.cycle, rows.node, rows.outcome).where(
             rows.cluster == self._cluster,
-            rows.acted_at >= since,
+            rows.last_eviction_at >= since,
             rows.step == Step.SETTLED.value,
             rows.outcome.is_not(None),
             rows.outcome != Effect.UNKNOWN.value,
@@ -210,7 +210,7 @@ def _by_service(moves: Iterable[Mapping[str, Any]], effects: Mapping[tuple[str, 
     out = []
     for service, group in groups.items():
         known = [effects[key] for each in group if (key := (each["cycle"], each["node"])) in effects]
-        landed = [each["replacement_node"] or each["landing_node"] for each in group]
+        landed = [each["replacement_node"] or each["target_node"] for each in group]
         out.append(
             {
                 "service": service,

@@ -23,10 +23,10 @@ from rebalancer.model.usage import RecentMove
 from rebalancer.store.cycles import history
 from rebalancer.store.cycles.node_observations import pack_node_measurements
 from rebalancer.store.cycles.reading import SqlReading
-from rebalancer.store.db.effect_tables import EFFECT_STATE, LOOKS
+from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, LEDGER, NODE_LINES, REFUSALS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, LEDGER, REFUSALS
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
@@ -155,7 +155,7 @@ class SqlRecords:
                 "high": line.high,
             }
             for line in report.nodes
-            # the others neither were hot nor changed: of those that were looked at, `looks` has what was measured
+            # the others were neither hot nor changed: their measured share is in `node_measurements`
             if line.hot or line.cpu_planned != line.cpu_before
         ]
         findings = [
@@ -191,7 +191,12 @@ class SqlRecords:
             changed = connection.execute(update(CYCLES).where(CYCLES.c.id == report.id).values(cycle))
             if changed.rowcount != 1:
                 raise UnsafeDataError(f"{self._shown}: cycle {report.id} is not in the database any more")
-            for table, rows in ((NODE_LINES, nodes), (LOOKS, looks), (FINDINGS, findings), (REFUSALS, refusals)):
+            for table, rows in (
+                (CYCLE_NODES, nodes),
+                (NODE_MEASUREMENTS, looks),
+                (FINDINGS, findings),
+                (REFUSALS, refusals),
+            ):
                 connection.execute(delete(table).where(table.c.cycle == report.id))
                 if rows:
                     connection.execute(insert(table), rows)

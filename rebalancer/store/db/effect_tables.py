@@ -35,10 +35,10 @@ class Packed(TypeDecorator[Any]):
         return None if value is None else json.loads(zlib.decompress(value))
 
 
-# What a cycle measured on every node that it looked at, one row a cycle: as rows of `node_lines` it would be gigabytes.
-# Pruning moves what is still of interest there after two days.
-LOOKS = Table(
-    "looks",
+# Measured shares of all nodes that a cycle evaluated, one row per cycle: as `cycle_nodes` they would be gigabytes.
+# After two days retention moves those of longer interest there.
+NODE_MEASUREMENTS = Table(
+    "node_measurements",
     METADATA,
     Column("cycle", Text, ForeignKey(CYCLES.c.id, ondelete="CASCADE"), primary_key=True),
     Column("nodes", Packed, nullable=False),  # [[pool, high, {node: share or null}]]
@@ -56,7 +56,7 @@ ASSESSMENTS = Table(
     Column("strategy", Text, nullable=False),
     Column("trigger", Text, nullable=False),
     Column("step", Text, nullable=False),  # model.effect.Step
-    Column("acted_at", Instant, nullable=False),
+    Column("last_eviction_at", Instant, nullable=False),
     Column("due_at", Instant, nullable=False),
     Column("before_share", Measure),
     Column("planned_share", Measure),
@@ -64,22 +64,22 @@ ASSESSMENTS = Table(
     Column("high", Measure),
     Column("capacity_millicores", Measure),
     Column("pods", JSON, nullable=False),  # [[uid, namespace/name, millicores or null, evicted]]
-    Column("made_at", Instant),  # NULL: what follows isn't known yet
+    Column("assessed_at", Instant),  # NULL: what follows isn't known yet
     Column("late", Boolean, nullable=False),
     Column("after_share", Measure),
-    Column("account", JSON(none_as_null=True)),  # model.effect.Account by its fields
+    Column("breakdown", JSON(none_as_null=True)),  # model.effect.ChangeBreakdown by its fields
     Column("outcome", Text),  # model.effect.Outcome
     Column("detail", Words, nullable=False),
     UniqueConstraint("cycle", "node", "step"),
-    Index(None, "cluster", "acted_at"),
+    Index(None, "cluster", "last_eviction_at"),
 )
 # Few are due at any time: the index holds only those.
 Index(
     "ix_assessments_due",
     ASSESSMENTS.c.cluster,
     ASSESSMENTS.c.due_at,
-    sqlite_where=ASSESSMENTS.c.made_at.is_(None),
-    postgresql_where=ASSESSMENTS.c.made_at.is_(None),
+    sqlite_where=ASSESSMENTS.c.assessed_at.is_(None),
+    postgresql_where=ASSESSMENTS.c.assessed_at.is_(None),
 )
 
 # Nodes that were hot by the organisation's own standard.
@@ -94,13 +94,13 @@ HOT_EPISODES = Table(
     Column("ended_at", Instant),  # NULL: still hot
     Column("peak_share", Measure),
     Column("threshold", Measure),
-    Column("found_at", Instant),
-    Column("found_by", Text, nullable=False),
+    Column("discovered_at", Instant),
+    Column("discovery_trigger", Text, nullable=False),
     Column("strategy", Text, nullable=False),
     Column("evictions", Integer, nullable=False),
-    Column("ours", Measure),
-    Column("miss", Text),  # model.effect.MissReason
-    Column("stuck", Text),  # model.effect.Stuck
+    Column("measured_peak_share", Measure),
+    Column("miss_reason", Text),  # model.reason.MissReason
+    Column("blocked_reason", Text),  # model.reason.BlockedReason
     Column("codes", JSON(none_as_null=True)),  # {model.reason.Reason: how many}
     Column("detail", Words, nullable=False),
     Column("cooled", Boolean),
@@ -119,10 +119,10 @@ POOL_HOURS = Table(
     Column("hot_node_minutes", Measure),
     Column("cpu_share", Measure),
     Column("requested_share", Measure),
-    Column("spread", Measure),
+    Column("share_stddev", Measure),
     Column("highest_share", Measure),
     Column("new_pods", Integer, nullable=False),
-    Column("new_pods_on_warm", Integer, nullable=False),
+    Column("new_pods_over_target", Integer, nullable=False),
 )
 
 # A day's counts, which stay when their details are pruned.
@@ -135,8 +135,8 @@ EFFECT_DAYS = Table(
     Column("strategy", Text, primary_key=True),
     Column("trigger", Text, primary_key=True),
     Column("hot", Integer, nullable=False),
-    Column("found", Integer, nullable=False),
-    Column("acted", Integer, nullable=False),
+    Column("discovered", Integer, nullable=False),
+    Column("evicted_from", Integer, nullable=False),
     Column("cooled", Integer, nullable=False),
     Column("assessed", Integer, nullable=False),
     Column("evictions", Integer, nullable=False),
@@ -154,6 +154,6 @@ EFFECT_STATE = Table(
     "effect_state",
     METADATA,
     Column("cluster", Text, primary_key=True),
-    Column("standard_read_until", Instant),
-    Column("keep_details_seconds", Measure),
+    Column("slo_evaluated_until", Instant),
+    Column("detail_retention_seconds", Measure),
 )

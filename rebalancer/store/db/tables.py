@@ -116,8 +116,8 @@ CYCLES = Table(
     Index(None, "cluster", "started_at"),
 )
 
-NODE_LINES = Table(
-    "node_lines",
+CYCLE_NODES = Table(
+    "cycle_nodes",
     METADATA,
     Column("cycle", Text, ForeignKey(CYCLES.c.id, ondelete="CASCADE"), primary_key=True),
     Column("node", Text, primary_key=True),
@@ -159,7 +159,7 @@ EVICTIONS = Table(
     Column("service_kind", Text, nullable=False),
     Column("strategy", Text, nullable=False),
     Column("cpu_millicores", Measure),
-    Column("landings", JSON, nullable=False),  # [{node, share}], likeliest first
+    Column("target_nodes", JSON, nullable=False),  # [{node, probability}], most likely first
     Column("reason", Words, nullable=False),  # why it is moved
     Column("outcome", Text, nullable=False),  # model.plan.Outcome
     Column("code", Text),  # model.reason.Reason of a refusal or failure
@@ -167,23 +167,23 @@ EVICTIONS = Table(
     Column("dry_run", Boolean, nullable=False),
     Column("planned_at", Instant, nullable=False),  # written, just before the call
     Column("answered_at", Instant),  # the call answered, or timed out
-    Column("settled_at", Instant),  # the outcome was settled later, from what the API server says of the pod
+    Column("reconciled_at", Instant),  # the outcome was settled later, from what the API server says of the pod
     Column("replaced_at", Instant),  # its replacement was seen Ready
     Column("lease_term", BigInteger),
     # What a reservation knows and a dry run's row doesn't: NULL there, and in rows older than the ledger.
     Column("service_identity", Text),
     Column("level", Text),
     Column("ready_before", Integer),
-    Column("wanted_before", Integer),
+    Column("desired_before", Integer),
     Column("deadline_at", Instant),  # later, without a landing, it is late
     Column("owner_uid", Text),
-    Column("landing_node", Text),  # where the replacement is expected
+    Column("target_node", Text),  # where the replacement is expected
     Column("pull_bytes", Measure),
     Column("replacement_pod", Text),
     Column("replacement_uid", Text),
     Column("replacement_node", Text),
     Column("late", Boolean),
-    Column("landing_pool", Text),
+    Column("target_pool", Text),
     Column("grace_seconds", Measure),  # the evicted pod's own
     Index(None, "cluster", "planned_at"),
     Index(None, "service", "planned_at"),
@@ -245,20 +245,19 @@ PAUSES = Table(
     Column("kind", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("reason", Words, nullable=False),
-    Column("who", Words, nullable=False),
+    Column("created_by", Words, nullable=False),
     Column("created", Instant, nullable=False),
     Column("until", Instant),  # NULL: until resumed
     Column("ended", Instant),  # resumed
 )
 
 # What is remembered about a service on a node.
-MEMORY = Table(
-    "memory",
+EVICTION_BACKOFFS = Table(
+    "eviction_backoffs",
     METADATA,
     Column("cluster", Text, primary_key=True),
     Column("service_identity", Text, primary_key=True),
     Column("node", Text, primary_key=True),
-    Column("kind", Text, CheckConstraint("kind IN ('gaveUp')", name="kind"), primary_key=True),
     Column("count", Integer, nullable=False),
     Column("until", Instant, nullable=False),
     Column("reason", Words, nullable=False),
@@ -272,7 +271,7 @@ READY_REPORTS = Table(
     Column("cluster", Text, primary_key=True),
     Column("service_identity", Text, primary_key=True, index=True),
     Column("ready", Integer, nullable=False),
-    Column("wanted", Integer, nullable=False),
+    Column("desired", Integer, nullable=False),
     Column("reported_at", Instant, nullable=False),
 )
 
@@ -284,7 +283,7 @@ CLUSTER_LIMITS = Table(
     Column("digest", Text, nullable=False),
     Column("text", Text, nullable=False),  # JSON
     Column("updated", Instant, nullable=False),
-    Column("looks_back_seconds", Measure),  # its longest window; NULL: stated by an older version
+    Column("longest_window_seconds", Measure),  # its longest window; NULL: stated by an older version
 )
 
 # Alerts, from before they are acknowledged until they are over; then they keep repeats from opening them again.
@@ -304,9 +303,9 @@ ALERT_EPISODES = Table(
         nullable=False,
     ),
     Column("received_at", Instant, nullable=False),
-    Column("heard_at", Instant, nullable=False),  # the last delivery that said it fires
+    Column("last_received_at", Instant, nullable=False),  # the last delivery that said it fires
     Column("next_at", Instant, nullable=False),
-    Column("tries", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
     Column("reason", Words, nullable=False),
     UniqueConstraint("cluster", "fingerprint", "starts_at"),
     Index(None, "cluster", "state", "next_at"),
@@ -334,12 +333,12 @@ FORECASTS = Table(
     Column("confidence", Measure),
     Column("pods", JSON, nullable=False),  # [[first characters of the uid, share of the peak]]; [] once it is judged
     Column("hot_from", Instant),
-    Column("judged_at", Instant),  # NULL: what follows isn't known yet
+    Column("evaluated_at", Instant),  # NULL: what follows isn't known yet
     Column("actual_p95_millicores", Measure),
     Column("actual_peak_millicores", Measure),
     Column("actual_peak_at", Instant),
-    Column("changed_share", Measure),
-    Column("without_us_millicores", Measure),
+    Column("departed_peak_share", Measure),
+    Column("counterfactual_peak_millicores", Measure),
     Column("verdict", Text),  # model.forecasts.Verdict
     UniqueConstraint("cluster", "kind", "node", "day"),
     Index(None, "made_at"),
@@ -349,6 +348,6 @@ Index(
     "ix_forecasts_waiting",
     FORECASTS.c.cluster,
     FORECASTS.c.until,
-    sqlite_where=FORECASTS.c.judged_at.is_(None),
-    postgresql_where=FORECASTS.c.judged_at.is_(None),
+    sqlite_where=FORECASTS.c.evaluated_at.is_(None),
+    postgresql_where=FORECASTS.c.evaluated_at.is_(None),
 )

@@ -116,7 +116,7 @@ def in_force(now: float) -> ColumnElement[bool]:
 
 def as_pause(row: Row[Any]) -> Pause:
     """A row of PAUSES."""
-    return Pause(scope=Scope(row.kind, row.key), reason=row.reason, who=row.who, until=row.until)
+    return Pause(scope=Scope(row.kind, row.key), reason=row.reason, created_by=row.created_by, until=row.until)
 
 
 def count(

@@ -31,7 +31,6 @@ from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pa
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from rebalancer.store.ledger.rows import (
-    COLUMNS,
     add_eviction,
     answered,
     change_eviction,
@@ -330,7 +329,7 @@ class SqlLedger(OperatorState):
         def work(connection: Connection) -> None:
             eviction.reconciled_at = self._now(connection)
             row = eviction_row(eviction)
-            values = {column: row[column] for column in ("outcome", "detail", COLUMNS["reconciled_at"])}
+            values = {column: row[column] for column in ("outcome", "detail", "reconciled_at")}
             change_eviction(connection, record, cluster=self._cluster, **values)
 
         write(self._engine, work)

@@ -10,10 +10,9 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, 
 from rebalancer.model.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import CLUSTER_LIMITS, MEMORY, PAUSES, READY_REPORTS
+from rebalancer.store.db.tables import CLUSTER_LIMITS, EVICTION_BACKOFFS, PAUSES, READY_REPORTS
 from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
 
-_GAVE_UP = "gaveUp"
 _ASKED_AT_ONCE = 1000
 
 
@@ -38,7 +37,7 @@ class OperatorState:
 
     # -- pauses -------------------------------------------------------------------------------------------------------
 
-    def pause(self, scope: Scope, *, reason: str, who: str, until: float | None) -> None:
+    def pause(self, scope: Scope, *, reason: str, created_by: str, until: float | None) -> None:
         """Stop evictions in `scope` until then, or with None until resumed. It replaces the scope's earlier pause.
 
         Once this returns, nothing is reserved in the scope any more.
@@ -48,7 +47,14 @@ class OperatorState:
             hold_scopes(connection, [scope])
             now = self._now(connection)
             connection.execute(update(PAUSES).where(_active(scope, now)).values(ended=now))
-            row = {"kind": scope.kind, "key": scope.key, "reason": reason, "who": who, "created": now, "until": until}
+            row = {
+                "kind": scope.kind,
+                "key": scope.key,
+                "reason": reason,
+                "created_by": created_by,
+                "created": now,
+                "until": until,
+            }
             connection.execute(insert(PAUSES).values(row))
 
         write(self._engine, work)
@@ -89,17 +95,17 @@ class OperatorState:
 
         def work(connection: Connection) -> EvictionBackoff:
             now = self._now(connection)
-            rows = MEMORY.c
-            key = {"cluster": self._cluster, "service_identity": service_identity, "node": node, "kind": _GAVE_UP}
+            rows = EVICTION_BACKOFFS.c
+            key = {"cluster": self._cluster, "service_identity": service_identity, "node": node}
             # counted by the database: it locks the row, so of two at once none is lost
-            first = upsert(connection)(MEMORY).values(**key, count=1, until=now, reason=reason, updated=now)
+            first = upsert(connection)(EVICTION_BACKOFFS).values(**key, count=1, until=now, reason=reason, updated=now)
             again = first.on_conflict_do_update(
                 index_elements=list(key), set_={"count": rows["count"] + 1, "reason": reason, "updated": now}
             )
             count = int(connection.execute(again.returning(rows["count"])).scalar_one())
             until = now + seconds(count)
             this = [rows[name] == value for name, value in key.items()]
-            connection.execute(update(MEMORY).where(*this).values(until=until))
+            connection.execute(update(EVICTION_BACKOFFS).where(*this).values(until=until))
             return EvictionBackoff(
                 service_identity=service_identity, node=node, until=until, count=count, reason=reason
             )
@@ -108,20 +114,20 @@ class OperatorState:
 
     def forget(self, *, service_identity: str, node: str) -> None:
         """Forget it: a move off this node did help, so the next failure is the first again."""
-        rows = MEMORY.c
-        statement = delete(MEMORY).where(
+        rows = EVICTION_BACKOFFS.c
+        statement = delete(EVICTION_BACKOFFS).where(
             rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node
         )
         write(self._engine, lambda connection: connection.execute(statement))
 
     def backoffs(self) -> list[EvictionBackoff]:
         """What this cluster has given up until later than now."""
-        rows = MEMORY.c
+        rows = EVICTION_BACKOFFS.c
 
         def work(connection: Connection) -> list[EvictionBackoff]:
             query = (
-                select(MEMORY)
-                .where(rows.cluster == self._cluster, rows.kind == _GAVE_UP, rows.until > self._now(connection))
+                select(EVICTION_BACKOFFS)
+                .where(rows.cluster == self._cluster, rows.until > self._now(connection))
                 .order_by(rows.service_identity, rows.node)
             )
             return [
@@ -140,9 +146,9 @@ class OperatorState:
     # -- ready replicas over all clusters -----------------------------------------------------------------------------
 
     def publish_readiness(self, services: Mapping[str, tuple[int, int]]) -> None:
-        """Tell the other clusters of all our services: identity -> (ready, wanted) replicas.
+        """Tell the other clusters of all our services: identity -> (ready, desired) replicas.
 
-        It replaces our last report: a service that isn't in it is here no more, and stops being wanted here.
+        It replaces our last report: a service that isn't in it is here no more, and stops being desired here.
         """
 
         def work(connection: Connection) -> None:
@@ -151,17 +157,17 @@ class OperatorState:
             reported = upsert(connection)(READY_REPORTS)
             reported = reported.on_conflict_do_update(
                 index_elements=[rows.cluster, rows.service_identity],
-                set_={name: reported.excluded[name] for name in ("ready", "wanted", "reported_at")},
+                set_={name: reported.excluded[name] for name in ("ready", "desired", "reported_at")},
             )
             found = [
                 {
                     "cluster": self._cluster,
                     "service_identity": identity,
                     "ready": ready,
-                    "wanted": wanted,
+                    "desired": desired,
                     "reported_at": now,
                 }
-                for identity, (ready, wanted) in sorted(services.items())
+                for identity, (ready, desired) in sorted(services.items())
             ]
             if found:
                 connection.execute(reported, found)
@@ -177,7 +183,7 @@ class OperatorState:
         """Replicas of these services (identities) in the other clusters.
 
         One that runs nowhere else is not in the answer. A report older than `max_age_seconds` counts as nothing ready,
-        with as many wanted as it said.
+        with its desired count.
         """
         rows = READY_REPORTS.c
 
@@ -185,24 +191,24 @@ class OperatorState:
             oldest = self._now(connection) - max_age_seconds
             out: dict[str, RemoteReadiness] = {}
             for start in range(0, len(services), _ASKED_AT_ONCE):
-                query = select(rows.service_identity, rows.ready, rows.wanted, rows.reported_at).where(
+                query = select(rows.service_identity, rows.ready, rows.desired, rows.reported_at).where(
                     rows.cluster != self._cluster,
                     rows.service_identity.in_(services[start : start + _ASKED_AT_ONCE]),
                 )
-                for identity, ready, wanted, at in connection.execute(query):
+                for identity, ready, desired, at in connection.execute(query):
                     so_far = out.get(identity, RemoteReadiness(0, 0, 0))
                     fresh = ready if at >= oldest else 0
-                    out[identity] = RemoteReadiness(so_far.ready + fresh, so_far.desired + wanted, so_far.clusters + 1)
+                    out[identity] = RemoteReadiness(so_far.ready + fresh, so_far.desired + desired, so_far.clusters + 1)
             return out
 
         return read(self._engine, work)
 
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
-    def publish_global_limits(self, *, digest: str, text: str, looks_back_seconds: float) -> None:
+    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None:
         """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it.
 
-        `looks_back_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
+        `longest_window_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
         """
 
         def work(connection: Connection) -> None:
@@ -210,7 +216,7 @@ class OperatorState:
                 "digest": digest,
                 "text": text,
                 "updated": self._now(connection),
-                "looks_back_seconds": looks_back_seconds,
+                "longest_window_seconds": longest_window_seconds,
             }
             statement = upsert(connection)(CLUSTER_LIMITS).values(cluster=self._cluster, **values)
             connection.execute(statement.on_conflict_do_update(index_elements=[CLUSTER_LIMITS.c.cluster], set_=values))

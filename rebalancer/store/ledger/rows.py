@@ -18,35 +18,25 @@ from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
 
-_RENAMED = {
-    "target_nodes": "landings",
-    "target_pool": "landing_pool",
-    "desired_before": "wanted_before",
-    "reconciled_at": "settled_at",
-}
-"""Fields whose column has another name."""
-
-COLUMNS = {
-    each.name: column for each in fields(Eviction) if (column := _RENAMED.get(each.name, each.name)) in EVICTIONS.c
-}
-"""Field of the record -> its column. `service` has two, `service` and `service_kind`; `target_node` is derived."""
+COLUMNS = tuple(each.name for each in fields(Eviction) if each.name in EVICTIONS.c)
+"""Fields of the record, each a column. `service` has a second one, `service_kind`; `target_node` is derived."""
 
 
 def eviction_row(eviction: Eviction) -> dict[str, Any]:
     """Column -> value. NaN and the empty text ("not known") are NULL where the column allows it."""
-    row = {column: _stored(getattr(eviction, name)) for name, column in COLUMNS.items()}
-    row |= {"service_kind": eviction.service.kind, "landing_node": eviction.target_node}
+    row = {name: _stored(getattr(eviction, name)) for name in COLUMNS}
+    row |= {"service_kind": eviction.service.kind, "target_node": eviction.target_node}
     return {column: None if value == "" and EVICTIONS.c[column].nullable else value for column, value in row.items()}
 
 
 def read_eviction(row: RowMapping) -> Eviction:
     """The record of a row of EVICTIONS; what is NULL has the field's default. Its `scopes` are rows of ENTRIES."""
-    values = {name: row[column] for name, column in COLUMNS.items() if row[column] is not None}
+    values = {name: row[name] for name in COLUMNS if row[name] is not None}
     namespace, _, service = row["service"].partition("/")
     values |= {
         "record": row["id"],
         "service": Service(kind=row["service_kind"], namespace=namespace, name=service),
-        "target_nodes": tuple(TargetNode(each["node"], each["share"]) for each in values["target_nodes"]),
+        "target_nodes": tuple(TargetNode(each["node"], each["probability"]) for each in values["target_nodes"]),
         "outcome": Outcome(row["outcome"]),
     }
     return Eviction(**values)
@@ -60,7 +50,7 @@ def _stored(value: Any) -> Any:
     if isinstance(value, Service):
         return str(value)
     if isinstance(value, tuple):
-        return [{"node": each.node, "share": float(each.probability)} for each in value]
+        return [{"node": each.node, "probability": float(each.probability)} for each in value]
     return value
 
 

@@ -4,8 +4,8 @@ Each cluster's policy says for how long it keeps details: cycles with what they 
 assessments that were made. Real evictions, their cycles, and hours stay for more than a year; an eviction also for as
 long as anything counts it or nobody knows whether it happened. A day's counts stay.
 
-What a cycle measured on every node that it looked at is packed in `looks`. After two days, and once the standard was
-evaluated for them, the lines of nodes that something was said of become rows of `node_lines`, and the rest goes.
+`node_measurements` has the packed shares of the nodes that a cycle evaluated. After two days, and once the hot-node SLO
+was evaluated for them, those of nodes with a finding, refusal, eviction or hot episode become rows of `cycle_nodes`.
 """
 
 from collections import defaultdict
@@ -16,9 +16,9 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, e
 
 from rebalancer.model.eviction import Outcome
 from rebalancer.store.cycles.node_observations import unpack_node_measurements
-from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, LOOKS, POOL_HOURS
+from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, NODE_MEASUREMENTS, POOL_HOURS
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, FINDINGS, NODE_LINES, REFUSALS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, ENTRIES, EVICTIONS, FINDINGS, REFUSALS
 from rebalancer.store.ledger.counting import upsert
 
 MEASUREMENT_RETENTION_SECONDS = 2 * 86_400.0
@@ -29,7 +29,7 @@ HISTORY_SECONDS = 400 * 86_400.0
 THINNED_AT_ONCE = 20
 """Cycles in one transaction: a tenth of a second's work."""
 
-_OF_A_CYCLE = (NODE_LINES, LOOKS, FINDINGS, REFUSALS)
+_OF_A_CYCLE = (CYCLE_NODES, NODE_MEASUREMENTS, FINDINGS, REFUSALS)
 _UNSETTLED = (Outcome.PLANNED.value, Outcome.UNKNOWN.value)
 
 
@@ -47,14 +47,14 @@ class Cut:
 
 def keep_for(engine: Engine, cluster: str, seconds: float) -> None:
     """Note for how long a cluster keeps details. Raises ConfigError, ConnectError."""
-    kept = select(EFFECT_STATE.c.keep_details_seconds).where(EFFECT_STATE.c.cluster == cluster)
+    kept = select(EFFECT_STATE.c.detail_retention_seconds).where(EFFECT_STATE.c.cluster == cluster)
     if read(engine, lambda connection: connection.execute(kept).scalar()) == seconds:
         return
 
     def work(connection: Connection) -> None:
-        statement = upsert(connection)(EFFECT_STATE).values(cluster=cluster, keep_details_seconds=seconds)
+        statement = upsert(connection)(EFFECT_STATE).values(cluster=cluster, detail_retention_seconds=seconds)
         connection.execute(
-            statement.on_conflict_do_update(set_={"keep_details_seconds": seconds}, index_elements=["cluster"])
+            statement.on_conflict_do_update(set_={"detail_retention_seconds": seconds}, index_elements=["cluster"])
         )
 
     write(engine, work)
@@ -69,11 +69,11 @@ def cuts(connection: Connection, now: float, *, older_than: float | None = None)
         state = stated.get(cluster)
         keep = older_than
         if keep is None and state is not None:
-            keep = state.keep_details_seconds
+            keep = state.detail_retention_seconds
         looks_before = now - MEASUREMENT_RETENTION_SECONDS
-        if state is not None and state.standard_read_until is not None:
+        if state is not None and state.slo_evaluated_until is not None:
             # a standard that is evaluated late still finds what we measured
-            looks_before = min(looks_before, state.standard_read_until)
+            looks_before = min(looks_before, state.slo_evaluated_until)
         out.append(
             Cut(
                 cluster=cluster,
@@ -116,8 +116,8 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
             ASSESSMENTS,
             and_(
                 ASSESSMENTS.c.cluster == cut.cluster,
-                ASSESSMENTS.c.made_at.is_not(None),
-                ASSESSMENTS.c.acted_at < cut.before,
+                ASSESSMENTS.c.assessed_at.is_not(None),
+                ASSESSMENTS.c.last_eviction_at < cut.before,
             ),
         ),
         (POOL_HOURS, and_(POOL_HOURS.c.cluster == cut.cluster, POOL_HOURS.c.hour < int(long_ago // 3600))),
@@ -127,7 +127,9 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
 def to_be_thinned(cut: Cut) -> ColumnElement[bool]:
     """Which looks are thinned out; those that are dropped as a whole are not among them."""
     cycles = select(CYCLES.c.id).where(CYCLES.c.cluster == cut.cluster, CYCLES.c.started_at < cut.looks_before)
-    return LOOKS.c.cycle.in_(cycles if cut.before is None else cycles.where(CYCLES.c.started_at >= cut.before))
+    return NODE_MEASUREMENTS.c.cycle.in_(
+        cycles if cut.before is None else cycles.where(CYCLES.c.started_at >= cut.before)
+    )
 
 
 def thin(engine: Engine, cut: Cut, batches: int | None) -> int:
@@ -143,7 +145,9 @@ def thin(engine: Engine, cut: Cut, batches: int | None) -> int:
 
 
 def _thin(connection: Connection, cut: Cut) -> int:
-    query = select(LOOKS.c.cycle, LOOKS.c.nodes, CYCLES.c.started_at).join(CYCLES, CYCLES.c.id == LOOKS.c.cycle)
+    query = select(NODE_MEASUREMENTS.c.cycle, NODE_MEASUREMENTS.c.nodes, CYCLES.c.started_at).join(
+        CYCLES, CYCLES.c.id == NODE_MEASUREMENTS.c.cycle
+    )
     found = connection.execute(query.where(to_be_thinned(cut)).limit(THINNED_AT_ONCE)).all()
     if not found:
         return 0
@@ -163,8 +167,8 @@ def _thin(connection: Connection, cut: Cut) -> int:
                 lines.append(line | {"cpu_before": share, "cpu_planned": share})
     if lines:
         # the others are there from the beginning, with what was planned
-        connection.execute(upsert(connection)(NODE_LINES).on_conflict_do_nothing(), lines)
-    connection.execute(delete(LOOKS).where(LOOKS.c.cycle.in_(ids)))
+        connection.execute(upsert(connection)(CYCLE_NODES).on_conflict_do_nothing(), lines)
+    connection.execute(delete(NODE_MEASUREMENTS).where(NODE_MEASUREMENTS.c.cycle.in_(ids)))
     return len(found)
 
 

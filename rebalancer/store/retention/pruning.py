@@ -29,7 +29,7 @@ from rebalancer.model.alerts import EpisodeState
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Clock
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.store.db.effect_tables import LOOKS
+from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, FORECASTS, LEDGER, READY_REPORTS, SCOPES
@@ -62,7 +62,7 @@ class Pruned:
     forecasts: int
     """Made more than 90 days ago."""
     details: Mapping[str, int]
-    """Table -> rows, of details that were too old. Of `looks` also those that were thinned out."""
+    """Table -> rows, of details that were too old. Of `node_measurements` also those that were thinned out."""
 
 
 def prune(url: str, *, older_than: float | None = None, dry_run: bool) -> Pruned:
@@ -127,9 +127,9 @@ def _looks_back(connection: Connection, now: float) -> Mapping[str, float | None
     """Cluster -> how far it looks back; None for one that has reserved something lately and never said."""
     rows = ENTRIES.c
     counting = select(rows.key).where(rows.kind == "cluster", rows.at > now - SILENT_SECONDS).distinct()
-    stated = select(CLUSTER_LIMITS.c.cluster, CLUSTER_LIMITS.c.looks_back_seconds)
+    stated = select(CLUSTER_LIMITS.c.cluster, CLUSTER_LIMITS.c.longest_window_seconds)
     out: dict[str, float | None] = dict.fromkeys(connection.execute(counting).scalars())
-    out.update({row.cluster: row.looks_back_seconds for row in connection.execute(stated)})
+    out.update({row.cluster: row.longest_window_seconds for row in connection.execute(stated)})
     return out
 
 
@@ -161,7 +161,7 @@ def _silent(connection: Connection, now: float) -> tuple[str, ...]:
         newest[row.cluster] = row.at
     for row in connection.execute(select(CLUSTER_LIMITS)):
         newest[row.cluster] = max(newest.get(row.cluster, 0.0), row.updated)
-        longest[row.cluster] = row.looks_back_seconds or 0.0
+        longest[row.cluster] = row.longest_window_seconds or 0.0
     return tuple(sorted(name for name, at in newest.items() if at < now - max(SILENT_SECONDS, longest.get(name, 0.0))))
 
 
@@ -171,7 +171,7 @@ def _would_drop(connection: Connection, old: Sequence[Cut], *, before: float, no
 
     details: Counter[str] = Counter()
     for cut in old:
-        details[LOOKS.name] += count(LOOKS, to_be_thinned(cut))
+        details[NODE_MEASUREMENTS.name] += count(NODE_MEASUREMENTS, to_be_thinned(cut))
         for table, which in old_rows(cut, after_their_parts=False):
             details[table.name] += count(table, which)
     return Pruned(
@@ -199,13 +199,13 @@ def _drop(engine: Engine, old: Sequence[Cut], *, before: float, now: float, batc
             connection.execute(delete(table).where(table.c.cluster.in_(silent)))
         # not sooner: a repeat of an alert that is over must find its row
         over = ALERT_EPISODES.c.state != EpisodeState.OPEN.value
-        connection.execute(delete(ALERT_EPISODES).where(over, ALERT_EPISODES.c.heard_at < now - SILENT_SECONDS))
+        connection.execute(delete(ALERT_EPISODES).where(over, ALERT_EPISODES.c.last_received_at < now - SILENT_SECONDS))
         return silent
 
     clusters = write(engine, forget)
     details: Counter[str] = Counter()
     for cut in old:
-        details[LOOKS.name] += thin(engine, cut, batches)
+        details[NODE_MEASUREMENTS.name] += thin(engine, cut, batches)
         for table, which in old_rows(cut, after_their_parts=True):
             details[table.name] += _drop_rows(engine, table, which, batches)
     return Pruned(
