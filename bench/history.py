@@ -21,7 +21,7 @@ from bench.landing import a_cluster
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.real.prometheus_days import LongSeries, fill_days, hourly_rate

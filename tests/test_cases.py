@@ -11,7 +11,7 @@ import yaml
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.model.reason import Reason
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.policy.schema.policy import Guards
+from rebalancer.policy.schema.guards import Guards
 from tests.builders import (
     NOW,
     ANode,

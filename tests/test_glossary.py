@@ -86,7 +86,7 @@ def test_no_term_is_defined_twice_and_none_is_retired_as_well() -> None:
 
 
 def test_every_policy_key_is_made_of_words_that_the_glossary_knows() -> None:
-    from rebalancer.policy.schema.json_schema import policy_schema
+    from rebalancer.policy.schema.policy import policy_schema
 
     assert undefined(policy_keys(policy_schema())) == {}
 

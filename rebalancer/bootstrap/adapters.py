@@ -19,7 +19,7 @@ from rebalancer.model.ports import Clock, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from rebalancer.policy.schema.policy import StabilizationWindow
+from rebalancer.policy.schema.usage import StabilizationWindow
 from rebalancer.store import SqlLedger, SqlRecords
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.policy.schema.policy import Guards
+from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000

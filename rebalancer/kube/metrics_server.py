@@ -24,7 +24,7 @@ from rebalancer.model.quantity import cpu_millicores
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.usage import UsageSource
 
 Floats = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.history import SLOTS
-from rebalancer.policy.schema.policy import Prometheus
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.queries import (
     Queries,
     Query,

@@ -25,7 +25,7 @@ from tenacity import (
 from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.policy.schema.policy import Prometheus
+from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus import credentials, decode
 from rebalancer.prometheus.queries import Query
 

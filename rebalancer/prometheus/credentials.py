@@ -10,7 +10,7 @@ from requests import PreparedRequest
 from requests.auth import AuthBase
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.policy import Prometheus
+from rebalancer.policy.schema.usage import Prometheus
 
 
 class Login(AuthBase):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.policy import UsageSource
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus.decode import CONTAINER_LABEL
 
 NODE_CPU = "node_cpu_seconds_total"

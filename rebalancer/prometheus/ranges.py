@@ -19,7 +19,7 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.chunks import ChunkedQuery, Matchers, QueryChunk, chunked_queries, pieces
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError

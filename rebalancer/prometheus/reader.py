@@ -16,7 +16,7 @@ from rebalancer.model.ports import Progress
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention, Usage
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import Answer, PrometheusClient
 from rebalancer.prometheus.contention import read_contention

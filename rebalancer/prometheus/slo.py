@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import HotNodeSlo
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.policy import HotNodeSlo
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.chunks import Matchers, QueryChunk, chunked_queries, pieces
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError

@@ -13,8 +13,9 @@ from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.policy import Pool, UsageSource
+from rebalancer.policy.schema.policy import Pool
 from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.strategies.loads import CpuLoads
 
 

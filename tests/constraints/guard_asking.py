@@ -6,7 +6,7 @@ from typing import Any
 from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING, ClusterSnapshot, Owner
-from rebalancer.policy.schema.policy import Guards
+from rebalancer.policy.schema.guards import Guards
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 
 OPT = "rebalancer.dev/evict"

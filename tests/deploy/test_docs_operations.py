@@ -14,7 +14,7 @@ import yaml
 
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.model.reason import Reason
-from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.store.db.engine import open_engine
 from tests.builders import a_policy
 from tests.deploy.docs_pages import OPERATIONS, WRITTEN, anchors, blocks, commands, name, sections

@@ -10,7 +10,7 @@ from rebalancer.evaluation.reporting import FORECASTS_SECONDS
 from rebalancer.model.effect import Outcome
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
-from rebalancer.policy.schema.effect import Effect
+from rebalancer.policy.schema.policy import Effect
 from rebalancer.store.retention import details, pruning
 from rebalancer.web.metrics import described
 from tests.builders import a_policy

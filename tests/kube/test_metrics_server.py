@@ -9,7 +9,7 @@ from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema.policy import StabilizationWindow, UsageSource
+from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
 from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
 from tests.kube.objects import Cluster, Json, a_node, a_pod
 

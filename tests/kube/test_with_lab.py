@@ -18,7 +18,7 @@ from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot, Service
-from rebalancer.policy.schema.policy import StabilizationWindow, UsageSource
+from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
 from tests.builders import pods_in
 
 WEB_PODS = 600

@@ -6,7 +6,7 @@ import yaml
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy.loader import load_policy
 from rebalancer.policy.retired import RETIRED_KEYS
-from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.strategies import STRATEGY_NAMES
 
 

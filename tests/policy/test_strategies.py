@@ -12,7 +12,7 @@ import yaml
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.policy import load_policy
-from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.strategies import BUILT_IN, STRATEGY_NAMES, PluginStrategy
 
 HEAD = """\

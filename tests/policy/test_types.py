@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from rebalancer.model.match import selector_matches
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schema.json_schema import SCHEMA_ID, policy_schema
-from rebalancer.policy.schema.policy import Guards
+from rebalancer.policy.schema.guards import Guards
+from rebalancer.policy.schema.policy import SCHEMA_ID, policy_schema
 from rebalancer.policy.schema.types import Selector, format_duration, parse_duration
 from tests.builders import a_policy
 

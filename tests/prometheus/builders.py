@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
-from rebalancer.policy.schema.policy import UsageSource
+from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus.reader import PrometheusUsage
 from tests.builders import a_node, a_pod, cluster
 

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.lab import Lab
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.policy.schema.policy import Prometheus, UsageSource
+from rebalancer.policy.schema.usage import Prometheus, UsageSource
 from rebalancer.prometheus.client import PrometheusClient
 from rebalancer.prometheus.queries import Query, stabilization_offsets
 from tests.prometheus.builders import OWN, Asked, a_cluster, fake_prometheus, read, reader, usual

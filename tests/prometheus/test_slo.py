@@ -14,7 +14,7 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import STEP_SECONDS
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import HotNodeSlo
+from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.prometheus.slo import PrometheusSlo
 from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus
 from tests.prometheus.past import OWN, START, Clock, Line, Past, line

@@ -12,7 +12,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.effect import HotNodeSlo
+from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.queries import Query
 from rebalancer.prometheus.slo import PrometheusSlo

@@ -12,7 +12,7 @@ from rebalancer.cli.common import PIPE_WIDTH, Output, OutputOption, print_json, 
 from rebalancer.cli.output.tables import plain_table
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.descheduler.importer import Imported, import_policy
-from rebalancer.policy.schema.json_schema import policy_schema
+from rebalancer.policy.schema.policy import policy_schema
 
 app = typer.Typer(help="Check policy files, make one.", no_args_is_help=True)
 

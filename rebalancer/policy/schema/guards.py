@@ -1,0 +1,74 @@
+"""The `guards` section of the policy file: which pods are never evicted."""
+
+from typing import Annotated
+
+from pydantic import model_validator
+
+from rebalancer.policy.schema.strategies import NamespaceFilter
+from rebalancer.policy.schema.types import AsTuple, Count, Duration, FieldError, NonEmpty, Section, Selector
+
+
+class LabelFilter(Section):
+    """Label selectors on pods; `exclude` wins."""
+
+    include: Selector = Selector()
+    """Pods that may be evicted."""
+    exclude: Selector | None = None
+    """Pods that are never evicted."""
+
+
+class Ours(Section):
+    """Pods that rebalancer depends on. They are never evicted."""
+
+    rebalancer: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "rebalancer"}})
+    """rebalancer itself."""
+    prometheus: Selector = Selector.model_validate({"matchLabels": {"app.kubernetes.io/name": "prometheus"}})
+    """The Prometheus that rebalancer reads."""
+    database: Selector = Selector.model_validate(
+        {
+            "matchExpressions": [
+                {"key": "app.kubernetes.io/name", "operator": "In", "values": ["postgresql", "postgres"]}
+            ]
+        }
+    )
+    """The database of rebalancer."""
+
+
+class Guards(Section):
+    """Rules that protect pods from eviction. These cannot be disabled: mirror, static, DaemonSet, terminating,
+    finished, not Ready and bare pods, `ours`, system-critical priorities, rollouts, disruption budgets, vetoes by
+    annotation."""
+
+    job_pods: bool = False
+    """Whether Job pods may be evicted; even then only if the Job's podFailurePolicy ignores DisruptionTarget."""
+    owner_kinds: Annotated[tuple[str, ...], AsTuple] = ()
+    """Owner kinds besides the built-in ones whose controllers recreate pods, for example CloneSet."""
+    priority_below: int | None = None
+    """Only pods with a lower priority may be evicted."""
+    priority_class_below: NonEmpty | None = None
+    """The same, by the name of a PriorityClass."""
+    host_path: bool = False
+    """Whether pods with hostPath volumes may be evicted."""
+    disk_empty_dir: bool = False
+    """Whether pods with an emptyDir on disk may be evicted and lose it. An emptyDir in memory is not protected."""
+    persistent_volumes: bool = False
+    """Whether pods with PersistentVolumeClaims may be evicted. Pods with local volumes never are."""
+    min_age: Duration = 300.0
+    """Younger pods are not evicted."""
+    min_replicas: Count = 2
+    """Services with fewer desired replicas are left alone."""
+    require_opt_in: bool = False
+    """Only pods with the label or annotation `rebalancer.dev/evict: "true"`, or with that label on their namespace or
+    node, may be evicted."""
+    namespaces: NamespaceFilter = NamespaceFilter()
+    """Filter by namespace."""
+    labels: LabelFilter = LabelFilter()
+    """Filter by pod labels."""
+    ours: Ours = Ours()
+    """Pods that rebalancer depends on."""
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "Guards":
+        if self.priority_below is not None and self.priority_class_below is not None:
+            raise FieldError("priorityClassBelow", "expected priorityBelow or priorityClassBelow, not both")
+        return self
