@@ -7,6 +7,7 @@ import numpy as np
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -89,6 +90,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
     found_at = time.process_time()
     planner = Planner(
         snapshot=snapshot,
+        placement=PlacementModel(snapshot),
         found=[found],
         admission=EvictionAdmission(
             policy=policy, snapshot=snapshot, pool_of=node_pools.of_node, ledger_state=LedgerState(), now=now

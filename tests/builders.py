@@ -22,6 +22,7 @@ from rebalancer.model.snapshot import (
     PodTemplateTable,
 )
 from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -348,11 +349,21 @@ def planner_for(
     return Planner(
         snapshot=snapshot,
         found=found_in(snapshot, usage, policy, recent),
+        placement=placement_from(snapshot, options),
         admission=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=pool_names(snapshot, policy),
         **options,
     )
+
+
+def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> PlacementModel:
+    """The model that a planner's options ask for; options that are the model's alone are taken out."""
+    if "placement" in options:
+        model: PlacementModel = options.pop("placement")
+        return model
+    own = {name: options.pop(name) for name in ("config", "steered", "cordoned", "young_seconds") if name in options}
+    return PlacementModel(snapshot, **own, **{name: options[name] for name in ("out_of_time",) if name in options})
 
 
 def pool_names(snapshot: ClusterSnapshot, policy: RebalancerPolicy) -> list[str]:

@@ -66,12 +66,15 @@ class Observation:
         return _with_measured_relief(self.loads, self)
 
 
-def observe(context: CycleContext, policy: RebalancerPolicy, *, writes: bool) -> Observation:
+def observe(
+    context: CycleContext, policy: RebalancerPolicy, *, writes: bool, snapshot: ClusterSnapshot | None = None
+) -> Observation:
     """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
     if writes and context.ledger is not None:
         # before anything is counted: it refunds what did not happen
         context.ledger.reconcile_outcomes(context.cluster)
-    snapshot = context.cluster.snapshot()
+    if snapshot is None:
+        snapshot = context.cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
     usage = context.usage.read(snapshot)
     context.record_usage(snapshot, usage)

@@ -1,27 +1,27 @@
-"""One cycle, one story: observe, find, plan, admit, evict, record; then assess.
+"""One cycle: observe, find, plan, admit, evict, record, schedule assessments.
 
-A dry run is the same story with `evict` left out, so what `plan` prints is what `run` would do.
+A dry run leaves out `evict` alone, so what `plan` prints is what `run` would do.
 """
 
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
-from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, AppliedMarks, TimeLimit, plan, steer
+from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.request import CycleRequest
-from rebalancer.cycle.scheduled_assessments import scheduled_assessments
-from rebalancer.model.eviction import DID_NOT_HAPPEN, MAY_HAVE_HAPPENED, Answer, Eviction, Outcome
+from rebalancer.cycle.scheduled_assessments import schedule_assessments
+from rebalancer.cycle.simulation import AppliedTaints, steer
+from rebalancer.cycle.summary import describe
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
 from rebalancer.model.limits import Denied
-from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
+from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Ledger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -39,6 +39,19 @@ CYCLE_STOPPING_ERRORS = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reaso
 """Answers that the next call would get too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """The result of a cycle."""
+
+    observation: Observation
+    found: list[Findings]
+    """Of each strategy of the policy, in its order; empty where the cycle was stopped."""
+    taints: AppliedTaints
+    planner: Planner
+    """After its last move. Its admission and its placement model have the plan counted in."""
+    report: CycleReport
+
+
 def run_cycle(
     context: CycleContext,
     policy: RebalancerPolicy,
@@ -46,20 +59,19 @@ def run_cycle(
     request: CycleRequest = ANY,
     dry_run: bool,
     server_dry_run: bool = False,
-) -> CycleReport:
-    """Run one cycle and record it. Raises ConnectError, ConfigError or UnsafeDataError when it can't even observe.
+) -> Cycle:
+    """Run one cycle and record it. Raises ConnectError, ConfigError or UnsafeDataError where nothing can be observed.
 
-    Data that is readable but not safe to act on ends in `report.stopped`, with nothing planned.
+    Data that can be read but not trusted ends in `report.stopped`, with nothing planned.
     """
     report = begin_report(context, policy, trigger=request.trigger, dry_run=dry_run)
-    execute_cycle(context, policy, report, request=request, server_dry_run=server_dry_run)
-    return report
+    return execute_cycle(context, policy, report, request=request, server_dry_run=server_dry_run)
 
 
 def begin_report(
     context: CycleContext, policy: RebalancerPolicy, *, trigger: Trigger = Trigger.MANUAL, dry_run: bool
 ) -> CycleReport:
-    """An empty report: whoever holds it sees what was done, even when the cycle ends in an error."""
+    """An empty report. Its holder can read what was done also after a cycle that ended in an error."""
     return CycleReport(
         id=uuid.uuid4().hex,
         cluster=policy.cluster,
@@ -76,43 +88,37 @@ def execute_cycle(
     *,
     request: CycleRequest = ANY,
     server_dry_run: bool = False,
-) -> None:
-    """The story itself."""
+    snapshot: ClusterSnapshot | None = None,
+) -> Cycle:
+    """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
-        seen = observe(context, policy, writes=not report.dry_run)
+        seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else find(seen, policy, request)
+    session = PlanningSession(context=context, observation=seen, found=found, policy=policy)
     with timed(report, "steer"):
-        held = steer(context, seen, found, policy, report)
+        taints = steer(session, report)
     with timed(report, "relieve"):
-        planner = relieve(context, seen, found, policy, report, held, server_dry_run=server_dry_run)
-    expect(context, report, seen, found, policy)
-    describe(report, seen, found, planner, held, policy, high_thresholds(seen, found, policy, request))
+        planner = relieve(session, report, taints, server_dry_run=server_dry_run)
+    schedule_assessments(context, report, seen, found, policy)
+    describe(report, seen, found, planner, taints, high_thresholds(seen, found, policy, request))
     report.finished_at = context.clock.now()
     context.records.finish(report)
+    return Cycle(observation=seen, found=found, taints=taints, planner=planner, report=report)
 
 
-def relieve(
-    context: CycleContext,
-    seen: Observation,
-    found: list[Findings],
-    policy: RebalancerPolicy,
-    report: CycleReport,
-    held: AppliedMarks,
-    *,
-    server_dry_run: bool,
-) -> Planner:
-    """Plan, admit, evict and record one move after the other; the planner, with a reason for whatever stays."""
-    thinking = TimeLimit(PLAN_SECONDS_AT_MOST)
-    planner = plan(context, seen, found, policy, steered=held.steered, cordoned=held.cordoned, limit=thinking)
+def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints, *, server_dry_run: bool) -> Planner:
+    """Plan, admit, evict and record, one move after the other. The planner has a reason for each pod that stays."""
+    context, seen, found, policy = session.context, session.observation, session.found, session.policy
+    planner = session.planner(steered=taints.steered, cordoned=taints.cordoned)
     server_errors = 0
     while (eviction := planner.next_move()) is not None:
         if context.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             break
-        with thinking.stopped():
+        with session.limit.stopped():
             refusal = admit(context, report, seen, planner.admission, eviction, policy)
         if refusal is not None:
             planner.reject(eviction, refusal)
@@ -120,8 +126,8 @@ def relieve(
                 interrupt(report, planner, refusal)
             continue
         report.evictions.append(eviction)
-        with thinking.stopped():
-            expect(context, report, seen, found, policy, node=eviction.node)
+        with session.limit.stopped():
+            schedule_assessments(context, report, seen, found, policy, node=eviction.node)
             answer = evict(context, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)
         if answer.outcome not in DID_NOT_HAPPEN:
             planner.accept(eviction)
@@ -135,23 +141,9 @@ def relieve(
     return planner
 
 
-def expect(
-    context: CycleContext,
-    report: CycleReport,
-    seen: Observation,
-    found: list[Findings],
-    policy: RebalancerPolicy,
-    *,
-    node: str | None = None,
-) -> None:
-    """Write down what is to be looked at again, of one node or of all: before each call, so that nothing is missed."""
-    if context.effect is not None and not report.dry_run and report.evictions:
-        context.effect.expect(scheduled_assessments(report, seen, found, policy, now=context.clock.now(), node=node))
-
-
 @contextmanager
 def timed(report: CycleReport, stage: str) -> Iterator[None]:
-    """Note how long a stage took."""
+    """Write the stage's seconds into the report."""
     began = time.monotonic()
     try:
         yield
@@ -160,7 +152,7 @@ def timed(report: CycleReport, stage: str) -> Iterator[None]:
 
 
 def interrupt(report: CycleReport, planner: Planner, refusal: Refusal) -> None:
-    """End the plan before it is done."""
+    """End the plan before it is complete."""
     report.interrupted = refusal
     report.notes.append(f"stopped before the plan was done: {refusal.message}")
     planner.stop(refusal)
@@ -240,56 +232,3 @@ def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dr
             # a finished pod has no replacement
             context.ledger.landed(eviction.record, at=context.ledger.now())
     return answer
-
-
-def describe(
-    report: CycleReport,
-    seen: Observation,
-    found: list[Findings],
-    planner: Planner,
-    held: AppliedMarks,
-    policy: RebalancerPolicy,
-    high: NDArray[np.float64],
-) -> None:
-    """Fill the report with what was seen, found and refused. `high` (nodes,) is what `high_thresholds` says."""
-    snapshot, names = seen.snapshot, seen.snapshot.nodes.names
-    room = snapshot.nodes.cpu_capacity_millicores
-    planned = seen.usage.node_cpu_millicores.copy()
-    for eviction in report.evictions:
-        if eviction.outcome in MAY_HAVE_HAPPENED:
-            cpu = np.nan_to_num(eviction.cpu_millicores)
-            planned[eviction.node_index] -= cpu
-            if eviction.target_node:
-                planned[seen.snapshot.node_index[eviction.target_node]] += cpu
-    hot = np.zeros(len(names), dtype=bool)
-    for findings in found:
-        if findings.loads is not None:
-            hot |= findings.loads.hot
-        report.findings += [(finding, names[finding.node]) for finding in findings.findings]
-        report.notes += findings.notes
-        for state, count in findings.progress.items():
-            report.progress[state] = report.progress.get(state, 0) + count
-        report.refusals += [
-            PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
-            for node, refusal in sorted(findings.skipped.items())
-        ]
-    report.refusals += held.said(planner.refusals())
-    for check in planner.admission.rules.every_check(()):
-        if check.kind in ("rate", "inFlight"):
-            left = max(check.at_most - planner.admission.view.used(check), 0)
-            report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
-    for index in sorted(range(len(names)), key=lambda node: names[node]):
-        report.nodes.append(
-            NodeLine(
-                name=names[index],
-                pool=seen.node_pools.names[index],
-                cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
-                cpu_planned=_share(planned[index], room[index]),
-                hot=bool(hot[index]),
-                high=float(high[index]) if np.isfinite(high[index]) else None,
-            )
-        )
-
-
-def _share(millicores: float, room: float) -> float | None:
-    return float(millicores / room) if np.isfinite(millicores) and room > 0 else None

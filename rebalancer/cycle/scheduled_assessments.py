@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.observation import Observation
 from rebalancer.model.effect import Assessment, PodBefore, Step
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
@@ -18,6 +19,21 @@ from rebalancer.strategies import Findings
 
 STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
 """After the last eviction; the third step comes after the policy's settle time."""
+
+
+def schedule_assessments(
+    context: CycleContext,
+    report: CycleReport,
+    seen: Observation,
+    found: Sequence[Findings],
+    policy: RebalancerPolicy,
+    *,
+    node: str | None = None,
+) -> None:
+    """Write the assessments that are due after the evictions so far, of one node or of all: before each eviction call,
+    so that a restart loses none."""
+    if context.effect is not None and not report.dry_run and report.evictions:
+        context.effect.expect(scheduled_assessments(report, seen, found, policy, now=context.clock.now(), node=node))
 
 
 def scheduled_assessments(

@@ -1,8 +1,8 @@
 """The worker thread of the leader: takes requests and due alerts and runs one cycle after the other."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -22,7 +22,7 @@ from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.plan import CycleReport, Trigger
-from rebalancer.model.ports import ClusterReader, Inbox, PodState
+from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -46,22 +46,6 @@ class Heartbeat:
 
     def beat(self) -> None:
         self.at = time.monotonic()
-
-
-class _FrozenCluster:
-    """A cluster read once, so that alerts are resolved against the snapshot that the cycle uses."""
-
-    def __init__(self, cluster: ClusterReader) -> None:
-        self._cluster = cluster
-        self._snapshot: ClusterSnapshot | None = None
-
-    def snapshot(self) -> ClusterSnapshot:
-        if self._snapshot is None:
-            self._snapshot = self._cluster.snapshot()
-        return self._snapshot
-
-    def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
-        return self._cluster.pod_states(pods)
 
 
 class Worker:
@@ -117,16 +101,18 @@ class Worker:
         if self._stopping():
             return None
         active = self._active()
-        context, policy = replace(active.context, cluster=_FrozenCluster(active.context.cluster)), active.policy
+        context, policy = active.context, active.policy
         try:
             try:
                 episodes = self._inbox.due(expire_after_seconds=policy.alerts.expire_after)
-                actionable = self._read(episodes, context, policy)
+                # alerts are read by the snapshot that the cycle decides on
+                snapshot = context.cluster.snapshot() if episodes else None
+                actionable = self._read(episodes, snapshot, context, policy) if snapshot is not None else []
             except RebalancerError as error:
                 self._failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
             merged = with_alerts(request, actionable)
-            return None if merged is None else self._cycle(context, policy, merged, actionable)
+            return None if merged is None else self._cycle(context, policy, merged, actionable, snapshot)
         except RebalancerError:
             if request is not None:
                 self._queue.put(request)
@@ -138,12 +124,13 @@ class Worker:
         policy: RebalancerPolicy,
         request: CycleRequest,
         actionable: list[ActionableEpisode],
+        snapshot: ClusterSnapshot | None,
     ) -> CycleReport:
         report = begin_report(context, policy, trigger=request.trigger, dry_run=self._dry_run)
         with structlog.contextvars.bound_contextvars(cycle=report.id, trigger=str(request.trigger)):
             began = time.monotonic()
             try:
-                execute_cycle(context, policy, report, request=request)
+                execute_cycle(context, policy, report, request=request, snapshot=snapshot)
                 record_results(self._inbox, actionable, report, now=context.clock.now())
             finally:
                 # reported after an error too: pods may have been evicted
@@ -153,11 +140,12 @@ class Worker:
         return report
 
     def _read(
-        self, episodes: Sequence[AlertEpisode], context: CycleContext, policy: RebalancerPolicy
+        self,
+        episodes: Sequence[AlertEpisode],
+        snapshot: ClusterSnapshot,
+        context: CycleContext,
+        policy: RebalancerPolicy,
     ) -> list[ActionableEpisode]:
-        if not episodes:
-            return []
-        snapshot = context.cluster.snapshot()
         pool_of = NodePools.of(policy.pools, snapshot.nodes).by_node
         read = [resolve_episode(each, snapshot, policy, pool_of) for each in episodes]
         close_rejected(

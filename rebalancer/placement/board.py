@@ -19,7 +19,7 @@ import numpy as np
 
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Pods
 from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.placement.nodes import EPS, Bools, Floats, NodeTable, Rows, seen_cordons, seen_taints
 
@@ -95,10 +95,7 @@ class Board:
         self.snapshot = snapshot
         self.nodes = NodeTable(snapshot.nodes)
         self._steering_taint = steering_taint or Taint(key=SOFT_TAINT, effect="PreferNoSchedule")
-        self.taints = seen_taints(snapshot, steered, cordoned, self._steering_taint)
-        """(nodes,) as the scheduler sees them."""
-        self.unschedulable: Bools = seen_cordons(snapshot, cordoned)
-        """(nodes,) as the scheduler sees them."""
+        self._look(steered, cordoned)
         self.version = 0
         """Differs whenever the board differs."""
         self._stamps = count(1)
@@ -107,20 +104,10 @@ class Board:
         self._changed_at: Rows = np.zeros(len(snapshot.nodes), dtype=np.int64)
         """(nodes,) what `changes` was when that row changed last."""
         self._intern_kinds()
-        pods, size = snapshot.pods, len(snapshot.nodes)
-        self.held: Floats = np.column_stack(
-            [
-                snapshot.per_node(column)
-                for column in (
-                    pods.cpu_request_millicores,
-                    pods.memory_request_bytes,
-                    pods.cpu_scored_millicores,
-                    pods.memory_scored_bytes,
-                    np.ones(len(pods)),
-                )
-            ]
-        )
+        size = len(snapshot.nodes)
+        self.held: Floats = np.column_stack([snapshot.per_node(column) for column in _requests(snapshot.pods)])
         """(nodes, 5) of pods that are surely there."""
+        self._held_at_first = self.held.copy()
         self.booked: Floats = np.zeros((size, 5))
         """(nodes, 5) of fractional bookings."""
         self.whole: Floats = np.zeros(size)
@@ -140,6 +127,29 @@ class Board:
         """Affinity, as in `PodTemplateOutline` -> numbers of the kinds that have it, ascending."""
         self._read_outlines()
 
+    def _look(self, steered: Bools | None, cordoned: Bools | None) -> None:
+        self.taints = seen_taints(self.snapshot, steered, cordoned, self._steering_taint)
+        """(nodes,) as the scheduler sees them."""
+        self.unschedulable: Bools = seen_cordons(self.snapshot, cordoned)
+        """(nodes,) as the scheduler sees them."""
+
+    def start_over(self, *, steered: Bools | None = None, cordoned: Bools | None = None) -> None:
+        """Undo every change since the snapshot; the board equals a new one with these arguments, to the last bit."""
+        assert self._undo is None
+        self._look(steered, cordoned)
+        changed = {number for number, changes in self._changes.items() if changes}
+        rows = np.flatnonzero(self._changed_at)
+        self.held[rows], self.booked[rows], self.whole[rows] = self._held_at_first[rows], 0.0, 0.0
+        self._recount(rows)
+        self._changes.clear()
+        # the others count nothing that changed; these are counted again when needed
+        self._tallies = {key: each for key, each in self._tallies.items() if changed.isdisjoint(each.weights)}
+        self._counting.clear()
+        for tally in self._tallies.values():
+            for kind in tally.weights:
+                self._counting.setdefault(kind, []).append(tally)
+        self.touch()
+
     # ---- kinds
 
     def _intern_kinds(self) -> None:
@@ -155,15 +165,7 @@ class Board:
         ]
         self._number = {kind: index for index, kind in enumerate(self.kinds)}
         self._kind_of_pod = number.reshape(-1)
-        self.demand: Floats = np.column_stack(
-            [
-                pods.cpu_request_millicores[first],
-                pods.memory_request_bytes[first],
-                pods.cpu_scored_millicores[first],
-                pods.memory_scored_bytes[first],
-                np.ones(len(first)),
-            ]
-        )
+        self.demand: Floats = np.column_stack([column[first] for column in _requests(pods)])
         """(kinds, 5) what one pod of a kind requests."""
         active = np.flatnonzero(snapshot.active)
         active = active[np.argsort(self._kind_of_pod[active], kind="stable")]
@@ -414,6 +416,17 @@ class Board:
             return None
         rows = np.flatnonzero(self._changed_at > seen)
         return slice(None) if 2 * len(rows) > len(self.nodes) else rows
+
+
+def _requests(pods: Pods) -> tuple[Floats, ...]:
+    """Each (pods,), in the order of the columns of `Board.held`."""
+    return (
+        pods.cpu_request_millicores,
+        pods.memory_request_bytes,
+        pods.cpu_scored_millicores,
+        pods.memory_scored_bytes,
+        np.ones(len(pods)),
+    )
 
 
 def _content(selector: LabelSelector | None) -> object:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.match import tolerates
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.placement import affinity, spread
 from rebalancer.placement.affinity import Attraction, Terms
 from rebalancer.placement.board import Board, Group, Kind
-from rebalancer.placement.filters import Check, StaticFilter, claims_of
-from rebalancer.placement.nodes import EPS, UNSCHEDULABLE, Bools, Floats, Rows
+from rebalancer.placement.filters import Check, NodeRules, NodeRulesCache, claims_of
+from rebalancer.placement.nodes import EPS, Bools, Floats, Rows, hard_taints
 from rebalancer.placement.requests import Requests, Supply
 from rebalancer.placement.sampling import nodes_to_find
 from rebalancer.placement.scores import default_normalised, image_locality
@@ -50,28 +49,13 @@ class _Ranking:
     scores: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """What kinds with the same rules about nodes share."""
-
-    profile: SchedulerProfile
-    checks: tuple[Check, ...]
-    static: Bools
-    """(nodes,) all of `checks`."""
-    fits_affinity: Bools
-    tolerated: Bools
-    soft_taints: Floats
-    preferred: Floats | None
-    ignores_cordons: bool
-
-
 @dataclass(slots=True)
 class _Pod:
     """One kind of pod, worked out once."""
 
     kind: Kind
     template: PodTemplate
-    rules: _Rules
+    rules: NodeRules
     requests: Requests
     spread: Spread
     attraction: Attraction
@@ -98,21 +82,35 @@ class Engine:
     def __init__(self, board: Board, config: SchedulerConfig | None = None) -> None:
         self.board = board
         self._config = config or SchedulerConfig()
-        self._static = StaticFilter(board.snapshot.nodes, board.nodes, board.taints, board.unschedulable)
         self._shut: Bools = np.zeros(len(board.nodes), dtype=np.bool_)
         """(nodes,) cordoned while the plan is made."""
         self._supply = Supply(board)
         self._terms: Terms | None = None
-        self._pods: dict[Kind, _Pod] = {}
         self._requests: dict[object, Requests] = {}
         self._images: dict[object, Floats] = {}
-        self._rules: dict[object, _Rules] = {}
-        self._eligible = EligibleNodes(board)
-        self._masks: dict[bytes, Bools] = {}
         self._rankings: dict[tuple[Kind, int | None, int | None], _Ranking] = {}
         self._fitting: dict[tuple[int, bool, int], Feasible] = {}
         """(id of a static mask, ignores cordons, id of requests) -> nodes that let it in; for the board as it is."""
         self._ranked_at = -1
+        self._look()
+
+    def _look(self) -> None:
+        """Take the board's taints and cordons for what every kind finds on the nodes by its spec."""
+        board = self.board
+        self._hard = hard_taints(board.taints)
+        self._unschedulable = board.unschedulable
+        self._rules = NodeRulesCache(board, self._config)
+        self._eligible = EligibleNodes(board)
+        self._pods: dict[Kind, _Pod] = {}
+
+    def start_over(self) -> None:
+        """After `Board.start_over`: the engine equals a new one over the board."""
+        self._shut[:] = False
+        board = self.board
+        if hard_taints(board.taints) == self._hard and np.array_equal(board.unschedulable, self._unschedulable):
+            self._rules.see_soft_taints(board.taints)
+        else:
+            self._look()
 
     # ---- questions
 
@@ -226,7 +224,7 @@ class Engine:
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """From now on these nodes are seen with our PreferNoSchedule taint, or without it."""
         self.board.steer(nodes, away=away)
-        self._static.see_soft_taints(self.board.taints)
+        self._rules.see_soft_taints(self.board.taints)
 
     def cordon(self, node: int, *, cordoned: bool = True) -> bool:
         """See this node as cordoned, or as without this (spreading's domains stay as they were); what it was before."""
@@ -247,7 +245,7 @@ class Engine:
         board = self.board
         template, snapshot = board.template_of(kind), board.snapshot
         claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(template)]
-        rules = self._rules_of(template, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
+        rules = self._rules.of(template, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
         profile = rules.profile
         if self._terms is None:
             self._terms = Terms(board)
@@ -300,41 +298,6 @@ class Engine:
             ),
             only_worse=not attraction.near and not spreading.hard,
         )
-
-    def _rules_of(self, template: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> _Rules:
-        """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
-        affinity = template.affinity.node_affinity if template.affinity is not None else None
-        # structs that hold dicts can't be hashed; their text can
-        key = (
-            template.scheduler_name,
-            tuple(sorted(template.node_selector.items())),
-            affinity and repr(affinity),
-            template.tolerations,
-            placed_claims,
-        )
-        rules = self._rules.get(key)
-        if rules is None:
-            # only filters are asked for pods of unknown schedulers: they go by what every scheduler has
-            profile = self._config.profiles.get(template.scheduler_name) or SchedulerProfile()
-            volume_nodes = tuple(self.board.snapshot.volume_nodes[claim] for claim in placed_claims)
-            checks = tuple(
-                each
-                for each in self._static.checks(template, added=profile.added_affinity, volume_nodes=volume_nodes)
-                if each[0] in profile.filters
-            )
-            static = np.logical_and.reduce([_everywhere(self.board), *(passes for _, passes, _ in checks)])
-            rules = self._rules[key] = _Rules(
-                profile=profile,
-                checks=checks,
-                static=self._masks.setdefault(static.tobytes(), static),
-                fits_affinity=self._static.node_affinity(template),
-                tolerated=self._static.tolerated(template.tolerations),
-                soft_taints=self._static.soft_taints(template.tolerations),
-                preferred=self._static.preferred(affinity, profile.added_affinity),
-                ignores_cordons=tolerates(template.tolerations, UNSCHEDULABLE)
-                or "NodeUnschedulable" not in profile.filters,
-            )
-        return rules
 
     def _users(self, claim: tuple[str, str]) -> Group:
         namespace, name = claim

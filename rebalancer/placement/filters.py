@@ -5,12 +5,15 @@ Ready is not filtered on: the scheduler goes by taints.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from rebalancer.model.match import tolerates, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, NodeSelector, PodTemplate, Taint, Toleration
+from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import Nodes
+from rebalancer.placement.board import Board
 from rebalancer.placement.nodes import UNSCHEDULABLE, Bools, Floats, NodeTable
 
 LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
@@ -151,3 +154,69 @@ def claims_of(template: PodTemplate) -> list[str]:
         for volume in template.volumes
         if volume.persistent_volume_claim is not None
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """What the labels, taints and cordons of nodes mean to a pod template. Arrays are (nodes,)."""
+
+    profile: SchedulerProfile
+    checks: tuple[Check, ...]
+    static: Bools
+    """All of `checks`."""
+    fits_affinity: Bools
+    tolerated: Bools
+    soft_taints: Floats
+    preferred: Floats | None
+    ignores_cordons: bool
+
+
+class NodeRulesCache:
+    """Rules of each distinct template over a board, as its nodes look now."""
+
+    def __init__(self, board: Board, config: SchedulerConfig) -> None:
+        self._board, self._config = board, config
+        self._static = StaticFilter(board.snapshot.nodes, board.nodes, board.taints, board.unschedulable)
+        self._rules: dict[object, NodeRules] = {}
+        self._masks: dict[bytes, Bools] = {}
+
+    def see_soft_taints(self, taints: tuple[tuple[Taint, ...], ...]) -> None:
+        """As in `StaticFilter`."""
+        self._static.see_soft_taints(taints)
+
+    def of(self, template: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> NodeRules:
+        """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
+        # structs that hold dicts can't be hashed; their text can
+        key = (
+            template.scheduler_name,
+            tuple(sorted(template.node_selector.items())),
+            affinity and repr(affinity),
+            template.tolerations,
+            placed_claims,
+        )
+        rules = self._rules.get(key)
+        if rules is None:
+            # only filters are asked for pods of unknown schedulers: they go by what every scheduler has
+            profile = self._config.profiles.get(template.scheduler_name) or SchedulerProfile()
+            volume_nodes = tuple(self._board.snapshot.volume_nodes[claim] for claim in placed_claims)
+            checks = tuple(
+                each
+                for each in self._static.checks(template, added=profile.added_affinity, volume_nodes=volume_nodes)
+                if each[0] in profile.filters
+            )
+            static = np.logical_and.reduce(
+                [np.ones(len(self._board.nodes), dtype=np.bool_), *(passes for _, passes, _ in checks)]
+            )
+            rules = self._rules[key] = NodeRules(
+                profile=profile,
+                checks=checks,
+                static=self._masks.setdefault(static.tobytes(), static),
+                fits_affinity=self._static.node_affinity(template),
+                tolerated=self._static.tolerated(template.tolerations),
+                soft_taints=self._static.soft_taints(template.tolerations),
+                preferred=self._static.preferred(affinity, profile.added_affinity),
+                ignores_cordons=tolerates(template.tolerations, UNSCHEDULABLE)
+                or "NodeUnschedulable" not in profile.filters,
+            )
+        return rules

@@ -18,7 +18,7 @@ from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.filters import leaving
-from rebalancer.placement.nodes import Bools, Floats, Rows
+from rebalancer.placement.nodes import Bools, Floats, Rows, ours_cordoned
 from rebalancer.placement.pending import ENOUGH, MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.sampling import winners
 from rebalancer.placement.scores import missing_bytes
@@ -79,28 +79,53 @@ class PlacementModel:
         config: SchedulerConfig | None = None,
         steered: Bools | None = None,
         cordoned: Bools | None = None,
+        closed: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
         young_seconds: float = YOUNG_SECONDS,
     ) -> None:
         """`steered`, `cordoned` (nodes,): as in `Board`. `out_of_time` is asked before each pod that already waits is
         placed."""
         self._snapshot = snapshot
-        self._config = config
-        self._steered = steered
-        self._cordoned = cordoned
         self._board = Board(snapshot, steered=steered, cordoned=cordoned)
         self._engine = Engine(self._board, config)
-        self._pending = PendingPods(snapshot, self._board, self._engine)
-        self._late = self._pending.place(out_of_time)
         # ties are shown by name, so that the order in which nodes are listed changes nothing
         self._name_rank = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
         pods, active = snapshot.pods, snapshot.active
         self._least_priority = np.full(len(snapshot.nodes), np.iinfo(np.int64).max)
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
         nodes = snapshot.nodes
-        young = snapshot.taken - nodes.created < young_seconds
-        self.closed: Bools = leaving(nodes) | young | ~nodes.ready | self._board.unschedulable
+        self._unfit: Bools = leaving(nodes) | (snapshot.taken - nodes.created < young_seconds) | ~nodes.ready
+        self._begin(cordoned, closed, out_of_time)
+
+    def start_over(
+        self,
+        *,
+        steered: Bools | None = None,
+        cordoned: Bools | None = None,
+        closed: Bools | None = None,
+        out_of_time: Callable[[], bool] = never,
+    ) -> None:
+        """Undo everything that was counted, steered or cordoned: the model equals a new one with these arguments."""
+        self._board.start_over(steered=steered, cordoned=cordoned)
+        self._engine.start_over()
+        self._begin(cordoned, closed, out_of_time)
+
+    def without_pending(self) -> Engine:
+        """The scheduler over the snapshot alone: no pending pod is placed, nothing of a plan is counted. Everything
+        that was counted is undone."""
+        self._board.start_over()
+        self._engine.start_over()
+        return self._engine
+
+    def _begin(self, cordoned: Bools | None, closed: Bools | None, out_of_time: Callable[[], bool]) -> None:
+        self._pending = PendingPods(self._snapshot, self._board, self._engine)
+        self._late = self._pending.place(out_of_time)
+        self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
+        """(nodes,) cordoned from the start."""
+        self.closed: Bools = self._unfit | self._board.unschedulable
         """(nodes,) never to be landed on: leaving, cordoned, younger than `young_seconds`, or not Ready."""
+        if closed is not None:
+            self.closed |= closed
 
     # ---- questions
 
@@ -159,12 +184,12 @@ class PlacementModel:
         return float(missing.max(initial=0.0))
 
     def explain(self, pod: Pod) -> Verdict:
-        """What the scheduler thinks of every node for this pod's replacement, or for the pod itself while it waits."""
-        if pod.node < 0:
-            board = Board(self._snapshot, steered=self._steered, cordoned=self._cordoned)
-            return Engine(board, self._config).verdict(board.kind_of(pod.index))
-        scene = self._scenes(pod)[0]
+        """The scheduler's view of every node for this pod's replacement. For a pending pod, its view of the pod itself
+        before any pending pod is placed: then everything that was counted is undone."""
         kind = self._board.kind_of(pod.index)
+        if pod.node < 0:
+            return self.without_pending().verdict(kind)
+        scene = self._scenes(pod)[0]
         return self._engine.verdict(kind, without=scene.without, terminating=scene.terminating)
 
     # ---- this plan's moves

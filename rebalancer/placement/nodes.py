@@ -173,3 +173,8 @@ def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
     marked = (any(each.key == SOFT_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
     ours: Bools = np.fromiter(marked, np.bool_, len(nodes)) & nodes.unschedulable
     return ours
+
+
+def hard_taints(taints: tuple[tuple[Taint, ...], ...]) -> tuple[tuple[Taint, ...], ...]:
+    """(nodes,) those that filters go by."""
+    return tuple(tuple(each for each in of_node if each.effect != "PreferNoSchedule") for of_node in taints)

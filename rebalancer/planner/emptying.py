@@ -43,16 +43,15 @@ class NodeDrainer:
         admission: EvictionAdmission,
         budgets: BudgetRoom,
         landings: Landings,
-        cordoned: Bools | None,
-        rehearsal: bool,
+        simulation: bool,
         out_of_time: Callable[[], bool],
     ) -> None:
-        """`moved` (pods,): the planner keeps it up to date. `cordoned` (nodes,): as in `Planner`."""
+        """`moved` (pods,) is kept up to date by the planner."""
         self._moved = moved
         self._snapshot, self._admission, self._budgets, self._landings = snapshot, admission, budgets, landings
         self._ours = ours_cordoned(snapshot)
-        self._cordoned: Bools = self._ours.copy() if cordoned is None else cordoned.copy()
-        self._simulation, self._out_of_time = rehearsal, out_of_time
+        self._cordoned: Bools = landings.model.cordoned.copy()
+        self._simulation, self._out_of_time = simulation, out_of_time
         self._begun: Counter[int] = Counter()
         """Which findings (their place among all) -> how many of them are worked on."""
         self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)

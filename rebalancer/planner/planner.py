@@ -25,9 +25,8 @@ from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.placement.landing import YOUNG_SECONDS, Distribution, PlacementModel
+from rebalancer.placement.landing import Distribution, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, goal_reached, in_order, useless
 from rebalancer.planner.landings import Landings
@@ -53,43 +52,29 @@ class Planner:
         self,
         *,
         snapshot: ClusterSnapshot,
+        placement: PlacementModel,
         found: Sequence[Findings],
         admission: EvictionAdmission,
         cpu_millicores: Floats,
         pools: Sequence[str],
         base: Loads | None = None,
-        config: SchedulerConfig = SchedulerConfig(),  # noqa: B008 - frozen
-        steered: Bools | None = None,
-        cordoned: Bools | None = None,
         steering: SoftTaintBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
         share_of_time: Callable[[int], Callable[[], bool]] = _no_share,
-        closed: Bools | None = None,
-        young_seconds: float = YOUNG_SECONDS,
     ) -> None:
-        """`cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools` (nodes,)
-        names of the nodes' pools, empty for none. `base` is what every landing is held to, whichever strategy wants
-        the move. `steered` and `cordoned` (nodes,) carry our taint, and our cordon, while the plan runs; None = as the
-        snapshot shows. Once `out_of_time` says so, nothing more is planned. `share_of_time` makes what says that one of
-        so many equal parts of the time that is left was spent: then the other strategies come first. `closed` (nodes,)
-        may not be landed on besides those that the model closes; nor may nodes that are younger than
-        `young_seconds`."""
+        """`placement` is the scheduler's view of the snapshot with no move counted yet, and this planner's until its
+        `start_over`. `cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where
+        unknown. `pools` (nodes,) names of the nodes' pools, empty for none. `base` is the load that every target node
+        is judged by, whichever strategy wants the move. `steering` makes the plan a simulation. Once `out_of_time`
+        returns True, nothing more is planned. `share_of_time` makes a limit of one of so many equal parts of the time
+        that is left: when it is spent, the other strategies come first."""
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
-        model = PlacementModel(
-            snapshot,
-            config=config,
-            steered=steered,
-            cordoned=cordoned,
-            out_of_time=out_of_time,
-            young_seconds=young_seconds,
-        )
-        if closed is not None:
-            model.closed |= closed
-        self._landings = Landings(snapshot=snapshot, model=model, found=found, base=base, steering=steering)
+        self.placement = placement
+        self._landings = Landings(snapshot=snapshot, model=placement, found=found, base=base, steering=steering)
         self._budgets = BudgetRoom(snapshot)
         self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)
         self._drainer = NodeDrainer(
@@ -98,8 +83,7 @@ class Planner:
             admission=admission,
             budgets=self._budgets,
             landings=self._landings,
-            cordoned=cordoned,
-            rehearsal=steering is not None,
+            simulation=steering is not None,
             out_of_time=out_of_time,
         )
         self._refused: dict[int, Refusal] = {}

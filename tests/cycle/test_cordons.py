@@ -75,7 +75,7 @@ class Run:
     def turn(self, *, dry_run: bool = False) -> CycleReport:
         """Let time pass, then one cycle."""
         self._lab.clock.sleep(TURN_SECONDS)
-        return run_cycle(self._world, self._policy, dry_run=dry_run)
+        return run_cycle(self._world, self._policy, dry_run=dry_run).report
 
 
 @pytest.fixture

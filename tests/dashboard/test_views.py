@@ -68,7 +68,7 @@ class Shown:
             scope = RequestScope(nodes=frozenset({name}))
             request = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({scope}), marks={name: mark})
         world = replace(self.world, record_usage=self.views.measured)
-        report = run_cycle(world, self.policy, request=request, dry_run=dry_run)
+        report = run_cycle(world, self.policy, request=request, dry_run=dry_run).report
         self.views.done(report)
         return report
 

@@ -133,7 +133,7 @@ def run(job: Job) -> None:
     policy = load_policy(job.policy.read_bytes(), source=str(job.policy))
     settings = Settings(database=f"sqlite:///{job.database}", kubeconfig=str(job.kubeconfig))
     with acting_context(policy, settings, progress=NullProgress(), clock=job.clock) as world:
-        report = run_cycle(world, policy, dry_run=False)
+        report = run_cycle(world, policy, dry_run=False).report
     if report.stopped is not None or report.interrupted is not None:
         raise SystemExit(3)
 

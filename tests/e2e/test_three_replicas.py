@@ -117,7 +117,7 @@ def test_a_service_of_three_is_moved_often_and_never_down_by_more_than_its_limit
                 lab.clock.sleep(RATE_WINDOW + 15)
                 # one right after the other: the first one's replacements are still on their way
                 for _ in range(2):
-                    report = run_cycle(world, policy, dry_run=False)
+                    report = run_cycle(world, policy, dry_run=False).report
                     assert report.stopped is None
                     refusals |= {str(each.code) for each in report.refusals if each.name.startswith(f"{SERVICE}-")}
             lab.clock.sleep(2 * START_SECONDS)

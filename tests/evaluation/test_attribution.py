@@ -277,7 +277,7 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             lab.clock.sleep(15 * MINUTE)
             seen = observe(stage.world, policy, writes=False)
             found = find(seen, policy)
-            report = run_cycle(stage.world, policy, dry_run=not runs)
+            report = run_cycle(stage.world, policy, dry_run=not runs).report
             kept.expect(scheduled_assessments(report, seen, found, policy, now=lab.clock.now()))
             for _ in range(5):
                 lab.clock.sleep(5 * MINUTE)

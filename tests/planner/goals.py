@@ -14,7 +14,7 @@ from rebalancer.planner import Planner
 from rebalancer.planner.steering import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
-from tests.builders import ANode, APod, a_door, a_policy, cluster, pool_names, usage_of, view_of
+from tests.builders import ANode, APod, a_door, a_policy, cluster, placement_from, pool_names, usage_of, view_of
 from tests.planner.plans import ANY_REPLICAS
 
 STRATEGY = "Tidy"
@@ -73,6 +73,7 @@ class Scene:
         return Planner(
             snapshot=self.snapshot,
             found=asked if found is None else found,
+            placement=placement_from(self.snapshot, options),
             admission=a_door(self.snapshot, self.policy),
             cpu_millicores=self.usage.pod_cpu_millicores,
             pools=pool_names(self.snapshot, self.policy),

@@ -64,8 +64,7 @@ def scene_of(
         admission=a_door(snapshot, rules),
         report=report,
         config=config or SchedulerConfig(),
-        landing=PlacementModel(snapshot, config=config),
-        engine=Engine(Board(snapshot), config),
+        placement=PlacementModel(snapshot, config=config),
         now=NOW,
     )
 

@@ -92,7 +92,7 @@ class Daemon:
         )
         assert assessed.notes == ()
         self.made += assessed.made
-        report = run_cycle(world, policy, request=request, dry_run=self.dry_run)
+        report = run_cycle(world, policy, request=request, dry_run=self.dry_run).report
         assert report.stopped is None, report.stopped
 
     def read(self) -> None:

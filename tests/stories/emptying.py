@@ -49,7 +49,7 @@ class ForeseeingStage(Stage):
         if self.policy.forecast.mode != "Off" and self.lab.clock.now() >= self.lookout.next_at():
             ahead = self.lookout.look(self.world.cluster.snapshot()).request()
             request = request if ahead is None else request.merged(ahead)
-        report = run_cycle(self.world, self.policy, request=request, dry_run=False)
+        report = run_cycle(self.world, self.policy, request=request, dry_run=False).report
         assert report.stopped is None, report.stopped
         self.reports.append(report)
         return report

@@ -41,7 +41,7 @@ class Stage:
 
     def cycle(self) -> CycleReport:
         """One cycle now; it must have been safe to act."""
-        report = run_cycle(self.world, self.policy, dry_run=False)
+        report = run_cycle(self.world, self.policy, dry_run=False).report
         assert report.stopped is None, report.stopped
         self.reports.append(report)
         return report

@@ -71,7 +71,7 @@ def live_through(
         request = CycleRequest(trigger=Trigger.PERIODIC)
         if lookout is not None and (ahead := lookout.look(world.cluster.snapshot()).request()) is not None:
             request = request.merged(ahead)
-        reports.append(run_cycle(world, policy, request=request, dry_run=False))
+        reports.append(run_cycle(world, policy, request=request, dry_run=False).report)
         lab.clock.sleep(LOOK_SECONDS)
     return reports
 

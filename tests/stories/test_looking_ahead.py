@@ -88,7 +88,7 @@ def test_another_policy_knows_who_has_left_a_node(tmp_path: Path) -> None:
         lab.clock.sleep(5 * HOUR)
         request = lookout.look(world.cluster.snapshot()).request()
         assert request is not None
-        report = run_cycle(world, policy, request=request, dry_run=False)
+        report = run_cycle(world, policy, request=request, dry_run=False).report
         assert len(report.evictions) == 2
         lab.clock.sleep(600.0)
         snapshot = world.cluster.snapshot()
@@ -103,8 +103,8 @@ def test_what_was_due_is_no_reason_any_more_once_its_time_is_over(tmp_path: Path
         request = lookout.look(world.cluster.snapshot()).request()
         assert request is not None
         late = replace(request, due={"node-1": lab.clock.now() - 1.0})
-        assert run_cycle(world, policy, request=late, dry_run=True).findings == []
-        assert run_cycle(world, policy, request=request, dry_run=True).findings != []
+        assert run_cycle(world, policy, request=late, dry_run=True).report.findings == []
+        assert run_cycle(world, policy, request=request, dry_run=True).report.findings != []
 
 
 def test_observing_asks_for_no_cycle(tmp_path: Path) -> None:

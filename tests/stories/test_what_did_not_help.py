@@ -56,7 +56,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             heat(stage.lab, "one-hot", cores=7.0)
             for _ in range(6):
                 stage.lab.clock.sleep(60.0)
-                report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
+                report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False).report
                 if report.evictions:
                     break
             moved = len(evicted(stage.lab.log.entries()))
@@ -69,7 +69,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             assert (made.step, made.outcome) == (Step.SETTLED, Outcome.NEW_PODS_ARRIVED)
             assert list(aftermath.feedback.open_breakers) == ["one"]
             stage.lab.clock.sleep(400.0)
-            report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False)
+            report = run_cycle(world, stage.policy, request=PERIODIC, dry_run=False).report
             assert report.findings != []
             assert {str(each.code) for each in report.refusals if each.namespace == "shop"} == {"CircuitBreakerOpen"}, (
                 report.refusals

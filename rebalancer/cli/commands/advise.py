@@ -48,7 +48,7 @@ def scheduler(
     with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
         found = advise(
             scene.snapshot,
-            scene.engine,
+            scene.placement.without_pending(),
             scene.config,
             strategies=[each.name for each in loaded.strategies],
             pools=scene.pools,

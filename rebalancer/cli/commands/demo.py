@@ -80,7 +80,7 @@ def _cycles(lab: Lab, policy: RebalancerPolicy, settings: Settings, console: Con
         acting_context(policy, settings, progress=progress, clock=lab.clock) as cycle_context,
     ):
         for number in range(1, CYCLES_AT_MOST + 1):
-            report = run_cycle(cycle_context, policy, dry_run=False)
+            report = run_cycle(cycle_context, policy, dry_run=False).report
             assess(cycle_context, policy, report)
             reports.append(report)
             console.rule(f"Cycle {number}")

@@ -1,8 +1,7 @@
 """`rebalancer explain`: why a pod is where it is and may or may not leave; why a node is hot and fills up again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -21,16 +20,10 @@ from rebalancer.cli.common import (
 )
 from rebalancer.cli.output.explanations import node_document, pod_document, print_node, print_pod
 from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cycle.observation import find, observe
-from rebalancer.cycle.planning import plan
+from rebalancer.cycle.observation import find
+from rebalancer.cycle.planning import new_admission
 from rebalancer.cycle.run import run_cycle
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.ports import ClusterReader, PodState
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
-from rebalancer.placement.board import Board
-from rebalancer.placement.engine import Engine
-from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.explain.nodes import explain_node
 from rebalancer.planner.explain.pods import ExplainContext, explain_pod, find_pod
 from rebalancer.policy import RebalancerPolicy
@@ -50,45 +43,24 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 AllOption = Annotated[bool, typer.Option("--all", help="Show every node or pod, not only the first of many.")]
 
 
-@dataclass(frozen=True, slots=True)
-class _FrozenReader:
-    """What was read, for a second look at the very same: `ClusterReader` and `UsageReader`."""
-
-    reader: ClusterReader
-    cluster: ClusterSnapshot
-    usage: Usage
-
-    def snapshot(self) -> ClusterSnapshot:
-        return self.cluster
-
-    def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
-        return self.reader.pod_states(pods)
-
-    def read(self, snapshot: ClusterSnapshot) -> Usage:
-        return self.usage
-
-
 @contextmanager
 def observed_cluster(
     policy: RebalancerPolicy, *, database: str | None, kubeconfig: str | None, context: str | None
 ) -> Iterator[ExplainContext]:
-    """The cluster as it is, and what `plan` makes of it. Writes nothing."""
+    """The cluster and the result of a dry cycle. Writes nothing."""
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
     with TerminalProgress() as progress, planning_context(policy, settings, progress=progress) as cycle_context:
-        seen = observe(cycle_context, policy, writes=False)
-        found = find(seen, policy)
-        again = _FrozenReader(cycle_context.cluster, seen.snapshot, seen.usage)
-        report = run_cycle(replace(cycle_context, cluster=again, usage=again), policy, dry_run=True)
+        cycle = run_cycle(cycle_context, policy, dry_run=True)
+        seen = cycle.observation
         yield ExplainContext(
             snapshot=seen.snapshot,
             usage=seen.usage,
             pools=seen.node_pools.names,
-            found=found,
-            admission=plan(cycle_context, seen, found, policy).admission,
-            report=report,
+            found=cycle.found if cycle.report.stopped is None else find(seen, policy),
+            admission=new_admission(cycle_context, seen, policy),
+            report=cycle.report,
             config=cycle_context.scheduler,
-            landing=PlacementModel(seen.snapshot, config=cycle_context.scheduler),
-            engine=Engine(Board(seen.snapshot), cycle_context.scheduler),
+            placement=cycle.planner.placement,
             now=seen.now,
         )
 

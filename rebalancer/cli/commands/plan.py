@@ -54,7 +54,7 @@ def plan(
     loaded = read_policy(policy)
     settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
     with TerminalProgress() as progress, planning_context(loaded, settings, progress=progress) as cycle_context:
-        report = run_cycle(cycle_context, loaded, dry_run=True, server_dry_run=server_dry_run)
+        report = run_cycle(cycle_context, loaded, dry_run=True, server_dry_run=server_dry_run).report
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)

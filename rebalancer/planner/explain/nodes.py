@@ -166,7 +166,8 @@ def _attractions(scene: ExplainContext, node: int) -> list[PlacementSkew]:
     for pod, top in zip(here.tolist(), tops.tolist(), strict=True):
         members.setdefault(top, []).append(pod)
     ranked = sorted(members.items(), key=lambda each: (-len(each[1]), -_youngest(snapshot, each[1]), each[0]))
-    found = (placement_skew_of(snapshot, scene.engine, top, node, scene.now) for top, _ in ranked[:LOOKED_AT])
+    engine = scene.placement.without_pending()
+    found = (placement_skew_of(snapshot, engine, top, node, scene.now) for top, _ in ranked[:LOOKED_AT])
     known = [each for each in found if each is not None]
     return sorted(known, key=lambda each: (not each.heaped, -each.here, str(each.service)))[:MAX_PLACEMENT_SKEWS]
 

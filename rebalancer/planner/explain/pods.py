@@ -16,7 +16,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.model.usage import Usage
-from rebalancer.placement.engine import Engine, Verdict
+from rebalancer.placement.engine import Verdict
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
@@ -37,10 +37,8 @@ class ExplainContext:
     report: CycleReport
     """Of the dry cycle."""
     config: SchedulerConfig
-    landing: PlacementModel
-    """Where replacements go as things stand: pods that wait come first, nothing of the plan is counted."""
-    engine: Engine
-    """The scheduler over the snapshot as it is."""
+    placement: PlacementModel
+    """The scheduler's view; an explanation undoes what is counted in it."""
     now: float
 
 
@@ -125,9 +123,8 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
     """What kube-scheduler thinks of each node for the pod's replacement (for the pod itself while it waits), and
     whether a run would evict it now."""
     snapshot = scene.snapshot
-    verdict = (
-        scene.landing.explain(pod) if pod.node >= 0 else scene.engine.verdict(scene.engine.board.kind_of(pod.index))
-    )
+    scene.placement.start_over()
+    verdict = scene.placement.explain(pod)
     landing, refusal = _landing(scene, pod, verdict)
     chance = dict(landing)
     names = snapshot.nodes.names
@@ -168,17 +165,18 @@ def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[t
         return (), Refusal.of(Reason.FINISHED)
     names = scene.snapshot.nodes.names
     if pod.node >= 0:
-        found = scene.landing.landings(pod)
+        found = scene.placement.landings(pod)
         if isinstance(found, Refusal):
             return (), found
         nodes, chances = found.nodes, found.shares
     else:
-        kind, feasible = scene.engine.board.kind_of(pod.index), int(np.count_nonzero(verdict.feasible))
-        if (unknown := scene.engine.knows(kind)) is not None:
+        engine = scene.placement.without_pending()
+        kind, feasible = engine.board.kind_of(pod.index), int(np.count_nonzero(verdict.feasible))
+        if (unknown := engine.knows(kind)) is not None:
             return (), unknown
         if not feasible:
             return (), Refusal.of(Reason.NO_TARGET_NODE)
-        nodes, chances = winners(verdict.total, scene.engine.sample_size(kind, feasible), enough=ENOUGH)
+        nodes, chances = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
     pairs = [(names[node], share) for node, share in zip(nodes.tolist(), chances.tolist(), strict=True)]
     return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))), None
 

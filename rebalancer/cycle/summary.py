@@ -1,0 +1,63 @@
+"""A cycle's report: nodes, findings, refusals and what the limits leave."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.cycle.observation import Observation
+from rebalancer.cycle.simulation import AppliedTaints
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED
+from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal
+from rebalancer.planner import Planner
+from rebalancer.strategies import Findings
+
+
+def describe(
+    report: CycleReport,
+    seen: Observation,
+    found: list[Findings],
+    planner: Planner,
+    taints: AppliedTaints,
+    high: NDArray[np.float64],
+) -> None:
+    """Fill the report. `high` (nodes,): shares of CPU, from `high_thresholds`."""
+    snapshot, names = seen.snapshot, seen.snapshot.nodes.names
+    room = snapshot.nodes.cpu_capacity_millicores
+    planned = seen.usage.node_cpu_millicores.copy()
+    for eviction in report.evictions:
+        if eviction.outcome in MAY_HAVE_HAPPENED:
+            cpu = np.nan_to_num(eviction.cpu_millicores)
+            planned[eviction.node_index] -= cpu
+            if eviction.target_node:
+                planned[seen.snapshot.node_index[eviction.target_node]] += cpu
+    hot = np.zeros(len(names), dtype=bool)
+    for findings in found:
+        if findings.loads is not None:
+            hot |= findings.loads.hot
+        report.findings += [(finding, names[finding.node]) for finding in findings.findings]
+        report.notes += findings.notes
+        for state, count in findings.progress.items():
+            report.progress[state] = report.progress.get(state, 0) + count
+        report.refusals += [
+            PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
+            for node, refusal in sorted(findings.skipped.items())
+        ]
+    report.refusals += taints.refusals(planner.refusals())
+    for check in planner.admission.rules.every_check(()):
+        if check.kind in ("rate", "inFlight"):
+            left = max(check.at_most - planner.admission.view.used(check), 0)
+            report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
+    for index in sorted(range(len(names)), key=lambda node: names[node]):
+        report.nodes.append(
+            NodeLine(
+                name=names[index],
+                pool=seen.node_pools.names[index],
+                cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
+                cpu_planned=_share(planned[index], room[index]),
+                hot=bool(hot[index]),
+                high=float(high[index]) if np.isfinite(high[index]) else None,
+            )
+        )
+
+
+def _share(millicores: float, room: float) -> float | None:
+    return float(millicores / room) if np.isfinite(millicores) and room > 0 else None

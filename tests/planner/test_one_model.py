@@ -1,0 +1,87 @@
+"""A cycle's simulation and its plan share one placement model: started over, it decides as a new one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import PENDING
+from rebalancer.placement.board import Group
+from rebalancer.placement.landing import PlacementModel
+from rebalancer.planner.steering import SoftTaintBudget
+from tests.builders import planner_for, usage_of
+from tests.placement.crowded_worlds import crowded_world
+from tests.placement.test_quick_plans import told
+from tests.planner.goals import Plan
+from tests.planner.test_goal_properties import a_random
+
+WORLDS = [(8, 2), (8, 9), (8, 21), (15, 0), (15, 1), (15, 2), (15, 10), (15, 14), (15, 20), (40, 3), (120, 2)]
+
+
+def state_of(model: PlacementModel, groups: Sequence[Group]) -> str:
+    """Everything that is counted, of these groups of pods too, and how nodes look: as text, NaN is not equal to NaN."""
+    board = model._board
+    tallies = [
+        [each.tolist() for each in (tally.held, tally.staying, tally.booked)] for tally in map(board.tally, groups)
+    ]
+    columns = [board.held, board.booked, board.whole, board.counted, board.unschedulable, model.closed, model.cordoned]
+    return repr(([each.tolist() for each in columns], board.taints, tallies))
+
+
+@pytest.mark.parametrize(("size", "seed"), WORLDS)
+def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int) -> None:
+    world = crowded_world(seed, size)
+    usage = usage_of(world.snapshot, world.nodes, world.pods)
+    none, budget = np.zeros(size, dtype=np.bool_), world.steering()
+
+    def story(model: PlacementModel, steering: SoftTaintBudget | None = None) -> Any:
+        planner = planner_for(world.snapshot, usage, world.policy, placement=model, steering=steering)
+        return told(planner, world)
+
+    shared = PlacementModel(world.snapshot, config=world.config, steered=none)
+    story(shared, budget)
+    steered, cordoned = budget.mask, np.arange(size) % 5 == 4  # other cordons than the simulation's
+    for view in ({"steered": steered}, {"steered": steered, "cordoned": cordoned}, {}):
+        shared.start_over(**view)
+        fresh = PlacementModel(world.snapshot, config=world.config, **view)
+        groups = list(shared._board._selected.values())
+        assert state_of(shared, groups) == state_of(fresh, groups)
+        assert repr(story(shared)) == repr(story(fresh))
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_after_a_simulation_the_same_nodes_are_emptied_as_with_a_new_model(number: int) -> None:
+    made = a_random(number)
+    one = made.scene()
+    found = [*made.drains(one), *made.removals(one)]
+    none = np.zeros(len(made.nodes), dtype=np.bool_)
+    shared = PlacementModel(one.snapshot, steered=none, cordoned=none)
+    budget = SoftTaintBudget(pool_of=np.zeros(len(none), dtype=np.int32), left=[2], hot=none)
+    simulation = Plan(one.planner(*found, placement=shared, steering=budget), one.snapshot, budget)
+    view = {"steered": budget.mask, "cordoned": simulation.planner.cordoned}
+    shared.start_over(**view)
+    again = Plan(one.planner(*found, placement=shared), one.snapshot, None)
+    fresh = Plan(one.planner(*found, placement=PlacementModel(one.snapshot, **view)), one.snapshot, None)
+    assert repr(again.moves) == repr(fresh.moves)
+    assert repr(again.planner.refusals()) == repr(fresh.planner.refusals())
+    assert again.cordoned == fresh.cordoned
+
+
+def test_these_worlds_steer_cordon_and_hold_pending_pods() -> None:
+    worlds = [crowded_world(seed, size) for size, seed in WORLDS]
+    assert any((each.snapshot.pods.phase == PENDING).any() for each in worlds)
+    steered, codes = 0, set()
+    for world in worlds:
+        usage = usage_of(world.snapshot, world.nodes, world.pods)
+        budget = world.steering()
+        planner = planner_for(world.snapshot, usage, world.policy, config=world.config, steering=budget)
+        told(planner, world)
+        steered += len(budget.chosen)
+        codes |= {each.code for each in planner.refusals()}
+    assert steered > 3
+    assert Reason.PENDING_TAKES_ROOM in codes
+    drained = [a_random(number) for number in range(40)]
+    plans = [(one := each.scene()).plan(*each.drains(one), steering=2) for each in drained]
+    assert sum(bool(each.cordoned) for each in plans) > 10
