@@ -1,9 +1,8 @@
-"""The one door: everything that may keep a pod where it is, for every strategy and trigger.
+"""Eviction admission: every rule that can reject a pod or a move, for every strategy and trigger.
 
-First what is true of the pod itself (`stays`): guards, lists, its service level, other clusters, change windows. Then,
-for one move at a time, what happened lately and how much is left (`refuses`): pauses, the brake, give-up memory,
-cooldowns, and limits at every scope, with this plan's own moves counted in. The ledger in the database repeats the
-counting in its own transaction; nothing here is a promise.
+Rules about the pod (`stays`): guards, lists, service level, multi-cluster placement, change windows. Rules about one
+move at a time (`refuses`): pauses, backoff, cooldowns, circuit breakers and limits at every scope, with this plan's own
+moves counted in. The ledger repeats the counting in its own transaction and has the last word.
 """
 
 from collections.abc import Mapping
@@ -40,36 +39,36 @@ from rebalancer.policy import RebalancerPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """What the ledger says at the start of a cycle."""
+    """The ledger's records, reconciled with the snapshot, at the start of a cycle."""
 
     entries: tuple[LedgerEntry, ...] = ()
     open_evictions: tuple[Eviction, ...] = ()
-    """Still in flight, as the snapshot shows it."""
+    """Still in flight, by the snapshot."""
     landed: tuple[Eviction, ...] = ()
-    """In flight by `entries`, but the snapshot shows that they have landed."""
+    """In flight by `entries`, landed by the snapshot."""
     pauses: tuple[Pause, ...] = ()
     backoffs: tuple[EvictionBackoff, ...] = ()
     lineages: Mapping[str, ReplacementLineage] = field(default_factory=dict)
-    """uid of a pod -> whose place it took."""
+    """UID of a replacement -> its evicted predecessors."""
     elsewhere: Mapping[str, float] | None = None
-    """Service identity -> when another cluster moved it last."""
+    """Service identity -> time of the last eviction by another cluster."""
     remote_readiness: Mapping[str, RemoteReadiness] | None = None
     useless: Mapping[str, str] = field(default_factory=dict)
-    """Pool -> why nothing is evicted from it for a while: evictions there don't help."""
+    """Pool -> why its circuit breaker is open: evictions there are ineffective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What limits and costs go by."""
+    """Attributes of a pod that limits and costs depend on."""
 
     identity: str
-    """The service, the same in every cluster."""
+    """Service identity, the same in every cluster."""
     level: str
     cost: float
 
 
 class EvictionAdmission:
-    """See the module. One for each cycle; it counts what the plan has taken."""
+    """See the module. One for each cycle; it counts the plan's moves."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class EvictionAdmission:
         self.rules = LimitRules(policy=policy, snapshot=snapshot, pool_of=pool_of)
         self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
-            self.view.release(landed.scopes, pull_bytes=landed.pull_bytes)
+            self.view.release(landed)
         self._cooldown_checks = EvictionCooldowns(
             cooldowns=policy.safety.cooldowns,
             view=self.view,
@@ -112,7 +111,7 @@ class EvictionAdmission:
     # ---- the pod itself
 
     def stays(self, pod: Pod, *, pool: str, broken: bool = False) -> Refusal | None:
-        """Why the pod stays where it is, whatever else is planned. `broken` as in `guarded`."""
+        """Why the pod may not be evicted, whatever else is planned. `broken` as in `guarded`."""
         level = self._level(pod, pool=pool, broken=broken)
         if isinstance(level, Refusal):
             return level
@@ -121,12 +120,12 @@ class EvictionAdmission:
         )
 
     def protected(self, pod: Pod, *, pool: str) -> Refusal | None:
-        """The same without the windows: why the pod stays, also while they are open."""
+        """The same without change windows."""
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
     def _level(self, pod: Pod, *, pool: str, broken: bool = False) -> str | Refusal:
-        """The pod's service level, or what but a window keeps it where it is."""
+        """The pod's service level, or the rule that rejects it, change windows apart."""
         refusal = guarded(pod, self._guards, broken=broken) or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
         )
@@ -141,7 +140,7 @@ class EvictionAdmission:
         return level
 
     def traits(self, pod: Pod) -> Traits:
-        """Of a pod that doesn't stay."""
+        """Traits of a pod that `stays` does not reject."""
         level = level_of(pod, self._policy.service_levels)
         name = "" if isinstance(level, Refusal) else level
         return Traits(
@@ -151,7 +150,7 @@ class EvictionAdmission:
     # ---- one move
 
     def scope(self, move: Eviction) -> Eviction:
-        """The same eviction, with the scopes of limits that count it."""
+        """Fill in the scopes of limits that count the move; returns it."""
         move.scopes = self.rules.scopes(move)
         return move
 
@@ -161,7 +160,7 @@ class EvictionAdmission:
         return due if isinstance(due, Refusal) else None
 
     def due(self, move: Eviction) -> float | Refusal:
-        """When the move may be made (seconds since the epoch; now, or soon where moves are spaced out), or why not."""
+        """When the move may be made (seconds since the epoch; spacing may delay it), or why not."""
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
@@ -176,7 +175,7 @@ class EvictionAdmission:
         return refusal_for(due) if isinstance(due, Denied) else due
 
     def checks(self, move: Eviction) -> list[Check]:
-        """Every check that the ledger makes for the move."""
+        """Checks that the ledger makes for the move."""
         checks = self.rules.checks(move)
         separation = self._policy.safety.cross_cluster.separation
         if separation:
@@ -185,7 +184,7 @@ class EvictionAdmission:
         return checks
 
     def reserve(self, move: Eviction) -> Refusal | None:
-        """Count the move in this plan, or say why not."""
+        """Count the move in this plan, or why it may not be made."""
         due = self.due(move)
         if isinstance(due, Refusal):
             return due
@@ -193,7 +192,7 @@ class EvictionAdmission:
         return None
 
     def cancel_reservation(self, move: Eviction) -> None:
-        """Uncount a move that certainly did not happen."""
+        """Refund a move that did not happen."""
         self._count(move, -1, at=self._counted_at.pop(move.uid))
 
     # ---- inside
@@ -204,9 +203,9 @@ class EvictionAdmission:
             self._gone[move.service_identity] = self._gone.get(move.service_identity, 0) + by
         if by > 0:
             self._counted_at[move.uid] = at
-            self.view.count(move.scopes, at=at, pull_bytes=move.pull_bytes)
+            self.view.count(move, at=at)
         else:
-            self.view.uncount(move.scopes, at=at, pull_bytes=move.pull_bytes)
+            self.view.uncount(move, at=at)
 
     def _breaker_refusal(self, move: Eviction) -> Refusal | None:
         why = self._ledger_state.useless.get(move.pool)
@@ -234,7 +233,7 @@ class EvictionAdmission:
 
 
 def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
-    """The pod's service, by the name that is the same in every cluster."""
+    """The pod's service identity, the same in every cluster."""
     label = policy.safety.service_identity.label
     return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)
 

@@ -1,4 +1,4 @@
-"""Cooldowns, give-up memory and pauses: what happened lately, and what people said."""
+"""Pauses, eviction backoff and cooldowns."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,14 @@ from rebalancer.policy.schema.types import format_duration
 
 
 def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
-    """How long a service stays after the `count`-th useless move (1 = the first)."""
-    # the exponent is bounded before the power is taken: 2.0 ** 5000 is no float
+    """Backoff after the `count`-th ineffective eviction (1 = the first), in seconds."""
+    # bounded, for 2.0 ** 5000 overflows
     steps = min(count - 1, 64)
     return min(policy.initial * policy.factor**steps, policy.max)
 
 
 class EvictionCooldowns:
-    """What is remembered, asked for one move at a time."""
+    """Refuses moves for pauses, backoff, repeated evictions and cooldowns."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class EvictionCooldowns:
         young_pools: Mapping[str, float],
         now: float,
     ) -> None:
-        """`view` must hold the ledger's entries of the longest cooldown. `young_pools`: pool -> when its youngest node
+        """`view` holds the ledger's entries of the longest cooldown. `young_pools`: pool -> when its youngest node
         joined. `now` is the cycle's start: later entries are this cycle's own."""
         self._cooldowns = cooldowns
         self._view = view
@@ -42,15 +42,15 @@ class EvictionCooldowns:
         self._now = now
 
     def refuses(self, move: Eviction) -> Refusal | None:
-        """Why the past or a person forbids the move."""
+        """Why the move may not be made now."""
         for scope in move.scopes:
             if (pause := self._pauses.get(scope)) is not None:
                 return paused(pause)
         found = self._backoffs.get((move.node, move.service_identity))
         if found is not None:
             times = f"{found.count} times" if found.count > 1 else "once"
-            told = f"{found.reason} ({times}), next at {clock_time(found.until)}"
-            return Refusal.of(Reason.EVICTION_BACKOFF, told, next_at=found.until)
+            detail = f"{found.reason} ({times}), next at {clock_time(found.until)}"
+            return Refusal.of(Reason.EVICTION_BACKOFF, detail, next_at=found.until)
         if (refusal := self._again(move)) is not None:
             return refusal
         joined = self._young_pools.get(move.pool)
@@ -60,8 +60,7 @@ class EvictionCooldowns:
         return self._cooldown(move)
 
     def _again(self, move: Eviction) -> Refusal | None:
-        """Why what the strategy did to the pod's predecessors speaks against doing it again: it has come to the same
-        state, so the state comes back, be it by itself or by another strategy's doing. Each time longer."""
+        """A strategy's repeated eviction of the same lineage: the cause has come back. The backoff grows each time."""
         if not move.once:
             return None
         moves = self._moves_of_lineage(move)
@@ -71,11 +70,11 @@ class EvictionCooldowns:
         if due <= self._now:
             return None
         often = f"{times} times" if times > 1 else "once"
-        told = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
-        return Refusal.of(Reason.REPEATED_EVICTION, told, next_at=due)
+        detail = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
+        return Refusal.of(Reason.REPEATED_EVICTION, detail, next_at=due)
 
     def _moves_of_lineage(self, move: Eviction) -> list[float]:
-        """When this strategy moved them."""
+        """Times at which this strategy evicted the pod's predecessors."""
         out: list[float] = []
         waiting, seen = [move.uid], {move.uid}
         while waiting:

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets, counted as the API server would, with what this plan already took.
+"""PodDisruptionBudgets, counted as the API server does, with this plan's evictions.
 
-Source: Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go: a pod that is pending or has finished is not asked
-about; one that is not Ready takes nothing away, and goes when its budget has enough healthy pods or evicts unhealthy
-ones always.
+Source: Kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go. Budgets ignore pending and finished pods. A pod
+that is not Ready takes no disruption, and may be evicted if its budget has enough healthy pods or always evicts
+unhealthy ones.
 """
 
 from rebalancer.model.match import selector_matches
@@ -11,7 +11,7 @@ from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapsho
 
 
 class BudgetRoom:
-    """Room left in every budget of a snapshot. Asks the server for nothing that it can see refused."""
+    """Disruptions left in every budget of a snapshot."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._budgets = snapshot.budgets
@@ -39,7 +39,7 @@ class BudgetRoom:
         return found
 
     def refuses(self, pod: Pod, *, alone: bool = False) -> Refusal | None:
-        """Why the pod's budget forbids its eviction now; `alone`: if nothing else of this plan were evicted."""
+        """Why the pod's budget forbids its eviction now; `alone`: without this plan's other evictions."""
         found = self._of(pod)
         if not found or pod.phase in (PENDING, SUCCEEDED, FAILED):
             return None
@@ -66,7 +66,7 @@ class BudgetRoom:
                 self._taken[index] += 1
 
     def close(self, pod: Pod) -> None:
-        """The API server knows better: nothing more of the pod's budget in this plan."""
+        """Close the pod's budget for this plan, after a refusal by the API server."""
         for index in self._of(pod):
             self._taken[index] = max(self._taken[index], self._budgets[index].disruptions_allowed)
 

@@ -1,6 +1,6 @@
-"""What protects a pod: one small function for each guard, asked in order; the first refusal counts.
+"""Guards: rules that protect a pod regardless of the plan. One function each, in order; the first refusal counts.
 
-A guard sees one pod and the snapshot. It never opens what another has closed: no annotation lifts a protection.
+A guard sees one pod and the snapshot. It can only refuse: no annotation lifts another guard's protection.
 """
 
 import math
@@ -27,14 +27,14 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 @dataclass(frozen=True, kw_only=True)
 class GuardView:
-    """What guards look at besides the pod."""
+    """Input of guards besides the pod."""
 
     snapshot: ClusterSnapshot
     guards: Guards
     now: float
     """Seconds since the epoch."""
     own_pod: tuple[str, str] | None = None
-    """(namespace, name) of the pod that we run in."""
+    """(namespace, name) of the pod that this process runs in."""
     protected: tuple[tuple[Reason, LabelSelector], ...]
     priority_limit: int | None
     labels_included: LabelSelector
@@ -46,7 +46,7 @@ class GuardView:
     ) -> "GuardView":
         """Compile the policy's guards for one snapshot.
 
-        A `priorityClassBelow` that the cluster doesn't have closes: every pod counts as at the threshold.
+        If the cluster doesn't have `priorityClassBelow`, every pod counts as at the threshold.
         """
         limit = guards.priority_below
         if guards.priority_class_below is not None:
@@ -72,17 +72,17 @@ Guard = Callable[[Pod, GuardView], Refusal | None]
 
 
 WAIVED_IF_UNHEALTHY = (Reason.FINISHED, Reason.NOT_READY, Reason.MIN_REPLICAS, Reason.OWNER_NOT_HEALTHY)
-"""These protect the work that a pod does; one that does none has nothing to lose."""
+"""Guards of a pod's work; a pod that does none has nothing to lose."""
 
 
 def guarded(pod: Pod, view: GuardView, *, broken: bool = False) -> Refusal | None:
-    """The first reason that protects `pod`, or None when it may go. `broken`: it doesn't do its work as it is."""
+    """The first reason that protects `pod`, or None. `broken`: it does no work as it is."""
     refusals = (refusal for guard in GUARDS if (refusal := guard(pod, view)) is not None)
     return next((each for each in refusals if not (broken and each.code in WAIVED_IF_UNHEALTHY)), None)
 
 
 def parse_flag(value: str) -> bool | None:
-    """A boolean as Go's `strconv.ParseBool` reads it; None when it is none."""
+    """A boolean as Go's `strconv.ParseBool` reads it; None for any other text."""
     return True if value in _TRUE else False if value in _FALSE else None
 
 

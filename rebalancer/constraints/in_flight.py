@@ -1,17 +1,17 @@
-"""Evictions whose replacement is not Ready yet: which have landed, which are late, and what that stops.
+"""Evictions in flight: which have landed, which are late, and which evictions that stops.
 
-An eviction is in flight until its service has as many ready replicas as it had before (or as it wants now, if that is
-fewer). The replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner; after a
-scale-down there is none. Past its deadline an eviction is late: its service stays where it is until the replacement
-is Ready, and several late ones brake their pool or the cluster.
+An eviction is in flight until its service has as many ready replicas as before it (or as desired now, if fewer). The
+replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner; after a scale-down there
+is none. Past its deadline an eviction is late: no other pod of its service is evicted until the replacement is Ready,
+and several late evictions open the circuit breaker of their pool or of the cluster.
 
-What counts is what the service had, not what the pod was. A pod that had finished, or was not Ready, was not among the
-ready ones: its eviction is settled as soon as it is gone, whether its replacement crashes as it did or not, and where
-it had finished nothing comes in its place (it has no landing). A pod that was Ready must be replaced by a Ready one,
-also where it was evicted because it restarts too often: if the next one crashes too, its service is left alone.
+The service's ready replicas count, not the evicted pod. A pod that was finished or not Ready was not among them: its
+eviction has landed as soon as the pod is gone, also if its replacement crashes. A finished pod has no replacement and
+no target node. A Ready pod must be replaced by a Ready one, also if it was evicted for its restarts: while the
+replacement crashes, its service is left alone.
 
-A service that isn't in the snapshot was deleted if all workloads of its kind were listed: nothing will come. Of other
-kinds only those that own a pod are known; there its last pod may just be gone, so it is waited for until the deadline.
+A service that is not in the snapshot was deleted if all workloads of its kind are listed: it has no replacement. Other
+kinds are known by their pods only, and the last one may just have gone: such an eviction stays open until its deadline.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,16 +25,16 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.safety import CircuitBreaker
 
 CLOCK_SLACK_SECONDS = 5.0
-"""The API server's clock and the ledger's may differ by so much; API times are whole seconds besides."""
+"""Greatest difference between the API server's clock and the ledger's, rounding to whole seconds included."""
 
 MIN_START_UPS = 3
 START_UP_PERCENTILE = 90.0
 
 
 def typical_start_up(measured: Sequence[float], *, otherwise: float) -> float:
-    """How long a service's pods usually take until they are Ready, in seconds, from what its last ones took.
+    """Usual start-up time of a service's pods in seconds: a high percentile of its last replacements' times.
 
-    Fewer than MIN_START_UPS tell nothing: then it is `otherwise`.
+    With fewer than MIN_START_UPS times it is `otherwise`.
     """
     if len(measured) < MIN_START_UPS:
         return otherwise
@@ -43,7 +43,7 @@ def typical_start_up(measured: Sequence[float], *, otherwise: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """The pod that took an evicted one's place."""
+    """The pod created in place of an evicted one."""
 
     namespace: str
     name: str
@@ -54,7 +54,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionProgress:
-    """What became of one eviction in flight."""
+    """State of one eviction in flight, by the snapshot."""
 
     eviction: Eviction
     landed: bool
@@ -63,7 +63,7 @@ class EvictionProgress:
 
     @property
     def came_back(self) -> bool:
-        """Whether the replacement landed on the node that its predecessor had left, and was not expected there."""
+        """Whether the replacement landed on the node that its predecessor left, unless that is the target node."""
         node = self.eviction.node
         return self.replacement is not None and self.replacement.node == node != self.eviction.target_node
 
@@ -75,10 +75,10 @@ def follow(
     now: float,
     replacements: Collection[str] = (),
 ) -> list[EvictionProgress]:
-    """Hold every open eviction against the cluster as it is now.
+    """Reconcile open evictions with the snapshot.
 
-    A pod takes the place of one eviction only: of several of one owner, the oldest eviction gets the oldest new pod.
-    `replacements` are the uids of pods that took an earlier one's place.
+    A pod replaces one evicted pod only: of several of one owner, the oldest eviction gets the oldest new pod.
+    `replacements` are UIDs of pods that are replacements already.
     """
     taken = set(replacements)
     tops = {
@@ -96,9 +96,9 @@ def follow(
         gone = owner is None and (each.service.kind in snapshot.listed_kinds or now > each.deadline_at)
         desired, ready = (0, 0) if owner is None else snapshot.replicas(owner)
         if owner is not None and snapshot.owners[owner].desired is None:
-            desired = each.desired_before  # counted from the pods it would shrink with the one that is missing
+            desired = each.desired_before  # counted from its pods it would shrink with the missing one
         enough = owner is not None and ready >= min(each.ready_before, desired)
-        # while the evicted pod is still alive its service looks complete although nothing has landed
+        # while the evicted pod is alive its service looks complete
         landed = gone or (enough and each.uid not in _alive(snapshot, owner))
         late = not landed and now > each.deadline_at
         out.append(EvictionProgress(eviction=each, landed=landed, late=late, replacement=replacement))
@@ -118,7 +118,7 @@ def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: s
         if pods.uids[index] != each.uid and pods.uids[index] not in taken
     ]
     if each.service.kind == "StatefulSet":
-        # two pods of one name are never there at the same time: no clock has to say which is the newer
+        # two pods of one name never exist at the same time, so no clock is compared
         new = [index for index in others if pods.names[index] == each.pod]
     else:
         new = [index for index in others if pods.created[index] >= each.planned_at - CLOCK_SLACK_SECONDS]
@@ -135,10 +135,10 @@ def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: s
 
 
 class LateEvictions:
-    """What late evictions stop."""
+    """Refusals while evictions are late."""
 
-    def __init__(self, late: Sequence[Eviction], brake: CircuitBreaker) -> None:
-        self._brake = brake
+    def __init__(self, late: Sequence[Eviction], breaker: CircuitBreaker) -> None:
+        self._breaker = breaker
         self._services = {each.service_identity for each in late}
         self._total = len(late)
         self._by_pool: dict[str, int] = {}
@@ -147,15 +147,13 @@ class LateEvictions:
 
     def refuses(self, *, pool: str, service: str) -> Refusal | None:
         """Why nothing of this service, pool or cluster may be evicted now."""
-        if self._total >= self._brake.late_in_cluster:
-            return Refusal.of(
-                Reason.CIRCUIT_BREAKER_OPEN, f"{self._total} late in the cluster, {self._brake.late_in_cluster} stop it"
-            )
-        if self._by_pool.get(pool, 0) >= self._brake.late_in_pool:
-            count = self._by_pool[pool]
-            return Refusal.of(
-                Reason.CIRCUIT_BREAKER_OPEN, f"{count} late in pool {pool}, {self._brake.late_in_pool} stop it"
-            )
+        breaker, of_pool = self._breaker, self._by_pool.get(pool, 0)
+        if self._total >= breaker.late_in_cluster:
+            detail = f"{self._total} late in the cluster, {breaker.late_in_cluster} stop it"
+            return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)
+        if of_pool >= breaker.late_in_pool:
+            detail = f"{of_pool} late in pool {pool}, {breaker.late_in_pool} stop it"
+            return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, detail)
         if service in self._services:
             return Refusal.of(Reason.REPLACEMENT_LATE, service)
         return None

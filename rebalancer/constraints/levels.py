@@ -1,4 +1,4 @@
-"""How carefully: the service level of a pod, and what it costs to move it."""
+"""Service level of a pod, and the cost of its eviction."""
 
 from rebalancer.constraints.lists import glob_matches, service_name
 from rebalancer.model.reason import Reason, Refusal
@@ -6,14 +6,13 @@ from rebalancer.model.snapshot import Pod
 from rebalancer.policy.schema.levels import ServiceLevels
 
 NO_LEVEL = ""
-"""Where the policy has no levels."""
+"""The level of every pod if the policy has none."""
 
 
 def level_of(pod: Pod, levels: ServiceLevels) -> str | Refusal:
-    """The name of the pod's level (NO_LEVEL where the policy has none), or why it can't or mustn't be moved.
+    """Name of the pod's level (NO_LEVEL if the policy has none), or why the level forbids its eviction.
 
-    An annotation or label that names an unknown level refuses, also where the policy has no levels at all: somebody
-    asked for care that we don't know how to take.
+    An annotation or label that names an unknown level refuses, also if the policy has no levels.
     """
     named = _named(pod, levels)
     if named is not None:
@@ -30,13 +29,13 @@ def level_of(pod: Pod, levels: ServiceLevels) -> str | Refusal:
 
 
 def cost_of(level: str, levels: ServiceLevels) -> float:
-    """What a move in this level costs, against the others; 1.0 for NO_LEVEL and for a name that isn't there."""
+    """Relative cost of an eviction in this level; 1.0 for NO_LEVEL and for an unknown name."""
     found = levels.named(level)
     return 1.0 if found is None else found.cost
 
 
 def _named(pod: Pod, levels: ServiceLevels) -> tuple[str, str] | None:
-    """(where, level name) as the pod itself says."""
+    """(where, level name) from the pod's own annotation or label."""
     for where, key, found in (
         ("annotation", levels.annotation, pod.template.annotations),
         ("label", levels.label, pod.template.labels),

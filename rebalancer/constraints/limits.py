@@ -1,7 +1,7 @@
-"""Limits at every scope, as a plan sees them: the ledger's entries, with this plan's own moves counted in.
+"""Usage of limits, as a plan sees it: the ledger's entries, with this plan's own moves counted in.
 
-The ledger in the database has the last word, in one transaction for each eviction; this view only keeps a plan from
-asking for what it can see refused, and puts the numbers into the refusal.
+The ledger has the last word, in one transaction for each eviction; this view lets a plan avoid denied reservations and
+puts the numbers into the refusal.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from rebalancer.constraints.scopes import RULE_OF
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import Check, Denied, LedgerEntry, Pause, Scope
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.limits import format_bytes
@@ -17,10 +18,10 @@ from rebalancer.policy.schema.types import format_duration
 
 
 class LimitUsage:
-    """The ledger's entries at one moment, and this plan's own."""
+    """The ledger's entries at one moment, and this plan's moves."""
 
     def __init__(self, entries: Sequence[LedgerEntry], *, now: float, max_wait: float) -> None:
-        """`max_wait` seconds: a move that only has to be spaced out is let through when it is due by then."""
+        """`max_wait` (seconds): the longest delay of a move by spacing."""
         self._now = now
         self._max_wait = max_wait
         self._at: dict[Scope, list[float]] = {}
@@ -32,7 +33,7 @@ class LimitUsage:
             self._pull_bytes[entry.scope] = self._pull_bytes.get(entry.scope, 0.0) + entry.pull_bytes * entry.in_flight
 
     def used(self, check: Check) -> int:
-        """How much of a check is used up now."""
+        """The current usage of a check's limit."""
         if check.kind == "inFlight":
             return self._in_flight.get(check.scope, 0)
         if check.kind == "bytes":
@@ -44,13 +45,13 @@ class LimitUsage:
         return len(times) - bisect_right(times, since)
 
     def last(self, scope: Scope, *, before: float) -> float | None:
-        """When the scope's newest entry older than `before` was made."""
+        """Time of the scope's newest entry before `before`."""
         times = self._at.get(scope, [])
         at = bisect_left(times, before)
         return times[at - 1] if at else None
 
     def due(self, checks: Sequence[Check]) -> float | Denied:
-        """When a move may be made (now, or soon where it has to be spaced out), or the check that forbids it."""
+        """When a move may be made (spacing may delay it), or the check that denies it."""
         not_before = self._now
         for check in (each for each in checks if each.kind == "spacing"):
             times = self._at.get(check.scope)
@@ -65,11 +66,11 @@ class LimitUsage:
         denied = [found for check in checks if (found := self._denied(check)) is not None]
         if not denied:
             return not_before
-        # the one that holds longest: no use in trying again earlier
+        # the one that denies longest: an earlier retry is in vain
         return max(denied, key=lambda each: float("inf") if each.next_at is None else each.next_at)
 
     def _denied(self, check: Check) -> Denied | None:
-        # spacing is judged by its due time, separation by the ledger: entries don't tell clusters apart
+        # spacing has its due time above, separation the ledger: entries don't tell clusters apart
         if check.kind in ("spacing", "separation", "pause"):
             return None
         used = self.used(check)
@@ -81,32 +82,32 @@ class LimitUsage:
         if check.kind == "inFlight" or check.at_most == 0:
             return Denied(check=check, used=used, next_at=None)
         times = self._at[check.scope]
-        # when so many have left the window that one fits in
+        # when enough of them have left the window
         return Denied(check=check, used=used, next_at=times[-check.at_most] + check.per_seconds)
 
-    def count(self, scopes: Sequence[Scope], *, at: float, pull_bytes: float = 0.0) -> None:
+    def count(self, eviction: Eviction, *, at: float) -> None:
         """Count a move of this plan."""
-        for scope in scopes:
+        for scope in eviction.scopes:
             insort(self._at.setdefault(scope, []), at)
             self._in_flight[scope] = self._in_flight.get(scope, 0) + 1
-            self._pull(scope, pull_bytes)
+            self._pull(scope, eviction.pull_bytes)
 
-    def release(self, scopes: Sequence[Scope], *, pull_bytes: float = 0.0) -> None:
-        """An earlier eviction has landed: it is in flight no more, but still counts in its windows."""
-        for scope in scopes:
+    def release(self, eviction: Eviction) -> None:
+        """Count an earlier eviction as landed: no longer in flight, but still in its windows."""
+        for scope in eviction.scopes:
             if self._in_flight.get(scope, 0) > 0:
                 self._in_flight[scope] -= 1
-                self._pull(scope, -pull_bytes)
+                self._pull(scope, -eviction.pull_bytes)
 
-    def uncount(self, scopes: Sequence[Scope], *, at: float, pull_bytes: float = 0.0) -> None:
-        """Uncount a move of this plan that certainly did not happen."""
-        for scope in scopes:
+    def uncount(self, eviction: Eviction, *, at: float) -> None:
+        """Refund a move of this plan that did not happen."""
+        for scope in eviction.scopes:
             self._at[scope].remove(at)
             self._in_flight[scope] -= 1
-            self._pull(scope, -pull_bytes)
+            self._pull(scope, -eviction.pull_bytes)
 
     def _pull(self, scope: Scope, amount: float) -> None:
-        # what is not known can be neither added nor taken away; a limit lets none of it through
+        # an unknown amount is not summed; a limit denies it
         if scope.kind == "pulls" and isfinite(amount):
             self._pull_bytes[scope] = max(self._pull_bytes.get(scope, 0.0) + amount, 0.0)
 
@@ -145,7 +146,7 @@ def _pulled(denied: Denied) -> str:
 
 
 def paused(pause: Pause) -> Refusal:
-    """Who stopped it, until when and why."""
+    """The pause: scope, end, operator and reason."""
     until = "until resumed" if pause.until is None else f"until {clock_time(pause.until)}"
     return Refusal.of(
         Reason.PAUSED, f"{pause.scope} {until} by {pause.created_by}: {pause.reason}", next_at=pause.until

@@ -1,4 +1,4 @@
-"""Who: whether the allow and deny lists let a pod go."""
+"""Allow and deny lists."""
 
 from fnmatch import fnmatchcase
 
@@ -9,25 +9,25 @@ from rebalancer.policy.schema.lists import EVERYTHING, ListRule, Lists
 
 
 def refuses(pod: Pod, *, cluster: str, pool: str | None, lists: Lists) -> Refusal | None:
-    """Why the lists keep `pod`, or None. Deny wins; where there are allow rules, one must match.
+    """Why the lists reject `pod`, or None. Deny wins; where there are allow rules, one must match.
 
-    `cluster` and `pool` are names; a node in no pool has none, and only `*` matches it.
+    `cluster` and `pool` are names; only `*` matches a node in no pool.
     """
     for index, rule in enumerate(lists.deny):
         if _matches(rule, pod, cluster=cluster, pool=pool):
-            return Refusal.of(Reason.DENY_LISTED, f"deny[{index}], {_said(rule)}")
+            return Refusal.of(Reason.DENY_LISTED, f"deny[{index}], {_shown(rule)}")
     if lists.allow and not any(_matches(rule, pod, cluster=cluster, pool=pool) for rule in lists.allow):
         return Refusal.of(Reason.NOT_ALLOW_LISTED, f"none of the {len(lists.allow)} allow rules matches {pod}")
     return None
 
 
 def service_name(pod: Pod) -> str:
-    """`namespace/name` of the pod's service; a bare pod stands for itself."""
+    """`namespace/name` of the pod's service, or of a bare pod."""
     return str(pod.service or pod)
 
 
 def glob_matches(globs: tuple[str, ...], name: str) -> bool:
-    """Whether one of the globs matches, case and all."""
+    """Whether one of the globs matches, case-sensitively."""
     return globs == EVERYTHING or any(fnmatchcase(name, glob) for glob in globs)
 
 
@@ -42,8 +42,8 @@ def _matches(rule: ListRule, pod: Pod, *, cluster: str, pool: str | None) -> boo
     )
 
 
-def _said(rule: ListRule) -> str:
-    """What the rule says, in the file's words."""
+def _shown(rule: ListRule) -> str:
+    """The rule in the policy's terms."""
     parts = [
         f"{field} {', '.join(globs)}"
         for field in ("clusters", "pools", "nodes", "namespaces", "services")

@@ -1,7 +1,7 @@
-"""When: the change windows of every scope that a move touches. All must be open.
+"""Change windows of every scope that a move touches. All must be open.
 
-A service carries its own windows in the annotation `rebalancer.dev/change-window`. It's read from the pod, so it
-belongs in the workload's pod template: a snapshot keeps no annotations of workloads or namespaces.
+A service has its own windows in the annotation `rebalancer.dev/change-window` of its pods, set in the workload's pod
+template: a snapshot keeps no annotations of workloads or namespaces.
 """
 
 import math
@@ -36,31 +36,28 @@ Key = tuple[Window, ...] | str
 
 
 def annotation_of(pod: Pod) -> str | None:
-    """The change windows that the pod's service carries, unread."""
+    """The change windows of the pod's service, unparsed."""
     return pod.template.annotations.get(CHANGE_WINDOW)
 
 
 class Windowed(NamedTuple):
-    """What a pod's windows go by: pods with the same are open at the same times."""
+    """What determines a pod's windows: pods with the same key are open at the same times."""
 
     pool: str | None
     """Name of the pool."""
     level: str
     """Name of the service level."""
     annotation: str | None
-    """The service's own windows, unread."""
+    """The service's own windows, unparsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeWindows:
-    """The windows of every scope, made anew from the policy for each cycle.
-
-    Asking again for the same windows at the same `now` costs a look-up.
-    """
+    """The windows of every scope, for one cycle. States are cached for each set of windows and `now`."""
 
     cluster: str
     windows: Mapping[Scope, tuple[Window, ...]]
-    """Of the scopes that have any, from the widest to the narrowest."""
+    """Of scopes that have any, widest first."""
     _memo: dict[Key, tuple[float, WindowState]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -73,7 +70,7 @@ class ChangeWindows:
         pools: Mapping[str, tuple[Window, ...]] | None = None,
         levels: Mapping[str, tuple[Window, ...]] | None = None,
     ) -> "ChangeWindows":
-        """The policy's windows: of all clusters, of this one, and by the names of its pools and service levels."""
+        """Windows of all clusters, of this cluster, and by name of its pools and service levels."""
         named = {
             Scope.of("global"): global_windows,
             Scope.of("cluster", cluster): cluster_windows,
@@ -84,7 +81,7 @@ class ChangeWindows:
 
     @classmethod
     def of_policy(cls, policy: RebalancerPolicy) -> "ChangeWindows":
-        """Every window that a policy states."""
+        """Every window of a policy."""
         return cls.of(
             cluster=policy.cluster,
             global_windows=policy.windows.global_,
@@ -94,11 +91,11 @@ class ChangeWindows:
         )
 
     def state(self, scope: Scope, *, now: float) -> WindowState:
-        """Whether a scope's own windows are open at `now` (seconds since the epoch). One without windows is."""
+        """State of a scope's own windows at `now` (seconds since the epoch). A scope without windows is open."""
         return self._remembered(self.windows.get(scope, ()), now)
 
     def state_of_service(self, annotation: str, *, now: float) -> WindowState:
-        """Whether the windows in a service's annotation are open. A broken annotation closes."""
+        """State of the windows in a service's annotation. An invalid annotation is closed."""
         return self._remembered(annotation, now)
 
     def refuses(
@@ -107,7 +104,7 @@ class ChangeWindows:
         """Why nothing may move at `now` (seconds since the epoch), or None when all windows are open.
 
         `pool` and `level` are names, `annotation` is the text of the service's own windows, `service` is for the
-        message. Of several closed scopes the message names the one that opens last, a broken one before all.
+        message. Of several closed scopes the message names the one that opens last, an invalid one first.
         """
         states = [(str(scope), self.state(scope, now=now)) for scope in self._scopes(pool, level)]
         if annotation is not None:
@@ -120,7 +117,7 @@ class ChangeWindows:
         return Refusal.of(code, f"{name}: {describe(state, now=now)}", next_at=state.next_open)
 
     def sets(self, of: Windowed) -> list[Key]:
-        """The sets of windows that must all be open; that of the service is its annotation, unread."""
+        """The sets of windows that must all be open; the service's is its annotation, unparsed."""
         out: list[Key] = [self.windows.get(scope, ()) for scope in self._scopes(of.pool, of.level)]
         return out if of.annotation is None else [*out, of.annotation]
 
@@ -141,7 +138,7 @@ class ChangeWindows:
 
 
 class Outlook:
-    """When the windows of a book are open in [now, end). Each set of windows is worked out once."""
+    """When windows are open in [now, end). Each set of windows is computed once."""
 
     def __init__(self, book: ChangeWindows, *, now: float, end: float) -> None:
         """`now` and `end` are in seconds since the epoch."""
@@ -150,7 +147,7 @@ class Outlook:
         self._common: dict[Windowed, Spans] = {}
 
     def open_spans(self, of: Windowed) -> Spans:
-        """When all of them are open, cut at `now` and `end`. A broken annotation never is."""
+        """When all of them are open, cut at `now` and `end`. An invalid annotation never is."""
         found = self._common.get(of)
         if found is None:
             each = [self._spans(key) for key in self._book.sets(of)]
@@ -189,7 +186,7 @@ def _read(key: Key) -> tuple[Window, ...]:
 
 
 def describe(state: WindowState, *, now: float) -> str:
-    """A state in words: "closed until Mon 22:00 Europe/Berlin". `now` is in seconds since the epoch."""
+    """A state as text: "closed until Mon 22:00 Europe/Berlin". `now` is in seconds since the epoch."""
     if state.broken:
         return state.because
     word = "open" if state.open else "closed"
