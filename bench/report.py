@@ -24,9 +24,8 @@ from sqlalchemy import Engine
 from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, NOW, fill
 from rebalancer.cycle.context import SystemClock
 from rebalancer.effect.document import to_json
-from rebalancer.effect.rates import DIMENSIONS
 from rebalancer.evaluation.reporting import Source, gather
-from rebalancer.model.effect import EffectRecords
+from rebalancer.model.effect import DIMENSIONS, EffectRecords
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.store import SqlRecords, open_engine, upgrade
 from tests.real.postgres_server import postgres_server

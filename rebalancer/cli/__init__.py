@@ -1,1 +1,1 @@
-"""The command line: thin over `daemon`; tables and JSON on stdout, everything else on stderr."""
+"""The command line: results on stdout as tables or JSON, everything else on stderr."""

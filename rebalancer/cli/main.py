@@ -1,7 +1,7 @@
-"""`rebalancer`: the commands, and the one place where errors become a line and an exit code.
+"""The `rebalancer` program: its root command, error messages and exit codes.
 
-Exit codes: 0 done; 1 a bug; 2 with `--detailed-exitcode` when the plan is not empty; 3 unsafe or partial data, or
-somebody else holds the lease; 4 bad configuration or usage; 5 can't connect; 128 + n stopped by signal n.
+Exit codes: 0 success; 1 a bug; 2 a plan that is not empty, with `--detailed-exitcode`; 3 unsafe or partial data, or a
+Lease held by another process; 4 wrong configuration or usage; 5 no connection; 128 + n stopped by signal n.
 """
 
 import os
@@ -16,7 +16,7 @@ from rebalancer.cli.common import Stopped, say
 from rebalancer.cli.registry import CommandGroup
 from rebalancer.model.errors import RebalancerError
 
-# typer carries a click of its own and doesn't export this class
+# typer vendors click and does not export this class
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
@@ -50,11 +50,11 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """The entry point of the `rebalancer` script."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _stop)  # so that the Lease is released and temporary files go
+        signal.signal(number, _stop)  # releases the Lease and removes temporary files
     try:
         sys.exit(typer.main.get_command(app).main(standalone_mode=False))
     except UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command prints its help
             typer.echo(str(error))
             sys.exit(0)
         say(f"Error: {error} (see --help)")
@@ -67,6 +67,6 @@ def main() -> None:
             say(f"Error: {line}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # `rebalancer plan | head`: nobody reads on; keep the interpreter from complaining at exit
+        # `rebalancer plan | head`: keeps the interpreter from flushing into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""The commands, each imported when it is asked for: the libraries of all of them take seconds to import."""
+"""The commands, each imported on first use."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
@@ -8,44 +8,44 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 COMMANDS = {
-    "plan": ("plan:plan", "Show what a run would do now, with the reason for everything; change nothing."),
-    "run": ("run:run", "Run as a daemon: on a timer, on alerts and when triggered, until stopped."),
-    "trigger": ("trigger:trigger", "Ask the daemon that leads to look at nodes now."),
-    "forecast": ("forecast:forecast", "Show each node's expected peak."),
+    "plan": ("plan:plan", "Show the evictions that a run would make now, and the reason for each decision."),
+    "run": ("run:run", "Run the daemon until stopped: cycles on a timer, on alerts, on forecasts and on request."),
+    "trigger": ("trigger:trigger", "Request a cycle for some nodes from the leading daemon."),
+    "forecast": ("forecast:forecast", "Show the predicted CPU peak of each node in the next 24 hours."),
     "report": ("report:report", "Show whether evictions helped."),
-    "limits": ("limits:limits", "Every scope with its limits: used, left, and when the next eviction may be."),
+    "limits": ("limits:limits", "Show the limits of every scope: used, left, and when the next eviction is possible."),
     "windows": (
         "limits:windows",
-        "For each scope with change windows: open or closed, until when, and the next opening.",
+        "Show the change windows of each scope: open or closed, until when, and the next opening.",
     ),
-    "pause": ("limits:pause", "Stop evictions in a scope."),
-    "resume": ("limits:resume", "End the pauses of a scope."),
-    "status": ("limits:status", "What is paused, given up or on its way."),
+    "pause": ("operator:pause", "Stop evictions in a scope."),
+    "resume": ("operator:resume", "End the pauses of a scope."),
+    "status": ("operator:status", "Show pauses, backoffs and evictions in flight."),
     "demo": ("demo:demo", "Cool the hot nodes of a practice cluster."),
-    "backtest": ("backtest:backtest_command", "Compare the predictors, each day forecast from earlier days only."),
-    "doctor": ("doctor:doctor", "Probe database, API server, rights, Lease and usage."),
-    "lab": ("lab:lab", "Serve a practice cluster on loopback until interrupted."),
-    "explain": ("explain:app", "Why a pod or a node is as it is, with the scheduler's own numbers."),
-    "advise": ("advise:app", "What would make evictions unnecessary."),
-    "policy": ("policy:app", "Check policy files, make one."),
-    "db": ("database:app", "The database of cycles, evictions and their outcomes."),
+    "backtest": ("backtest:backtest_command", "Compare forecast predictors by rolling-origin evaluation."),
+    "doctor": ("doctor:doctor", "Check the database, the API server, permissions, the Lease and usage data."),
+    "lab": ("lab:lab", "Serve a practice cluster on the loopback interface until interrupted."),
+    "explain": ("explain:app", "Explain the decisions about a pod or a node, with the scheduler's scores."),
+    "advise": ("advise:app", "Advise on configuration that makes evictions unnecessary."),
+    "policy": ("policy:app", "Validate policy files and import DeschedulerPolicy files."),
+    "db": ("database:app", "Manage the database of cycles, evictions and outcomes."),
 }
-"""name -> (module:function, or module:app of a group; how its own help begins)"""
+"""name -> (module:function, or module:app of a group; the beginning of its help)"""
 
 
 class CommandGroup(TyperGroup):
-    """The program's own group. Its help imports no command."""
+    """The root command. Its help imports no command."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         self.commands = cast(MutableMapping[str, Any], _Loaded())
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names."""
+        """The names in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """As the base class does."""
+        """The names with the beginnings of their help."""
         width = formatter.width - 6 - max(len(name) for name in COMMANDS)
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -54,7 +54,7 @@ class CommandGroup(TyperGroup):
 
 
 class _Loaded(Mapping[str, Any]):
-    """name -> the command."""
+    """name -> command"""
 
     def __getitem__(self, name: str) -> Any:
         module, _, attribute = COMMANDS[name][0].partition(":")
@@ -76,4 +76,4 @@ class _Loaded(Mapping[str, Any]):
 
 
 def _nothing() -> None:
-    """With it, one command makes a group."""
+    """Makes a group of a single command."""

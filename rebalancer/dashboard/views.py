@@ -22,9 +22,8 @@ from rebalancer.dashboard.rows import (
     refused,
     service_line,
 )
-from rebalancer.effect.rates import Dimension
 from rebalancer.evaluation.reporting import Source, gather
-from rebalancer.model.effect import EffectRecords
+from rebalancer.model.effect import Dimension, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rebalancer.effect.cluster import PoolDay
-from rebalancer.effect.rates import DIMENSIONS, RateLine, TrendPoint
+from rebalancer.effect.rates import RateLine, TrendPoint
 from rebalancer.effect.report import Report
-from rebalancer.model.effect import Rate
+from rebalancer.model.effect import DIMENSIONS, Rate
 from rebalancer.model.history import DAY_SECONDS
 
 SCHEMA_VERSION: Final = "1"

@@ -15,15 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
-from rebalancer.model.effect import Assessment, DayRow, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.effect import DIMENSIONS, Assessment, DayRow, Dimension, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 
-Dimension = Literal["cluster", "pool", "strategy", "trigger"]
 Key = TypeVar("Key")
-DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
-
 
 _COUNTED: Final = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 """A peak that nothing could be moved ahead of is an episode like others."""

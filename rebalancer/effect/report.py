@@ -13,11 +13,12 @@ from typing import Final
 from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
-from rebalancer.effect.rates import Dimension, RateLine, TrendPoint, day_of, rates, trend
+from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
     DayRow,
+    Dimension,
     HotEpisode,
     Moved,
     Outcome,

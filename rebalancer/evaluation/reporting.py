@@ -11,11 +11,11 @@ from typing import Final, Protocol
 
 from rebalancer.effect.comparison import Comparison, compare
 from rebalancer.effect.messages import counted
-from rebalancer.effect.rates import Dimension, day_of
+from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS
 from rebalancer.forecast.summed import figures
-from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Moved, PoolHour
+from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, Moved, PoolHour
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.policy import RebalancerPolicy

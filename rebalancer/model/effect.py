@@ -7,9 +7,13 @@ seconds since the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
+
+Dimension = Literal["cluster", "pool", "strategy", "trigger"]
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
+"""What rates can be split by."""
 
 
 class Outcome(Code):

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rebalancer.effect.rates import DIMENSIONS, Dimension
+from rebalancer.model.effect import DIMENSIONS, Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.web import charts
 from rebalancer.web.alerts import one_line

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import Report
-from rebalancer.model.effect import Assessment, HotEpisode
+from rebalancer.model.effect import Assessment, Dimension, HotEpisode
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EvictionBackoff, Pause
 

@@ -67,7 +67,7 @@ def test_the_figures_of_each_pool_are_in_the_json(
             postgres.drop_database("accuracy")
     assert result.code == 0, result.err
     document = result.document
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     batch, general = document["pools"]
     # 30 days 300 (7.5 % of 4000) too low, 30 days 100 too high; hot is over 2200, and 2400 was said each time
     drift = "the error of the last 3 days is 7.5% of capacity, 2.5% before"
@@ -75,13 +75,13 @@ def test_the_figures_of_each_pool_are_in_the_json(
         "pool": "general",
         "count": 60,
         "unknown": 0,
-        "tooLittleData": False,
+        "insufficientData": False,
         "mae": 0.05,
         "under": 0.0375,
         "over": 0.0125,
         "coverage": 1.0,
         "hotDays": 30,
-        "calledHot": 60,
+        "predictedHot": 60,
         "hotRecall": 1.0,
         "hotPrecision": 0.5,
         "relievedDays": 0,
@@ -91,7 +91,7 @@ def test_the_figures_of_each_pool_are_in_the_json(
         "verdicts": {"prevented": 0, "falseAlarm": 0, "tooLate": 0, "notMoved": 0},
         "drift": drift,
     }
-    assert (batch["pool"], batch["count"], batch["tooLittleData"], batch["mae"]) == ("batch", 0, True, None)
+    assert (batch["pool"], batch["count"], batch["insufficientData"], batch["mae"]) == ("batch", 0, True, None)
     assert batch["verdicts"] == {"prevented": 6, "falseAlarm": 0, "tooLate": 0, "notMoved": 0}
     assert document["all"] == {
         **{key: value for key, value in general.items() if key != "pool"},
@@ -107,13 +107,12 @@ def test_people_get_a_table_and_a_note_when_forecasts_get_worse(tmp_path: Path, 
     figures = ["5.0%", "3.8%", "1.2%", "100.0%", "100.0%", "50.0%", "1.5", "100.0%", "5.0%"]
     assert ["general", "60", *figures] in lines
     assert ["(all)", "60", *figures] in lines
-    [batch] = [line for line in result.out.splitlines() if line.startswith("batch") and "too little" in line]
-    assert batch.endswith("too little data: 20 are needed")
+    [batch] = [line for line in result.out.splitlines() if line.startswith("batch") and "insufficient" in line]
+    assert batch.endswith("insufficient data: at least 20 are needed")
     assert ["batch", "6", "0", "0", "0"] in lines
     [note] = [line for line in result.out.splitlines() if line.startswith("Note:")]
     assert note == (
-        "Note: Pool general: forecasts are getting worse: "
-        "the error of the last 3 days is 7.5% of capacity, 2.5% before."
+        "Note: Pool general: forecasts get worse: the error of the last 3 days is 7.5% of capacity, 2.5% before."
     )
 
 
@@ -133,8 +132,8 @@ def test_before_anything_was_judged_there_is_one_line(tmp_path: Path, url: str, 
     result = run(tmp_path, url, "--accuracy")
     assert result.code == 0, result.err
     [line] = result.out.splitlines()
-    assert line.startswith("No forecast made since 20")
-    assert line.endswith("has been judged yet: that is done when its day is over.")
+    assert line.startswith("No forecast since 20")
+    assert line.endswith("has been evaluated yet; a forecast is evaluated after its day.")
     assert (tmp_path / "rebalancer.db").exists() is there
     document = run(tmp_path, url, "--accuracy", "-o", "json").document
     assert (document["pools"], document["all"]["count"], document["all"]["mae"]) == ([], 0, None)

@@ -47,7 +47,7 @@ def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
     result = CliRunner().invoke(app, command)
     document = json.loads(result.stdout)
     assert result.stderr == ""
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert load_policy(document["policy"].encode(), source="json").usage.prometheus is not None
     listed = [each for each in document["differences"] if each["field"] == "gracePeriodSeconds"]
     assert listed == [
@@ -55,7 +55,7 @@ def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
             "field": "gracePeriodSeconds",
             "line": 3,
             "kind": "not supported",
-            "ours": None,
+            "policyField": None,
             "why": "each pod's own grace period holds",
         }
     ]

@@ -212,16 +212,16 @@ def test_a_time_is_so_long_ago_or_a_date(tmp_path: Path, empty: str) -> None:
     [
         (
             ["--since", "yesterday"],
-            "--since: expected so long ago, such as 7d, or a date or time such as 2026-11-01, got",
+            "--since: expected an age such as 7d, or a date or time such as 2026-11-01, got",
         ),
-        (["--since", ""], "--since: expected so long ago"),
-        (["--until", "soon"], "--until: expected so long ago"),
+        (["--since", ""], "--since: expected an age"),
+        (["--until", "soon"], "--until: expected an age"),
         (["--since", "2d", "--until", "3d"], "--since 2d: expected a time before --until 3d"),
         (["--since", "0s"], "--since 0s: expected a time before now"),
         (["--since", "2999-01-01"], "--since 2999-01-01: expected a time before now"),
         (
             ["--by", "colour"],
-            "--by: expected any of cluster, pool, strategy, trigger, with commas between, got 'colour'",
+            "--by: expected any of cluster, pool, strategy, trigger, separated by commas, got 'colour'",
         ),
         (["--by", "pool,,trigger"], "--by: expected any of"),
         (["--file", "report.html"], "--file: expected with -o json, csv or html"),
@@ -246,7 +246,7 @@ def test_the_program_ends_with_its_exit_code_and_one_line(tmp_path: Path, empty:
 def test_without_a_database_it_says_so_and_makes_none(tmp_path: Path) -> None:
     result = run(tmp_path, f"sqlite:///{tmp_path / 'none.db'}")
     assert result.code == 4
-    assert "none.db: expected the database of a daemon that has run; there is none yet" in result.error
+    assert "none.db: no such database; expected the database of a daemon that has run" in result.error
     assert not (tmp_path / "none.db").exists()
 
 

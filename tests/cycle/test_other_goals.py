@@ -1,7 +1,6 @@
 """A cycle whose moves don't cool anything: what it writes down, shows and tells of them."""
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rebalancer.cli.output.document import cycle_document
-from rebalancer.cli.output.tables import print_cycle
+from rebalancer.cli.output.cycle import cycle_document, print_cycle
+from rebalancer.cli.output.json import encode
 from rebalancer.cycle.scheduled_assessments import scheduled_assessments
 from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
@@ -64,9 +63,9 @@ def test_a_pod_that_has_failed_is_evicted_without_a_landing_and_is_not_waited_fo
         assert first.target_nodes == ()
         assert stage.world.ledger is not None
         assert list(stage.world.ledger.open_evictions()) == []
-        assert "none: it has finished" in shown(report)
-        (eviction,) = json.loads(json.dumps(cycle_document(report), allow_nan=False))["evictions"]
-        assert (eviction["landing"], eviction["landings"]) == (None, [])
+        assert "none, the pod has finished" in shown(report)
+        (eviction,) = encode(cycle_document(report))["evictions"]
+        assert (eviction["targetNode"], eviction["targetNodes"]) == (None, [])
         assert len(evicted(stage.lab.log.entries())) == 1
         assert [each.strategy for each in (first,)] == ["RemoveFailedPods"]
 
@@ -99,7 +98,7 @@ def test_findings_that_are_not_of_heat_have_a_table_of_their_own() -> None:
     page = shown(a_report([(build_finding(), "n1"), (removes(), "n2")]))
     assert page.index("Hot nodes") < page.index("Findings") < page.index("RemoveDuplicates")
     assert "Hot nodes" not in shown(a_report([(removes(), "n2")]))
-    assert "No node is hot" in shown(a_report())
+    assert "No hot nodes" in shown(a_report())
 
 
 def test_a_node_that_is_brought_down_though_nothing_is_hot_is_not_called_hot() -> None:
@@ -112,7 +111,7 @@ def test_a_node_that_is_brought_down_though_nothing_is_hot_is_not_called_hot() -
 def test_of_many_findings_the_first_are_shown_and_all_on_demand() -> None:
     many = a_report([(removes(), f"n{number:03}") for number in range(31)])
     page = shown(many)
-    assert "Findings (30 of 31, the others with --all-nodes)" in " ".join(page.split())
+    assert "Findings (30 of 31, all with --all-nodes)" in " ".join(page.split())
     assert ("n029" in page, "n030" in page) == (True, False)
     every = shown(many, all_nodes=True)
     assert ("n030" in every, "30 of 31" in every) == (True, False)
@@ -143,7 +142,7 @@ def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
     report.refusals += refusals
     page = shown(report)
     lines = [line.split() for line in page.splitlines()]
-    assert "Left alone (each node with --all-nodes)" in " ".join(page.split())
+    assert "Not evicted (each node with --all-nodes)" in " ".join(page.split())
     assert ["n05", "BarePod", "1", "shop/api-0", "since", "BarePod"] in lines
     assert ["n06", "NodeNotReady", "1", "(the", "node)", "since", "NodeNotReady"] in lines
     together = ["11", "nodes", "DrainQueued", "22", "shop/web-0-a,", "shop/web-0-b,", "...", "since", "DrainQueued"]
@@ -183,7 +182,7 @@ def test_cordons_are_shown_before_and_after() -> None:
 
 def test_the_document_has_no_number_where_there_is_no_share() -> None:
     document = cycle_document(a_report([(build_finding(), "n1"), (removes(), "n2")]))
-    hot, other = json.loads(json.dumps(document, allow_nan=False))["findings"]
+    hot, other = encode(document)["findings"]
     assert (hot["goal"], hot["cpuShare"], hot["high"], hot["target"]) == ("cool", 0.91, 0.8, 0.7)
     assert (other["goal"], other["cpuShare"], other["high"], other["target"]) == ("remove", None, None, None)
 

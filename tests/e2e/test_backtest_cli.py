@@ -11,7 +11,7 @@ import pytest
 from rebalancer.lab import Lab, node, scenario, workload
 from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 
-KEYS = {"predictor", "simple", "mae", "under", "over", "pinball90", "hotRecall", "hotPrecision", "coverage"}
+KEYS = {"predictor", "baseline", "mae", "under", "over", "pinball90", "hotRecall", "hotPrecision", "coverage"}
 
 
 def write_trace(folder: Path, name: str, days: int, *, level: float) -> Path:
@@ -40,11 +40,11 @@ def test_the_document_compares_every_predictor_and_names_the_default(traces: Pat
     result = rebalancer("backtest", "--traces", traces, "-o", "json", "--plot", plot)
     assert result.code == 0, result.err
     document = result.document
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert document["default"] == "combined"
     rows = {row["predictor"]: row for row in document["predictors"]}
     assert all(row.keys() >= KEYS for row in rows.values())
-    assert {name for name, row in rows.items() if row["simple"]} == {"lastDay", "max", "decayingHistogram"}
+    assert {name for name, row in rows.items() if row["baseline"]} == {"lastDay", "max", "decayingHistogram"}
     assert {"combined", "weightedP95", "slotPercentile", "recentHours", "holtWinters", "stl"} <= rows.keys()
     assert document["traces"] == ["one", "two"]
     assert [each["pool"] for each in document["pools"]] == ["small", "large"]
@@ -63,9 +63,9 @@ def test_the_table_tells_the_aims_and_what_to_put_in_the_policy(traces: Path) ->
     assert result.code == 0, result.err
     assert "combined (default)" in result.out
     assert "lastDay (simple)" in result.out
-    assert "Aims of the default" in result.out
+    assert "Acceptance criteria of the default" in result.out
     assert "combined in each pool" in result.out
-    assert "Weights of the days for nodes like pool small: keep what you have" in result.out
+    assert "Day weights for nodes like pool small: keep what you have" in result.out
     assert result.err == ""
 
 
@@ -137,13 +137,13 @@ def test_the_clusters_own_days_are_compared_pool_by_pool(on_the_lab: Callable[..
     assert result.code == 0, result.err
     assert result.err == ""
     document = result.document
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert document["default"] == "combined"
     rows = {row["predictor"]: row for row in document["predictors"]}
     assert all(row.keys() >= KEYS for row in rows.values())
     assert {"combined", "weightedP95", "slotPercentile", "recentHours", "holtWinters", "stl"} <= rows.keys()
     # the lab remembers eight days: four of them are scored, but for the one that a midnight closes just now
-    assert document["forecasts"] + document["leftOut"] == 6 * 4
+    assert document["forecasts"] + document["excludedNodeDays"] == 6 * 4
     assert document["forecasts"] >= 6 * 3
     assert (document["cluster"], document["days"]) == ("test", 15)
     assert any("Prometheus has nothing of 7 of 15 days" in note for note in document["notes"])
@@ -165,7 +165,7 @@ def test_the_clusters_own_days_are_compared_pool_by_pool(on_the_lab: Callable[..
     again = on_the_lab("--days", "6", forecast={"predictor": "weightedP95"})
     assert again.code == 0, again.err
     assert "weightedP95 (default)" in again.out
-    assert "Weights of the days for pool web: keep what you have: 6 scored days are needed" in again.out
+    assert "Day weights for pool web: keep what you have: 6 scored days are needed" in again.out
 
 
 def test_a_history_that_is_too_short_is_one_line(on_the_lab: Callable[..., Result]) -> None:

@@ -144,7 +144,7 @@ def test_a_node_with_nan_is_skipped_with_its_reason_and_the_others_are_planned(t
     assert [(each["code"], each["pod"]) for each in skipped] == [("NotFinite", "")]
     assert [each["node"] for each in document["findings"]] == ["node-1"]
     assert document["evictions"]
-    assert {each["landing"] for each in document["evictions"]} == {"node-3"}
+    assert {each["targetNode"] for each in document["evictions"]} == {"node-3"}
 
 
 def test_too_few_nodes_with_usage_plans_nothing_and_exits_3(tmp_path: Path) -> None:

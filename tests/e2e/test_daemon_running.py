@@ -135,7 +135,7 @@ def test_metrics_tell_what_was_done(pair: Pair, warm: str) -> None:
 def test_a_trigger_leads_to_a_cycle(pair: Pair, warm: str) -> None:
     before = len(pair.leader.said("cycle"))
     asked = pair.trigger(pair.leader, warm)
-    assert (asked.code, asked.err.strip()) == (0, f"asked for: {warm}")
+    assert (asked.code, asked.err.strip()) == (0, f"requested: {warm}")
     [cycle] = until(lambda: pair.leader.said("cycle")[before:], pair.leader.tell)
     assert cycle["trigger"] == "manual"
 

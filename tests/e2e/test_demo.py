@@ -9,7 +9,7 @@ DOCUMENT_KEYS = {"schemaVersion", "cycle", "nodes", "findings", "evictions", "re
 NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot"}
 FINDING_KEYS = {"strategy", "node", "pool", "cpuShare", "high", "target", "reason"}
 EVICTION_KEYS = {
-    "namespace", "pod", "uid", "node", "service", "cpuMillicores", "landing", "landings", "outcome",
+    "namespace", "pod", "uid", "node", "service", "cpuMillicores", "targetNode", "targetNodes", "outcome",
 }  # fmt: skip
 REFUSAL_KEYS = {"node", "namespace", "pod", "code", "message"}
 
@@ -23,7 +23,7 @@ def check_document(document: dict[str, Any]) -> None:
     assert all(refusal.keys() >= REFUSAL_KEYS and refusal["message"] for refusal in document["refusals"])
     for eviction in document["evictions"]:
         assert eviction.keys() >= EVICTION_KEYS
-        assert eviction["landing"] == eviction["landings"][0]["node"]
+        assert eviction["targetNode"] == eviction["targetNodes"][0]["node"]
         assert eviction["reason"]
 
 
@@ -40,17 +40,25 @@ def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> No
     assert all(line["cpuShareAfter"] <= 0.75 for line in document["nodes"])
     moved = [each for each in document["evictions"] if each["outcome"] == "evicted"]
     assert {each["node"] for each in moved} <= hot
-    assert all(each["landing"] != each["node"] for each in moved)
+    assert all(each["targetNode"] != each["node"] for each in moved)
 
 
 def test_the_demo_shows_tables_and_leaves_a_database_that_status_reads(tmp_path: Path) -> None:
     result = rebalancer("demo", cwd=tmp_path)
     assert result.code == 0, result.err
-    for heading in ("Hot nodes", "Evictions", "Left alone", "BEFORE", "PLANNED", "MEASURED", "no node is hot any more"):
+    for heading in (
+        "Hot nodes",
+        "Evictions",
+        "Not evicted",
+        "BEFORE",
+        "PLANNED",
+        "MEASURED",
+        "no node is hot any more",
+    ):
         assert heading in result.out
     status = rebalancer("db", "status", "-o", "json", cwd=tmp_path).document
     assert status["current"] is True
-    assert status["unsettled"] == 0
+    assert status["unreconciled"] == 0
     assert status["rows"]["evictions"] > 0
     assert status["rows"]["cycles"] >= 1
     assert "evictions" in rebalancer("db", "status", cwd=tmp_path).out

@@ -52,19 +52,19 @@ def call(folder: Path, policy: Path, *arguments: str | Path) -> Result:
 
 def check_pod_document(document: dict[str, Any]) -> None:
     """The promised fields are there; others may be added."""
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert document["pod"].keys() >= {"namespace", "name", "uid", "node", "pool", "service", "owner", "schedulerName"}
     for each in document["nodes"]:
         if each["feasible"]:
-            assert each.keys() >= {"name", "total", "chance", "scores", "raw"}
+            assert each.keys() >= {"name", "total", "probability", "scores", "raw"}
             assert each["total"] == pytest.approx(sum(each["scores"].values()))
         else:
             assert each["filter"]
             assert each["message"]
     assert sum(document["failures"].values()) == sum(not each["feasible"] for each in document["nodes"])
-    assert document["noLanding"] is not None or sum(each["share"] for each in document["landings"]) > 0.98
+    assert document["noTargetNode"] is not None or sum(each["probability"] for each in document["targetNodes"]) > 0.98
     assert all(each.keys() >= {"name", "ok", "code", "message"} and each["message"] for each in document["checks"])
-    assert document.keys() >= {"evictedNow", "landing", "notModelled"}
+    assert document.keys() >= {"wouldEvict", "targetNode", "notModelled"}
 
 
 def test_explain_pod_agrees_with_the_plan(lab: Lab, folder: Path, policy: Path) -> None:
@@ -72,13 +72,13 @@ def test_explain_pod_agrees_with_the_plan(lab: Lab, folder: Path, policy: Path) 
     eviction = planned["evictions"][0]
     moved = call(folder, policy, "explain", "pod", f"shop/{eviction['pod']}", "-o", "json").document
     check_pod_document(moved)
-    assert moved["evictedNow"] is True
-    assert moved["landing"] == eviction["landing"]
+    assert moved["wouldEvict"] is True
+    assert moved["targetNode"] == eviction["targetNode"]
     assert all(each["ok"] for each in moved["checks"])
 
     stays = call(folder, policy, "explain", "pod", "-n", "shop", "cart-0", "-o", "json").document
     check_pod_document(stays)
-    assert stays["evictedNow"] is False
+    assert stays["wouldEvict"] is False
     refused = {each["pod"]: each["code"] for each in planned["refusals"]}
     assert stays["checks"][-1]["code"] == refused["cart-0"] == "BudgetExhausted"
     assert {each["name"]: each["code"] for each in stays["checks"]}["budget"] == "BudgetExhausted"
@@ -89,7 +89,7 @@ def test_explain_pod_agrees_with_the_plan(lab: Lab, folder: Path, policy: Path) 
 def test_explain_pod_shows_tables(lab: Lab, folder: Path, policy: Path) -> None:
     narrow = call(folder, policy, "explain", "pod", "shop/cart-0")
     assert narrow.code == 0, narrow.err
-    for part in ("Pod shop/cart-0 on node-1 (pool general)", "TOTAL", "IMAGE", "untolerated taint", "Lands on:"):
+    for part in ("Pod shop/cart-0 on node-1 (pool general)", "TOTAL", "IMAGE", "untolerated taint", "Target nodes:"):
         assert part in narrow.out
     assert re.search(r"budget +no +BudgetExhausted", narrow.out)
     assert "Would a run evict it now: no" in narrow.out
@@ -103,56 +103,65 @@ def test_explain_pod_shows_tables(lab: Lab, folder: Path, policy: Path) -> None:
 
 def check_node_document(document: dict[str, Any]) -> None:
     """As for pods."""
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert document["node"].keys() >= {"name", "pool", "hot"}
-    for judged in document["judgements"]:
-        assert judged.keys() >= {"strategy", "reason", "skipped", "marks"}
-        for mark in judged["marks"]:
+    for judged in document["evaluations"]:
+        assert judged.keys() >= {"strategy", "reason", "skipped", "thresholds"}
+        for mark in judged["thresholds"]:
             assert mark.keys() >= {"resource", "measuredShare", "loadShare", "high", "target", "low", "hot"}
     for pod in document["pods"]:
-        assert pod.keys() >= {"namespace", "pod", "service", "cpuMillicores", "cpuShare", "landing", "code", "message"}
-        assert pod["landing"] or pod["message"]
+        assert pod.keys() >= {
+            "namespace",
+            "pod",
+            "service",
+            "cpuMillicores",
+            "cpuShare",
+            "targetNode",
+            "code",
+            "message",
+        }
+        assert pod["targetNode"] or pod["message"]
     for each in document["attractions"]:
-        assert each.keys() >= {"service", "heaped", "podsHere", "pods", "fairShare", "decisivePlugin", "plugins"}
+        assert each.keys() >= {"service", "skewed", "podsHere", "pods", "fairShare", "decisivePlugin", "plugins"}
 
 
 def test_explain_node_says_why_it_is_hot_and_what_heaps_there(lab: Lab, folder: Path, policy: Path) -> None:
     document = call(folder, policy, "explain", "node", "node-1", "-o", "json").document
     check_node_document(document)
     assert document["node"] == {"name": "node-1", "pool": "general", "hot": True}
-    (mark,) = document["judgements"][0]["marks"]
+    (mark,) = document["evaluations"][0]["thresholds"]
     assert mark["measuredShare"] > mark["high"] == 0.75
-    assert document["judgements"][0]["reason"]
+    assert document["evaluations"][0]["reason"]
     codes = {each["pod"]: each["code"] for each in document["pods"]}
     assert codes["cart-0"] == "BudgetExhausted"
     assert "JobPod" in codes.values()
     planned = call(folder, policy, "plan", "-o", "json").document["evictions"]
-    assert {each["pod"] for each in document["pods"] if each["landing"]} == {each["pod"] for each in planned}
+    assert {each["pod"] for each in document["pods"] if each["targetNode"]} == {each["pod"] for each in planned}
 
     heap = document["attractions"][0]
-    assert (heap["service"], heap["heaped"], heap["podsHere"], heap["fairShare"]) == ("batch/report", True, 24, 6.0)
+    assert (heap["service"], heap["skewed"], heap["podsHere"], heap["fairShare"]) == ("batch/report", True, 24, 6.0)
     assert heap["decisivePlugin"] == "ImageLocality"
     # 3 GiB on one of five nodes: (614.4 - 23) / (1000 - 23) MiB
     (image,) = [each for each in heap["plugins"] if each["name"] == "ImageLocality"]
-    assert (image["here"], image["median"], image["ahead"]) == (60, 0, 60)
+    assert (image["here"], image["median"], image["scoreLead"]) == (60, 0, 60)
     assert heap["images"] == [
         {"name": "registry.example/report:2.4", "bytes": 3 * 2**30, "nodesWithIt": 1, "nodesMissingIt": 3, "here": True}
     ]
-    assert heap["nextHere"] == 1.0
-    assert not any(each["heaped"] for each in document["attractions"][1:])
+    assert heap["nextPodProbability"] == 1.0
+    assert not any(each["skewed"] for each in document["attractions"][1:])
 
 
 def test_a_cool_node_is_told_to_be_cool(lab: Lab, folder: Path, policy: Path) -> None:
     document = call(folder, policy, "explain", "node", "node-4", "-o", "json").document
     check_node_document(document)
     assert document["node"]["hot"] is False
-    assert all(each["landing"] is None for each in document["pods"])
+    assert all(each["targetNode"] is None for each in document["pods"])
 
 
 def test_explain_node_shows_tables(lab: Lab, folder: Path, policy: Path) -> None:
     shown = call(folder, policy, "explain", "node", "node-1")
     assert shown.code == 0, shown.err
-    for part in ("Is it hot?", "75.0%", "20 of 28", "heap", "60 points here", "3.0 GiB, is on 1 node(s)"):
+    for part in ("Is it hot?", "75.0%", "20 of 28", "skewed", "60 points here", "3.0 GiB, is on 1 node(s)"):
         assert part in shown.out
     every = call(folder, policy, "explain", "node", "node-1", "--all", "-o", "wide")
     assert every.out.count("batch/report-") == 24
@@ -176,13 +185,15 @@ def test_the_advice_loads_and_makes_the_heap_go_away(lab: Lab, folder: Path, pol
     after = write_policy(folder, given, "after.yaml")
     heap = call(folder, after, "explain", "node", "node-1", "-o", "json").document["attractions"][0]
     assert "ImageLocality" not in {each["name"] for each in heap["plugins"]}
-    assert heap["nextHere"] == 0.0
+    assert heap["nextPodProbability"] == 0.0
 
 
 def test_the_advice_as_json_and_as_a_table(lab: Lab, folder: Path, policy: Path) -> None:
     document = call(folder, policy, "advise", "scheduler", "-o", "json").document
-    assert document["schemaVersion"] == "1"
-    assert all(each.keys() >= {"topic", "subject", "seen", "do", "figures"} for each in document["advice"])
+    assert document["schemaVersion"] == "2"
+    assert all(
+        each.keys() >= {"topic", "subject", "observation", "recommendation", "figures"} for each in document["advice"]
+    )
     topics = {each["topic"]: each["subject"] for each in document["advice"]}
     assert topics == {
         "ScoringStrategy": "default-scheduler",
@@ -190,7 +201,7 @@ def test_the_advice_as_json_and_as_a_table(lab: Lab, folder: Path, policy: Path)
         "Crowd": "batch/report",
         "PrePull": "registry.example/report:2.4",
     }
-    assert [(each["node"], each["service"]) for each in document["heaps"]] == [("node-1", "batch/report")]
+    assert [(each["node"], each["service"]) for each in document["placementSkews"]] == [("node-1", "batch/report")]
     yaml_document = yaml.safe_load(call(folder, policy, "advise", "scheduler").out)
     assert document["configuration"] == yaml_document
     table = call(folder, policy, "advise", "scheduler", "-o", "table")
@@ -216,7 +227,7 @@ def test_what_the_model_does_not_know_is_said(lab: Lab, folder: Path, policy: Pa
     given = {**yaml.safe_load(policy.read_text()), "scheduler": {"configFile": "extended.yaml"}}
     extended = write_policy(folder, given, "with-extender.yaml")
     shown = call(folder, extended, "explain", "pod", "shop/cart-0")
-    assert "Not in the model of the scheduler: extender http://127.0.0.1:1/extend" in shown.out
+    assert "Not modelled: extender http://127.0.0.1:1/extend" in shown.out
     assert "extender http://127.0.0.1:1/extend" in call(folder, extended, "advise", "scheduler").out
 
 

@@ -26,14 +26,14 @@ def test_the_hot_node_is_expected_to_be_hot_and_every_number_of_it_is_shown(
     result = forecast("-o", "json")
     assert result.code == 0, result.err
     document = result.document
-    assert document["schemaVersion"] == "1"
+    assert document["schemaVersion"] == "2"
     assert [each["node"] for each in document["nodes"] if each["hot"]] == [HOT]
     first = document["nodes"][0]
     assert first["node"] == HOT
-    assert len(first["curveMillicores"]) == 288
-    days = [each for each in first["parts"]["days"] if each["p95Millicores"] is not None]
+    assert len(first["trajectoryMillicores"]) == 288
+    days = [each for each in first["components"]["days"] if each["p95Millicores"] is not None]
     assert sum(each["p95Millicores"] * each["weight"] for each in days) == pytest.approx(
-        first["parts"]["weightedP95Millicores"], rel=1e-3
+        first["components"]["weightedP95Millicores"], rel=1e-3
     )
     assert any((tmp_path / "rebalancer-history").rglob("*"))
 

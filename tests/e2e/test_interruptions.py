@@ -42,13 +42,13 @@ def test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start(tmp_pat
         process.kill()
         assert process.wait(30) == -signal.SIGKILL
         assert len(lab.log.entries("terminating")) == 1
-        assert status(tmp_path)["unsettled"] == 1
+        assert status(tmp_path)["unreconciled"] == 1
 
         lab.faults.clear()
         let_time_pass_for_the_lease(lab, 16.0)
         again = run_once(lab, tmp_path)
         assert again.code == 0, again.err
-        assert status(tmp_path)["unsettled"] == 0
+        assert status(tmp_path)["unreconciled"] == 0
         # the node is settling now: what happened in the dead process is counted
         assert {each["code"] for each in again.document["refusals"] if each["pod"] == ""} == {"Settling"}
         assert again.document["evictions"] == []

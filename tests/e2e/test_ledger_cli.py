@@ -141,7 +141,7 @@ def test_windows_of_services_are_read_from_the_cluster(tmp_path: Path) -> None:
         assert (web["open"], web["nextOpen"]) == (False, opens.timestamp())
         assert (api["open"], api["until"]) == (True, opens.timestamp())
         assert (db["open"], db["nextOpen"]) == (False, None)  # what can't be understood closes
-        assert db["because"]
+        assert db["reason"]
         assert shown("--services", "-A").document["windows"] == found
         of_shop = shown("--services", "-n", "shop").document["windows"]
         assert [each["key"] for each in of_shop] == ["test", "shop/api", "shop/web"]

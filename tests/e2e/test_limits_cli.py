@@ -111,7 +111,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
         assert "pool all" in table.out
 
         # a pause of something else doesn't end with it; another pool's pause stops nothing here
-        assert "was not paused" in rebalancer("resume", "cluster", "-f", policy, cwd=tmp_path, cold=True).err
+        assert "not paused" in rebalancer("resume", "cluster", "-f", policy, cwd=tmp_path, cold=True).err
         assert rebalancer("pause", "pool/other", "-f", policy, "--reason", "x", cwd=tmp_path).code == 0
         assert "1 pause(s) ended" in rebalancer("resume", "pool/all", "-f", policy, cwd=tmp_path).err
         went = run(policy, kubeconfig, tmp_path)
@@ -146,7 +146,7 @@ def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
         assert "Nothing is paused" in rebalancer("status", "-f", policy, cwd=tmp_path, cold=True).out
         went = run(policy, tmp_path / "kubeconfig", tmp_path).document["evictions"]
         document = rebalancer("status", "-f", policy, "-o", "json", cwd=tmp_path).document
-        assert document["pauses"] == document["gaveUp"] == []
+        assert document["pauses"] == document["backoffs"] == []
         assert {(each["namespace"], each["pod"], each["node"], each["late"]) for each in document["inFlight"]} == {
             (each["namespace"], each["pod"], each["node"], False) for each in went
         }
@@ -193,7 +193,7 @@ def test_windows_say_whether_they_are_open_and_when_next(tmp_path: Path) -> None
     assert (all_of_them["scope"], all_of_them["open"], all_of_them["until"]) == ("global", True, opens.timestamp())
     assert (here["scope"], here["key"], here["open"]) == ("cluster", "test", False)
     assert here["until"] == here["nextOpen"] == opens.timestamp()
-    assert here["because"]
+    assert here["reason"]
     table = rebalancer("windows", "-f", path, cwd=tmp_path, cold=True)
     assert "closed until" in table.out
     assert f"{opens:%Y-%m-%d %H:%M} UTC" in table.out

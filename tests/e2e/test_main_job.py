@@ -72,7 +72,7 @@ def test_plan_and_run_agree_and_everything_is_recorded(setting: tuple[Stage, str
     status = rebalancer("db", "status", "--database", database, "-o", "json").document
     assert status["rows"]["evictions"] == len(MOVED)
     assert status["rows"]["cycles"] == 2
-    assert status["unsettled"] == 0
+    assert status["unreconciled"] == 0
 
 
 def test_a_dry_run_is_recorded_as_dry_and_evicts_nothing(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_dry_run_is_recorded_as_dry_and_evicts_nothing(tmp_path: Path) -> None
         assert stage.evicted() == set()
     status = rebalancer("db", "status", "-o", "json", cwd=tmp_path, cold=True).document
     assert status["rows"]["evictions"] == len(MOVED)
-    assert status["unsettled"] == 0
+    assert status["unreconciled"] == 0
 
 
 def test_doctor_finds_everything_in_order(tmp_path: Path) -> None:

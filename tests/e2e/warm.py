@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -28,8 +29,6 @@ ROOT = Path(__file__).parents[2]
 NUMBER = struct.Struct("!i")
 MOST_BYTES = 65536
 """Of one request: arguments and environment."""
-IMPORTED_LATE = ("rebalancer.cli.main", "rebalancer.daemon.serve", "rebalancer.bootstrap.settings", "rebalancer.policy")
-"""What commands import when they run."""
 
 
 class WarmProcess:
@@ -195,12 +194,11 @@ def _end(code: int) -> None:
 
 def main() -> None:
     """The server, and in the end each process that it forks."""
-    from rebalancer.cli.registry import COMMANDS
+    import rebalancer
 
-    for module, _ in COMMANDS.values():
-        importlib.import_module(f"rebalancer.cli.commands.{module.partition(':')[0]}")
-    for module in IMPORTED_LATE:
-        importlib.import_module(module)
+    for module in pkgutil.walk_packages(rebalancer.__path__, "rebalancer."):
+        if module.name != "rebalancer.__main__":
+            importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # the collector of a forked process leaves alone, and unwritten, what they share
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c is for pytest

@@ -8,9 +8,9 @@ import pytest
 from rebalancer.effect.comparison import compare
 from rebalancer.effect.document import to_json
 from rebalancer.effect.messages import cores, percent, sentence, shown
-from rebalancer.effect.rates import DIMENSIONS, day_rows
+from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Moved, Outcome, Rate, Step
+from rebalancer.model.effect import DIMENSIONS, Assessment, ChangeBreakdown, HotEpisode, Moved, Outcome, Rate, Step
 from rebalancer.model.reason import BlockedReason, MissReason
 from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebalancer.cli.output.backtest_report import aims
+from rebalancer.cli.output.backtest_report import acceptance_criteria
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import TraceRun, backtest
 from rebalancer.forecast.backtest.traces import cluster_of_traces
@@ -182,4 +182,4 @@ def test_the_default_holds_its_aims_on_real_traces() -> None:
         pytest.skip("REBALANCER_TRACES is unset: it names a folder of recorded CPU traces (timestamp,value)")
     result = backtest(read_traces(Path(folder)), seed=1, only=FAST)
     assert result.total.hot_days > 100
-    assert [aim["aim"] for aim in aims(result) if not aim["holds"]] == []
+    assert [each["criterion"] for each in acceptance_criteria(result) if not each["met"]] == []

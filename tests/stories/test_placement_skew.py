@@ -58,7 +58,7 @@ def test_pods_heap_up_where_their_image_is_and_explain_names_it(tmp_path: Path) 
     assert explained.code == 0, explained.err
     assert explained.document["node"]["hot"] is True
     heap = explained.document["attractions"][0]
-    assert (heap["service"], heap["heaped"]) == ("batch/report", True)
+    assert (heap["service"], heap["skewed"]) == ("batch/report", True)
     # finished ones stay in the list of pods
     assert heap["podsHere"] <= here
     assert heap["pods"] <= everywhere
@@ -66,6 +66,6 @@ def test_pods_heap_up_where_their_image_is_and_explain_names_it(tmp_path: Path) 
     (image,) = [each for each in heap["plugins"] if each["name"] == "ImageLocality"]
     # 1.8 GiB on 4 of 10 nodes count 737.28 MiB; nothing below 23 MiB, 100 at 1000 MiB; over and above the median, 0
     points = int(100 * (SIZE / 2**20 * 4 / 10 - 23) / (1000 - 23))
-    assert (image["here"], image["median"], image["ahead"]) == (points, 0, points) == (73, 0, 73)
+    assert (image["here"], image["median"], image["scoreLead"]) == (points, 0, points) == (73, 0, 73)
     (shown,) = heap["images"]
     assert (shown["name"], shown["bytes"], shown["nodesWithIt"], shown["here"]) == (IMAGE, int(SIZE), 4, True)

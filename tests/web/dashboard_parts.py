@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rebalancer.effect.rates import Dimension
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
     DayRow,
+    Dimension,
     HotEpisode,
     Moved,
     Outcome,

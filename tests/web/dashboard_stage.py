@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.effect.rates import Dimension
+from rebalancer.model.effect import Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import EvictionBackoff, Pause, Scope

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.effect.rates import DIMENSIONS
 from rebalancer.effect.report import Report, make_report
+from rebalancer.model.effect import DIMENSIONS
 from rebalancer.web.report_page import render_report
 from tests.web.dashboard_parts import DAY, NOW, a_report
 from tests.web.pages import read_page

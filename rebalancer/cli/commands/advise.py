@@ -1,29 +1,18 @@
-"""`rebalancer advise`: how kube-scheduler should be configured for what is seen in the cluster."""
+"""`rebalancer advise`: configuration of kube-scheduler that suits the observed cluster."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from rebalancer.cli.commands.explain import observed_cluster
-from rebalancer.cli.common import (
-    ContextOption,
-    DatabaseOption,
-    KubeconfigOption,
-    PolicyOption,
-    print_json,
-    read_policy,
-    stdout_console,
-)
-from rebalancer.cli.output.advised import advice_document, advised_yaml
-from rebalancer.cli.output.tables import plain_table
-from rebalancer.planner.advice.advice import advise
+from rebalancer.cli.common import stdout_console
+from rebalancer.cli.invocation import CLUSTER, Invocation, options
 
-app = typer.Typer(help="What would make evictions unnecessary.", no_args_is_help=True)
+app = typer.Typer(help="Advise on configuration that makes evictions unnecessary.", no_args_is_help=True)
 
 
 class Output(StrEnum):
-    """`-o`"""
+    """Values of `--output`."""
 
     YAML = "yaml"
     JSON = "json"
@@ -32,32 +21,36 @@ class Output(StrEnum):
 
 @app.callback()
 def root() -> None:
-    """What would make evictions unnecessary."""
+    """Advise on configuration that makes evictions unnecessary."""
 
 
 @app.command("scheduler")
+@options(*CLUSTER)
 def scheduler(
-    policy: PolicyOption,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")] = Output.YAML,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-    database: DatabaseOption = None,
+    invocation: Invocation,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.YAML,
 ) -> None:
-    """Print a KubeSchedulerConfiguration for this cluster, each change with the numbers behind it; apply nothing."""
-    loaded = read_policy(policy)
-    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    """Print a KubeSchedulerConfiguration for this cluster, with the measurements behind each change."""
+    from rebalancer.cli.commands.explain import observed_cluster
+    from rebalancer.cli.output.advised import advice_document, advised_yaml
+    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.tables import plain_table
+    from rebalancer.planner.advice.advice import advise
+
+    policy = invocation.policy
+    with observed_cluster(invocation) as scene:
         found = advise(
             scene.snapshot,
             scene.placement.without_pending(),
             scene.config,
-            strategies=[each.name for each in loaded.strategies],
+            strategies=[each.name for each in policy.strategies],
             pools=scene.pools,
             now=scene.now,
         )
     if output is Output.JSON:
         print_json(advice_document(found))
     elif output is Output.TABLE:
-        table = plain_table("Advice", "TOPIC", "SUBJECT", "SEEN", "DO")
+        table = plain_table("Advice", "TOPIC", "SUBJECT", "OBSERVATION", "RECOMMENDATION")
         for each in found.advice:
             table.add_row(str(each.topic), each.subject, each.seen, each.do)
         stdout_console().print(table)

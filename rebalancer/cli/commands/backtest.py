@@ -1,42 +1,31 @@
-"""`rebalancer backtest`: how well each predictor would have forecast recorded CPU, or the cluster's own last days."""
+"""`rebalancer backtest`: rolling-origin evaluation of the predictors, on recorded CPU or the cluster's own history."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebalancer.bootstrap.backtest import backtest_history
-from rebalancer.cli.common import (
-    ContextOption,
-    KubeconfigOption,
-    Output,
-    OutputOption,
-    print_json,
-    read_policy,
-    settings_for,
-    stdout_console,
-)
-from rebalancer.cli.output.backtest_plot import write_picture
-from rebalancer.cli.output.backtest_report import document, print_report
-from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cli.traces import read_traces
-from rebalancer.forecast.backtest.backtest import Backtest, backtest
-from rebalancer.forecast.backtest.own_days import LEAST_CLOSED_DAYS
+from rebalancer.cli.common import Output, read_policy, stdout_console
+from rebalancer.cli.invocation import Invocation, OutputOption, options
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.forecast import Forecast
+
+if TYPE_CHECKING:
+    from rebalancer.forecast.backtest.backtest import Backtest
 
 SEED, DAYS, MOST_DAYS = 1, 15, 30
 PICTURES = (".svg", ".html")
 
 
+@options("kubeconfig", "context")
 def backtest_command(
-    context: typer.Context,
+    invocation: Invocation,
+    command: typer.Context,
     traces: Annotated[
         Path | None,
         typer.Option(
             "--traces",
             envvar="REBALANCER_TRACES",
-            help="A folder of CSV files `timestamp,value`: 5-minute steps, CPU in percent of one machine.",
+            help="Folder of CSV files `timestamp,value`: 5-minute steps, CPU in percent of one machine.",
             show_default=False,
         ),
     ] = None,
@@ -46,39 +35,47 @@ def backtest_command(
             "--policy",
             "-f",
             envvar="REBALANCER_POLICY",
-            help="The policy file: compare on the cluster's own last days instead, each pool by its own marks.",
+            help="Path to the policy file: evaluate the cluster's own history, each pool with its own thresholds.",
             show_default=False,
         ),
     ] = None,
     days: Annotated[
         int,
-        typer.Option("--days", help=f"With --policy: so many closed days, {LEAST_CLOSED_DAYS} to {MOST_DAYS}."),
+        typer.Option("--days", help=f"With --policy: number of closed days, at most {MOST_DAYS}."),
     ] = DAYS,
     output: OutputOption = Output.TABLE,
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", help="Write a picture to this file (.svg or .html): losses, one node, forecast against actual."
+            "--plot", help="Path of a plot to write (.svg or .html): losses, one node, forecasts against actuals."
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="With --traces: of the clusters that are made of them.")
+        int, typer.Option("--seed", min=0, help="With --traces: seed of the clusters composed from them.")
     ] = SEED,
-    kubeconfig: KubeconfigOption = None,
-    kube_context: ContextOption = None,
 ) -> None:
-    """Compare the predictors, each day forecast from earlier days only: on recorded CPU (--traces: nodes of several
-    pods that come and go), or on this cluster's own history (--policy: the pods that are on each node now; read from
-    Prometheus, kept in REBALANCER_HISTORY_DIR). Proposes weights of the days for each pool."""
+    """Compare forecast predictors by rolling-origin evaluation: each day is forecast from earlier days only. The data
+    is recorded CPU (--traces, composed into nodes of several pods) or the history of this cluster (--policy: the pods
+    that are on each node now, read from Prometheus, kept in REBALANCER_HISTORY_DIR). Proposes day weights for each
+    pool."""
     if plot is not None and plot.suffix not in PICTURES:
         raise ConfigError(f"--plot {plot}: expected a name that ends with {' or '.join(PICTURES)}")
+    from rebalancer.forecast.backtest.own_days import LEAST_CLOSED_DAYS
+
     if not LEAST_CLOSED_DAYS <= days <= MOST_DAYS:
         raise ConfigError(f"--days {days}: expected {LEAST_CLOSED_DAYS} to {MOST_DAYS}")
-    traces, policy = _one_source(context, traces, policy)
+    traces, policy = _one_source(command, traces, policy)
+    from rebalancer.cli.output.backtest_plot import write_picture
+    from rebalancer.cli.output.backtest_report import document, print_report
+    from rebalancer.cli.output.json import print_json
+    from rebalancer.policy.schema.forecast import Forecast
+
     used: dict[str, Any]
     if policy is not None:
-        loaded = read_policy(policy)
-        settings = settings_for(kubeconfig=kubeconfig, context=kube_context)
+        from rebalancer.bootstrap.backtest import backtest_history
+        from rebalancer.cli.output.progress import TerminalProgress
+
+        loaded, settings = read_policy(policy), invocation.settings
         with TerminalProgress() as progress:
             result = backtest_history(loaded, settings, days=days, progress=progress)
         section, used = loaded.forecast, {"cluster": loaded.cluster, "days": days}
@@ -94,25 +91,29 @@ def backtest_command(
         print_report(stdout_console(), result, section, of_traces=policy is None)
 
 
-def _of_traces(folder: Path, seed: int) -> tuple[Backtest, dict[str, Any]]:
+def _of_traces(folder: Path, seed: int) -> "tuple[Backtest, dict[str, Any]]":
+    from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cli.traces import read_traces
+    from rebalancer.forecast.backtest.backtest import backtest
+
     read = read_traces(folder)
     with TerminalProgress() as progress:
         result = backtest(read, seed=seed, step=lambda done, total: progress.step("Forecasting days", done, total))
     return result, {"traces": sorted(read), "seed": seed}
 
 
-def _one_source(context: typer.Context, traces: Path | None, policy: Path | None) -> tuple[Path | None, Path | None]:
-    """(traces, policy), one of them None. What stands on the command line counts more than a variable."""
+def _one_source(command: typer.Context, traces: Path | None, policy: Path | None) -> tuple[Path | None, Path | None]:
+    """(traces, policy), one of them None. An option on the command line overrides an environment variable."""
     if traces is None and policy is None:
         raise ConfigError("expected --traces FOLDER, or --policy FILE for the cluster's own history")
     if traces is None or policy is None:
         return traces, policy
-    typed = [name for name in ("traces", "policy") if _typed(context, name)]
+    typed = [name for name in ("traces", "policy") if _typed(command, name)]
     if len(typed) == 2:
         raise ConfigError("--traces and --policy: expected one of them")
     return (None, policy) if typed == ["policy"] else (traces, None)
 
 
-def _typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
+def _typed(command: typer.Context, name: str) -> bool:
+    source = command.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

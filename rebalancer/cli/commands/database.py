@@ -1,121 +1,94 @@
-"""`rebalancer db`: bring the schema up to date, see what is in the database, drop what nothing needs."""
+"""`rebalancer db`: upgrade the schema, show the contents, prune what is no longer needed."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from rebalancer.bootstrap.database import (
-    database_exists,
-    database_prune,
-    database_shown,
-    database_status,
-    database_upgrade,
-)
-from rebalancer.cli.common import (
-    DEMO_DATABASE,
-    DatabaseOption,
-    Output,
-    OutputOption,
-    print_json,
-    say,
-    settings_for,
-    stdout_console,
-)
-from rebalancer.constraints.limits import clock_time
+from rebalancer.cli.common import DEMO_DATABASE, Output, say, stdout_console
+from rebalancer.cli.invocation import Invocation, OutputOption, options, settings_for
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.types import parse_duration
 
-app = typer.Typer(help="The database of cycles, evictions and their outcomes.", no_args_is_help=True)
-
-
-@app.command()
-def upgrade(database: DatabaseOption = None) -> None:
-    """Create the tables, or bring them to this version. Nothing that is recorded gets lost."""
-    settings = settings_for(database=database)
-    revision = database_upgrade(settings)
-    say(f"{database_shown(settings)}: at revision {revision}")
+app = typer.Typer(help="Manage the database of cycles, evictions and outcomes.", no_args_is_help=True)
 
 
 @app.command()
+@options("database")
+def upgrade(invocation: Invocation) -> None:
+    """Create the tables, or migrate them to the schema of this version. No records are lost."""
+    from rebalancer.bootstrap.database import database_shown, database_upgrade
+
+    revision = database_upgrade(invocation.settings)
+    say(f"{database_shown(invocation.settings)}: at revision {revision}")
+
+
+@app.command()
+@options("database")
 def prune(
+    invocation: Invocation,
     older_than: Annotated[
         str | None,
         typer.Option(
             "--older-than",
-            help="Drop what was counted, found and assessed longer ago, for example 90d. [default: what the ledger "
-            "counted as far as the limits of any cluster look back, and a day; details as each policy says in "
-            "effect.detailRetention]",
+            help="Age from which records are dropped, for example 90d. [default: the longest limit window of any "
+            "cluster plus a day for the ledger; effect.detailRetention of each policy for details]",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be dropped.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the records.")] = False,
     output: OutputOption = Output.TABLE,
-    database: DatabaseOption = None,
 ) -> None:
-    """Drop what no limit can see any more, and details that are too old. Runs do so by themselves, once an hour.
+    """Drop ledger records that no limit counts any more, and old details. The daemon does this once an hour.
 
-    Details are cycles with what they found and refused, hot episodes and assessments, of at least three days. A day's
-    counts stay, evictions and hours for 400 days, forecasts for 90.
+    Details are cycles with their findings and refusals, hot episodes and assessments; at least three days of them are
+    kept. Daily counts are kept for good, evictions and pool hours for 400 days, forecasts for 90 days.
     """
+    from rebalancer.bootstrap.database import database_prune, database_shown
+    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.constraints.limits import clock_time
+    from rebalancer.policy.schema.types import parse_duration
+
     try:
         seconds = None if older_than is None else parse_duration(older_than)
     except ValueError as error:
         raise ConfigError(f"--older-than: {error}, got {older_than!r}") from None
-    settings = settings_for(database=database)
-    found = database_prune(settings, older_than=seconds, dry_run=dry_run)
+    found = database_prune(invocation.settings, older_than=seconds, dry_run=dry_run)
     if output is Output.JSON:
-        print_json(
-            {
-                "schemaVersion": "1",
-                "dryRun": dry_run,
-                "before": found.before,
-                "entries": found.entries,
-                "scopes": found.scopes,
-                "clusters": list(found.clusters),
-                "forecasts": found.forecasts,
-                "details": dict(found.details),
-            }
-        )
+        counts = pick(found, "before", "entries", "scopes", "clusters", "forecasts", "details")
+        print_json({"dryRun": dry_run, **counts}, version="1")
         return
-    silent = f", reports of {', '.join(found.clusters)}" if found.clusters else ""
-    details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "nothing"
+    clusters = f", ready reports of {', '.join(found.clusters)}" if found.clusters else ""
+    details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "none"
     say(
-        f"{database_shown(settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from before "
-        f"{clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} old forecasts{silent}; "
-        f"of details {details}"
+        f"{database_shown(invocation.settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from "
+        f"before {clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts{clusters}; "
+        f"details: {details}"
     )
 
 
 @app.command()
-def status(database: DatabaseOption = None, output: OutputOption = Output.TABLE) -> None:
-    """What is in the database: schema revision, rows, the last cycle, evictions without an outcome.
+@options("database")
+def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+    """Show the schema revision, row counts, the last cycle, and evictions whose outcome is unknown.
 
-    Without a database of our own yet, that of the last demo in this folder.
+    Without a database in this folder, the database of the last demo here is shown.
     """
-    settings = settings_for(database=database)
+    from rebalancer.bootstrap.database import database_exists, database_status
+    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.tables import plain_table
+
+    settings = invocation.settings
     unnamed = "database" not in settings.model_fields_set
     if unnamed and not database_exists(settings) and Path(DEMO_DATABASE).exists():
         settings = settings_for(database=f"sqlite:///{DEMO_DATABASE}")
     found = database_status(settings)
     if output is Output.JSON:
-        print_json(
-            {
-                "schemaVersion": "1",
-                "url": found.url_shown,
-                "revision": found.revision,
-                "head": found.head,
-                "current": found.current,
-                "rows": dict(found.rows),
-                "lastCycle": found.last_cycle,
-                "unsettled": found.unsettled,
-            }
-        )
+        names = ("revision", "head", "current", "rows", "last_cycle")
+        print_json({"url": found.url_shown, **pick(found, *names), "unreconciled": found.unsettled})
         return
     console = stdout_console(markup=False)
     state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
     console.print(f"{found.url_shown}: revision {found.revision or 'none'}, {state}")
-    table = Table("TABLE", "ROWS", box=None, pad_edge=False, header_style="dim")
+    table = plain_table("", "TABLE", "ROWS")
     for name, rows in found.rows.items():
         table.add_row(name, str(rows))
     console.print(table)
@@ -123,4 +96,4 @@ def status(database: DatabaseOption = None, output: OutputOption = Output.TABLE)
         shown = ", ".join(f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", []))
         console.print(f"Last cycle: {shown}")
     if found.unsettled:
-        console.print(f"{found.unsettled} eviction(s) without a known outcome: the next run settles them.")
+        console.print(f"{found.unsettled} eviction(s) with an unknown outcome; the next run reconciles them.")

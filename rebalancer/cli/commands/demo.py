@@ -1,50 +1,46 @@
-"""`rebalancer demo`: the main job on the lab, a practice cluster inside this process."""
+"""`rebalancer demo`: cycles on the lab, a practice cluster inside this process."""
 
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.database import database_shown
-from rebalancer.bootstrap.paths import shipped
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cli.commands.lab import on_the_lab
-from rebalancer.cli.common import (
-    DEMO_DATABASE,
-    UNSAFE_EXIT,
-    DatabaseOption,
-    Output,
-    OutputOption,
-    print_json,
-    read_file,
-    say,
-    settings_for,
-    stdout_console,
-)
-from rebalancer.cli.output.document import merged_document
-from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cli.output.tables import print_cycle, print_nodes
-from rebalancer.cycle.remeasure import assess
-from rebalancer.cycle.run import run_cycle
-from rebalancer.lab import Lab
-from rebalancer.model.plan import CycleReport, NodeLine
-from rebalancer.policy import RebalancerPolicy, load_policy
+from rebalancer.cli.common import DEMO_DATABASE, UNSAFE_EXIT, Output, read_file, say, stdout_console
+from rebalancer.cli.invocation import Invocation, OutputOption, options, settings_for
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rebalancer.bootstrap.settings import Settings
+    from rebalancer.lab import Lab
+    from rebalancer.model.plan import CycleReport
+    from rebalancer.policy import RebalancerPolicy
 
 CYCLES_AT_MOST = 6
 
 
+@options("database")
 def demo(
+    invocation: Invocation,
     output: OutputOption = Output.TABLE,
-    speed: Annotated[float, typer.Option("--speed", min=1, max=120, help="How fast the lab's clock runs.")] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the lab's noise.")] = 1,
-    database: DatabaseOption = None,
+    speed: Annotated[
+        float, typer.Option("--speed", min=1, max=120, help="Speed of the practice cluster's clock, in real time.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the practice cluster's noise.")] = 1,
 ) -> None:
-    """Cool the hot nodes of a practice cluster: real client, real HTTP, real database; nothing of yours is touched."""
+    """Cool the hot nodes of a practice cluster, with the real client over HTTP and a real database. Your own clusters
+    are not contacted."""
+    from rich.console import Console
+
+    from rebalancer.bootstrap.database import database_shown
+    from rebalancer.cli.output.cycle import merged_document
+    from rebalancer.cli.output.json import print_json
+    from rebalancer.lab import Lab
+
     console = stdout_console() if output is Output.TABLE else Console(stderr=True, quiet=True)
+    database = invocation.database
     if database is None and not os.environ.get("REBALANCER_DATABASE"):
         # the lab's clock runs ahead, so the rows of an earlier demo lie in this one's future
         database = f"sqlite:///{DEMO_DATABASE}"
@@ -53,7 +49,7 @@ def demo(
     with tempfile.TemporaryDirectory() as folder, Lab.start("demo", speed=speed, seed=seed) as lab:
         settings = settings_for(database=database, kubeconfig=str(lab.write_kubeconfig(Path(folder) / "kubeconfig")))
         policy = demo_policy(lab)
-        console.print(f"A practice cluster at {lab.url}, its clock {speed:g} times as fast as yours.\n")
+        console.print(f"Practice cluster at {lab.url}; its clock runs at {speed:g} times real time.\n")
         reports = _cycles(lab, policy, settings, console)
         hot = lab.truth.hot(_high(policy))
     if output is Output.JSON:
@@ -62,18 +58,28 @@ def demo(
         console.print()
         _summary(console, reports, sorted(hot), database_shown(settings))
     if hot:
-        say(f"by the lab's own account still hot: {', '.join(sorted(hot))}")
+        say(f"still hot, measured by the practice cluster: {', '.join(sorted(hot))}")
         raise typer.Exit(UNSAFE_EXIT)
 
 
-def demo_policy(lab: Lab) -> RebalancerPolicy:
-    """policies/demo.yaml with the lab's address."""
+def demo_policy(lab: "Lab") -> "RebalancerPolicy":
+    """policies/demo.yaml with the address of the lab."""
+    from rebalancer.bootstrap.paths import shipped
+    from rebalancer.cli.commands.lab import on_the_lab
+    from rebalancer.policy import load_policy
+
     path = shipped("policies") / "demo.yaml"
     return on_the_lab(load_policy(read_file(path), source=path.name), lab)
 
 
-def _cycles(lab: Lab, policy: RebalancerPolicy, settings: Settings, console: Console) -> list[CycleReport]:
-    """Cycles until no node is hot by the lab's own account, or nothing more can be done."""
+def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", console: "Console") -> "list[CycleReport]":
+    """Cycles until the lab measures no hot node, or no eviction is possible."""
+    from rebalancer.bootstrap.contexts import acting_context
+    from rebalancer.cli.output.cycle import print_cycle
+    from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cycle.remeasure import assess
+    from rebalancer.cycle.run import run_cycle
+
     reports: list[CycleReport] = []
     with (
         TerminalProgress() as progress,
@@ -90,26 +96,17 @@ def _cycles(lab: Lab, policy: RebalancerPolicy, settings: Settings, console: Con
     return reports
 
 
-def _high(policy: RebalancerPolicy) -> float:
+def _high(policy: "RebalancerPolicy") -> float:
     return min(pool.thresholds.high for pool in policy.pools if pool.thresholds is not None) / 100
 
 
-def _summary(console: Console, reports: list[CycleReport], hot: list[str], database: str) -> None:
-    document: dict[str, Any] = merged_document(reports)
-    lines = [
-        NodeLine(
-            name=line["name"],
-            pool=line["pool"] or "",
-            cpu_before=line["cpuShareBefore"],
-            cpu_planned=line["cpuSharePlanned"],
-            cpu_after=line["cpuShareAfter"],
-            hot=line["hot"],
-        )
-        for line in document["nodes"]
-    ]
-    console.rule("Before the first cycle, as planned in it, measured after the last")
-    print_nodes(console, lines, all_nodes=True)
-    evicted = sum(each["outcome"] == "evicted" for each in document["evictions"])
+def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
+    from rebalancer.cli.output.cycle import merged_nodes, print_nodes
+    from rebalancer.model.eviction import Outcome
+
+    console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
+    print_nodes(console, merged_nodes(reports), all_nodes=True)
+    evicted = sum(each.outcome is Outcome.EVICTED for report in reports for each in report.evictions)
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
-    console.print(f"\n{evicted} evictions in {len(reports)} cycle(s); by the lab's own account {verdict}.")
-    console.print(f"Everything is recorded in {database}: see `rebalancer db status`.")
+    console.print(f"\n{evicted} evictions in {len(reports)} cycle(s). Measured by the practice cluster: {verdict}.")
+    console.print(f"All decisions are recorded in {database}; see `rebalancer db status`.")

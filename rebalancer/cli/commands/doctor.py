@@ -1,64 +1,48 @@
-"""`rebalancer doctor`: each dependency probed, with the exact cause and the fix."""
+"""`rebalancer doctor`: a check of each dependency, with the cause of a failure and its fix."""
+
+from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
-from rebalancer.bootstrap.doctor import Check, diagnose
-from rebalancer.cli.common import (
-    ContextOption,
-    DatabaseOption,
-    KubeconfigOption,
-    Output,
-    OutputOption,
-    PolicyOption,
-    print_json,
-    read_policy,
-    settings_for,
-    stdout_console,
-)
+from rebalancer.cli.common import Output, stdout_console
+from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from rebalancer.bootstrap.doctor import Check
 
 
-def doctor(
-    policy: PolicyOption,
-    output: OutputOption = Output.TABLE,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Probe database, API server, rights, Lease and usage; exit with the code of the first thing that is broken.
+@options(*CLUSTER)
+def doctor(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+    """Check the database, the API server, permissions, the Lease and usage data.
 
-    A warning is nothing broken.
+    The exit code is that of the first failed check. A warning is not a failure.
     """
-    loaded = read_policy(policy)
-    checks = list(diagnose(loaded, settings_for(database=database, kubeconfig=kubeconfig, context=context)))
+    policy, settings = invocation.policy, invocation.settings
+    from rich.text import Text
+
+    from rebalancer.bootstrap.doctor import diagnose
+    from rebalancer.cli.output.json import pick, print_json
+
+    checks = list(diagnose(policy, settings))
     if output is Output.JSON:
-        print_json(
-            {
-                "schemaVersion": "1",
-                "checks": [
-                    {
-                        "name": each.name,
-                        "ok": each.ok,
-                        "warning": each.warning,
-                        "detail": each.detail,
-                        "fix": each.fix,
-                    }
-                    for each in checks
-                ],
-            }
-        )
+        shown = [pick(each, "name", "ok", "warning", "detail", "fix") for each in checks]
+        print_json({"checks": shown}, version="1")
     else:
         console = stdout_console()
         for check in checks:
             console.print(Text.assemble(_mark(check), f" {check.name}: {check.detail}"))
             if check.fix:
                 console.print(Text(f"     fix: {check.fix}"))
-    broken = next((check for check in checks if not check.ok), None)
-    if broken is not None:
-        raise typer.Exit(broken.exit_code)
+    failed = next((check for check in checks if not check.ok), None)
+    if failed is not None:
+        raise typer.Exit(failed.exit_code)
 
 
-def _mark(check: Check) -> Text:
+def _mark(check: "Check") -> "Text":
+    from rich.text import Text
+
     if not check.ok:
         return Text("FAIL", style="bold red")
     return Text("warn", style="yellow") if check.warning else Text("ok  ", style="green")

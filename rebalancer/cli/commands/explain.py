@@ -1,55 +1,46 @@
-"""`rebalancer explain`: why a pod is where it is and may or may not leave; why a node is hot and fills up again."""
+"""`rebalancer explain`: the scheduling and eviction decisions about one pod or one node."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.bootstrap.contexts import planning_context
-from rebalancer.cli.common import (
-    ContextOption,
-    DatabaseOption,
-    KubeconfigOption,
-    PolicyOption,
-    print_json,
-    read_policy,
-    settings_for,
-    stdout_console,
-)
-from rebalancer.cli.output.explanations import node_document, pod_document, print_node, print_pod
-from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cycle.observation import find
-from rebalancer.cycle.planning import new_admission
-from rebalancer.cycle.run import run_cycle
+from rebalancer.cli.common import stdout_console
+from rebalancer.cli.invocation import CLUSTER, Invocation, options
 from rebalancer.model.errors import ConfigError
-from rebalancer.planner.explain.nodes import explain_node
-from rebalancer.planner.explain.pods import ExplainContext, explain_pod, find_pod
-from rebalancer.policy import RebalancerPolicy
 
-app = typer.Typer(help="Why a pod or a node is as it is, with the scheduler's own numbers.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rebalancer.planner.explain.pods import ExplainContext
+
+app = typer.Typer(
+    help="Explain the decisions about a pod or a node, with the scheduler's scores.", no_args_is_help=True
+)
 
 
 class Output(StrEnum):
-    """`-o`"""
+    """Values of `--output`."""
 
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
-AllOption = Annotated[bool, typer.Option("--all", help="Show every node or pod, not only the first of many.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Show all nodes or pods instead of the first of a long list.")]
 
 
 @contextmanager
-def observed_cluster(
-    policy: RebalancerPolicy, *, database: str | None, kubeconfig: str | None, context: str | None
-) -> Iterator[ExplainContext]:
+def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
     """The cluster and the result of a dry cycle. Writes nothing."""
-    settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
-    with TerminalProgress() as progress, planning_context(policy, settings, progress=progress) as cycle_context:
+    policy = invocation.policy
+    with invocation.planning() as cycle_context:
+        from rebalancer.cycle.observation import find
+        from rebalancer.cycle.planning import new_admission
+        from rebalancer.cycle.run import run_cycle
+        from rebalancer.planner.explain.pods import ExplainContext
+
         cycle = run_cycle(cycle_context, policy, dry_run=True)
         seen = cycle.observation
         yield ExplainContext(
@@ -66,23 +57,25 @@ def observed_cluster(
 
 
 @app.command("pod")
+@options(*CLUSTER)
 def pod(
-    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod.")],
-    policy: PolicyOption,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Its namespace.")] = None,
+    invocation: Invocation,
+    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Name of the pod.")],
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod.")] = None,
     output: OutputOption = Output.TABLE,
     all_nodes: AllOption = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-    database: DatabaseOption = None,
 ) -> None:
-    """For every node: the filter that refuses the pod, or its scores; where it lands; whether a run would evict it."""
-    loaded = read_policy(policy)
+    """Explain a pod: for each node the filter that rejects it or its scores, its target nodes, and whether a run would
+    evict it."""
     space, _, short = name.rpartition("/")
     if space and namespace is not None and space != namespace:
         raise ConfigError(f"{name}: expected the namespace once, got also -n {namespace}")
     space = space or namespace or "default"
-    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    with observed_cluster(invocation) as scene:
+        from rebalancer.cli.output.explanations import pod_document, print_pod
+        from rebalancer.cli.output.json import print_json
+        from rebalancer.planner.explain.pods import explain_pod, find_pod
+
         found = find_pod(scene.snapshot, space, short)
         if found is None:
             raise ConfigError(f"pod {space}/{short}: expected a pod of the cluster (see kubectl get pods -n {space})")
@@ -94,22 +87,24 @@ def pod(
 
 
 @app.command("node")
+@options(*CLUSTER)
 def node(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The node.")],
-    policy: PolicyOption,
+    invocation: Invocation,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.")],
     output: OutputOption = Output.TABLE,
     all_pods: AllOption = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-    database: DatabaseOption = None,
 ) -> None:
-    """Whether it is hot and why, who could leave it and why the others can't, and what keeps bringing pods to it."""
-    loaded = read_policy(policy)
-    with observed_cluster(loaded, database=database, kubeconfig=kubeconfig, context=context) as scene:
+    """Explain a node: whether and why it is hot, which pods may be evicted and why the others may not, and why pods are
+    scheduled to it."""
+    with observed_cluster(invocation) as scene:
+        from rebalancer.cli.output.explanations import node_document, print_node
+        from rebalancer.cli.output.json import print_json
+        from rebalancer.planner.explain.nodes import explain_node
+
         index = scene.snapshot.node_index.get(name)
         if index is None:
             raise ConfigError(f"node {name}: expected a node of the cluster (see kubectl get nodes)")
-        explained = explain_node(scene, index, strategies=[each.name for each in loaded.strategies])
+        explained = explain_node(scene, index, strategies=[each.name for each in invocation.policy.strategies])
     if output is Output.JSON:
         print_json(node_document(explained))
     else:

@@ -1,227 +1,104 @@
-"""`rebalancer limits`, `windows`, `pause`, `resume`, `status`: how many are left, when, and who stopped it."""
+"""`rebalancer limits` and `windows`: how many evictions are left in each scope, and when evictions are allowed."""
 
-import getpass
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rebalancer.bootstrap.contexts import planning_context, read_cluster
-from rebalancer.bootstrap.database import open_ledger
-from rebalancer.cli.common import (
-    ContextOption,
-    DatabaseOption,
-    KubeconfigOption,
-    Output,
-    OutputOption,
-    PolicyOption,
-    print_json,
-    read_policy,
-    say,
-    settings_for,
-    stdout_console,
-)
-from rebalancer.cli.output.progress import TerminalProgress
-from rebalancer.cli.output.tables import plain_table
-from rebalancer.constraints.limits import clock_time
-from rebalancer.constraints.windows import ChangeWindows
-from rebalancer.cycle.limits_overview import LimitLine, limit_lines, service_windows, window_lines
+from rebalancer.cli.common import Output, say, stdout_console
+from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.limits import SCOPE_SYNTAX, Scope
-from rebalancer.policy.schema.limits import format_bytes
-from rebalancer.policy.schema.types import format_duration, parse_duration
-
-ScopeArgument = Annotated[str, typer.Argument(help=f"{SCOPE_SYNTAX}.")]
 
 
-def limits(
-    policy: PolicyOption,
-    output: OutputOption = Output.TABLE,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Every scope with its limits: used, left, and when the next eviction may be."""
-    loaded = read_policy(policy)
-    settings = settings_for(database=database, kubeconfig=kubeconfig, context=context)
-    with TerminalProgress() as progress, planning_context(loaded, settings, progress=progress) as cycle_context:
-        lines = limit_lines(cycle_context, loaded)
+@options(*CLUSTER)
+def limits(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+    """Show the limits of every scope: used, left, and when the next eviction is possible."""
+    with invocation.planning() as context:
+        from rebalancer.cli.output.json import pick, print_json
+        from rebalancer.cli.output.tables import plain_table
+        from rebalancer.constraints.limits import clock_time
+        from rebalancer.cycle.limits_overview import limit_lines
+        from rebalancer.policy.schema.limits import format_bytes
+
+        lines = limit_lines(context, invocation.policy)
     if output is Output.JSON:
-        print_json({"schemaVersion": "1", "limits": [_limit_json(line) for line in lines]})
+        found = [
+            {
+                "scope": line.scope.kind,
+                "key": line.scope.key,
+                "limit": line.what,
+                "unit": "bytes" if line.in_bytes else "evictions",
+                **pick(line, "used", "left", "next_at"),
+            }
+            for line in lines
+        ]
+        print_json({"limits": found}, version="1")
         return
     table = plain_table("Limits", "SCOPE", "LIMIT", "USED", "LEFT", "NEXT")
     for line in lines:
+        amount = format_bytes if line.in_bytes else str
+        following = "when a replacement is Ready" if line.next_at is None else clock_time(line.next_at)
         table.add_row(
-            str(line.scope),
-            line.what,
-            format_bytes(line.used) if line.in_bytes else str(line.used),
-            format_bytes(line.left) if line.in_bytes else str(line.left),
-            "now" if line.left else ("when one has landed" if line.next_at is None else clock_time(line.next_at)),
+            str(line.scope), line.what, amount(line.used), amount(line.left), "now" if line.left else following
         )
     stdout_console().print(table)
 
 
-def _limit_json(line: LimitLine) -> dict[str, Any]:
-    return {
-        "scope": line.scope.kind,
-        "key": line.scope.key,
-        "limit": line.what,
-        "unit": "bytes" if line.in_bytes else "evictions",
-        "used": line.used,
-        "left": line.left,
-        "nextAt": line.next_at,
-    }
-
-
+@options("policy", "kubeconfig", "context")
 def windows(
-    policy: PolicyOption,
+    invocation: Invocation,
     output: OutputOption = Output.TABLE,
     services: Annotated[
-        bool, typer.Option("--services", help="Also those that services carry in an annotation; reads the cluster.")
+        bool,
+        typer.Option("--services", help="Also show change windows in annotations of services; lists the pods."),
     ] = False,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="With --services: those of this namespace only.")
+        str | None, typer.Option("--namespace", "-n", help="With --services: only services of this namespace.")
     ] = None,
     all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="With --services: those of all namespaces (the default).")
+        bool, typer.Option("--all-namespaces", "-A", help="With --services: services of all namespaces (the default).")
     ] = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
 ) -> None:
-    """For each scope with change windows: open or closed, until when, and the next opening."""
-    loaded = read_policy(policy)
+    """Show the change windows of each scope: open or closed, until when, and the next opening."""
+    policy = invocation.policy
     if namespace is not None and all_namespaces:
         raise ConfigError("-n and -A: expected one of them")
     if not services and (namespace is not None or all_namespaces):
-        raise ConfigError("-n and -A: expected them with --services, other windows belong to no namespace")
+        raise ConfigError("-n and -A: expected with --services; windows of the policy have no namespace")
+    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.tables import UNKNOWN, plain_table
+    from rebalancer.constraints.limits import clock_time
+    from rebalancer.constraints.windows import ChangeWindows
+    from rebalancer.cycle.limits_overview import service_windows, window_lines
+
     now = time.time()
-    book = ChangeWindows.of_policy(loaded)
+    book = ChangeWindows.of_policy(policy)
     lines = window_lines(book, now=now)
     if services:
+        from rebalancer.bootstrap.contexts import read_cluster
+        from rebalancer.cli.output.progress import TerminalProgress
+
         with TerminalProgress() as progress:
-            snapshot = read_cluster(settings_for(kubeconfig=kubeconfig, context=context), progress=progress)
+            snapshot = read_cluster(invocation.settings, progress=progress)
         lines += service_windows(snapshot, book, namespace=namespace, now=now)
     if output is Output.JSON:
         found = [
             {
                 "scope": scope.kind,
                 "key": scope.key,
-                "open": state.open,
-                "until": state.until,
-                "nextOpen": state.next_open,
-                "because": state.because,
+                **pick(state, "open", "until", "next_open"),
+                "reason": state.because,
             }
             for scope, state, _ in lines
         ]
-        print_json({"schemaVersion": "1", "windows": found})
+        print_json({"windows": found})
         return
     if not lines:
-        say(
-            "no change windows: anything may move at any time"
-            + ("" if services else " (services may carry their own: --services shows them)")
-        )
+        hint = "" if services else " (--services also shows those in annotations of services)"
+        say(f"no change windows: evictions are allowed at any time{hint}")
         return
-    table = plain_table("Change windows", "SCOPE", "NOW", "NEXT OPENING", "BECAUSE")
+    table = plain_table("Change windows", "SCOPE", "NOW", "NEXT OPENING", "REASON")
     for scope, state, text in lines:
-        following = "-" if state.open else ("never" if state.next_open is None else clock_time(state.next_open))
+        following = UNKNOWN if state.open else ("never" if state.next_open is None else clock_time(state.next_open))
         table.add_row(str(scope), text, following, state.because)
     stdout_console().print(table)
-
-
-def pause(
-    scope: ScopeArgument,
-    policy: PolicyOption,
-    reason: Annotated[str, typer.Option("--reason", help="Why; everybody sees it.", show_default=False)],
-    lasting: Annotated[
-        str | None, typer.Option("--for", help="How long, for example 2h; without it until resumed.")
-    ] = None,
-    database: DatabaseOption = None,
-) -> None:
-    """Stop evictions in a scope. Kept in the database, so every replica and cluster that shares it sees it."""
-    loaded = read_policy(policy)
-    at = parse_scope(scope, loaded.cluster)
-    try:
-        seconds = None if lasting is None else parse_duration(lasting)
-    except ValueError as error:
-        raise ConfigError(f"--for: {error}, got {lasting!r}") from None
-    with open_ledger(loaded, settings_for(database=database)) as ledger:
-        until = None if seconds is None else ledger.now() + seconds
-        ledger.pause(at, reason=reason, created_by=getpass.getuser(), until=until)
-    say(f"paused: {at}, " + ("until resumed" if seconds is None else f"for {format_duration(seconds)}"))
-
-
-def resume(scope: ScopeArgument, policy: PolicyOption, database: DatabaseOption = None) -> None:
-    """End the pauses of a scope."""
-    loaded = read_policy(policy)
-    at = parse_scope(scope, loaded.cluster)
-    with open_ledger(loaded, settings_for(database=database)) as ledger:
-        ended = ledger.resume(at)
-    say(f"{at}: {ended} pause(s) ended" if ended else f"{at}: was not paused")
-
-
-def status(policy: PolicyOption, output: OutputOption = Output.TABLE, database: DatabaseOption = None) -> None:
-    """What is paused, given up or on its way."""
-    loaded = read_policy(policy)
-    with open_ledger(loaded, settings_for(database=database)) as ledger:
-        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
-    if output is Output.JSON:
-        print_json(
-            {
-                "schemaVersion": "1",
-                "pauses": [
-                    {"scope": each.scope.kind, "key": each.scope.key, "reason": each.reason, "who": each.created_by}
-                    | {"until": each.until}
-                    for each in pauses
-                ],
-                "gaveUp": [
-                    {"service": each.service_identity, "node": each.node, "until": each.until, "count": each.count}
-                    for each in backoffs
-                ],
-                "inFlight": [
-                    {
-                        "namespace": each.namespace,
-                        "pod": each.pod,
-                        "node": each.node,
-                        "at": each.planned_at,
-                        "late": each.late,
-                    }
-                    for each in in_flight
-                ],
-            }
-        )
-        return
-    console = stdout_console()
-    if not (pauses or backoffs or in_flight):
-        console.print("Nothing is paused, given up or on its way.")
-    if pauses:
-        table = plain_table("Paused", "SCOPE", "UNTIL", "BY", "REASON")
-        for each in pauses:
-            until = "resumed" if each.until is None else clock_time(each.until)
-            table.add_row(str(each.scope), until, each.created_by, each.reason)
-        console.print(table)
-    if backoffs:
-        table = plain_table("Given up", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")
-        for memory in backoffs:
-            table.add_row(
-                memory.service_identity, memory.node, clock_time(memory.until), str(memory.count), memory.reason
-            )
-        console.print(table)
-    if in_flight:
-        table = plain_table("In flight", "POD", "FROM", "SINCE", "DEADLINE", "")
-        for flying in in_flight:
-            table.add_row(
-                f"{flying.namespace}/{flying.pod}",
-                flying.node,
-                clock_time(flying.planned_at),
-                clock_time(flying.deadline_at),
-                "late" if flying.late else "",
-            )
-        console.print(table)
-
-
-def parse_scope(text: str, cluster: str) -> Scope:
-    """`pool/general` -> the scope as the ledger keys it. Raises ConfigError."""
-    found = Scope.parse(text, cluster)
-    if found is None:
-        raise ConfigError(f"scope {text!r}: expected {SCOPE_SYNTAX}")
-    return found

@@ -1,37 +1,34 @@
-"""`rebalancer policy`: check a policy file, print its JSON Schema, take over a DeschedulerPolicy."""
+"""`rebalancer policy`: validate policy files, print their JSON Schema, import a DeschedulerPolicy."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from rebalancer.cli.common import PIPE_WIDTH, Output, OutputOption, print_json, read_file, read_policy, say
-from rebalancer.cli.output.tables import plain_table
-from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.descheduler.importer import Imported, import_policy
-from rebalancer.policy.schema.policy import policy_schema
+from rebalancer.cli.common import PIPE_WIDTH, Output, read_file, read_policy, say
+from rebalancer.cli.invocation import OutputOption
 
-app = typer.Typer(help="Check policy files, make one.", no_args_is_help=True)
+app = typer.Typer(help="Validate policy files and import DeschedulerPolicy files.", no_args_is_help=True)
 
 
 @app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Policy files.", show_default=False)],
 ) -> None:
-    """Check policy files; every mistake is a line with file, line, field and what was expected."""
+    """Validate policy files. Each mistake is one line with file, line, field and the expected value."""
     for path in files:
-        loaded: RebalancerPolicy = read_policy(path)
-        say(
-            f"{path}: ok: cluster {loaded.cluster}, {len(loaded.pools)} pool(s), {len(loaded.strategies)} strategy(ies)"
-        )
+        policy = read_policy(path)
+        pools, strategies = len(policy.pools), len(policy.strategies)
+        say(f"{path}: ok: cluster {policy.cluster}, {pools} pool(s), {strategies} strategy(ies)")
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of policy files, for editors."""
+    from rebalancer.policy.schema.policy import policy_schema
+
     sys.stdout.write(json.dumps(policy_schema(), indent=2) + "\n")
 
 
@@ -40,38 +37,39 @@ def import_(
     file: Annotated[Path, typer.Argument(help="A DeschedulerPolicy, descheduler/v1alpha2.", show_default=False)],
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster.", show_default=False)] = None,
     prometheus_url: Annotated[
-        str | None, typer.Option(help="The Prometheus to read, instead of the one it names.", show_default=False)
+        str | None,
+        typer.Option(help="URL of Prometheus, instead of the one in the DeschedulerPolicy.", show_default=False),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take over a policy of kubernetes-sigs/descheduler.
+    """Convert a DeschedulerPolicy of kubernetes-sigs/descheduler.
 
-    Prints a policy of ours on stdout, and on stderr what differs and why. With `-o json` both are on stdout.
+    Prints the policy on stdout and its differences, with reasons, on stderr. With `-o json` both are on stdout.
     """
+    from rich.console import Console
+
+    from rebalancer.cli.output.json import print_json
+    from rebalancer.cli.output.tables import UNKNOWN, plain_table
+    from rebalancer.policy.descheduler.importer import import_policy
+
     made = import_policy(read_file(file), source=str(file), cluster=cluster, prometheus_url=prometheus_url)
     if output is Output.JSON:
-        print_json(_document(made))
-        return
-    sys.stdout.write(made.text)
-    sys.stdout.flush()
-    table = plain_table("What differs", "LINE", "FIELD", "", "OURS", "WHY")
-    for each in made.differences:
-        table.add_row(str(each.line) if each.field else "", each.field or "-", each.kind, each.ours or "-", each.why)
-    Console(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, markup=False).print(table)
-
-
-def _document(made: Imported) -> dict[str, Any]:
-    return {
-        "schemaVersion": "1",
-        "policy": made.text,
-        "differences": [
+        differences = [
             {
                 "field": each.field or None,
                 "line": each.line if each.field else None,
                 "kind": each.kind,
-                "ours": each.ours or None,
+                "policyField": each.ours or None,
                 "why": each.why,
             }
             for each in made.differences
-        ],
-    }
+        ]
+        print_json({"policy": made.text, "differences": differences})
+        return
+    sys.stdout.write(made.text)
+    sys.stdout.flush()
+    table = plain_table("Differences", "LINE", "FIELD", "", "POLICY FIELD", "REASON")
+    for each in made.differences:
+        line = str(each.line) if each.field else ""
+        table.add_row(line, each.field or UNKNOWN, each.kind, each.ours or UNKNOWN, each.why)
+    Console(stderr=True, width=None if sys.stderr.isatty() else PIPE_WIDTH, markup=False).print(table)

@@ -1,6 +1,5 @@
-"""`rebalancer forecast --accuracy`: how good the forecasts of the last days were, and what acting on them came to."""
+"""`rebalancer forecast --accuracy`: accuracy of past forecasts, and the verdicts of proactive evictions."""
 
-import math
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -8,31 +7,29 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.bootstrap.database import kept_records
-from rebalancer.bootstrap.settings import Settings
-from rebalancer.cli.common import Output, print_json, stdout_console
-from rebalancer.cli.output.tables import plain_table
+from rebalancer.cli.common import Output, stdout_console
+from rebalancer.cli.invocation import Invocation
+from rebalancer.cli.output.json import at, print_json
+from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, share
 from rebalancer.forecast.accuracy import LEAST, LOOKS_BACK_SECONDS, Accuracy, Scores, accuracy
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.forecasts import Verdict
-from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import parse_duration
 
-SCHEMA_VERSION = "1"
 ALL = "(all)"
 
 
-def show_accuracy(policy: RebalancerPolicy, settings: Settings, *, since: str, output: Output) -> None:
-    """Print it. Raises ConfigError for a `since` that is no duration or a database that can't be used, ConnectError."""
+def show_accuracy(invocation: Invocation, *, since: str, output: Output) -> None:
+    """Prints the accuracy. Raises ConfigError, also for an invalid duration `since`, and ConnectError."""
     try:
         seconds = parse_duration(since)
     except ValueError as error:
         raise ConfigError(f"--since: {error}, got {since!r}") from None
     now = time.time()
     start = max(now - seconds, 0.0)
-    with kept_records(policy, settings) as records:
-        judged = records.forecasts().judged(min(start, now - LOOKS_BACK_SECONDS)) if records is not None else ()
-    found = accuracy(judged, since=start, now=now)
+    with invocation.records() as records:
+        verified = records.forecasts().judged(min(start, now - LOOKS_BACK_SECONDS)) if records is not None else ()
+    found = accuracy(verified, since=start, now=now)
     if output is Output.JSON:
         print_json(document(found, since=start))
     else:
@@ -43,16 +40,15 @@ def document(found: Accuracy, *, since: float) -> dict[str, Any]:
     """The JSON document:
 
         {schemaVersion, since, all: SCORES, pools: [{pool, ...SCORES}]}
-        SCORES = {count, unknown, tooLittleData, mae, under, over, coverage, hotDays, calledHot, hotRecall,
+        SCORES = {count, unknown, insufficientData, mae, under, over, coverage, hotDays, predictedHot, hotRecall,
                   hotPrecision, relievedDays, peakHourErrorHours, unchangedShare, unchangedMae,
                   verdicts: {prevented, falseAlarm, tooLate, notMoved}, drift}
 
-    Errors are shares of a node's capacity, the other figures 0..1; null = too few to tell, or nothing to count. `pool`
-    is null for nodes in none, `drift` a sentence or null. What each means stands at `forecast.accuracy.Scores`.
+    Errors are shares of a node's capacity, the other figures 0..1; null = too few forecasts, or nothing to count.
+    `pool` is null for nodes in none, `drift` a sentence or null. `forecast.accuracy.Scores` defines each figure.
     """
     return {
-        "schemaVersion": SCHEMA_VERSION,
-        "since": datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds"),
+        "since": at(since),
         "all": _scores(found.everything),
         "pools": [{"pool": name or None, **_scores(scores)} for name, scores in found.pools.items()],
     }
@@ -62,60 +58,50 @@ def _scores(scores: Scores) -> dict[str, Any]:
     return {
         "count": scores.count,
         "unknown": scores.unknown,
-        "tooLittleData": not scores.enough,
-        "mae": _number(scores.mae),
-        "under": _number(scores.under),
-        "over": _number(scores.over),
-        "coverage": _number(scores.coverage),
+        "insufficientData": not scores.enough,
+        "mae": round(scores.mae, 5),
+        "under": round(scores.under, 5),
+        "over": round(scores.over, 5),
+        "coverage": round(scores.coverage, 5),
         "hotDays": scores.hot_days,
-        "calledHot": scores.called_hot,
-        "hotRecall": _number(scores.hot_recall),
-        "hotPrecision": _number(scores.hot_precision),
+        "predictedHot": scores.called_hot,
+        "hotRecall": round(scores.hot_recall, 5),
+        "hotPrecision": round(scores.hot_precision, 5),
         "relievedDays": scores.relieved,
-        "peakHourErrorHours": _number(scores.peak_hour_error),
-        "unchangedShare": _number(scores.unchanged_share),
-        "unchangedMae": _number(scores.unchanged_mae),
-        "verdicts": {verdict.value: count for verdict, count in scores.verdicts.items()},
+        "peakHourErrorHours": round(scores.peak_hour_error, 5),
+        "unchangedShare": round(scores.unchanged_share, 5),
+        "unchangedMae": round(scores.unchanged_mae, 5),
+        "verdicts": scores.verdicts,
         "drift": scores.drift or None,
     }
 
 
 def print_accuracy(console: Console, found: Accuracy, *, since: float) -> None:
-    """Tables for people, and a note for each pool whose forecasts are getting worse."""
+    """Tables, and a note for each pool whose forecasts get worse."""
     if not found.pools:
         made = datetime.fromtimestamp(since, UTC)
-        console.print(f"No forecast made since {made:%Y-%m-%d} has been judged yet: that is done when its day is over.")
+        console.print(
+            f"No forecast since {made:%Y-%m-%d} has been evaluated yet; a forecast is evaluated after its day."
+        )
         return
-    lines = [*((name or "-", scores) for name, scores in found.pools.items()), (ALL, found.everything)]
-    table = plain_table(
-        "Forecasts of a day's P95 against what came; errors are shares of a node's capacity",
-        "POOL",
-        "COUNT",
-        "ERROR",
-        "TOO LOW",
-        "TOO HIGH",
-        "COVERED",
-        "HOT FOUND",
-        "HOT RIGHT",
-        "HOURS OFF",
-        "UNCHANGED",
-        "THEIR ERROR",
-        "",
-    )
+    lines = [*((name or UNKNOWN, scores) for name, scores in found.pools.items()), (ALL, found.everything)]
+    columns = ("COUNT", "ERROR", "UNDER", "OVER", "COVERAGE", "HOT RECALL", "HOT PRECISION", "HOURS OFF")
+    title = "Forecasts of the daily P95 against actuals; errors are shares of a node's capacity"
+    table = plain_table(title, "POOL", *columns, "UNCHANGED", "UNCHANGED ERROR", "")
     for name, scores in lines:
         table.add_row(
             name,
             str(scores.count),
-            _share(scores.mae),
-            _share(scores.under),
-            _share(scores.over),
-            _share(scores.coverage),
-            _share(scores.hot_recall),
-            _share(scores.hot_precision),
-            "-" if math.isnan(scores.peak_hour_error) else f"{scores.peak_hour_error:.1f}",
-            _share(scores.unchanged_share),
-            _share(scores.unchanged_mae),
-            "" if scores.enough else f"too little data: {LEAST} are needed",
+            share(scores.mae),
+            share(scores.under),
+            share(scores.over),
+            share(scores.coverage),
+            share(scores.hot_recall),
+            share(scores.hot_precision),
+            number(scores.peak_hour_error),
+            share(scores.unchanged_share),
+            share(scores.unchanged_mae),
+            "" if scores.enough else f"insufficient data: at least {LEAST} are needed",
         )
     console.print(table)
     if any(found.everything.verdicts.values()):
@@ -123,20 +109,12 @@ def print_accuracy(console: Console, found: Accuracy, *, since: float) -> None:
     for name, scores in lines:
         if scores.drift and (name != ALL or not any(each.drift for each in found.pools.values())):
             where = "All pools" if name == ALL else f"Pool {name}"
-            console.print(Text.assemble(("Note:", "yellow"), f" {where}: forecasts are getting worse: {scores.drift}."))
+            console.print(Text.assemble(("Note:", "yellow"), f" {where}: forecasts get worse: {scores.drift}."))
 
 
 def _print_verdicts(console: Console, lines: list[tuple[str, Scores]]) -> None:
-    table = plain_table("Nodes relieved ahead of a peak", "POOL", "PREVENTED", "FALSE ALARM", "TOO LATE", "NOT MOVED")
+    table = plain_table("Nodes relieved before a peak", "POOL", "PREVENTED", "FALSE ALARM", "TOO LATE", "NOT MOVED")
     order = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE, Verdict.NOT_MOVED)
     for name, scores in lines:
         table.add_row(name, *(str(scores.verdicts[verdict]) for verdict in order))
     console.print(table)
-
-
-def _share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1%}"
-
-
-def _number(value: float) -> float | None:
-    return round(value, 5) if math.isfinite(value) else None

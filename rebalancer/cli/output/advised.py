@@ -1,11 +1,10 @@
-"""Advice for kube-scheduler as YAML with its reasons, and as a JSON document. Fields are only ever added."""
+"""Advice for kube-scheduler as commented YAML and as a JSON document."""
 
 import textwrap
 from typing import Any
 
 import yaml
 
-from rebalancer.cli.output.document import SCHEMA_VERSION
 from rebalancer.cli.output.explanations import placement_skew_document
 from rebalancer.planner.advice.advice import SchedulerAdvice
 from rebalancer.policy.kube_scheduler.config import API_VERSION, profile_fields
@@ -24,33 +23,34 @@ def configuration(found: SchedulerAdvice) -> dict[str, Any]:
 def advice_document(found: SchedulerAdvice) -> dict[str, Any]:
     """`advise scheduler -o json`"""
     return {
-        "schemaVersion": SCHEMA_VERSION,
         "advice": [
             {
-                "topic": str(each.topic),
+                "topic": each.topic,
                 "subject": each.subject,
-                "seen": each.seen,
-                "do": each.do,
-                "figures": dict(each.figures),
+                "observation": each.seen,
+                "recommendation": each.do,
+                "figures": each.figures,
             }
             for each in found.advice
         ],
-        "heaps": [{"node": each.pod.node_name, **placement_skew_document(each)} for each in found.placement_skews],
+        "placementSkews": [
+            {"node": each.pod.node_name, **placement_skew_document(each)} for each in found.placement_skews
+        ],
         "configuration": configuration(found),
     }
 
 
 def advised_yaml(found: SchedulerAdvice) -> str:
-    """The configuration, with a comment above each profile, and what else would help above it all."""
+    """The configuration; comments above each profile give its reasons, comments at the top all other advice."""
     document = configuration(found)
     profiles = document.pop("profiles")
-    told = {reason for each in found.profiles for reason in each.reasons}
+    shown = " ".join({reason for each in found.profiles for reason in each.reasons})
     out = _comment(
-        "Advice by rebalancer for kube-scheduler (--config). Only what differs from its defaults stands here;"
+        "Advice of rebalancer for kube-scheduler (--config). Only fields that differ from its defaults are set;"
     )
-    out += _comment("leaderElection, clientConnection and extenders of your own file have to be carried over.")
+    out += _comment("copy leaderElection, clientConnection and extenders from your own file.")
     for each in found.advice:
-        text = f"{each.topic}: {each.subject}: {each.seen}." if each.seen not in " ".join(told) else ""
+        text = f"{each.topic}: {each.subject}: {each.seen}." if each.seen not in shown else ""
         out += _comment(f"{text or f'{each.topic}: {each.subject}:'} -> {each.do}.")
     out += yaml.safe_dump(document, sort_keys=False) + "profiles:\n"
     for advised, fields in zip(found.profiles, profiles, strict=True):
@@ -61,6 +61,6 @@ def advised_yaml(found: SchedulerAdvice) -> str:
 
 
 def _comment(text: str) -> str:
-    """As comment lines; what a cluster's names hold can't end them."""
+    """Comment lines; unprintable characters in names from the cluster cannot end them."""
     plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return textwrap.fill(plain, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="#   ") + "\n"

@@ -1,12 +1,12 @@
-"""A backtest as one picture: every predictor's loss, a node's days, and what the default said against what came."""
+"""A backtest as an SVG plot: the loss of each predictor, the days of one node, and forecasts against actuals."""
 
 from html import escape
 from pathlib import Path
 
 import numpy as np
 
+from rebalancer.cli.common import write_file
 from rebalancer.forecast.backtest.backtest import Backtest
-from rebalancer.model.errors import ConfigError
 
 WIDTH, HEIGHT, LEFT, TOP = 860, 300, 60, 40
 SQUARE = 360
@@ -16,14 +16,11 @@ BAR = 22
 
 
 def write_picture(result: Backtest, path: Path) -> None:
-    """SVG, in a page of its own for `.html`. Raises ConfigError when it can't be written."""
+    """Writes SVG, or an HTML page for `.html`. Raises ConfigError for a path that cannot be written."""
     text = picture(result)
     if path.suffix == ".html":
         text = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Backtest</title>\n{text}</html>\n'
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}: expected a file that can be written") from None
+    write_file(path, text)
 
 
 def picture(result: Backtest) -> str:
@@ -49,7 +46,7 @@ def _losses(result: Backtest, top: int) -> list[str]:
         _text(
             LEFT,
             top - 10,
-            "Pinball loss at 0.9 with margin, share of a node's mean CPU; blue: the default, red: simple ones",
+            "Pinball loss at 0.9 with margin, share of a node's mean CPU; blue: the default, red: baselines",
         )
     ]
     for row, score in enumerate(scores):
@@ -101,7 +98,7 @@ def _scatter(result: Backtest, top: int) -> list[str]:
     most = max(1.0, float(result.scatter.max(initial=0.0)))
     out = [
         _text(LEFT, top - 16, f"{result.default}: forecast (up) against actual P95 (right), share of capacity;"),
-        _text(LEFT, top - 2, "over the line it was enough"),
+        _text(LEFT, top - 2, "above the line the forecast was high enough"),
         f'<rect x="{LEFT}" y="{top + 6}" width="{SQUARE}" height="{SQUARE}" fill="none" stroke="{LIGHT}"/>',
         _line(LEFT, top + 6 + SQUARE, LEFT + SQUARE, top + 6, "#f59e0b"),
         _text(LEFT - 8, top + SQUARE + 22, "0%"),

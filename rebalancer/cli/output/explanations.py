@@ -1,20 +1,20 @@
-"""Explanations of pods and nodes as tables and as JSON documents. Fields are only ever added."""
+"""Explanations of pods and nodes as tables and as JSON documents."""
 
-import math
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.document import SCHEMA_VERSION
-from rebalancer.cli.output.tables import plain_table
+from rebalancer.cli.output.cycle import target_nodes
+from rebalancer.cli.output.json import pick
+from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, refusal_text, share, size
 from rebalancer.model.reason import Refusal
 from rebalancer.planner.explain.nodes import NodeExplanation
 from rebalancer.planner.explain.pods import PodExplanation, ScoredNode
 from rebalancer.planner.explain.skew import PlacementSkew
 
 BEST_SHOWN = 20
-LANDINGS_SHOWN = 5
+TARGETS_SHOWN = 5
 
 SHORT = {
     "TaintToleration": "TAINT",
@@ -33,14 +33,13 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
     """`explain pod -o json`"""
     pod, eviction = found.pod, found.eviction
     return {
-        "schemaVersion": SCHEMA_VERSION,
         "pod": {
             "namespace": pod.namespace,
             "name": pod.name,
             "uid": pod.uid,
             "node": pod.node_name or None,
             "pool": found.pool or None,
-            "service": str(pod.service) if pod.service is not None else None,
+            "service": pod.service,
             "owner": pod.owner.kind if pod.owner is not None else None,
             "schedulerName": pod.template.scheduler_name,
         },
@@ -49,9 +48,9 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
                 "name": each.name,
                 "feasible": True,
                 "total": each.total,
-                "chance": each.chance,
-                "scores": dict(each.scores),
-                "raw": dict(each.raw),
+                "probability": each.chance,
+                "scores": each.scores,
+                "raw": each.raw,
             }
             for each in found.scored
         ]
@@ -60,20 +59,12 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             for each in found.failed
         ],
         "failures": found.failures,
-        "landings": [{"node": node, "share": share} for node, share in found.landing],
-        "noLanding": _refusal(found.no_landing),
-        "checks": [
-            {
-                "name": each.name,
-                "ok": each.ok,
-                "code": str(each.code) if each.code is not None else None,
-                "message": each.detail,
-            }
-            for each in found.checks
-        ],
-        "evictedNow": eviction is not None,
-        "landing": eviction.target_nodes[0][0] if eviction is not None else None,
-        "notModelled": list(found.unknown),
+        "targetNodes": target_nodes(found.landing),
+        "noTargetNode": _refusal(found.no_landing),
+        "checks": [{**pick(each, "name", "ok", "code"), "message": each.detail} for each in found.checks],
+        "wouldEvict": eviction is not None,
+        "targetNode": eviction.target_nodes[0][0] if eviction is not None else None,
+        "notModelled": found.unknown,
     }
 
 
@@ -83,17 +74,17 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     where = f"on {pod.node_name} (pool {found.pool or 'none'})" if pod.node >= 0 else "on no node"
     console.print(Text.assemble((f"Pod {pod}", "bold"), f" {where}, service {pod.service or 'none'}"))
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
-    _print_scored(console, found, f"Nodes that would take {whose}, best first", wide=wide, all_nodes=all_nodes)
+    _print_scored(console, found, f"Feasible nodes for {whose}, best first", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
     if found.no_landing is not None:
-        console.print(Text.assemble(("No landing: ", "bold"), _said(found.no_landing)))
+        console.print(Text.assemble(("No target node: ", "bold"), refusal_text(found.no_landing)))
     elif found.landing:
-        shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.landing[:LANDINGS_SHOWN])
-        more = len(found.landing) - LANDINGS_SHOWN
-        console.print(Text.assemble(("Lands on: ", "bold"), shown + (f" and {more} more" if more > 0 else "")))
+        shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.landing[:TARGETS_SHOWN])
+        more = len(found.landing) - TARGETS_SHOWN
+        console.print(Text.assemble(("Target nodes: ", "bold"), shown + (f" and {more} more" if more > 0 else "")))
     if found.checks:
         answer = "yes" if found.eviction is not None else "no"
-        table = plain_table(f"Would a run evict it now: {answer}", "CHECK", "", "CODE", "BECAUSE")
+        table = plain_table(f"Would a run evict it now: {answer}", "CHECK", "", "CODE", "REASON")
         for check in found.checks:
             mark = Text("ok", style="green") if check.ok else Text("no", style="red")
             table.add_row(check.name, mark, str(check.code or ""), check.detail)
@@ -106,14 +97,14 @@ def _print_scored(console: Console, found: PodExplanation, title: str, *, wide: 
         return
     shown = found.scored if all_nodes else found.scored[:BEST_SHOWN]
     if len(shown) < len(found.scored):
-        title += f" ({len(shown)} of {len(found.scored)}, the others with --all)"
+        title += f" ({len(shown)} of {len(found.scored)}, all with --all)"
     plugins = list(found.scored[0].scores)
     heads = [plugin if wide else SHORT.get(plugin, plugin) for plugin in plugins]
-    table = plain_table(title, "NODE", "TOTAL", "CHANCE", *heads)
+    table = plain_table(title, "NODE", "TOTAL", "PROBABILITY", *heads)
     for node in shown:
-        chance = f"{node.chance:.0%}" if node.chance else "-"
+        probability = f"{node.chance:.0%}" if node.chance else UNKNOWN
         here = Text(node.name, style="bold" if node.name == found.pod.node_name else "")
-        table.add_row(here, f"{node.total:g}", chance, *(_points(node, plugin, wide=wide) for plugin in plugins))
+        table.add_row(here, f"{node.total:g}", probability, *(_points(node, plugin, wide=wide) for plugin in plugins))
     console.print(table)
 
 
@@ -126,13 +117,12 @@ def _print_failed(console: Console, found: PodExplanation, *, each: bool) -> Non
     if not found.failed:
         return
     if each:
-        table = plain_table("Nodes that a filter refuses", "NODE", "FILTER", "BECAUSE")
+        table = plain_table("Nodes rejected by a filter", "NODE", "FILTER", "REASON")
         for node in found.failed:
             table.add_row(node.name, node.filter, node.words)
     else:
-        table = plain_table(
-            "Nodes that a filter refuses (each with --all)", "FILTER", "COUNT", "FOR EXAMPLE", "BECAUSE"
-        )
+        title = "Nodes rejected by a filter (each node with --all)"
+        table = plain_table(title, "FILTER", "COUNT", "EXAMPLE", "REASON")
         for name, count in found.failures.items():
             first = next(node for node in found.failed if node.filter == name)
             table.add_row(name, str(count), first.name, first.words)
@@ -143,25 +133,21 @@ def _print_failed(console: Console, found: PodExplanation, *, each: bool) -> Non
 
 
 def node_document(found: NodeExplanation) -> dict[str, Any]:
-    """`explain node -o json`. Shares are 0..1; null means not known or not judged."""
+    """`explain node -o json`. Shares are 0..1; null = unknown or not evaluated."""
     return {
-        "schemaVersion": SCHEMA_VERSION,
         "node": {"name": found.name, "pool": found.pool or None, "hot": found.hot},
         "stopped": _refusal(found.stopped),
-        "judgements": [
+        "evaluations": [
             {
                 "strategy": each.strategy,
                 "reason": each.reason or None,
                 "skipped": _refusal(each.skipped),
-                "marks": [
+                "thresholds": [
                     {
                         "resource": mark.resource,
                         "measuredShare": mark.measured,
                         "loadShare": mark.load,
-                        "high": mark.high,
-                        "target": mark.target,
-                        "low": mark.low,
-                        "hot": mark.hot,
+                        **pick(mark, "high", "target", "low", "hot"),
                     }
                     for mark in each.marks
                 ],
@@ -173,43 +159,41 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
                 "namespace": each.namespace,
                 "pod": each.name,
                 "service": each.service or None,
-                "cpuMillicores": each.cpu_millicores,
-                "cpuShare": each.cpu_share,
-                "cpuRequestMillicores": each.cpu_request_millicores,
-                "landing": each.landing[0] if each.landing is not None else None,
-                "landingShare": each.landing[1] if each.landing is not None else None,
-                "code": str(each.code) if each.code is not None else None,
+                **pick(each, "cpu_millicores", "cpu_share", "cpu_request_millicores"),
+                "targetNode": each.landing[0] if each.landing is not None else None,
+                "targetNodeProbability": each.landing[1] if each.landing is not None else None,
+                "code": each.code,
                 "message": each.message or None,
             }
             for each in found.pods
         ],
         "attractions": [placement_skew_document(each) for each in found.attractions],
-        "notModelled": list(found.unknown),
+        "notModelled": found.unknown,
     }
 
 
 def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
-    """What brings a service's pods to a node."""
+    """Why pods of a service are scheduled to a node."""
     decisive = each.decisive
     return {
-        "service": str(each.service),
+        "service": each.service,
         "kind": each.service.kind,
-        "heaped": each.heaped,
+        "skewed": each.heaped,
         "podsHere": each.here,
-        "podsHereLately": each.lately,
+        "podsHereLastHour": each.lately,
         "pods": each.replicas,
         "fairShare": round(each.fair, 3),
         "nodes": each.eligible,
-        "byChance": each.chance,
+        "pValue": each.chance,
         "refusedBy": {"filter": each.refused_by[0], "message": each.refused_by[1]} if each.refused_by else None,
-        "nextHere": each.next_here,
-        "notKnown": _refusal(each.not_known),
+        "nextPodProbability": each.next_here,
+        "unknownReason": _refusal(each.not_known),
         "decisivePlugin": decisive.plugin if decisive is not None else None,
         "plugins": [
-            {"name": ahead.plugin, "here": ahead.here, "median": ahead.median, "ahead": ahead.by}
+            {"name": ahead.plugin, "here": ahead.here, "median": ahead.median, "scoreLead": ahead.by}
             for ahead in each.ahead
         ],
-        "totalAhead": each.total_ahead,
+        "totalScoreLead": each.total_ahead,
         "images": [
             {
                 "name": image.name,
@@ -227,17 +211,16 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
     """`explain node`"""
     console.print(Text.assemble((f"Node {found.name}", "bold"), f" (pool {found.pool or 'none'})"))
     if found.stopped is not None:
-        console.print(Text.assemble(("Nothing is decided: ", "bold red"), _said(found.stopped)))
-    table = plain_table(
-        "Is it hot?", "STRATEGY", "RESOURCE", "MEASURED", "LOAD", "LOW", "TARGET", "HIGH", "", "BECAUSE"
-    )
-    others = plain_table("What else was found there", "STRATEGY", "BECAUSE")
+        console.print(Text.assemble(("No decisions: ", "bold red"), refusal_text(found.stopped)))
+    shares = ("MEASURED", "LOAD", "LOW", "TARGET", "HIGH")
+    table = plain_table("Is it hot?", "STRATEGY", "RESOURCE", *shares, "", "REASON")
+    others = plain_table("Other findings", "STRATEGY", "REASON")
     for judged in found.judgements:
-        because = judged.reason or (_said(judged.skipped) if judged.skipped is not None else "")
+        because = judged.reason or (refusal_text(judged.skipped) if judged.skipped is not None else "")
         for mark in judged.marks:
             hot = Text("hot", style="bold red") if mark.hot else Text("not hot")
-            shares = (mark.measured, mark.load, mark.low, mark.target, mark.high)
-            table.add_row(judged.strategy, mark.resource, *map(_share, shares), hot, because)
+            values = (mark.measured, mark.load, mark.low, mark.target, mark.high)
+            table.add_row(judged.strategy, mark.resource, *map(share, values), hot, because)
         if because and not judged.marks:
             others.add_row(judged.strategy, because)
     for each in (table, others):
@@ -250,29 +233,31 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
 
 def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pods: bool) -> None:
     if not found.pods:
-        console.print("No pod is on it.")
+        console.print("No pods.")
         return
     shown = found.pods if all_pods else found.pods[:BEST_SHOWN]
-    title = "Who could leave"
+    title = "Pods that may be evicted"
     if len(shown) < len(found.pods):
-        title += f" ({len(shown)} of {len(found.pods)}, the others with --all)"
+        title += f" ({len(shown)} of {len(found.pods)}, all with --all)"
     wider = ("SERVICE", "REQUEST") if wide else ()
-    table = plain_table(title, "POD", *wider, "CPU", "OF NODE", "", "BECAUSE")
+    table = plain_table(title, "POD", *wider, "CPU", "OF NODE", "", "REASON")
     for pod in shown:
-        cpu = "?" if pod.cpu_millicores is None else f"{pod.cpu_millicores:.0f}m"
+        cpu = millicores(pod.cpu_millicores, unknown="?")
         if pod.landing is not None:
-            verdict, because = Text("leaves", style="cyan"), f"-> {pod.landing[0]} ({pod.landing[1]:.0%})"
+            verdict, because = Text("evict", style="cyan"), f"-> {pod.landing[0]} ({pod.landing[1]:.0%})"
         else:
-            verdict, because = Text(str(pod.code or "stays")), pod.message
+            verdict, because = Text(str(pod.code or "keep")), pod.message
         extra = (pod.service or "-", f"{pod.cpu_request_millicores:.0f}m") if wide else ()
-        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, _share(pod.cpu_share), verdict, because)
+        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), verdict, because)
     console.print(table)
 
 
 def _print_attractions(console: Console, found: NodeExplanation) -> None:
     if not found.attractions:
         return
-    table = plain_table("Why pods come here", "SERVICE", "HERE", "FAIR", "LAST HOUR", "NEXT ONE HERE", "", "BECAUSE")
+    table = plain_table(
+        "Services scheduled to this node", "SERVICE", "HERE", "FAIR", "LAST HOUR", "NEXT POD HERE", "", "REASON"
+    )
     for each in found.attractions:
         table.add_row(
             str(each.service),
@@ -280,22 +265,22 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
             f"{each.fair:.1f}",
             str(each.lately),
             "?" if each.next_here is None else f"{each.next_here:.0%}",
-            Text("heap", style="bold red") if each.heaped else Text(""),
-            because_of(each),
+            Text("skewed", style="bold red") if each.heaped else Text(""),
+            _reason_of(each),
         )
     console.print(table)
 
 
-def because_of(each: PlacementSkew) -> str:
-    """The plugin that decides, with its numbers."""
+def _reason_of(each: PlacementSkew) -> str:
+    """The decisive plugin, with its scores."""
     if not each.takes_more:
         filter_name, words = each.refused_by or ("", "")
-        return f"no more come for now: {filter_name}: {words}"
+        return f"no further pods for now: {filter_name}: {words}"
     if each.not_known is not None:
         return each.not_known.message
     decisive = each.decisive
     if decisive is None:
-        return f"no plugin speaks for it any more ({each.total_ahead:+g} points against the median node)"
+        return f"no plugin favours it any more ({each.total_ahead:+g} points against the median node)"
     text = (
         f"{decisive.plugin}: {decisive.here:g} points here, "
         f"{decisive.median:g} on the median of {each.feasible} nodes; "
@@ -304,33 +289,18 @@ def because_of(each: PlacementSkew) -> str:
     if decisive.plugin == "ImageLocality":
         here = [image for image in each.images if image.here and image.size_bytes is not None]
         text += "".join(
-            f"; {image.name}, {size_of(image.size_bytes)}, is on {image.nodes_with} node(s)" for image in here[:2]
+            f"; {image.name}, {size(image.size_bytes)}, is on {image.nodes_with} node(s)" for image in here[:2]
         )
     return text
-
-
-def size_of(size: float | None) -> str:
-    """Bytes for people."""
-    if size is None or not math.isfinite(size):
-        return "size not known"
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 # ---- both
 
 
-def _refusal(refusal: Refusal | None) -> dict[str, str] | None:
-    return None if refusal is None else {"code": str(refusal.code), "message": refusal.message}
-
-
-def _said(refusal: Refusal) -> str:
-    return f"{refusal.message} ({refusal.code})"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _refusal(refusal: Refusal | None) -> dict[str, Any] | None:
+    return None if refusal is None else pick(refusal, "code", "message")
 
 
 def _print_unknown(console: Console, unknown: tuple[str, ...]) -> None:
     if unknown:
-        console.print(Text.assemble(("Not in the model of the scheduler: ", "yellow"), ", ".join(unknown)))
+        console.print(Text.assemble(("Not modelled: ", "yellow"), ", ".join(unknown)))

@@ -1,4 +1,4 @@
-"""Progress bars for people: on stderr, and only on a terminal."""
+"""Progress bars on stderr, if it is a terminal."""
 
 import sys
 from types import TracebackType
@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class TerminalProgress:
-    """`model.ports.Progress` that draws a bar for each label; silent when stderr is no terminal."""
+    """`model.ports.Progress` with a bar for each label."""
 
     def __init__(self) -> None:
         self._bars = Progress(
@@ -30,7 +30,7 @@ class TerminalProgress:
         self._bars.stop()
 
     def step(self, label: str, done: int, total: int | None) -> None:
-        """Move the bar of `label`; a finished bar goes away."""
+        """Advance the bar of `label`; a finished bar disappears."""
         if label not in self._tasks:
             self._tasks[label] = self._bars.add_task(label, total=total)
         self._bars.update(self._tasks[label], completed=done, total=total)

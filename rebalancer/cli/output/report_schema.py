@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from rebalancer.effect.document import SCHEMA_VERSION
-from rebalancer.effect.rates import Dimension
+from rebalancer.model.effect import Dimension
 
 SCHEMA_ID = f"https://rebalancer.dev/schemas/report/v{SCHEMA_VERSION}.json"
 

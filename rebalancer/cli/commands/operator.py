@@ -1,0 +1,105 @@
+"""`rebalancer pause`, `resume` and `status`: the operator state in the database."""
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from rebalancer.cli.common import Output, say, stdout_console
+from rebalancer.cli.invocation import LEDGER, Invocation, OutputOption, options
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.limits import SCOPE_SYNTAX, Scope
+
+ScopeArgument = Annotated[str, typer.Argument(help=f"{SCOPE_SYNTAX}.")]
+
+
+@options(*LEDGER)
+def pause(
+    invocation: Invocation,
+    scope: ScopeArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, shown wherever the pause is.", show_default=False)],
+    lasting: Annotated[
+        str | None, typer.Option("--for", help="Duration, for example 2h. Without it the pause lasts until resumed.")
+    ] = None,
+) -> None:
+    """Stop evictions in a scope. The pause is stored in the database and holds for all replicas and clusters that share
+    it."""
+    at = parse_scope(scope, invocation.policy.cluster)
+    from rebalancer.policy.schema.types import format_duration, parse_duration
+
+    try:
+        seconds = None if lasting is None else parse_duration(lasting)
+    except ValueError as error:
+        raise ConfigError(f"--for: {error}, got {lasting!r}") from None
+    with invocation.ledger() as ledger:
+        until = None if seconds is None else ledger.now() + seconds
+        ledger.pause(at, reason=reason, created_by=getpass.getuser(), until=until)
+    say(f"paused: {at}, " + ("until resumed" if seconds is None else f"for {format_duration(seconds)}"))
+
+
+@options(*LEDGER)
+def resume(invocation: Invocation, scope: ScopeArgument) -> None:
+    """End the pauses of a scope."""
+    at = parse_scope(scope, invocation.policy.cluster)
+    with invocation.ledger() as ledger:
+        ended = ledger.resume(at)
+    say(f"{at}: {ended} pause(s) ended" if ended else f"{at}: not paused")
+
+
+@options(*LEDGER)
+def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
+    """Show pauses, backoffs and evictions in flight."""
+    with invocation.ledger() as ledger:
+        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
+    from rebalancer.cli.output.json import pick, print_json
+    from rebalancer.cli.output.tables import plain_table
+    from rebalancer.constraints.limits import clock_time
+
+    if output is Output.JSON:
+        print_json(
+            {
+                "pauses": [
+                    {"scope": each.scope.kind, "key": each.scope.key, "reason": each.reason, "createdBy": each.created_by}
+                    | {"until": each.until}
+                    for each in pauses
+                ],
+                "backoffs": [
+                    {"service": each.service_identity, **pick(each, "node", "until", "count")} for each in backoffs
+                ],
+                "inFlight": [
+                    {**pick(each, "namespace", "pod", "node"), "at": each.planned_at, "late": each.late}
+                    for each in in_flight
+                ],
+            }
+        )
+        return
+    console = stdout_console()
+    if not (pauses or backoffs or in_flight):
+        console.print("No pauses, no backoffs, no evictions in flight.")
+    if pauses:
+        table = plain_table("Pauses", "SCOPE", "UNTIL", "CREATED BY", "REASON")
+        for each in pauses:
+            until = "resumed" if each.until is None else clock_time(each.until)
+            table.add_row(str(each.scope), until, each.created_by, each.reason)
+        console.print(table)
+    if backoffs:
+        table = plain_table("Backoffs", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")
+        for entry in backoffs:
+            until = clock_time(entry.until)
+            table.add_row(entry.service_identity, entry.node, until, str(entry.count), entry.reason)
+        console.print(table)
+    if in_flight:
+        table = plain_table("In flight", "POD", "FROM", "SINCE", "DEADLINE", "")
+        for eviction in in_flight:
+            since, deadline = clock_time(eviction.planned_at), clock_time(eviction.deadline_at)
+            pod = f"{eviction.namespace}/{eviction.pod}"
+            table.add_row(pod, eviction.node, since, deadline, "late" if eviction.late else "")
+        console.print(table)
+
+
+def parse_scope(text: str, cluster: str) -> Scope:
+    """`pool/general` -> the scope of the ledger. Raises ConfigError."""
+    found = Scope.parse(text, cluster)
+    if found is None:
+        raise ConfigError(f"scope {text!r}: expected {SCOPE_SYNTAX}")
+    return found

@@ -1,0 +1,244 @@
+"""A cycle as the JSON document of `plan`, `run` and `demo`, and as tables.
+
+In the document shares are 0..1; null means unknown (of `cpuShareAfter`: not measured). The shares of a finding are
+those of a node to be cooled (goal `cool`), null for any other goal. `targetNode` is null for a pod that has finished.
+`cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
+from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
+from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.plan import CycleReport, Goal, NodeLine
+from rebalancer.strategies.low_node_utilization import NAME as COOLING
+
+EXAMPLES = 2
+MOST_FINDINGS = 30
+"""Rows of a table of findings without --all-nodes."""
+MOST_NODES = 10
+"""Nodes named in one line; a refusal on more nodes has one row for all of them."""
+OUTCOME_STYLE = {
+    Outcome.PLANNED: "cyan",
+    Outcome.EVICTED: "green",
+    Outcome.REFUSED: "yellow",
+    Outcome.FAILED: "red",
+    Outcome.UNKNOWN: "magenta",
+}
+
+
+def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = False) -> None:
+    """All tables of one cycle."""
+    if report.stopped is not None:
+        console.print(Text.assemble(("Nothing was planned:", "bold red"), f" {refusal_text(report.stopped)}"))
+    _print_findings(console, report, each=all_nodes)
+    tainted = [f"{node} ({reason})" for node, reason in report.steered.items()]
+    _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
+    _print_cordons(console, report, each=all_nodes)
+    _print_evictions(console, report)
+    _print_refusals(console, report, each=all_nodes)
+    print_nodes(console, report.nodes, all_nodes=all_nodes)
+    print_notes(console, report.notes)
+
+
+def _print_findings(console: Console, report: CycleReport, *, each: bool) -> None:
+    if not report.findings:
+        if report.stopped is None:
+            over = sum(line.hot for line in report.nodes)
+            some = f"{over} node(s) above the high threshold, none of them to be relieved now; the reasons are below."
+            console.print(some if over else "No hot nodes and no other findings.")
+        return
+    hot, others = [], []
+    for finding, node in report.findings:
+        # LowNodeUtilization by requests also cools nodes, which are not hot
+        if finding.goal is Goal.COOL and finding.strategy == COOLING:
+            hot.append((node, finding.pool, finding.reason))
+        else:
+            others.append((node, finding.strategy, finding.reason))
+    alike = [
+        (node, strategy, f"{reason} ({count} findings)" if count > 1 else reason)
+        for (node, strategy, reason), count in Counter(others).items()
+    ]
+    for title, column, rows in (("Hot nodes", "POOL", hot), ("Findings", "STRATEGY", alike)):
+        shown = rows if each else rows[:MOST_FINDINGS]
+        more = f" ({len(shown)} of {len(rows)}, all with --all-nodes)" if len(shown) < len(rows) else ""
+        table = plain_table(title + more, "NODE", column, "REASON")
+        for row in shown:
+            table.add_row(*row)
+        if shown:
+            console.print(table)
+
+
+def _print_cordons(console: Console, report: CycleReport, *, each: bool) -> None:
+    before, now = report.cordons_before, report.cordons
+    cordoned = [f"{node} ({reason}{'' if before.get(node) == reason else ', new'})" for node, reason in now.items()]
+    uncordoned = [f"{node} ({reason})" for node, reason in before.items() if node not in now]
+    _print_nodes_in_a_line(console, "Cordoned:", cordoned, each=each)
+    _print_nodes_in_a_line(console, "No longer cordoned:", uncordoned, each=each)
+
+
+def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, each: bool) -> None:
+    if not nodes:
+        return
+    shown = nodes if each else nodes[:MOST_NODES]
+    more = f" and {len(nodes) - len(shown)} more (--all-nodes)" if len(shown) < len(nodes) else ""
+    console.print(Text.assemble((title, "bold"), f" {', '.join(shown)}{more}"))
+
+
+def _print_evictions(console: Console, report: CycleReport) -> None:
+    if not report.evictions:
+        if report.findings:
+            console.print("No useful eviction is allowed; the reasons are below.")
+        return
+    title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
+    table = plain_table(title, "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "OUTCOME", "REASON")
+    for eviction in report.evictions:
+        outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
+        table.add_row(
+            f"{eviction.namespace}/{eviction.pod}",
+            str(eviction.service),
+            f"{eviction.node} -> {_target(eviction)}",
+            millicores(eviction.cpu_millicores, unknown="?"),
+            outcome,
+            f"{eviction.reason}; {eviction.detail}" if eviction.detail else eviction.reason,
+        )
+    console.print(table)
+
+
+def _target(eviction: Eviction) -> str:
+    if not eviction.target_nodes:
+        return "none, the pod has finished"
+    node, probability = eviction.target_nodes[0]
+    return node if probability > 0.995 else f"{node} ({probability:.0%})"
+
+
+def _print_refusals(console: Console, report: CycleReport, *, each: bool) -> None:
+    """A row for each node and reason; one row for a reason that holds on many nodes."""
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for refusal in report.refusals:
+        pod = f"{refusal.namespace}/{refusal.name}" if refusal.name else ""
+        groups.setdefault((refusal.node, str(refusal.code)), []).append((pod, refusal.message))
+    if not groups:
+        return
+    nodes_of = Counter(code for _, code in groups)
+    many = {code: count for code, count in sorted(nodes_of.items()) if count > MOST_NODES and not each}
+    title = "Not evicted (each node with --all-nodes)" if many else "Not evicted"
+    table = plain_table(title, "NODE", "CODE", "COUNT", "EXAMPLES", "REASON")
+
+    def row(where: str, code: str, members: list[tuple[str, str]]) -> None:
+        shown = ", ".join(name for name, _ in members[:EXAMPLES]) + (", ..." if len(members) > EXAMPLES else "")
+        table.add_row(where, code, str(len(members)), shown, members[0][1])
+
+    ranked = sorted(groups.items())
+    for (node, code), members in ranked:
+        if code not in many:
+            row(node, code, [(pod or "(the node)", message) for pod, message in members])
+    for code, count in many.items():
+        of_all = [(pod or node, message) for (node, its), members in ranked if its == code for pod, message in members]
+        row(f"{count} nodes", code, of_all)
+    console.print(table)
+
+
+def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool) -> None:
+    """CPU shares of all nodes, or of those that change or are hot."""
+    shown = [line for line in lines if all_nodes or line.hot or _changes(line)]
+    if not shown:
+        return
+    table = plain_table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
+    for line in shown:
+        name = Text(line.name, style="bold red" if line.hot else "")
+        cells = (share(line.cpu_before), "->", share(line.cpu_planned), "->", share(line.cpu_after))
+        table.add_row(name, line.pool or UNKNOWN, *cells)
+    console.print(table)
+
+
+def _changes(line: NodeLine) -> bool:
+    return line.cpu_before is not None and line.cpu_planned is not None and line.cpu_before != line.cpu_planned
+
+
+def cycle_document(report: CycleReport) -> dict[str, Any]:
+    """The document of one cycle."""
+    return {
+        "cycle": {
+            **pick(report, "id", "cluster", "trigger", "dry_run"),
+            "startedAt": at(report.started_at, "milliseconds"),
+            "finishedAt": at(report.finished_at, "milliseconds"),
+            "stopped": pick(report.stopped, "code", "message") if report.stopped else None,
+            "notes": report.notes,
+        },
+        "nodes": [_node(line) for line in report.nodes],
+        "findings": [
+            {
+                "strategy": finding.strategy,
+                "node": node,
+                **pick(finding, "pool", "goal", "cpu_share", "high", "target", "reason"),
+            }
+            for finding, node in report.findings
+        ],
+        "softTaints": [{"node": node, "reason": reason} for node, reason in report.steered.items()],
+        "cordons": [
+            {"node": node, "before": report.cordons_before.get(node), "now": report.cordons.get(node)}
+            for node in sorted({*report.cordons_before, *report.cordons})
+        ],
+        "progress": report.progress,
+        "evictions": [
+            {
+                **pick(eviction, "namespace", "pod", "uid", "node", "pool", "service"),
+                "cpuMillicores": round(eviction.cpu_millicores, 3),
+                "targetNode": eviction.target_nodes[0][0] if eviction.target_nodes else None,
+                "targetNodes": target_nodes(eviction.target_nodes),
+                **pick(eviction, "outcome", "detail", "strategy", "reason"),
+            }
+            for eviction in report.evictions
+        ],
+        "refusals": [
+            {"node": each.node, "namespace": each.namespace, "pod": each.name, **pick(each, "code", "message")}
+            for each in report.refusals
+        ],
+    }
+
+
+def _node(line: NodeLine) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "pool": line.pool or None,
+        "cpuShareBefore": line.cpu_before,
+        "cpuSharePlanned": line.cpu_planned,
+        "cpuShareAfter": line.cpu_after,
+        "hot": line.hot,
+    }
+
+
+def target_nodes(landings: Iterable[tuple[str, float]]) -> list[dict[str, Any]]:
+    """Target nodes with their probabilities, likeliest first."""
+    return [{"node": node, "probability": probability} for node, probability in landings]
+
+
+def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
+    """The nodes of several cycles in a row: before and planned by the first cycle, measured after the last one."""
+    after = {line.name: line.cpu_after for report in reports for line in report.nodes if line.cpu_after is not None}
+    return [replace(line, cpu_after=after.get(line.name)) for line in reports[0].nodes]
+
+
+def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
+    """The document of several cycles in a row, with the findings and evictions of all of them.
+
+    `refusals` are the last cycle's; `cycles` holds the document of each cycle.
+    """
+    documents = [cycle_document(report) for report in reports]
+    first, last = documents[0], documents[-1]
+    return {
+        **first,
+        "cycle": {**first["cycle"], "finishedAt": last["cycle"]["finishedAt"]},
+        "nodes": [_node(line) for line in merged_nodes(reports)],
+        "findings": [each for part in documents for each in part["findings"]],
+        "evictions": [each for part in documents for each in part["evictions"]],
+        "refusals": last["refusals"],
+        "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],
+    }

@@ -1,0 +1,99 @@
+"""Node forecasts as a JSON document and as tables."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rebalancer.cli.output.json import at
+from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
+from rebalancer.forecast import Forecasts
+from rebalancer.forecasting.node_forecasts import Outlook
+
+
+def forecast_document(found: Sequence[Outlook], forecasts: Forecasts) -> dict[str, Any]:
+    """`forecast -o json`. Shares are 0..1, times UTC; null = not known."""
+    return {
+        "nodes": [_node(each) for each in found],
+        "pools": [
+            {"pool": each.pool, "shortLivedPeakMillicores": round(each.crowd_peak_millicores, 1)}
+            for each in forecasts.pools
+        ],
+        "notes": forecasts.notes,
+    }
+
+
+def _node(each: Outlook) -> dict[str, Any]:
+    one, parts = each.forecast, each.forecast.parts
+    days = zip(parts.day_starts, parts.daily_p95.tolist(), parts.weights.tolist(), strict=True)
+    return {
+        "node": one.node,
+        "pool": each.pool or None,
+        "high": each.high,
+        "hot": each.hot,
+        "peakShare": round(one.peak_share, 6),
+        "peakMillicores": round(one.peak_millicores, 1),
+        "peakAt": at(one.peak_at),
+        "shortPeakMillicores": round(one.short_peak_millicores, 1),
+        "marginMillicores": round(one.margin, 1),
+        "confidence": round(one.confidence, 3),
+        "daysUsed": one.days_used,
+        "trajectoryMillicores": [round(float(value), 1) for value in one.curve],
+        "components": {
+            "days": [
+                {"from": at(start), "p95Millicores": round(p95, 1), "weight": round(weight, 6)}
+                for start, p95, weight in days
+            ],
+            "weightedP95Millicores": round(parts.weighted_p95, 1),
+            "levelMillicores": round(parts.level, 1),
+            "eventFactor": round(parts.event_factor, 6),
+            "events": parts.events,
+            "observedShare": round(parts.own_share, 3),
+        },
+    }
+
+
+def print_forecasts(console: Console, found: Sequence[Outlook], forecasts: Forecasts, *, explain: bool) -> None:
+    """The peak of each node; with `explain` also its components."""
+    table = plain_table("The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "DAYS", "CONFIDENCE", "")
+    for each in found:
+        one = each.forecast
+        table.add_row(
+            one.node,
+            each.pool or UNKNOWN,
+            share(one.peak_share),
+            share(each.high, digits=0),
+            _weekday(one.peak_at),
+            str(one.days_used),
+            share(one.confidence, digits=0),
+            Text("will be hot", style="bold red") if each.hot else "",
+        )
+    console.print(table)
+    if explain:
+        for each in found:
+            _print_components(console, each)
+    print_notes(console, forecasts.notes)
+
+
+def _print_components(console: Console, each: Outlook) -> None:
+    one, parts = each.forecast, each.forecast.parts
+    table = plain_table(f"{one.node}: daily P95 and its weight", "24 HOURS FROM", "P95", "WEIGHT", "P95 x WEIGHT")
+    columns = (parts.daily_p95.tolist(), parts.weights.tolist(), parts.products.tolist())
+    for start, p95, weight, product in zip(parts.day_starts, *columns, strict=True):
+        weighted = UNKNOWN if math.isnan(weight) else f"{weight:.3f}"
+        table.add_row(_weekday(start), millicores(p95), weighted, millicores(product))
+    console.print(table)
+    events = f" x {parts.event_factor:g} for {', '.join(parts.events)}" if parts.events else ""
+    console.print(
+        f"sum {millicores(parts.weighted_p95)}; level {millicores(parts.level)}{events}; "
+        f"margin {millicores(one.margin)}; peak {millicores(one.peak_millicores)}, "
+        f"{parts.own_share:.0%} of it observed on the pods themselves\n",
+        highlight=False,
+    )
+
+
+def _weekday(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%a %H:%M}" if math.isfinite(seconds) else UNKNOWN
