@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
     from rebalancer.cycle.context import CycleContext
     from rebalancer.policy import RebalancerPolicy
-    from rebalancer.store import SqlLedger, SqlRecords
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Show only pods of this namespace.")]
@@ -92,20 +91,6 @@ class Invocation:
 
         with TerminalProgress() as progress, planning_context(policy, settings, progress=progress) as context:
             yield context
-
-    def ledger(self) -> "AbstractContextManager[SqlLedger]":
-        """The ledger. Raises ConfigError, ConnectError."""
-        policy, settings = self.policy, self.settings
-        from rebalancer.bootstrap.database import open_ledger
-
-        return open_ledger(policy, settings)
-
-    def records(self) -> "AbstractContextManager[SqlRecords | None]":
-        """The records; None without a database. Raises ConfigError, ConnectError."""
-        policy, settings = self.policy, self.settings
-        from rebalancer.bootstrap.database import kept_records
-
-        return kept_records(policy, settings)
 
 
 def settings_for(**given: str | None) -> "Settings":

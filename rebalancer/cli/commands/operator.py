@@ -25,13 +25,14 @@ def pause(
     """Stop evictions in a scope. The pause is stored in the database and holds for all replicas and clusters that share
     it."""
     at = parse_scope(scope, invocation.policy.cluster)
+    from rebalancer.bootstrap.database import open_ledger
     from rebalancer.policy.schema.types import format_duration, parse_duration
 
     try:
         seconds = None if lasting is None else parse_duration(lasting)
     except ValueError as error:
         raise ConfigError(f"--for: {error}, got {lasting!r}") from None
-    with invocation.ledger() as ledger:
+    with open_ledger(invocation.policy, invocation.settings) as ledger:
         until = None if seconds is None else ledger.now() + seconds
         ledger.pause(at, reason=reason, created_by=getpass.getuser(), until=until)
     say(f"paused: {at}, " + ("until resumed" if seconds is None else f"for {format_duration(seconds)}"))
@@ -41,7 +42,9 @@ def pause(
 def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     """End the pauses of a scope."""
     at = parse_scope(scope, invocation.policy.cluster)
-    with invocation.ledger() as ledger:
+    from rebalancer.bootstrap.database import open_ledger
+
+    with open_ledger(invocation.policy, invocation.settings) as ledger:
         ended = ledger.resume(at)
     say(f"{at}: {ended} pause(s) ended" if ended else f"{at}: not paused")
 
@@ -49,12 +52,13 @@ def resume(invocation: Invocation, scope: ScopeArgument) -> None:
 @options(*LEDGER)
 def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
     """Show pauses, backoffs and evictions in flight."""
-    with invocation.ledger() as ledger:
-        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
+    from rebalancer.bootstrap.database import open_ledger
     from rebalancer.cli.output.json import pick, print_json
     from rebalancer.cli.output.tables import plain_table
     from rebalancer.constraints.limits import clock_time
 
+    with open_ledger(invocation.policy, invocation.settings) as ledger:
+        pauses, backoffs, in_flight = ledger.pauses(), ledger.backoffs(), ledger.open_evictions()
     if output is Output.JSON:
         print_json(
             {

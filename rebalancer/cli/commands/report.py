@@ -60,14 +60,13 @@ def report(
         raise ConfigError(f"--since {since}: expected a time before {'now' if end == now else f'--until {until}'}")
     if file is not None and output is ReportOutput.TABLE:
         raise ConfigError("--file: expected with -o json, csv or html")
-    with invocation.records() as records:
-        if records is None:
-            from rebalancer.bootstrap.database import database_shown
+    from rebalancer.bootstrap.database import database_shown, kept_records
+    from rebalancer.evaluation.reporting import gather, sources_of
 
+    with kept_records(invocation.policy, invocation.settings) as records:
+        if records is None:
             shown = database_shown(invocation.settings)
             raise ConfigError(f"{shown}: no such database; expected the database of a daemon that has run")
-        from rebalancer.evaluation.reporting import gather, sources_of
-
         sources = sources_of(records, invocation.policy, all_clusters=all_clusters)
         made = gather(sources, since=start, until=end, by=dimensions, now=now)
     clusters = [each.cluster for each in sources]

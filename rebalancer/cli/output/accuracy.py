@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from rebalancer.bootstrap.database import kept_records
 from rebalancer.cli.common import Output, stdout_console
 from rebalancer.cli.invocation import Invocation
 from rebalancer.cli.output.json import at, print_json
@@ -27,7 +28,7 @@ def show_accuracy(invocation: Invocation, *, since: str, output: Output) -> None
         raise ConfigError(f"--since: {error}, got {since!r}") from None
     now = time.time()
     start = max(now - seconds, 0.0)
-    with invocation.records() as records:
+    with kept_records(invocation.policy, invocation.settings) as records:
         verified = records.forecasts().judged(min(start, now - LOOKS_BACK_SECONDS)) if records is not None else ()
     found = accuracy(verified, since=start, now=now)
     if output is Output.JSON:
