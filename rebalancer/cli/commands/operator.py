@@ -63,8 +63,7 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
         print_json(
             {
                 "pauses": [
-                    {"scope": each.scope.kind, "key": each.scope.key, "reason": each.reason, "createdBy": each.created_by}
-                    | {"until": each.until}
+                    {"scope": each.scope.kind, "key": each.scope.key, **pick(each, "reason", "created_by", "until")}
                     for each in pauses
                 ],
                 "backoffs": [
