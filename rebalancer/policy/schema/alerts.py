@@ -1,4 +1,4 @@
-"""The `alerts` section of the policy file: which alert sets off which strategy, at which marks."""
+"""The `alerts` section of the policy file: which alerts trigger which strategy, with which thresholds."""
 
 from typing import Annotated, Literal
 
@@ -9,18 +9,18 @@ from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmp
 
 
 class AlertRule(Section):
-    """Alerts of this name (and labels) set off a strategy. Marks that the alert carries go before those given here."""
+    """Alerts of this name (and labels) trigger a strategy. Thresholds in the alert's annotations take precedence."""
 
     alert: NonEmpty
-    """Its `alertname`."""
+    """The `alertname`."""
     labels: dict[str, str] = {}
-    """Labels that it must have."""
+    """Labels that the alert must have."""
     strategy: Literal["LowNodeUtilization"] = "LowNodeUtilization"
-    """The strategy that it sets off; the policy must have it."""
+    """The strategy it triggers; must be one of the policy."""
     high: Percent | None = None
-    """A node is hot for this alert above it; absent: the alert's annotation says so."""
+    """A node above it is hot for this alert. Default: the alert's annotation, else the pool's."""
     target: Percent | None = None
-    """What the node is cooled to; absent: the annotation says so, or it is as far below high as the pool's own."""
+    """The node is cooled to it. Default: the alert's annotation, else as far below `high` as the pool's."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "AlertRule":
@@ -29,32 +29,33 @@ class AlertRule(Section):
         return self
 
     def names(self, alert: Alert) -> bool:
-        """Whether it is about this alert."""
+        """Whether the rule applies to an alert."""
         return self.alert == alert.name and self.labels.items() <= alert.labels.items()
 
 
 class Alerts(Section):
-    """Alertmanager's webhook. What an alert rule calls hot is hot for us, and its `for` is our debounce."""
+    """Alertmanager's webhook. A node with such an alert is hot; the `for` of the alert rule replaces the stabilization
+    window."""
 
     rules: Annotated[tuple[AlertRule, ...], AsTuple] = ()
-    """Alerts that no rule names are counted and forgotten."""
+    """Which alerts trigger cycles. Other alerts are counted and ignored."""
     node_labels: Annotated[tuple[NonEmpty, ...], AsTuple, Field(min_length=1)] = ("node", "instance")
-    """Labels that may name the node, in this order: its name, or one of its addresses (a port is cut off)."""
+    """Labels that may identify the node, in this order: by its name or one of its addresses (a port is ignored)."""
     cluster_label: NonEmpty = "cluster"
-    """An alert that has it must name this cluster."""
+    """Label that identifies the cluster. An alert of another cluster is ignored."""
     require_cluster: bool = False
-    """An alert without it is refused."""
+    """Whether alerts without that label are ignored."""
     high_annotation: NonEmpty = "rebalancer_high"
-    """Annotation with the percentage above which the node is hot."""
+    """Annotation that holds `high` for the node, in percent."""
     target_annotation: NonEmpty = "rebalancer_target"
-    """Annotation with the percentage that it is cooled to."""
+    """Annotation that holds `target` for the node, in percent."""
     min_high: Percent = 50.0
-    """No alert may set a high below it."""
+    """Lowest `high` that an alert may set."""
     expire_after: Annotated[Duration, at_least(60)] = 3600.0
-    """An episode that is open for so long, and that nothing was heard of since, is closed."""
+    """An open alert is closed after this time without news of it."""
     max_age: Annotated[Duration, at_least(60)] = 43200.0
-    """An alert that started earlier, and of which we have not heard before, is a replay and ignored."""
+    """A new alert that started longer ago is a replay and ignored."""
 
     def rule_for(self, alert: Alert) -> AlertRule | None:
-        """The first rule that names the alert."""
+        """The first rule that applies to the alert."""
         return next((rule for rule in self.rules if rule.names(alert)), None)

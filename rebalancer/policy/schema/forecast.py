@@ -1,4 +1,4 @@
-"""The `forecast` section of the policy file: how the days are weighed, declared events, kinds of machines."""
+"""The `forecast` section of the policy file: predictor, day weights, known events, machine generations."""
 
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
@@ -8,13 +8,13 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, fi
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least, at_most
 
 HISTORY_DAYS = 8
-"""How far back a forecast looks: today's weekday is in it once."""
+"""Days of history behind a forecast; each weekday occurs, today's once in the past."""
 
 PredictorName = Literal["combined", "weightedP95", "recentHours", "slotPercentile", "lastDay", "max"]
 
 
 def _instant(value: Any) -> float:
-    """RFC 3339 text, or what YAML made of it, to seconds since the epoch."""
+    """RFC 3339 text, or the datetime that YAML parsed from it, to seconds since the epoch."""
     hint = "expected a time such as 2026-11-27T08:00:00Z"
     try:
         read = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -22,7 +22,7 @@ def _instant(value: Any) -> float:
         raise ValueError(hint) from None
     if not isinstance(read, datetime):
         raise ValueError(f"{hint}, not a date" if isinstance(read, date) else hint)
-    # YAML takes the zone off a timestamp without quotes after it has turned it into UTC
+    # YAML converts an unquoted timestamp to UTC and drops the zone
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
@@ -35,18 +35,18 @@ Instant = Annotated[
 
 
 class Event(Section):
-    """A time of which you know that more will be used: a sale, a launch, a test of load."""
+    """A time with known extra load: a sale, a launch, a load test."""
 
     name: NonEmpty
-    """For people."""
+    """Name in messages."""
     from_: Instant = Field(alias="from")
-    """Its start, for example 2026-11-27T08:00:00Z; UTC without a zone."""
+    """Start, for example 2026-11-27T08:00:00Z; UTC unless a zone is given."""
     to: Instant
-    """Its end."""
+    """End."""
     pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
-    """Names of the pools that it touches; all when empty."""
+    """Names of the affected pools; empty: all."""
     uplift: Annotated[float, Field(gt=0, le=1000)]
-    """By how many percent more CPU is used than without it. Past events are taken out of the history by the same."""
+    """Extra CPU in percent of the usual. The history is corrected for past events by the same factor."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,23 +63,23 @@ class Event(Section):
 
 
 class Generation(Section):
-    """How much one core of a machine does against another's, by a label of the node."""
+    """Relative speed of a core, by a label of the node."""
 
     label: NonEmpty
-    """For example node.kubernetes.io/instance-type."""
+    """Node label, for example node.kubernetes.io/instance-type."""
     factors: dict[str, Annotated[float, Field(gt=0, le=100)]]
-    """Value of the label -> work that a core does, with 1.0 for the machine that you compare with."""
+    """Label value -> relative speed of a core; 1.0 for the reference machine."""
 
 
 class DayWeights(Section):
-    """How much each of the last days counts."""
+    """Weight of each of the last days in a forecast."""
 
     half_life: Annotated[Duration, at_least(3600)] = 86_400.0
-    """A day that is older by this counts half."""
+    """Age at which a day's weight has halved."""
     weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...], AsTuple] | None = None
-    """Weights of the last days instead, the newest first; at most 8, those left out count nothing."""
+    """Explicit weights of the last days instead, newest first; at most 8, missing ones are 0."""
     same_weekday: Annotated[float, Field(ge=0.0, le=1000.0)] = 1.0
-    """The same weekday last week counts so many times as much."""
+    """Factor on the weight of the same weekday last week."""
 
     @field_validator("weights")
     @classmethod
@@ -90,38 +90,39 @@ class DayWeights(Section):
 
 
 class PoolDayWeights(DayWeights):
-    """The same for one pool."""
+    """Day weights of one pool."""
 
     pool: NonEmpty
-    """Its name."""
+    """Name of the pool."""
 
 
 class Forecast(Section):
-    """Predicted peaks of nodes, from the last 8 days of the pods that are on them now."""
+    """Predicted peaks of nodes, from the last 8 days of the pods that run on them now."""
 
     mode: Literal["Off", "Observe", "Act"] = "Act"
-    """Act: nodes are relieved ahead of their peaks, and nothing lands where a peak would pass the target. Observe:
-    forecasts are made, kept and judged afterwards, and decide nothing. Off: no history is read."""
+    """Act: nodes are relieved ahead of their peaks, and no target node may exceed its target at its peak. Observe:
+    forecasts are made, stored and verified, but do not influence plans. Off: no history is read."""
     interval: Annotated[Duration, at_least(60)] = 900.0
-    """How often the daemon looks ahead."""
+    """Interval of forecast runs."""
     horizon: Annotated[Duration, at_least(3600), at_most(86_400)] = 86_400.0
-    """How far: at most 24h."""
+    """How far ahead to forecast; at most 24h."""
     min_days: Annotated[int, Field(ge=1, le=HISTORY_DAYS)] = 3
-    """A forecast that knows fewer days decides nothing."""
+    """A forecast from fewer days of history does not influence plans."""
     lead_time: Annotated[Duration, at_least(0)] = 900.0
-    """A node is relieved so long before it would become hot, besides what draining and starting pods take."""
+    """How long before a predicted hot time a node is relieved, in addition to the time that evictions and pod starts
+    take."""
     predictor: PredictorName = "combined"
-    """How tomorrow's level is guessed; `rebalancer backtest` compares them."""
+    """Predictor of the next day's level; `rebalancer backtest` compares them."""
     coverage: Percent = 90.0
-    """Of so many in 100 days the peak stays at or under the forecast: the margin is made for it from past errors."""
+    """Percentage of days on which the peak must stay at or below the forecast; the margin follows from past errors."""
     day_weights: DayWeights = DayWeights()
-    """How much each day counts."""
+    """Weight of each day."""
     pools: Annotated[tuple[PoolDayWeights, ...], AsTuple] = ()
-    """Pools whose days count otherwise."""
+    """Different weights for some pools."""
     generation: Generation | None = None
-    """For clusters of unlike machines."""
+    """Machine generations, for clusters with nodes of different speed."""
     events: Annotated[tuple[Event, ...], AsTuple] = ()
-    """What you know of the days to come, and of those past."""
+    """Known events, past and future."""
 
     @field_validator("pools")
     @classmethod
@@ -132,5 +133,5 @@ class Forecast(Section):
         return pools
 
     def day_weights_of(self, pool: str) -> DayWeights:
-        """What holds for a pool."""
+        """The day weights of a pool."""
         return next((each for each in self.pools if each.pool == pool), self.day_weights)

@@ -1,4 +1,4 @@
-"""Service levels: how carefully a service is treated, and how a pod's level is found."""
+"""The `serviceLevels` section of the policy file: classes of services, and which pods belong to each."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -18,34 +18,33 @@ class Level(Section):
     """One service level."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
-    """As a label's value can hold it."""
+    """Name; a valid label value."""
     evict: bool = True
-    """false: its services are never moved."""
+    """Whether its services may be evicted."""
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """What it costs to move one of its pods, against the other levels: of moves that help alike the cheaper one comes
-    first."""
+    """Relative cost of evicting one of its pods. Of moves that help equally, the cheaper one comes first."""
     limits: ScopeLimits = ScopeLimits()
-    """Of all services of the level together, in this cluster."""
+    """Limits of all services of the level together, in this cluster."""
     windows: Annotated[tuple[Window, ...], AsTuple] = ()
-    """When its services may be moved."""
+    """Change windows of its services."""
 
 
 class ServiceLevels(Section):
-    """The levels, and where a pod's level is read. The first that tells counts: annotation, label, `services`,
-    `priorityClasses`, `default`. A pod whose annotation or label names a level that isn't here stays."""
+    """Service levels, and how a pod's level is determined. The first match wins: annotation, label, `services`,
+    `priorityClasses`, `default`. A pod whose annotation or label names an unknown level is not evicted."""
 
     annotation: NonEmpty | None = LEVEL_KEY
-    """Annotation of the pod that names its level. Only those that start with `rebalancer.dev/` are read from the
-    cluster. null: none counts."""
+    """Pod annotation that names the level; must start with `rebalancer.dev/`. null: not used."""
     label: NonEmpty | None = LEVEL_KEY
-    """Label of the pod that names its level. null: none counts."""
+    """Pod label that names the level. null: not used."""
     services: dict[str, ServiceGlobs] = {}
-    """Level name -> globs of `namespace/name` of its services. Of two that match the first in the file counts."""
+    """Level name -> globs of `namespace/name` of its services. Of several that match, the first in the file wins."""
     priority_classes: dict[str, str] = {}
-    """Name of a PriorityClass -> level name."""
+    """PriorityClass name -> level name."""
     default: NonEmpty | None = None
-    """The level of all other services. Needed when there are levels."""
+    """Level of all other services. Required if there are levels."""
     levels: Annotated[tuple[Level, ...], AsTuple] = ()
+    """The levels."""
 
     @field_validator("annotation")
     @classmethod
@@ -80,5 +79,5 @@ class ServiceLevels(Section):
         return f"one of {', '.join(level.name for level in self.levels)}" if self.levels else "levels under levels"
 
     def named(self, name: str) -> Level | None:
-        """The level of that name, if there is one."""
+        """The level of that name, or None."""
         return next((level for level in self.levels if level.name == name), None)

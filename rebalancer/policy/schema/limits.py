@@ -1,4 +1,4 @@
-"""How many evictions, how fast, at every scope: the `limits` sections of the policy file."""
+"""The `limits` section of the policy file: how many evictions, and how fast, in each scope."""
 
 import re
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ def _bytes(value: Any) -> int:
 
 
 def format_bytes(amount: float) -> str:
-    """`3.1Gi`: rounded to one digit, in the largest fitting unit; without the digit where nothing is behind it."""
+    """`3.1Gi`: in the largest fitting unit, rounded to one decimal; `3Gi` without one."""
     unit = 0
     while abs(amount) >= 1024 and unit < len(_BYTE_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -52,7 +52,7 @@ def format_bytes(amount: float) -> str:
 
 
 def _written(amount: int) -> str:
-    """The inverse of reading, nothing rounded."""
+    """The inverse of `_bytes`, exact."""
     unit = 0
     while amount and amount % 1024 == 0 and unit < len(_BYTE_UNITS) - 1:
         amount, unit = amount // 1024, unit + 1
@@ -68,22 +68,22 @@ Bytes = Annotated[
 
 
 def resolve(limit: int | str, base: int, at_least: int = 0) -> int:
-    """A count as it is; a percentage of `base`, rounded down, but not under `at_least`."""
+    """A count unchanged; a percentage of `base`, rounded down, but not below `at_least`."""
     if isinstance(limit, int):
         return limit
     return max(int(limit[:-1]) * base // 100, at_least)
 
 
 class Rate(Section):
-    """At most `max` evictions in any window of this length; the window slides."""
+    """At most `max` evictions in a sliding window of this length."""
 
     max: CountOrPercent
-    """A number, or a percentage, rounded down: of the wanted replicas (namespace, level, service) or the nodes (global,
-    cluster, pool)."""
+    """A number, or a percentage, rounded down, of the desired replicas (namespace, level, service) or the nodes
+    (global, cluster, pool)."""
     per: Annotated[Duration, Field(gt=0)]
-    """Length of the window."""
+    """Length of the sliding window."""
     at_least: Count = 0
-    """A percentage never means less than this."""
+    """Lower bound of a percentage."""
 
     @model_validator(mode="after")
     def _at_least_of_a_percentage(self) -> "Rate":
@@ -93,71 +93,71 @@ class Rate(Section):
 
 
 class ScopeLimits(Section):
-    """Limits of one scope. What is absent is not limited here; the most restrictive scope wins."""
+    """Limits of one scope. Absent ones do not apply; of several scopes the most restrictive wins."""
 
     evictions: Annotated[tuple[Rate, ...], AsTuple] = ()
-    """Each: at most so many in a sliding window."""
+    """Maximum numbers of evictions in sliding windows; all apply."""
     spacing: Duration | None = None
-    """Between two evictions."""
+    """Minimum time between two evictions."""
     in_flight: CountOrPercent | None = None
-    """Evicted, replacement not yet Ready."""
+    """Maximum number of evictions whose replacement is not Ready yet."""
     in_flight_at_least: Count = 0
-    """A percentage of `inFlight` never means less than this."""
+    """Lower bound of `inFlight` as a percentage."""
 
 
 class ClusterLimits(ScopeLimits):
-    """Of the cluster."""
+    """Limits of the cluster."""
 
     in_flight: CountOrPercent | None = 10
-    """Evicted, replacement not yet Ready."""
+    """Maximum number of evictions whose replacement is not Ready yet."""
 
 
 class NodeLimits(ScopeLimits):
-    """Of each node, as the one that pods leave."""
+    """Limits of each node that pods are evicted from."""
 
     evictions: Annotated[tuple[Rate, ...], AsTuple] = (Rate(max=4, per="10m"),)  # type: ignore[arg-type]
-    """Each: at most so many in a sliding window."""
+    """Maximum numbers of evictions in sliding windows; all apply."""
 
     @model_validator(mode="after")
     def _no_percentages(self) -> "NodeLimits":
         if any(isinstance(rate.max, str) for rate in self.evictions) or isinstance(self.in_flight, str):
-            raise FieldError("evictions", "expected numbers: a node has nothing to take a percentage of")
+            raise FieldError("evictions", "expected numbers: percentages do not apply to nodes")
         return self
 
 
 class ServiceLimits(ScopeLimits):
-    """Of each service."""
+    """Limits of each service."""
 
     in_flight: CountOrPercent | None = 1
-    """Evicted, replacement not yet Ready."""
+    """Maximum number of evictions whose replacement is not Ready yet."""
 
 
 class ReplacementLimits(Section):
-    """How much may arrive at once."""
+    """Limits on replacements in flight."""
 
     per_node: Count | None = 3
-    """Replacements on their way to one node."""
+    """Maximum number of replacements in flight to one node."""
     pull_bytes_per_pool: Bytes | None = 20 * 2**30
-    """Images that replacements on their way to one pool still have to pull, together. A replacement that needs more by
-    itself is not made. null: not limited."""
+    """Maximum total size of images that replacements in flight to one pool still pull. A pod whose replacement alone
+    needs more is not evicted. null: no limit."""
 
 
 class Limits(Section):
-    """How many evictions, how fast. Counted in the database, so a restart or another cluster sees the same numbers."""
+    """Number and rate of evictions. Counted in the database, so restarts and other clusters see the same numbers."""
 
     per_cycle: Count = 10
-    """In one cycle."""
+    """Maximum number of evictions in one cycle."""
     global_: ScopeLimits = Field(default=ScopeLimits(), alias="global")
-    """All clusters that share the database."""
+    """For all clusters that share the database."""
     cluster: ClusterLimits = ClusterLimits()
-    """This cluster."""
+    """For this cluster."""
     pool: ScopeLimits = ScopeLimits()
-    """Each pool; a pool's own `limits` replace it."""
+    """For each pool; a pool's own `limits` replace it."""
     node: NodeLimits = NodeLimits()
-    """Each node that pods leave."""
+    """For each node that pods are evicted from."""
     namespace: ScopeLimits = ScopeLimits()
-    """Each namespace of the cluster."""
+    """For each namespace of the cluster."""
     service: ServiceLimits = ServiceLimits()
-    """Each service, over all clusters that share the database."""
+    """For each service, across all clusters that share the database."""
     replacements: ReplacementLimits = ReplacementLimits()
-    """What is on its way."""
+    """Limits on replacements in flight."""

@@ -1,4 +1,4 @@
-"""Who may be moved, and who never: allow and deny lists of the policy file."""
+"""The `lists` section of the policy file: allow and deny lists of pods."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ EVERYTHING: tuple[str, ...] = ("*",)
 
 
 def _service_glob(value: Any) -> Any:
-    # "cart" alone would match no service, and a deny rule with it would deny nothing
+    # "cart" alone matches no service, so a deny rule with it would deny nothing
     if isinstance(value, str) and value != "*" and "/" not in value:
         raise ValueError("expected namespace/name, for example shop/cart or */cart")
     return value
@@ -28,14 +28,14 @@ ServiceGlobs = Annotated[
 
 
 class ListRule(Section):
-    """Matches a pod when every field of it does. At least one must be given."""
+    """Matches a pod if every field matches. At least one field is required."""
 
     clusters: Globs = EVERYTHING
     """Globs of cluster names."""
     pools: Globs = EVERYTHING
-    """Globs of names of the pool that the pod's node belongs to."""
+    """Globs of names of the node's pool."""
     nodes: Globs = EVERYTHING
-    """Globs of node names: of the node that the pod would leave."""
+    """Globs of names of the pod's node."""
     namespaces: Globs = EVERYTHING
     """Globs of namespaces."""
     services: ServiceGlobs = EVERYTHING
@@ -44,10 +44,10 @@ class ListRule(Section):
     """Labels of the pod. An empty selector matches every pod."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> "ListRule":
-        said = self.model_fields_set - ({"selector"} if self.selector is None or self.selector.is_empty else set())
-        if not said:
-            raise ValueError("expected a rule that says something: without any field it would match every pod")
+    def _is_not_empty(self) -> "ListRule":
+        given = self.model_fields_set - ({"selector"} if self.selector is None or self.selector.is_empty else set())
+        if not given:
+            raise ValueError("expected a rule with at least one field: without any it would match every pod")
         return self
 
 
@@ -55,6 +55,6 @@ class Lists(Section):
     """Allow and deny lists. Deny wins."""
 
     allow: Annotated[tuple[ListRule, ...], AsTuple] = ()
-    """When there are rules here, only pods that match one may be moved."""
+    """If there are rules, only pods that match one may be evicted."""
     deny: Annotated[tuple[ListRule, ...], AsTuple] = ()
-    """Pods that match one of these are never moved."""
+    """Pods that match one of these rules are never evicted."""

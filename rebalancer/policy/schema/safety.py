@@ -1,4 +1,4 @@
-"""Sections of the policy file that remember: cooldowns, replacements on their way, the brake, other clusters."""
+"""The `safety` section of the policy file: cooldowns, late replacements, circuit breaker, other clusters."""
 
 from typing import Annotated, Literal
 
@@ -8,14 +8,14 @@ from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Perce
 
 
 class BackoffPolicy(Section):
-    """How long a service stays on a node after its move off it did not help; each time longer."""
+    """Exponential backoff of a service on a node after ineffective evictions from it."""
 
     initial: Duration = 3600.0
-    """The first time."""
+    """First delay."""
     factor: Annotated[float, Field(ge=1)] = 2.0
-    """Each further time it is so many times as long."""
+    """Factor between consecutive delays."""
     max: Duration = 7 * 86400.0
-    """Never longer."""
+    """Longest delay."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "BackoffPolicy":
@@ -25,86 +25,85 @@ class BackoffPolicy(Section):
 
 
 class Cooldowns(Section):
-    """How long something is left alone after an eviction. Evictions of one cycle don't count against each other."""
+    """Time for which something is left alone. Evictions of one cycle do not count against each other."""
 
     node: Duration = 300.0
-    """Before a node is relieved again."""
+    """Between cycles that evict from the same node."""
     service: Duration = 300.0
-    """Before another pod of a service is moved."""
+    """Between evictions of pods of the same service."""
     service_node: Duration = 3600.0
-    """Before a service is moved off the same node again."""
+    """Between evictions of the same service from the same node."""
     pool_after_scale_up: Duration = 600.0
-    """After a node joined a pool: new nodes take load by themselves, and the autoscaler is at work."""
+    """For a pool after a node joined it, while the autoscaler is active and new nodes receive pods anyway."""
     new_node: Duration = 300.0
-    """After a node joined: until then nothing is moved towards it."""
+    """For a node that joined: until then it is no target node."""
     backoff: BackoffPolicy = BackoffPolicy()
-    """When a move did not help."""
+    """After ineffective evictions."""
 
 
 class InFlight(Section):
     """When a replacement counts as late."""
 
     start_up: Duration = 300.0
-    """The longest that a pod usually takes from being created to Ready; of services whose last moves were followed,
-    what they took is used instead."""
+    """Usual maximum time of a pod from creation to Ready. For services with measured start times those are used."""
     margin: Duration = 120.0
-    """Added to it."""
+    """Added to the start time."""
 
 
 class EffectivenessBreaker(Section):
-    """Stops a pool for an hour when its nodes mostly don't cool after evictions."""
+    """Stops a pool for an hour if evictions from it are mostly ineffective."""
 
     sample_size: Annotated[int, Field(ge=1)] = 10
-    """So many of the pool's newest assessments are looked at; with fewer nothing stops."""
+    """Number of the pool's newest assessments that are considered; with fewer the pool is not stopped."""
     min_effectiveness: Percent = 30.0
-    """Of these nodes so many must have been at or under their target after settling, in percent."""
+    """Minimum percentage of them with the node at or under its target after the settling time."""
 
 
 class CircuitBreaker(Section):
-    """Stops evictions while replacements don't become Ready, until they do, and where evictions don't help."""
+    """Stops evictions while replacements are late, and where evictions are ineffective."""
 
     late_in_pool: Annotated[int, Field(ge=1)] = 2
-    """Evictions past their deadline, replacement not Ready, that stop their pool."""
+    """Number of late replacements of a pool that stops the pool."""
     late_in_cluster: Annotated[int, Field(ge=1)] = 3
-    """The same for the whole cluster."""
+    """Number of late replacements that stops the whole cluster."""
     effect: EffectivenessBreaker = EffectivenessBreaker()
-    """When evictions don't help."""
+    """Stop because of ineffective evictions."""
 
 
 class CrossCluster(Section):
     """Services that run in several clusters."""
 
     mode: Literal["Deny", "Allow"] = "Deny"
-    """Whether pods that a multi-cluster controller placed may be moved."""
+    """Whether pods placed by a multi-cluster controller may be evicted."""
     placed_by: Selector | None = None
     """Labels of such pods; absent: there are none."""
     separation: Duration = 600.0
-    """A service is not moved in two clusters within this time."""
+    """Minimum time between evictions of a service in two clusters."""
     min_ready_share: Percent | None = None
-    """Of a service's wanted replicas over all clusters, so many must stay ready, in percent."""
+    """Minimum percentage of a service's desired replicas over all clusters that must stay Ready."""
     report_max_age: Duration = 300.0
-    """A cluster's report that is older counts as nothing ready."""
+    """If a cluster's report is older, its replicas count as not Ready."""
 
 
 class ServiceIdentity(Section):
-    """What makes a service the same in every cluster."""
+    """Key under which a service counts as one over all clusters."""
 
     label: NonEmpty | None = None
-    """A pod label; without it (or on pods without it) namespace/name of the top owner."""
+    """Pod label that holds the key. Default, and for pods without the label: namespace/name of the top owner."""
 
 
 class Safety(Section):
-    """What the program remembers and watches while it evicts."""
+    """Protection against repeated, unfinished and ineffective evictions."""
 
     cooldowns: Cooldowns = Cooldowns()
-    """After evictions."""
+    """Cooldowns after evictions."""
     in_flight: InFlight = InFlight()
-    """When a replacement is late."""
+    """When a replacement counts as late."""
     circuit_breaker: CircuitBreaker = CircuitBreaker()
-    """When to stop."""
+    """When evictions stop."""
     cross_cluster: CrossCluster = CrossCluster()
     """Services in several clusters."""
     service_identity: ServiceIdentity = ServiceIdentity()
-    """What makes a service the same everywhere."""
+    """Key of a service over all clusters."""
     max_wait: Duration = 60.0
-    """A move that is due within this time is waited for; a later one is planned anew in another cycle."""
+    """A move that `spacing` delays by at most this time is waited for; one delayed longer is left to a later cycle."""

@@ -1,4 +1,4 @@
-"""Scalars of the policy file: durations, percentages, glob lists, label selectors."""
+"""Common types of the policy file: durations, percentages, label selectors, the base of all sections."""
 
 import re
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from rebalancer.model.objects import LabelSelector, Requirement
 
 
 class FieldError(ValueError):
-    """A check over several fields that blames one of them, by its name in the file or by the way there."""
+    """A failed check over several fields, attributed to one of them by its key or its path."""
 
     def __init__(self, field: str | tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class FieldError(ValueError):
 
 
 class Section(BaseModel):
-    """Base of every level of the policy: camelCase keys, nothing unknown, no coercion, immutable."""
+    """Base of all sections: camelCase keys, no unknown keys, no coercion, immutable."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -41,16 +41,16 @@ class Section(BaseModel):
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 DURATION_PATTERN = r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$"
-"""The same for a JSON Schema."""
+"""The same as a JSON Schema pattern."""
 _DURATION_HINT = "a duration such as 90s, 5m, 1h30m or 8d"
 
 
 def parse_duration(value: Any) -> float:
-    """`"1h30m"` -> 5400.0 seconds. Raises ValueError with what was expected."""
+    """`"1h30m"` -> 5400.0 seconds. Raises ValueError."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if match is None or not any(match.groups()):
         raise ValueError(f"expected {_DURATION_HINT}")
-    if len(value) > 20:  # as many digits as no clock has
+    if len(value) > 20:  # more digits than any sensible duration
         raise ValueError(f"expected {_DURATION_HINT}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
@@ -75,7 +75,7 @@ Duration = Annotated[
 
 
 def at_least(seconds: float) -> AfterValidator:
-    """A lower bound for a Duration, told as a duration."""
+    """A lower bound of a Duration; the message shows it as a duration."""
 
     def check(value: float) -> float:
         if value < seconds:
@@ -86,7 +86,7 @@ def at_least(seconds: float) -> AfterValidator:
 
 
 def at_most(seconds: float) -> AfterValidator:
-    """An upper bound for a Duration, told as a duration."""
+    """An upper bound of a Duration; the message shows it as a duration."""
 
     def check(value: float) -> float:
         if value > seconds:
@@ -134,13 +134,13 @@ class Expression(Section):
     """One expression of a label selector."""
 
     key: NonEmpty
-    """The label."""
+    """Label key."""
     operator: Annotated[
         str, BeforeValidator(_one_of_operators), WithJsonSchema({"enum": ["In", "NotIn", "Exists", "DoesNotExist"]})
     ]
     """In, NotIn, Exists or DoesNotExist."""
     values: Annotated[tuple[str, ...], AsTuple] = ()
-    """For In and NotIn."""
+    """Values for In and NotIn."""
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> "Expression":
@@ -150,15 +150,15 @@ class Expression(Section):
 
 
 class Selector(Section):
-    """A label selector, as Kubernetes writes it. Empty selects everything."""
+    """A Kubernetes label selector. An empty one matches everything."""
 
     match_labels: dict[str, str] = {}
-    """Pairs that must be there."""
+    """Label key -> required value."""
     match_expressions: Annotated[tuple[Expression, ...], AsTuple] = ()
-    """Expressions that must hold."""
+    """Expressions that must all hold."""
 
     def compiled(self) -> LabelSelector:
-        """The same selector as a noun of the model."""
+        """The same selector as a model type."""
         return LabelSelector(
             match_labels=dict(self.match_labels),
             match_expressions=tuple(

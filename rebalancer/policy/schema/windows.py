@@ -1,7 +1,7 @@
 """Change windows: a cron schedule, a duration and a time zone, and whether a set of them is open.
 
-A window holds in [start, start + duration); the starts are those of `policy/schedule.py`. The duration is elapsed time:
-`0 22 * * *` for 8h in Europe/Berlin ends at 06:00, but at 07:00 in spring's night of the change and at 05:00 in
+A window holds in [start, start + duration); `policy/schema/schedule.py` computes the starts. The duration is elapsed
+time: `0 22 * * *` for 8h in Europe/Berlin ends at 06:00, but at 07:00 in spring's night of the change and at 05:00 in
 autumn's. No search looks further than 400 days.
 """
 
@@ -19,35 +19,35 @@ from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants, read_cron, 
 from rebalancer.policy.schema.types import AsTuple, Duration, NonEmpty, Section, format_duration
 
 SEARCH_DAYS = (8, 64, 400)
-"""How far ahead the next change is looked for: near first. What is further than the last is never."""
+"""Search ranges for the next change, nearest first. A change beyond the last range counts as none."""
 LONGEST_SECONDS = 366 * DAY_SECONDS
 MOST_IN_ANNOTATION = 32
 MOST_SPANS_A_DAY = 96
-"""Of all windows in one annotation together: anybody may write one, and none may slow a cycle down."""
+"""All windows of one annotation together. Any user may write one, so its cost in a cycle is bounded."""
 _SHOWN_CHARS = 80
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 Spans = tuple[Instants, Instants]
-"""(begins, ends) of disjoint spans of time in order, each without its end."""
+"""(begins, ends) of disjoint half-open time spans, in order."""
 
 
 class Window(Section):
-    """A time that comes again and again, in which evictions are allowed or denied."""
+    """A recurring time in which evictions are allowed or denied."""
 
     name: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,63}$")] | None = None
-    """For messages. One line of at most 63 characters."""
+    """Name in messages; one line of at most 63 characters."""
     kind: Literal["Allow", "Deny"]
-    """Where there are Allow windows, nothing moves outside them. Nothing moves in a Deny window: it wins."""
+    """If there are Allow windows, nothing is evicted outside them. Nothing is evicted in a Deny window; Deny wins."""
     schedule: NonEmpty
-    """When it starts: cron with five fields (minute, hour, day of month, month, weekday; 0 and 7 are Sunday), on the
-    wall clock of `timeZone`. As in Debian's cron a day must match both day fields if one of them starts with `*`, else
-    one of them. A start that the clocks skip in spring is moved to the end of the skipped hour; one that they repeat in
-    autumn counts once, or twice where minute or hour starts with `*`."""
+    """Start times: cron with five fields (minute, hour, day of month, month, weekday; 0 and 7 are Sunday), on the
+    wall clock of `timeZone`. As in Debian's cron a day must match both day fields if one of them starts with `*`,
+    otherwise one of them. A start in the hour skipped in spring moves to the end of that hour; a start in the hour
+    repeated in autumn counts once, or twice if minute or hour starts with `*`."""
     duration: Annotated[Duration, Field(gt=0)]
-    """How long it lasts from each start, at most 366d. Elapsed time: `0 22 * * *` with 8h ends at 06:00, but at 07:00
-    (05:00) in the night in which the clocks go forward (back)."""
+    """Duration from each start, at most 366d, as elapsed time: `0 22 * * *` with 8h ends at 06:00, but at 07:00
+    (05:00) in the night in which clocks go forward (back)."""
     time_zone: NonEmpty = "UTC"
-    """IANA name, for example Europe/Berlin."""
+    """IANA time zone, for example Europe/Berlin."""
 
     @field_validator("schedule")
     @classmethod
@@ -57,7 +57,7 @@ class Window(Section):
 
     @field_validator("duration")
     @classmethod
-    def _is_not_for_ever(cls, value: float) -> float:
+    def _is_bounded(cls, value: float) -> float:
         if value > LONGEST_SECONDS:
             raise ValueError(f"expected at most {format_duration(LONGEST_SECONDS)}")
         return value
@@ -66,7 +66,7 @@ class Window(Section):
     @classmethod
     def _is_a_zone(cls, value: str) -> str:
         try:
-            # right/ counts leap seconds, localtime is whatever this host is set to
+            # right/ counts leap seconds, and localtime depends on the host
             if not value.startswith(("posix", "right/")) and value != "localtime":
                 ZoneInfo(value)
                 return value
@@ -76,7 +76,7 @@ class Window(Section):
 
     @property
     def shown(self) -> str:
-        """Its name, or what it says."""
+        """Its name, or its kind, schedule, duration and time zone."""
         text = (
             f"{self.kind.lower()} {' '.join(self.schedule.split())} {format_duration(self.duration)} {self.time_zone}"
         )
@@ -84,30 +84,30 @@ class Window(Section):
 
 
 class Windows(Section):
-    """When anything may move at all. Pools and service levels have windows of their own, and services carry theirs in
+    """Change windows for all evictions. Pools and service levels have further windows, and services may carry some in
     the annotation `rebalancer.dev/change-window`; all must be open."""
 
     global_: Annotated[tuple[Window, ...], AsTuple] = Field(default=(), alias="global")
-    """Of all clusters. State the same in each cluster's policy."""
+    """For all clusters. Use the same value in each cluster's policy."""
     cluster: Annotated[tuple[Window, ...], AsTuple] = ()
-    """Of this cluster."""
+    """For this cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowState:
-    """Whether a set of windows is open, and when that changes."""
+    """Whether a set of windows is open, and when that changes next."""
 
     open: bool
     until: float | None = None
-    """Seconds since the epoch: it is as it is before this instant and not at it. None: no change within 400 days."""
+    """Time of the next change in seconds since the epoch; None: no change within 400 days."""
     next_open: float | None = None
-    """When closed: seconds since the epoch of the next opening; None: none within 400 days."""
+    """If closed, time of the next opening in seconds since the epoch; None: none within 400 days."""
     because: str
-    """The window that decides, or what is wrong with a broken one."""
+    """The deciding window, or the error of an invalid one."""
     zone: str = "UTC"
-    """The time zone to show the instants in: that of the window that makes the change."""
+    """Time zone of the window that makes the next change."""
     broken: bool = False
-    """The windows can't be understood, so they count as closed."""
+    """The windows are invalid and count as closed."""
 
 
 def is_open(windows: tuple[Window, ...], now: float) -> WindowState:
@@ -138,21 +138,21 @@ def is_open(windows: tuple[Window, ...], now: float) -> WindowState:
 
 
 def open_spans(windows: tuple[Window, ...], *, now: float, end: float) -> Spans:
-    """When `windows` are open in [now, end) (seconds since the epoch). What reaches beyond is cut there."""
+    """The spans in [now, end) in which `windows` are open (seconds since the epoch), clipped to that range."""
     held = [spans(window.schedule, window.duration, window.time_zone, now=now, end=end) for window in windows]
     times = _boundaries(held, now, end)
     return _runs(_opened(windows, held, times), times, end)
 
 
 def common_spans(each: Sequence[Spans], *, now: float, end: float) -> Spans:
-    """When all of them hold in [now, end)."""
+    """The intersection of several lists of spans in [now, end)."""
     times = _boundaries(each, now, end)
     return _runs(np.logical_and.reduce([_holds(one, times) for one in each]), times, end)
 
 
 def decided_by(windows: tuple[Window, ...], at: float, *, opens: bool) -> Window:
-    """The window that opens (or closes) the set at `at`, where it does so: an Allow window by its start (its end), a
-    Deny window by its end (its start)."""
+    """The window that opens (or closes) the set at `at`: an Allow window by its start (end), a Deny window by its end
+    (start)."""
     return next(window for window in windows if at in _edges(window, at, starts=opens == (window.kind == "Allow")))
 
 
@@ -162,7 +162,7 @@ def _edges(window: Window, at: float, *, starts: bool) -> Instants:
 
 
 def _opened(windows: Sequence[Window], held: Sequence[Spans], times: Instants) -> NDArray[np.bool_]:
-    """At which of the times the set is open, `held` being when each of its windows holds."""
+    """(times,) whether the set is open, given the spans `held` of each window."""
     has_allow = any(window.kind == "Allow" for window in windows)
     allowed, denied = np.full(len(times), not has_allow), np.zeros(len(times), dtype=np.bool_)
     for window, each in zip(windows, held, strict=True):
@@ -172,7 +172,7 @@ def _opened(windows: Sequence[Window], held: Sequence[Spans], times: Instants) -
 
 
 def _runs(opened: NDArray[np.bool_], times: Instants, end: float) -> Spans:
-    """The spans before `end` over which it is open, where it changes at `times` only."""
+    """The open spans before `end`; the state changes only at `times`."""
     seen = times < end
     turns = np.diff(np.concatenate([[False], opened[seen], [False]]).astype(np.int8))
     edges = np.append(times[seen], end)
@@ -180,7 +180,7 @@ def _runs(opened: NDArray[np.bool_], times: Instants, end: float) -> Spans:
 
 
 def _holds(held: Spans, times: Instants) -> NDArray[np.bool_]:
-    """At which of the times one of the disjoint spans holds: more have begun than ended."""
+    """(times,) whether one of the disjoint spans contains each time: more have begun than ended."""
     begins, ends = held
     inside: NDArray[np.bool_] = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
     return inside
@@ -196,14 +196,14 @@ def _because(holding: Sequence[Window], has_allow: bool) -> str:
 
 
 def _boundaries(held: Sequence[Spans], now: float, end: float) -> Instants:
-    """`now` and every instant in (now, end] at which a span begins or ends, in order."""
+    """`now` and all begins and ends in (now, end], sorted."""
     parts = [side[(side > now) & (side <= end)] for pair in held for side in pair]
     return np.unique(np.concatenate([np.array([now]), *parts]))
 
 
 def show_time(at: float, *, zone: str, now: float) -> str:
-    """An instant on the wall clock of `zone`: "Mon 22:00 Europe/Berlin", with its date when it's not within six days
-    of `now` (all in seconds since the epoch)."""
+    """A time on the wall clock of `zone`: "Mon 22:00 Europe/Berlin", with the date if more than six days from `now`
+    (both in seconds since the epoch)."""
     wall = datetime.fromtimestamp(at, ZoneInfo(zone))
     day = "" if abs(at - now) < 6 * DAY_SECONDS else f" {wall:%Y-%m-%d}"
     return f"{_WEEKDAYS[wall.weekday()]}{day} {wall:%H:%M} {zone}"
@@ -213,13 +213,13 @@ _LIST: TypeAdapter[tuple[Window, ...]] = TypeAdapter(tuple[Window, ...])
 
 
 def parse_change_window(text: str) -> tuple[Window, ...]:
-    """The windows that a service carries in its annotation `rebalancer.dev/change-window`.
+    """The windows in a service's annotation `rebalancer.dev/change-window`.
 
     Windows are separated by `;`. Each is `allow|deny <five cron fields> <duration> [<time zone>]`, UTC by default:
     `allow 0 22 * * 1-5 8h Europe/Berlin; deny 0 0 24 12 * 72h Europe/Berlin`. Or a JSON list of objects with the
-    fields of a window in the policy. At most 32 windows that together begin at most 96 times a day.
+    fields of a window in the policy. At most 32 windows with at most 96 starts a day together.
 
-    Raises ValueError with what was expected, on one line.
+    Raises ValueError with a one-line message.
     """
     try:
         windows = _LIST.validate_json(text) if text.lstrip().startswith("[") else _parse_line(text)
@@ -244,7 +244,7 @@ def _parse_one(words: list[str]) -> Window:
     given = repr(" ".join(words)[:_SHOWN_CHARS])
     kind = words[0].capitalize()
     if kind not in ("Allow", "Deny") or len(words) not in (7, 8):
-        raise ValueError(f"expected allow|deny, five cron fields, a duration and perhaps a time zone, got {given}")
+        raise ValueError(f"expected allow|deny, five cron fields, a duration and optionally a time zone, got {given}")
     fields: dict[str, Any] = {"kind": kind, "schedule": " ".join(words[1:6]), "duration": words[6]}
     try:
         return Window.model_validate(fields | ({"timeZone": words[7]} if len(words) == 8 else {}))
@@ -258,12 +258,12 @@ def _one_line(error: ValidationError) -> str:
     cause = first.get("ctx", {}).get("error")
     text = str(cause) if isinstance(cause, ValueError) else first["msg"]
     line = f"{where}: {text}" if where else text
-    # a key that nobody knows is quoted from the annotation
+    # an unknown key is quoted from the annotation
     return "".join(char if char.isprintable() else "?" for char in line[: 3 * _SHOWN_CHARS])
 
 
 def state_of_annotation(text: str, now: float) -> WindowState:
-    """The state of a service's own windows at `now` (seconds since the epoch). A broken annotation closes."""
+    """State of a service's own windows at `now` (seconds since the epoch); closed if the annotation is invalid."""
     try:
         windows = parse_change_window(text)
     except ValueError as error:
