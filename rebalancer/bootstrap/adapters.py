@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rebalancer import __version__
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.steering import SoftTaintController
+from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient, connect

@@ -1,1 +1,1 @@
-"""One cycle: observe, find, plan, steer, admit, evict, record. Commands and the daemon run the same code."""
+"""The cycle: observe, find, plan, admit, evict, record. Commands and the daemon run the same code."""

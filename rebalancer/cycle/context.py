@@ -1,10 +1,10 @@
-"""What a cycle needs of the outside world, behind the ports of `model`."""
+"""The adapters of a cycle, behind the ports of `model`."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rebalancer.cycle.steering import SoftTaintController
+from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.effect.feedback import Feedback
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.eviction import Eviction
@@ -27,14 +27,14 @@ class SystemClock:
 
 
 class NullProgress:
-    """`model.ports.Progress` for nobody."""
+    """`model.ports.Progress` without output."""
 
     def step(self, label: str, done: int, total: int | None) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 class NullRecords:
-    """`model.ports.Records` that keep nothing: for `plan`, which reads the ledger and writes nothing."""
+    """`model.ports.Records` that write nothing, for `plan`: it reads the ledger only."""
 
     def __init__(self, ledger: Records | None = None) -> None:
         self._ledger = ledger
@@ -57,33 +57,33 @@ class NullRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleContext:
-    """One cluster, as the cycle sees it."""
+    """One cluster and everything that a cycle reads and writes."""
 
     cluster: ClusterReader
     usage: UsageReader
     evictor: Evictor
     records: Records
     ledger: Ledger | None
-    """None where there is no database yet (only to look)."""
+    """None in a dry run without a database."""
     lease: Lease | None
-    """None where nothing is evicted for good."""
+    """None in a dry run."""
     clock: Clock
     progress: Progress
     scheduler: SchedulerConfig = SchedulerConfig()  # noqa: RUF009 - frozen
-    """How kube-scheduler is configured."""
+    """Configuration of kube-scheduler."""
     soft_taint_controller: SoftTaintController
     """Our taints and cordons on nodes."""
     peaks: Callable[[ClusterSnapshot, float], Peaks | None] = lambda _snapshot, _now: None
-    """What is expected of a snapshot's nodes at a moment; None where nothing may be decided by it."""
+    """Predicted peaks of a snapshot's nodes at an instant; None where no decision may be based on them."""
     service_day_profiles: Callable[[ClusterSnapshot, float], ServiceDayProfiles | None] = lambda _snapshot, _now: None
-    """How the services' usual days go; None where nobody knows."""
+    """Usual days of services; None where unknown."""
     effect: EffectRecords | None = None
-    """What is looked at again after evictions; None where nobody will."""
+    """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None
-    """What earlier evictions taught."""
+    """Effectiveness of earlier evictions; None where unknown."""
     record_usage: Callable[[ClusterSnapshot, Usage], None] = lambda _snapshot, _usage: None
-    """Told of every usage that was read."""
+    """Called with every usage that was read."""
     stopping: Callable[[], bool] = lambda: False
-    """Whether no new eviction may be begun, because the program is to end."""
+    """Whether the process is stopping: then no new eviction begins."""
     own_pod: tuple[str, str] | None = None
-    """(namespace, name) of the pod that we run in."""
+    """(namespace, name) of the pod of this process."""

@@ -1,4 +1,4 @@
-"""What the ledger says at the start of a cycle, held against the cluster as it is now."""
+"""The ledger at the start of a cycle, reconciled with the snapshot."""
 
 import hashlib
 import json
@@ -15,19 +15,19 @@ from rebalancer.policy import RebalancerPolicy
 def load_ledger_state(
     ledger: Ledger | None, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, writes: bool
 ) -> LedgerState:
-    """Everything that limits, cooldowns and brakes go by. Without a ledger nothing has happened yet.
+    """Input of limits, cooldowns and circuit breakers; empty without a ledger.
 
-    With `writes`, evictions that have landed or are late are written down, other clusters are told of our replicas, and
-    what no limit can see any more is dropped now and then. A dry run decides on the same, and writes nothing.
+    With `writes`, landed and late evictions are recorded, the readiness of our services is published to other clusters,
+    and rows outside every window are pruned now and then. A dry run gets the same state and writes nothing.
     """
     if ledger is None:
         return LedgerState()
     now = ledger.now()
     cross = policy.safety.cross_cluster
-    entries = tuple(ledger.entries(looks_back(policy)))
+    entries = tuple(ledger.entries(longest_window(policy)))
     progress = _follow(ledger, snapshot, now)
     if writes:
-        _write_down(ledger, policy, progress, now)
+        _record(ledger, policy, progress, now)
         _publish_readiness(ledger, policy, snapshot)
         ledger.prune_at_times(keep_details=policy.effect.detail_retention)
     ready = None
@@ -45,27 +45,27 @@ def load_ledger_state(
     )
 
 
-def looks_back(policy: RebalancerPolicy) -> float:
-    """Seconds for which an eviction matters to any limit or cooldown."""
+def longest_window(policy: RebalancerPolicy) -> float:
+    """Seconds for which an eviction counts in any limit or cooldown."""
     cooldowns, cross = policy.safety.cooldowns, policy.safety.cross_cluster
     return max(policy.longest_window, cooldowns.node, cooldowns.service, cooldowns.service_node, cross.separation)
 
 
 def global_limits_text(policy: RebalancerPolicy) -> str:
-    """What the policy says of all clusters that share the database, as JSON: the same text for the same limits."""
+    """The limits of all clusters that share the database as JSON; equal limits give equal text."""
     return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
 
 
 def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
-    flying = ledger.open_evictions()
-    if not flying:
+    in_flight = ledger.open_evictions()
+    if not in_flight:
         return []
-    # a pod that seems to be a little older than its predecessor's eviction may have replaced another one before
-    since = min(each.planned_at for each in flying) - 2 * CLOCK_SLACK_SECONDS
-    return follow(snapshot, flying, now=now, replacements=ledger.replacement_uids(since))
+    # a pod that looks a little older than an eviction may have replaced a pod before it
+    since = min(each.planned_at for each in in_flight) - 2 * CLOCK_SLACK_SECONDS
+    return follow(snapshot, in_flight, now=now, replacements=ledger.replacement_uids(since))
 
 
-def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
+def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
     for each in progress:
         eviction, record, replacement = each.eviction, each.eviction.record, each.replacement
         assert record is not None
@@ -87,7 +87,7 @@ def _write_down(ledger: Ledger, policy: RebalancerPolicy, progress: list[Evictio
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
     text = global_limits_text(policy)
     ledger.publish_global_limits(
-        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, longest_window_seconds=looks_back(policy)
+        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, longest_window_seconds=longest_window(policy)
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
         ledger.publish_readiness(_replicas(policy, snapshot))

@@ -1,4 +1,4 @@
-"""What `limits` and `windows` show: every scope, held against the ledger and the clock."""
+"""Rows of `limits` and `windows`: the usage of each limit, the state of each change window."""
 
 from dataclasses import dataclass
 
@@ -24,15 +24,15 @@ class LimitLine:
     scope: Scope
     what: str
     in_bytes: bool
-    """What `used` and `left` are, else evictions."""
+    """Unit of `used` and `left`: bytes, else evictions."""
     used: int
     left: int
     next_at: float | None
-    """Seconds since the epoch when one more fits; None where there is room, or only a landing helps."""
+    """Seconds since the epoch when one more eviction fits; None where it fits now or after a landing."""
 
 
 def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLine]:
-    """The limits of global, cluster, pools and levels, and of whatever else has been counted lately."""
+    """The limits of global, cluster, pools and levels, and of every other scope with an entry in its window."""
     snapshot = context.cluster.snapshot()
     pool_of = NodePools.of(policy.pools, snapshot.nodes).of_node
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=False)
@@ -57,7 +57,7 @@ def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLi
 
 
 def window_lines(book: ChangeWindows, *, now: float) -> list[tuple[Scope, WindowState, str]]:
-    """(scope, state, words) of every scope that has windows, widest first."""
+    """(scope, state, description) of every scope with windows, widest first."""
     states = ((scope, book.state(scope, now=now)) for scope in book.windows)
     return [(scope, state, describe(state, now=now)) for scope, state in states]
 
@@ -65,9 +65,9 @@ def window_lines(book: ChangeWindows, *, now: float) -> list[tuple[Scope, Window
 def service_windows(
     snapshot: ClusterSnapshot, book: ChangeWindows, *, namespace: str | None, now: float
 ) -> list[tuple[Scope, WindowState, str]]:
-    """The same of every service that carries windows of its own, by name; `namespace` None = of all.
+    """The same for services with a change-window annotation, by name; `namespace` None = all namespaces.
 
-    One in a rollout may stand there twice: with the windows of its old pods and of its new ones.
+    A service in a rollout may appear twice: with the windows of its old and of its new pods.
     """
     pods = snapshot.pods
     carried = {

@@ -11,7 +11,7 @@ from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.cycle.request import CycleRequest
-from rebalancer.cycle.steering import our_cordons
+from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal

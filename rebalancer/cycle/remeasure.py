@@ -1,4 +1,4 @@
-"""After the evictions: wait until the replacements are Ready and a full rate window has passed, then measure again."""
+"""Measures nodes again after evictions, once the replacements are Ready and a full rate window has passed."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ SCRAPE_SLACK_SECONDS = 30.0
 """Two scrape intervals of Prometheus' default configuration in kube-prometheus-stack."""
 
 
-def assess(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
-    """Fill `cpu_after` of every node line, and record it. Nothing evicted, nothing to assess."""
+def remeasure(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
+    """Fill in `cpu_after` of every node and record it. Returns at once when nothing was evicted."""
     moved = {str(each.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
     if not moved:
         return
@@ -42,7 +42,7 @@ def assess(context: CycleContext, policy: RebalancerPolicy, report: CycleReport)
 
 
 def _wait_until_ready(context: CycleContext, services: set[str]) -> set[str]:
-    """Services that are still not Ready at the deadline."""
+    """The services that are not Ready at the deadline."""
     waited, pause = 0.0, POLL_SECONDS
     while waiting := _not_ready(context.cluster.snapshot(), services):
         if waited >= READY_DEADLINE_SECONDS:
@@ -50,7 +50,7 @@ def _wait_until_ready(context: CycleContext, services: set[str]) -> set[str]:
         context.progress.step("replacements Ready", len(services) - len(waiting), len(services))
         context.clock.sleep(pause)
         waited += pause
-        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)  # each look lists the cluster
+        pause = min(pause * 1.5, LONGEST_POLL_SECONDS)  # each poll lists the cluster
     return set()
 
 

@@ -1,4 +1,4 @@
-"""A request for a cycle: its trigger, and the part of the cluster that it covers."""
+"""A request for a cycle: its trigger and the part of the cluster that it covers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ _URGENCY = (Trigger.PERIODIC, Trigger.FORECAST, Trigger.ALERT, Trigger.MANUAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestScope:
-    """Which part of the cluster one reason asks to be looked at."""
+    """A part of the cluster."""
 
     strategy: str | None = None
     """Name of the strategy; None = all."""
     pools: frozenset[str] | None = None
-    """None = all that the strategy looks at."""
+    """None = all pools of the strategy."""
     nodes: frozenset[str] | None = None
     """None = all."""
 
@@ -27,18 +27,18 @@ WHOLE_CLUSTER = RequestScope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleRequest:
-    """What a cycle is to do."""
+    """See the module."""
 
     trigger: Trigger = Trigger.MANUAL
     scopes: frozenset[RequestScope] = frozenset({WHOLE_CLUSTER})
-    """Looked at is what any of them asks for."""
+    """The cycle covers their union."""
     marks: Mapping[str, ThresholdOverride] = field(default_factory=dict)
-    """Node -> what an alert calls hot there."""
+    """Node -> thresholds of an alert."""
     due: Mapping[str, float] = field(default_factory=dict)
-    """Nodes that are to be relieved now, ahead of their peak -> when it is too late for that (they are hot by then)."""
+    """Node to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
 
     def merged(self, other: "CycleRequest") -> "CycleRequest":
-        """Both in one."""
+        """The union of both requests."""
         return CycleRequest(
             trigger=max(self.trigger, other.trigger, key=_URGENCY.index),
             scopes=self.scopes | other.scopes,
@@ -47,7 +47,7 @@ class CycleRequest:
         )
 
     def nodes_for(self, strategy: str, pool_of_node: Mapping[str, str]) -> frozenset[str] | None:
-        """The nodes that a strategy is to look at; None = all, empty = it isn't asked for."""
+        """The nodes that the request covers for a strategy; None = all."""
         mine = [scope for scope in self.scopes if scope.strategy in (None, strategy)]
         if any(scope.pools is None and scope.nodes is None for scope in mine):
             return None

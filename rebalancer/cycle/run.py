@@ -30,13 +30,13 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
 LEASE_MARGIN_SECONDS = 5.0
-"""With less left of the lease no eviction is begun; the call itself is bounded by what is left then."""
+"""No eviction begins with less left of the lease, which bounds the call."""
 
 MAX_SERVER_ERRORS = 3
-"""So many errors of the API server in one cycle are enough."""
+"""Errors of the API server that end a cycle."""
 
 CYCLE_STOPPING_ERRORS = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
-"""Answers that the next call would get too."""
+"""Answers that every later call would get too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +166,9 @@ def admit(
     eviction: Eviction,
     policy: RebalancerPolicy,
 ) -> Refusal | None:
-    """Reserve the move: in this plan, and for a real run in the ledger, whose row is written before the call.
+    """Reserve the eviction in this plan and, in a real run, in the ledger, whose row is written before the call.
 
-    A move that has to be spaced out is waited for, as long as the policy allows.
+    Minimum spacing is waited for, up to the policy's `safety.maxWait`.
     """
     due = admission.due(eviction)
     if isinstance(due, Refusal):
@@ -215,7 +215,7 @@ def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: L
 
 
 def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
-    """Make the call and write its outcome. A dry run makes none; a server dry run probes."""
+    """Call the Eviction API and record the outcome. A dry run makes no call, a server dry run one with `dryRun=All`."""
     if dry_run and not server_dry_run:
         return Answer(outcome=Outcome.PLANNED)
     answer = context.evictor.evict(eviction, server_dry_run=dry_run)

@@ -18,7 +18,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
 STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
-"""After the last eviction; the third step comes after the policy's settle time."""
+"""After the last eviction; the step SETTLED comes after the policy's settling time."""
 
 
 def schedule_assessments(
@@ -30,13 +30,12 @@ def schedule_assessments(
     *,
     node: str | None = None,
 ) -> None:
-    """Write the assessments that are due after the evictions so far, of one node or of all: before each eviction call,
-    so that a restart loses none."""
+    """Write the assessments of the evictions so far, of one node or of all."""
     if context.effect is not None and not report.dry_run and report.evictions:
-        context.effect.expect(scheduled_assessments(report, seen, found, policy, now=context.clock.now(), node=node))
+        context.effect.expect(assessments_of(report, seen, found, policy, now=context.clock.now(), node=node))
 
 
-def scheduled_assessments(
+def assessments_of(
     report: CycleReport,
     seen: Observation,
     found: Sequence[Findings],
@@ -45,10 +44,10 @@ def scheduled_assessments(
     now: float,
     node: str | None = None,
 ) -> list[Assessment]:
-    """What is to be looked at after the evictions so far, as if the last of them were made now.
+    """The assessments of the evictions so far, as if the last of them were made now; later rows replace earlier ones.
 
-    `found` is what the policy's strategies found, in their order; only nodes that were found by real CPU are assessed.
-    With `node` only that one: asked before each eviction call, and for all nodes at the end, the last answer counts.
+    `found` are the findings of the policy's strategies, in their order; only nodes found by real CPU are assessed.
+    `node` None = all nodes.
     """
     if report.dry_run:
         return []
@@ -70,7 +69,7 @@ def scheduled_assessments(
 
 
 def withdrawn(assessment: Assessment, now: float) -> Assessment:
-    """Over, with nothing to be counted."""
+    """Closed without an outcome: nothing was evicted."""
     return replace(
         assessment,
         pods=(),
@@ -81,8 +80,7 @@ def withdrawn(assessment: Assessment, now: float) -> Assessment:
 
 
 def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
-    """Node -> why it is to be cooled. What pods request is no share of its CPU that could be measured again, and who
-    removes pods for another reason promises nothing about it."""
+    """Node -> the finding by which it is to be cooled by real CPU. Other goals promise nothing about its CPU."""
     out: dict[int, Finding] = {}
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if strategy.by_cpu:

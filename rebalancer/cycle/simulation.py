@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cycle.cordons import CordonRequests, asked, cordoned_by_others, lasting, mask
+from rebalancer.cycle.cordons import CordonRequests, cordon_requests, cordoned_by_others, lasting, mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.planning import PlanningSession
-from rebalancer.cycle.steering import our_cordons, our_taints
+from rebalancer.cycle.soft_taints import our_cordons, our_taints
 from rebalancer.model.plan import PEAK, CycleReport, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.strategies import Findings
@@ -79,7 +79,7 @@ def steer(session: PlanningSession, report: CycleReport) -> AppliedTaints:
 
 def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     seen, found, controller = session.observation, session.found, session.context.soft_taint_controller
-    requests = asked(seen, found)
+    requests = cordon_requests(seen, found)
     steers = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
     soft = kept(seen, found, session.policy) if steers else {}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}

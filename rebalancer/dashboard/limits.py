@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rebalancer.bootstrap.active import Active
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.windows import ChangeWindows
-from rebalancer.cycle.ledger_state import looks_back
+from rebalancer.cycle.ledger_state import longest_window
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
 from rebalancer.effect.feedback import brakes
 from rebalancer.model.effect import EffectRecords
@@ -51,7 +51,7 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
         ),
         pauses=tuple(ledger.pauses()),
         brakes=open_breaker_messages(policy, flying, effect, now=now),
-        cooldowns=cooldowns(policy, ledger.entries(looks_back(policy)), now=now),
+        cooldowns=cooldowns(policy, ledger.entries(longest_window(policy)), now=now),
         gave_up=tuple(ledger.backoffs()),
         open_evictions=flying,
     )

@@ -15,7 +15,7 @@ import structlog
 from numpy.typing import NDArray
 
 from rebalancer.bootstrap.active import Active
-from rebalancer.cycle.steering import our_taints
+from rebalancer.cycle.soft_taints import our_taints
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.ports import Clock

@@ -18,7 +18,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.landing import Distribution, LikelyTargets, PlacementModel
 from rebalancer.planner.evenness import EvenGroups
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.planner.targets import TargetHeadroom
 from rebalancer.strategies.view import Findings
 

@@ -30,7 +30,7 @@ from rebalancer.placement.landing import Distribution, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, goal_reached, in_order, useless
 from rebalancer.planner.landings import Landings
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
 Bools = NDArray[np.bool_]

@@ -10,9 +10,9 @@ import pytest
 from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.cordons import asked, cordoned_by_others, lasting
+from rebalancer.cycle.cordons import cordon_requests, cordoned_by_others, lasting
 from rebalancer.cycle.run import run_cycle
-from rebalancer.cycle.steering import our_cordons
+from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.kube.snapshot.times import rfc3339
 from rebalancer.lab import Lab
 from rebalancer.model.objects import Taint
@@ -323,8 +323,8 @@ def test_of_two_that_want_a_node_cordoned_maintenance_counts_and_theirs_is_nobod
         cordons={0: DRAINING, 1: DRAINING, 2: DRAINING, 3: DRAINING},
     )
     maintains = Findings(findings=(), cordons={1: MAINTENANCE, 3: MAINTENANCE})
-    want = asked(seen, [drains, maintains])
+    want = cordon_requests(seen, [drains, maintains])
     assert want.sure == {"b": MAINTENANCE, "c": DRAINING}
     assert want.drained == {"a": DRAINING}
     assert want.value_of.keys() == {"a", "b", "new"}
-    assert asked(seen, [maintains, drains]).sure == want.sure
+    assert cordon_requests(seen, [maintains, drains]).sure == want.sure

@@ -3,9 +3,9 @@
 import pytest
 
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.ledger_state import load_ledger_state, looks_back
+from rebalancer.cycle.ledger_state import load_ledger_state, longest_window
 from rebalancer.cycle.run import expect_replacement, observe, replacement_deadline
-from rebalancer.cycle.steering import SoftTaintController
+from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
@@ -72,7 +72,7 @@ def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(ur
     blue.records.ledger_identity()
     limits = {"service": {"evictions": [{"max": 5, "per": "2d"}]}}
     long, short = policy(limits=limits), policy()
-    assert (looks_back(long), looks_back(short)) == (2 * 86_400, 3600)
+    assert (longest_window(long), longest_window(short)) == (2 * 86_400, 3600)
     eviction = blue.answer(blue.reserve(), Outcome.EVICTED)
     blue.ledger.landed(eviction.record, at=clock.now())
     clock.sleep(2.5 * 86_400)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rebalancer.cli.output.cycle import cycle_document, print_cycle
 from rebalancer.cli.output.json import encode
-from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.daemon.telemetry import count, publish_events
 from rebalancer.lab import Breaks
 from rebalancer.model.eviction import Eviction
@@ -81,7 +81,7 @@ def test_only_who_promised_to_cool_a_node_is_assessed_there() -> None:
 
     def nodes(found: list[Findings], *evictions: Eviction) -> set[str]:
         report = a_report(evictions=evictions)
-        return {each.node for each in scheduled_assessments(report, seen, found, policy, now=NOW)}
+        return {each.node for each in assessments_of(report, seen, found, policy, now=NOW)}
 
     hot, other = Findings(findings=(cools,)), Findings(findings=(removes(),))
     nothing = Findings(findings=())

@@ -10,7 +10,7 @@ from rebalancer.cycle import planning
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, PlanningSession
 from rebalancer.cycle.simulation import steer
-from rebalancer.cycle.steering import SoftTaintController
+from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.model.scheduler import SchedulerConfig

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rebalancer.cycle.steering import SoftTaintController, our_taints
+from rebalancer.cycle.soft_taints import SoftTaintController, our_taints
 from rebalancer.model.objects import Taint
 from rebalancer.model.steering import SOFT_TAINT
 from tests.builders import a_node, cluster

@@ -12,7 +12,7 @@ import pytest
 
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
@@ -90,7 +90,7 @@ def expected_of(*evictions: Eviction, policy: RebalancerPolicy | None = None, **
     policy = policy or a_policy()
     seen = seen_at(NOW)
     report = a_report(*evictions, dry_run=fields.pop("dry_run", False), cycle=fields.pop("cycle", "c1"))
-    return scheduled_assessments(report, seen, found_by(seen, policy), policy, **{"now": NOW, **fields})
+    return assessments_of(report, seen, found_by(seen, policy), policy, **{"now": NOW, **fields})
 
 
 # ---- what will be due
@@ -156,11 +156,11 @@ def test_what_was_found_by_requests_is_not_measured_in_cpu() -> None:
     seen = seen_at(NOW, policy=policy)
     found = found_by(seen, policy)
     assert [each.node for each in found[0].findings] == [0]
-    assert scheduled_assessments(a_report(an_eviction("web-1")), seen, found, policy, now=NOW) == []
+    assert assessments_of(a_report(an_eviction("web-1")), seen, found, policy, now=NOW) == []
 
 
 def test_a_cycle_that_was_stopped_expects_nothing() -> None:
-    assert scheduled_assessments(a_report(), seen_at(NOW), [], a_policy(), now=NOW) == []
+    assert assessments_of(a_report(), seen_at(NOW), [], a_policy(), now=NOW) == []
 
 
 # ---- when it is due

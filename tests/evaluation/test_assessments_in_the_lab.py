@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.cycle.observation import find, observe
-from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.evaluation.assessments import AssessmentBatch, run_due_assessments
 from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
@@ -31,7 +31,7 @@ def evict_some(stage: Stage, effect: EffectRecords) -> list[str]:
     seen = observe(stage.world, stage.policy, writes=False)  # time stands still: the cycle sees the same
     found = find(seen, stage.policy)
     report = stage.cycle()
-    effect.expect(scheduled_assessments(report, seen, found, stage.policy, now=stage.lab.clock.now()))
+    effect.expect(assessments_of(report, seen, found, stage.policy, now=stage.lab.clock.now()))
     return [each.uid for each in report.evictions if each.outcome is Became.EVICTED]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.cycle.observation import find, observe
 from rebalancer.cycle.run import run_cycle
-from rebalancer.cycle.scheduled_assessments import scheduled_assessments
+from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.evaluation.assessments import run_due_assessments
 from rebalancer.evaluation.hot_nodes import LAG_SECONDS, evaluate_slo
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, Outcome, PodBefore, Step
@@ -278,7 +278,7 @@ def test_in_the_lab_an_episode_is_what_the_lab_knows_and_what_we_did(tmp_path: P
             seen = observe(stage.world, policy, writes=False)
             found = find(seen, policy)
             report = run_cycle(stage.world, policy, dry_run=not runs).report
-            kept.expect(scheduled_assessments(report, seen, found, policy, now=lab.clock.now()))
+            kept.expect(assessments_of(report, seen, found, policy, now=lab.clock.now()))
             for _ in range(5):
                 lab.clock.sleep(5 * MINUTE)
                 seen, now = observe(stage.world, policy, writes=False), lab.clock.now()

@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.objects import Taint
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import PENDING, RUNNING, ClusterSnapshot, DisruptionBudget, Owner
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import GIB, ANode, APod, a_budget, a_policy, cluster
 

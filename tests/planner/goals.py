@@ -11,7 +11,7 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.planner import Planner
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import ANode, APod, a_door, a_policy, cluster, placement_from, pool_names, usage_of, view_of

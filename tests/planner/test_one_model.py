@@ -10,7 +10,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import PENDING
 from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import planner_for, usage_of
 from tests.placement.crowded_worlds import crowded_world
 from tests.placement.test_quick_plans import told

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import ANode, APod
 from tests.planner.plans import cold, heavy, hot, single
 from tests.planner.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of, steering_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.cycle.remeasure import assess
+from rebalancer.cycle.remeasure import remeasure
 from rebalancer.lab import Lab
 from tests.e2e.cli import Running, begin, policy_for, rebalancer, write_policy
 from tests.e2e.stages import HOT, the_lab
@@ -85,7 +85,7 @@ def test_a_run_that_ends_as_it_should_has_cleared_up(tmp_path: Path) -> None:
         assert len(evicted(lab.log.entries())) == 2
         assert ours_on(lab).keys() == report.steered.keys() == {"hot"}
         taint_by_somebody_else(lab, "hot")
-        assess(stage.world, stage.policy, report)
+        remeasure(stage.world, stage.policy, report)
         # until the replacements have landed and are measured
         assert ours_on(lab).keys() == {"hot"}
         ready = [each.at for each in lab.log.entries("ready")]

@@ -8,7 +8,7 @@ import numpy as np
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove
-from rebalancer.planner.steering import SoftTaintBudget
+from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import STRATEGIES, Findings
 from tests.builders import NOW, ANode, APod, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of

@@ -77,7 +77,7 @@ def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", consol
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.cycle import print_cycle
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.remeasure import assess
+    from rebalancer.cycle.remeasure import remeasure
     from rebalancer.cycle.run import run_cycle
 
     reports: list[CycleReport] = []
@@ -87,7 +87,7 @@ def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", consol
     ):
         for number in range(1, CYCLES_AT_MOST + 1):
             report = run_cycle(cycle_context, policy, dry_run=False).report
-            assess(cycle_context, policy, report)
+            remeasure(cycle_context, policy, report)
             reports.append(report)
             console.rule(f"Cycle {number}")
             print_cycle(console, report)

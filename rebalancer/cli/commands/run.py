@@ -57,7 +57,7 @@ def run(
     policy = invocation.policy
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.remeasure import assess
+    from rebalancer.cycle.remeasure import remeasure
     from rebalancer.cycle.run import begin_report, execute_cycle
 
     with (
@@ -69,7 +69,7 @@ def run(
         try:
             execute_cycle(context, policy, report)
             if wait:
-                assess(context, policy, report)
+                remeasure(context, policy, report)
         except BaseException as error:
             # evictions that happened are printed whatever failed afterwards
             if report.evictions:

@@ -1,9 +1,8 @@
-"""Our taints on nodes, soft ones and cordons: from before the first eviction until nobody needs them any more.
+"""Our taints on nodes: soft taints and the taints of our cordons.
 
-Nobody else removes them, so whoever may evict clears up first: what an earlier process left, what has cooled, what is
-too old, what nobody asks for. `SoftTaintController.clear` is called on
-every way out of a run. A cordon for maintenance outlives
-us: people took the node out of service, and it is lifted only when they no longer choose it.
+A process that may evict first removes the taints that no cycle needs any more: those of an earlier process, of nodes
+that have cooled, and expired ones. `SoftTaintController.clear` is called on every way out of a run. A cordon for
+maintenance outlives the process: it is lifted when the policy no longer chooses the node.
 """
 
 import threading
@@ -22,31 +21,32 @@ from rebalancer.model.steering import CORDONS, MAINTENANCE, SOFT_TAINT
 Bools = NDArray[np.bool_]
 
 HALF = ""
-"""Value of `SoftTaintController.held` for a node that carries our cordon annotation and was uncordoned by people."""
+"""Value of `SoftTaintController.held` for a node with the taint of our cordon that was uncordoned by hand."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SoftTaintController:
-    """What we know of our taints and cordons. `taints` does the patching. Safe to use from several threads."""
+    """The known state of our taints and cordons. Thread-safe."""
 
     taints: NodeTaints
+    """Patches nodes."""
     remove_only: bool = False
-    """It puts nothing that somebody would have to remove later, and removes what others of us left."""
+    """Taints that would have to be removed later are not applied; those of earlier processes are removed."""
     may: Callable[[], bool] = lambda: True
-    """Asked before each taint is put: whether we still lead and are not about to end."""
+    """Called before each taint: whether this process still leads and isn't stopping."""
     held: dict[str, str] = field(default_factory=dict)
-    """Node -> value of the taint that is on it, as far as we know."""
+    """Node -> value of the taint on it, as far as known."""
     uncertain: set[str] = field(default_factory=set)
-    """Nodes of which we don't know whether they carry it: the last patch may have failed, or its answer was lost."""
+    """Nodes whose taint is unknown: the last patch failed, or its answer was lost."""
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _closed: bool = False
 
     def granted(self) -> bool:
-        """Whether we may patch nodes. Raises ConnectError."""
+        """Whether nodes may be patched. Raises ConnectError."""
         return self.taints.granted()
 
     def see(self, snapshot: ClusterSnapshot) -> None:
-        """Take over what the snapshot shows, also what an earlier process left."""
+        """Take over the taints in the snapshot, those of earlier processes too."""
         with self._lock:
             cordons = our_cordons(snapshot)
             self.held = {
@@ -55,27 +55,27 @@ class SoftTaintController:
             }
             self.uncertain = set()
 
-    def hold(self, wanted: Mapping[str, str]) -> set[str]:
-        """Put the taint on just these nodes (name -> value), with a value of CORDONS the cordon as well; the names of
-        those that have it now."""
-        for node in sorted(self.held.keys() - wanted.keys()):
+    def hold(self, desired: Mapping[str, str]) -> set[str]:
+        """Taint exactly these nodes (name -> value); a value of CORDONS cordons them too. Returns the names of the
+        nodes that have it now."""
+        for node in sorted(self.held.keys() - desired.keys()):
             self._take(node)
-        sure = {node for node, value in wanted.items() if self.held.get(node) == value}
-        for node in sorted(wanted.keys() - sure):
+        sure = {node for node, value in desired.items() if self.held.get(node) == value}
+        for node in sorted(desired.keys() - sure):
             with self._lock:
                 if self._closed or not self.may():
                     break
-                # also where it seems to fail: an answer may be lost, and it is to be removed at the end
-                self.held[node] = wanted[node]
-                if self.taints.put(node, value=wanted[node]):
+                # also where the patch seems to fail: its answer may be lost, and the taint must be removed at the end
+                self.held[node] = desired[node]
+                if self.taints.put(node, value=desired[node]):
                     sure.add(node)
                 else:
                     self.uncertain.add(node)
         return sure
 
     def clear(self, *, seconds: float = float("inf")) -> None:
-        """Remove all but the cordons for maintenance, and put none any more. What isn't removed after so long is left
-        to the next leader."""
+        """Remove all taints but those of maintenance, and apply none any more. What isn't removed after `seconds` is
+        left to the next leader."""
         end = time.monotonic() + seconds
         with self._lock:
             self._closed = True
@@ -93,7 +93,7 @@ class SoftTaintController:
 
 
 def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
-    """Node -> value of our taint there, and when it was put (seconds since the epoch; 0 where it doesn't say)."""
+    """Node -> value of our taint and when it was applied (seconds since the epoch; 0 where unknown)."""
     return {
         name: (taint.value, _seconds(taint.time_added))
         for name, taints in zip(snapshot.nodes.names, snapshot.nodes.taints, strict=True)
@@ -103,8 +103,7 @@ def our_taints(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
 
 
 def our_cordons(snapshot: ClusterSnapshot) -> dict[str, tuple[str, float]]:
-    """The same of the nodes that are cordoned by us: our taint says so, and they are. Any other cordon is somebody
-    else's."""
+    """The same for the nodes that we cordoned: unschedulable, with a taint of ours whose value is one of CORDONS."""
     cordoned, index = snapshot.nodes.unschedulable, snapshot.node_index
     return {
         name: (value, since)
