@@ -24,8 +24,8 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
-from tests.real.prometheus_days import LongSeries, fill_days, hourly_rate
-from tests.real.prometheus_server import prometheus_server
+from tests.real.builders.prometheus_days import LongSeries, fill_days, hourly_rate
+from tests.real.servers.prometheus import prometheus_server
 
 PODS, NODES = 2_000, 100
 PODS_IN_CLUSTER, NODES_IN_CLUSTER = 150_000, 5_000

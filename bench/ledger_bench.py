@@ -23,7 +23,7 @@ from rebalancer.model.limits import Check, Denied, Scope
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.snapshot import Service
 from rebalancer.store import SqlLedger, SqlRecords, open_engine, upgrade
-from tests.real.postgres_server import postgres_server
+from tests.real.servers.postgres import postgres_server
 
 SECONDS, PROCESSES = 5.0, (1, 4)
 AIM_PER_SECOND = 50.0

@@ -28,7 +28,7 @@ from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.effect import DIMENSIONS, EffectRecords
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.store import SqlRecords, open_engine, upgrade
-from tests.real.postgres_server import postgres_server
+from tests.real.servers.postgres import postgres_server
 
 NODES, EVICTIONS_A_DAY = 5_000, 200
 REPORT_DAYS = 365

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.real.postgres_server import PostgresServer, postgres_server
+from tests.real.servers.postgres import PostgresServer, postgres_server
 
 MAY_BE_SKIPPED = "KUBEBUILDER_ASSETS"
 SLOW_FIRST = ("e2e", "store", "stories", "prometheus", "lab")

@@ -28,7 +28,7 @@ from tests.builders import (
     some_limits,
     usage_of,
 )
-from tests.strategies.emptied import Plan
+from tests.strategies.builders.emptied import Plan
 
 CASES = Path(__file__).parent / "cases"
 LOW: dict[str, Any] = yaml.safe_load((CASES / "low_node_utilization.yaml").read_text())

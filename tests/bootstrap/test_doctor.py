@@ -12,7 +12,7 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cli.main import app
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.policy import load_policy
-from tests.e2e.cli import policy_for, write_policy
+from tests.programs.cli import policy_for, write_policy
 
 RIGHTS = ("permissions", "watches", "events")
 

@@ -8,10 +8,10 @@ import pytest
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_records, upgrade
-from tests.cli.in_process import run_here
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.evaluation.builders import a_truth, made_at
-from tests.real.postgres_server import PostgresServer
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
+from tests.programs.in_process import run_here
+from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import SteppingClock
 
 

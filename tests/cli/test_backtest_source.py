@@ -7,7 +7,7 @@ import typer
 
 from rebalancer.cli.main import app
 from rebalancer.model.errors import ConfigError
-from tests.e2e.cli import policy_for, write_policy
+from tests.programs.cli import policy_for, write_policy
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from rebalancer.cli.main import app
 from rebalancer.cli.registry import COMMANDS
-from tests.e2e.cli import rebalancer
+from tests.programs.cli import rebalancer
 
 POLICY = str(Path(__file__).parents[2] / "policies" / "demo.yaml")
 ALWAYS = ("rebalancer.cli", "rebalancer.model")

@@ -13,11 +13,11 @@ from jsonschema import Draft202012Validator
 
 from rebalancer.effect.document import SCHEMA_VERSION
 from rebalancer.store import open_records, upgrade
-from tests.cli.in_process import run_here
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
-from tests.effect.makers import an_episode
+from tests.effect.builders import an_episode
 from tests.evaluation.builders import UNTIL, fill
-from tests.real.postgres_server import PostgresServer
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
+from tests.programs.in_process import run_here
+from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import SteppingClock
 
 WEEK = ("--since", "2024-10-04", "--until", "2024-10-11")

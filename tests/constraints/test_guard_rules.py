@@ -9,7 +9,7 @@ from rebalancer.constraints.guards import GUARDS, VETOES, guarded, parse_flag
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from tests.builders import APod, a_node, a_pod, cluster
-from tests.constraints.guard_asking import OPT, an_owner, asked, code, noted, view_of
+from tests.constraints.builders import OPT, an_owner, asked, code, noted, view_of
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 EVICT = "descheduler.alpha.kubernetes.io/evict"

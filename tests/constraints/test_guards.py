@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, UNKNOWN
-from tests.constraints.guard_asking import OPT, an_owner, asked, code, noted, volume
+from tests.constraints.builders import OPT, an_owner, asked, code, noted, volume
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, a_node, a_policy
 from tests.evaluation.test_assessments import seen_at
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     START,
     TURN_SECONDS,
     a_machine,

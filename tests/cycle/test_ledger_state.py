@@ -10,7 +10,7 @@ from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
 from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction
-from tests.store.ledger_reader import raw_connection, read_rows
+from tests.store.readers import raw_connection, read_rows
 
 NODES = [a_node("n1"), a_node("n2")]
 START_UP, MARGIN = 300.0, 120.0

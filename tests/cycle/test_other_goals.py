@@ -23,7 +23,7 @@ from rebalancer.web import Metrics
 from tests.builders import NOW, a_policy
 from tests.evaluation.test_assessments import an_eviction, seen_at
 from tests.store.builders import build_finding
-from tests.stories.stage import a_machine, a_scenario, a_stage, evicted, service
+from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, service
 
 NAN = float("nan")
 FAILS = Breaks(after_seconds=0.0, exit_code=3, restarts=False, nodes=("a",))

@@ -15,7 +15,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason
 from rebalancer.model.scheduler import SchedulerConfig
 from tests.builders import NOW, a_policy, cluster, found_in, usage_of, view_of
-from tests.planner.plans import ANY_REPLICAS, cold, hot, single
+from tests.planner.builders.plans import ANY_REPLICAS, cold, hot, single
 
 STEP_SECONDS = 0.5
 

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.daemon.telemetry import EffectTelemetry
 from rebalancer.model.effect import DayRow
 from rebalancer.web import Metrics
-from tests.effect.makers import DAY, a_row
+from tests.effect.builders import DAY, a_row
 
 
 @pytest.fixture

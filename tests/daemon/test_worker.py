@@ -28,7 +28,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Inbox
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import open_records
-from tests.e2e.daemon_stage import ALERT, alert_policy
+from tests.e2e.servers import ALERT, alert_policy
 
 START = 1_790_000_000.0
 WARM = ("warm-1", "warm-2", "warm-3")

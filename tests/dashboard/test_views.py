@@ -23,7 +23,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlInbox, SqlLedger, SqlRecords, open_records
 from rebalancer.web.views import Asked, NodeState
-from tests.e2e.daemon_stage import alert_policy
+from tests.e2e.servers import alert_policy
 from tests.stories.test_ahead_of_the_peak import MIDNIGHT, a_night
 
 START = 1_790_000_000.0

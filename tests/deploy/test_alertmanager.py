@@ -8,9 +8,9 @@ import yaml
 
 from rebalancer.policy import load_policy
 from rebalancer.web.alerts import read_payload, select
-from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE, ROOT, find, overlay
-from tests.deploy.tools import amtool, run
-from tests.e2e.daemon_stage import delivery
+from tests.deploy.programs import amtool, run
+from tests.deploy.readers.manifests import CHART, DEPLOY, KUSTOMIZE, ROOT, find, overlay
+from tests.e2e.servers import delivery
 
 SNIPPET = DEPLOY / "alertmanager" / "alertmanager.yaml"
 CONFIG: dict[str, Any] = yaml.safe_load(SNIPPET.read_text())

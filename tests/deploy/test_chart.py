@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 import rebalancer
-from tests.deploy.manifests import (
+from tests.deploy.programs import helm, run
+from tests.deploy.readers.manifests import (
     CHART,
     KUSTOMIZE,
     NAMESPACE,
@@ -31,7 +32,6 @@ from tests.deploy.manifests import (
     variant_file,
 )
 from tests.deploy.test_prometheus_rules import ALERTS
-from tests.deploy.tools import helm, run
 
 
 def rendered(*flags: str, release: str = "rebalancer", namespace: str = NAMESPACE) -> list[Object]:

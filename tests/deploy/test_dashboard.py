@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 
 from rebalancer.web.metrics import Metrics
-from tests.deploy.manifests import CHART, chart, find
-from tests.deploy.promql import named, served
-from tests.deploy.tools import promtool, run
+from tests.deploy.programs import promtool, run
+from tests.deploy.readers.manifests import CHART, chart, find
+from tests.deploy.readers.promql import named, served
 
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 

@@ -11,9 +11,9 @@ import typer
 import yaml
 
 from rebalancer.cli.main import UsageError, app
-from tests.deploy.docs_pages import OPERATIONS, WRITTEN, Line, blocks, commands, in_text
-from tests.deploy.manifests import CHART, KUSTOMIZE, NAMESPACE, ROOT
-from tests.deploy.schema import violations
+from tests.deploy.readers.chart_schema import violations
+from tests.deploy.readers.manifests import CHART, KUSTOMIZE, NAMESPACE, ROOT
+from tests.deploy.readers.pages import OPERATIONS, WRITTEN, Line, blocks, commands, in_text
 from tests.deploy.test_values import SCHEMA, VALUES, merged
 
 COMMANDS = commands(WRITTEN)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.docs_pages import DOCS, blocks
-from tests.deploy.manifests import ROOT, rights
-from tests.deploy.real import Cluster, helm_environment
+from tests.deploy.programs import helm, kubectl
+from tests.deploy.readers.manifests import ROOT, rights
+from tests.deploy.readers.pages import DOCS, blocks
+from tests.deploy.servers import Cluster, helm_environment
 from tests.deploy.test_docs_newcomer import checkout
-from tests.deploy.tools import helm, kubectl
-from tests.real.api_server import api_server
+from tests.real.servers.api_server import api_server
 
 LEASE = {
     "apiVersion": "coordination.k8s.io/v1",

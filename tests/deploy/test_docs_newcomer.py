@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.docs_pages import sections
-from tests.deploy.manifests import ROOT
+from tests.deploy.readers.manifests import ROOT
+from tests.deploy.readers.pages import sections
 
 SECTION = sections(ROOT / "README.md")["Use it on a cluster"]
 PARTS = dict(re.findall(r"^<!-- newcomer: (\w+) -->\n```sh\n(.*?)^```$", SECTION, flags=re.DOTALL | re.MULTILINE))

@@ -17,8 +17,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.store.db.engine import open_engine
 from tests.builders import a_policy
-from tests.deploy.docs_pages import OPERATIONS, WRITTEN, anchors, blocks, commands, name, sections
-from tests.deploy.manifests import (
+from tests.deploy.readers.manifests import (
     CHART,
     KUSTOMIZE,
     ROOT,
@@ -26,10 +25,11 @@ from tests.deploy.manifests import (
     overlay_with,
     rights,
 )
-from tests.deploy.promql import served
+from tests.deploy.readers.pages import OPERATIONS, WRITTEN, anchors, blocks, commands, name, sections
+from tests.deploy.readers.promql import served
 from tests.deploy.test_prometheus_rules import ALERTS, RECORDED
 from tests.deploy.test_values import SCHEMA, VALUES, leaves
-from tests.real.postgres_server import PostgresServer
+from tests.real.servers.postgres import PostgresServer
 
 PAGES = {path.stem: path for path in OPERATIONS}
 EACH = pytest.mark.parametrize("page", OPERATIONS, ids=lambda page: page.stem)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from rebalancer.bootstrap.settings import Settings
-from tests.deploy.manifests import DEPLOY, ROOT
+from tests.deploy.readers.manifests import DEPLOY, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = runpy.run_path(str(DEPLOY / "locks.py"))

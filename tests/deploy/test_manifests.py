@@ -15,7 +15,7 @@ from rebalancer.model.match import selector_matches
 from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import load_policy
 from rebalancer.web.server import parse_listen
-from tests.deploy.manifests import (
+from tests.deploy.readers.manifests import (
     OVERLAYS,
     RENDERED,
     Object,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import (
+from tests.deploy.programs import helm, run
+from tests.deploy.readers.manifests import (
     CHART,
     KUSTOMIZE,
     NAMESPACE,
@@ -26,9 +27,8 @@ from tests.deploy.manifests import (
     rights,
     variant_file,
 )
-from tests.deploy.real import Cluster, helm_environment, monitoring_crds
-from tests.deploy.tools import helm, run
-from tests.real.api_server import ApiServer, api_server
+from tests.deploy.servers import Cluster, helm_environment, monitoring_crds
+from tests.real.servers.api_server import ApiServer, api_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ from rebalancer.model.eviction import Outcome
 from rebalancer.model.reason import Reason
 from rebalancer.prometheus.queries import default_freshness_query, default_node_query, default_pod_query
 from rebalancer.web.alerts import Ignored
-from tests.deploy.manifests import CHART, KUSTOMIZE, ROOT, chart, find
-from tests.deploy.promql import named, served
-from tests.deploy.tools import promtool, run
+from tests.deploy.programs import promtool, run
+from tests.deploy.readers.manifests import CHART, KUSTOMIZE, ROOT, chart, find
+from tests.deploy.readers.promql import named, served
 
 SHIPPED = KUSTOMIZE / "components" / "monitoring" / "prometheusrule.yaml"
 GROUPS: list[dict[str, Any]] = yaml.safe_load(SHIPPED.read_text())["spec"]["groups"]

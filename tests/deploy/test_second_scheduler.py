@@ -12,11 +12,20 @@ import yaml
 from rebalancer.cli.output.advised import configuration
 from rebalancer.planner.advice.profiles import CROWD_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from tests.deploy.manifests import SECOND_SCHEDULER, Object, container, find, kustomized, parse, pod_spec, rights
-from tests.deploy.real import Cluster
+from tests.deploy.readers.manifests import (
+    SECOND_SCHEDULER,
+    Object,
+    container,
+    find,
+    kustomized,
+    parse,
+    pod_spec,
+    rights,
+)
+from tests.deploy.servers import Cluster
 from tests.planner.test_advice import advice_for, crowd
-from tests.real.api_server import api_server
-from tests.real.scheduler import assets_with_scheduler, kube_scheduler
+from tests.real.servers.api_server import api_server
+from tests.real.servers.scheduler import assets_with_scheduler, kube_scheduler
 
 DEPLOYED = SECOND_SCHEDULER / "deployment" / "kube-scheduler.yaml"
 STATIC = SECOND_SCHEDULER / "static-pods" / "kube-scheduler.yaml"

@@ -11,8 +11,8 @@ import yaml
 
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.policy import load_policy
-from tests.deploy.manifests import CHART, ROOT, VARIANTS, variant_file
-from tests.deploy.schema import violations
+from tests.deploy.readers.chart_schema import violations
+from tests.deploy.readers.manifests import CHART, ROOT, VARIANTS, variant_file
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())

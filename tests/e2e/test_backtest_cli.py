@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 KEYS = {"predictor", "baseline", "mae", "under", "over", "pinball90", "hotRecall", "hotPrecision", "coverage"}
 

@@ -14,7 +14,7 @@ from rebalancer.kube.client.client import connect
 from rebalancer.kube.leader.lease import LeaseLock
 from rebalancer.lab import Lab
 from rebalancer.store import open_records, upgrade
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 
 @pytest.fixture(scope="module")

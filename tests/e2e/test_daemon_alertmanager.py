@@ -19,10 +19,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from rebalancer.lab import Lab
-from tests.e2e.cli import policy_for
-from tests.e2e.daemon_stage import ALERT, POOL, TOKEN, DaemonProcess, daemon, evicted, until, warm_lab
-from tests.real.alertmanager_server import alertmanager_server
-from tests.real.prometheus_server import PrometheusServer, prometheus_server
+from tests.e2e.servers import ALERT, POOL, TOKEN, DaemonProcess, daemon, evicted, until, warm_lab
+from tests.programs.cli import policy_for
+from tests.real.servers.alertmanager import alertmanager_server
+from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = pytest.mark.real
 

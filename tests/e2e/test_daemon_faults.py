@@ -14,8 +14,8 @@ import pytest
 
 from rebalancer.lab import Lab
 from rebalancer.store import upgrade
-from tests.e2e.daemon_stage import DaemonProcess, alert_policy, cuttable, daemon, delivery, evicted, until, warm_lab
-from tests.real.postgres_server import PostgresServer
+from tests.e2e.servers import DaemonProcess, alert_policy, cuttable, daemon, delivery, evicted, until, warm_lab
+from tests.real.servers.postgres import PostgresServer
 
 API_FAULTS: tuple[Mapping[str, Any], ...] = (
     {"throttled_share": 1.0, "retry_after_seconds": 1},

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
-from tests.e2e.cli import policy_for
-from tests.e2e.daemon_stage import DaemonProcess, daemon, evicted, until
+from tests.e2e.servers import DaemonProcess, daemon, evicted, until
+from tests.programs.cli import policy_for
 
 MORNING = {"base": 0.62, "amplitude": 0.9, "peak_hour": 12.0}
 """1.18 cores at twelve, a tenth of it in the night. It is six o'clock in the lab."""

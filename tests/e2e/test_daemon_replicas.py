@@ -19,7 +19,7 @@ import pytest
 from rebalancer.lab import Lab
 from rebalancer.lab.log import Entry
 from rebalancer.store import upgrade
-from tests.e2e.daemon_stage import (
+from tests.e2e.servers import (
     Cuttable,
     DaemonProcess,
     alert_policy,
@@ -31,7 +31,7 @@ from tests.e2e.daemon_stage import (
     until,
     warm_lab,
 )
-from tests.real.postgres_server import PostgresServer
+from tests.real.servers.postgres import PostgresServer
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 

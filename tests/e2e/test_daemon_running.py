@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rebalancer.lab import Lab
-from tests.e2e.cli import Result, rebalancer
-from tests.e2e.daemon_stage import ALERT, TOKEN, DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
+from tests.e2e.servers import ALERT, TOKEN, DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
+from tests.programs.cli import Result, rebalancer
 
 
 class Mount:

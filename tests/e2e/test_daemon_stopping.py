@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from rebalancer.lab import Lab
-from tests.e2e.daemon_stage import DaemonProcess, alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
 
 # the command, with a part of it broken beforehand
 BROKEN_INBOX = """

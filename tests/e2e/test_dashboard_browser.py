@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
 
 from rebalancer.lab import Lab, node, scenario, workload
-from tests.e2e.cli import rebalancer, write_policy
-from tests.e2e.daemon_stage import DaemonProcess, alert_policy, daemon, evicted, until
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, until
+from tests.programs.cli import rebalancer, write_policy
 
 USER, PASSWORD = "ada", "a password"
 THRESHOLDS = {"high": 90, "target": 80, "low": 50}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cli import rebalancer
+from tests.programs.cli import rebalancer
 
 DOCUMENT_KEYS = {"schemaVersion", "cycle", "nodes", "findings", "evictions", "refusals"}
 NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot"}

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.manifests import NAMESPACE, Right, find, overlay, rights
-from tests.deploy.real import Cluster
-from tests.e2e.cli import rebalancer, write_policy
-from tests.e2e.daemon_stage import DaemonProcess, daemon, until
-from tests.e2e.stages import HOT, MOVED, Stage, stage_on
-from tests.real.api_server import api_server
+from tests.deploy.readers.manifests import NAMESPACE, Right, find, overlay, rights
+from tests.deploy.servers import Cluster
+from tests.e2e.scenarios import HOT, MOVED, Stage, stage_on
+from tests.e2e.servers import DaemonProcess, daemon, until
+from tests.programs.cli import rebalancer, write_policy
+from tests.real.servers.api_server import api_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -15,9 +15,9 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.scenarios.scenario import load
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, SchedulerConfig
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
 from tests.planner.test_advice import RICH
-from tests.real.profiles import PROFILES
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
+from tests.real.builders.profiles import PROFILES
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

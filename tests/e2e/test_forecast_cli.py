@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import Result, rebalancer, write_policy
-from tests.e2e.stages import HOT, lab_stage
+from tests.e2e.scenarios import HOT, lab_stage
+from tests.programs.cli import Result, rebalancer, write_policy
 
 
 @pytest.fixture

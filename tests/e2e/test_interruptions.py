@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.lab import Lab
-from tests.e2e.cli import Result, begin, policy_for, rebalancer, write_policy
-from tests.e2e.stages import MOVED, the_lab
+from tests.e2e.scenarios import MOVED, the_lab
+from tests.programs.cli import Result, begin, policy_for, rebalancer, write_policy
 
 
 def run_once(lab: Lab, folder: Path) -> Result:

@@ -14,8 +14,8 @@ from pathlib import Path
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.log import Entry
 from rebalancer.store import upgrade
-from tests.e2e.cli import policy_for, write_policy
-from tests.e2e.killed_run import STEPS, Job, SharedClock, begin, end
+from tests.e2e.programs import STEPS, Job, SharedClock, begin, end
+from tests.programs.cli import policy_for, write_policy
 
 SPEED = 60.0
 WORKERS = 6

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
-from tests.e2e.stages import the_lab
+from tests.e2e.scenarios import the_lab
 from tests.e2e.test_limits_cli import in_hours, run, window
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 WINDOW = "rebalancer.dev/change-window"
 

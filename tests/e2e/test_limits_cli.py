@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rebalancer.lab import Lab
-from tests.e2e.cli import Result, policy_for, rebalancer, write_policy
-from tests.e2e.stages import HOT, MOVED, the_lab
+from tests.e2e.scenarios import HOT, MOVED, the_lab
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli import rebalancer, write_policy
-from tests.e2e.stages import HOT, MOVED, Stage, api_server_stage, lab_stage, lab_with_prometheus_stage
+from tests.e2e.scenarios import HOT, MOVED, Stage, api_server_stage, lab_stage, lab_with_prometheus_stage
 from tests.e2e.test_demo import check_document
-from tests.real.postgres_server import PostgresServer
+from tests.programs.cli import rebalancer, write_policy
+from tests.real.servers.postgres import PostgresServer
 
 Open = Callable[[Path], AbstractContextManager[Stage]]
 

@@ -8,10 +8,10 @@ import pytest
 
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.steering import MAINTENANCE
-from tests.e2e.cli import policy_for
-from tests.e2e.daemon_stage import DaemonProcess, daemon, evicted, until
-from tests.stories.emptying import GENEROUS, Watch, cordoned, moved_once, pods_by_node
-from tests.stories.stage import ours_on
+from tests.e2e.servers import DaemonProcess, daemon, evicted, until
+from tests.programs.cli import policy_for
+from tests.stories.readers import GENEROUS, Watch, cordoned, moved_once, pods_by_node
+from tests.stories.scenarios.stage import ours_on
 
 CHOSEN, SPARE, REPLICAS = 20, 8, 4
 AT_ONCE = 5

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from rebalancer.store import upgrade
-from tests.e2e.cli import policy_for, rebalancer, write_policy
 from tests.evaluation.builders import fill
+from tests.programs.cli import policy_for, rebalancer, write_policy
 
 WAIT_MILLISECONDS = 60_000.0
 

@@ -5,10 +5,10 @@ KUBEBUILDER_ASSETS=/path/to/bin python -m pytest tests/e2e/test_scheduler_agreem
 
 import pytest
 
-from tests.real.agreement import compare
-from tests.real.decisions import Json, record
-from tests.real.profiles import PROFILES
-from tests.real.scheduler import assets_with_scheduler
+from tests.real.builders.profiles import PROFILES
+from tests.real.oracles.agreement import compare
+from tests.real.readers.decisions import Json, record
+from tests.real.servers.scheduler import assets_with_scheduler
 
 RUNS: dict[str, tuple[int, int, int, list[Json]]] = {
     "30 nodes": (2, 30, 280, []),

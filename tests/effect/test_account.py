@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rebalancer.effect.account import PodNow, account, measured_relief, outcome_of, planned_relief
 from rebalancer.model.effect import ChangeBreakdown, Outcome, PodBefore
-from tests.effect.makers import a_pod, an_assessment
+from tests.effect.builders import a_pod, an_assessment
 
 
 def now(name: str, millicores: float, *, is_replacement: bool = False) -> PodNow:

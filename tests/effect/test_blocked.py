@@ -6,7 +6,7 @@ from rebalancer.effect.blocked import LEAST_RELIEF, why_blocked
 from rebalancer.model.effect import NodeObservation
 from rebalancer.model.reason import BlockedReason, Reason
 from rebalancer.planner.jobs import MIN_RELIEF
-from tests.effect.makers import a_finding
+from tests.effect.builders import a_finding
 
 
 def group(*found: NodeObservation, paused: bool = False) -> BlockedReason:

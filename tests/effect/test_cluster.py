@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.effect.cluster import over_days, summaries
 from rebalancer.model.effect import PoolHour, Rate
-from tests.effect.makers import DAY, an_hour
+from tests.effect.builders import DAY, an_hour
 
 FIRST = DAY * 24
 DAY_SECONDS = 86_400.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rebalancer.effect.comparison import Comparison, Interval, compare
 from rebalancer.model.effect import PoolHour
 from rebalancer.policy.schema.forecast import Event
-from tests.effect.makers import DAY, an_hour
+from tests.effect.builders import DAY, an_hour
 
 
 def some_days(

@@ -13,7 +13,7 @@ from rebalancer.effect.rates import RateLine, day_of, day_rows, merged, monday_o
 from rebalancer.model.effect import DIMENSIONS, Assessment, DayRow, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict, VerifiedForecast
 from rebalancer.model.reason import BlockedReason, MissReason
-from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
+from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode
 
 
 def a_forecast(verdict: Verdict | None, *, hot_from: float | None = T0, pool: str = "general") -> VerifiedForecast:

@@ -12,7 +12,7 @@ from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.effect import DIMENSIONS, Assessment, ChangeBreakdown, HotEpisode, Moved, Outcome, Rate, Step
 from rebalancer.model.reason import BlockedReason, MissReason
-from tests.effect.makers import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
+from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
 FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRATEGY}

@@ -16,7 +16,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store import SqlForecasts, SqlRecords, open_records
-from tests.effect.makers import STRATEGY, an_assessment, an_episode, an_hour
+from tests.effect.builders import STRATEGY, an_assessment, an_episode, an_hour
 from tests.store.builders import SteppingClock, build_eviction, build_report
 
 DAY = 20_000

@@ -10,8 +10,8 @@ import pytest
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.store import SqlRecords, open_records, upgrade
 from tests.builders import NOW, a_node, a_policy, cluster
-from tests.evaluation.slo_reads import Reads, Samples, Shares
-from tests.prometheus.past import Clock
+from tests.evaluation.scenarios import Reads, Samples, Shares
+from tests.prometheus.fakes import Clock
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of, view_of
-from tests.prometheus.past import Clock
+from tests.prometheus.fakes import Clock
 
 SETTLE, HOUR, DAY = 900.0, 3600.0, 86_400.0
 NODES = [a_node("hot", cpu=10_000.0, used=8_500.0), a_node("cool", cpu=10_000.0, used=2_000.0)]

@@ -13,7 +13,7 @@ from rebalancer.lab import workload
 from rebalancer.model.effect import EffectRecords, Outcome, Step
 from rebalancer.model.eviction import Outcome as Became
 from rebalancer.store import SqlRecords, open_records
-from tests.stories.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, burner, moves, service
 
 HOUR, DAY = 3600.0, 86_400.0
 

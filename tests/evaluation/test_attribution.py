@@ -22,9 +22,9 @@ from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.prometheus.slo import PrometheusSlo
 from rebalancer.store import open_records
 from tests.builders import NOW
-from tests.evaluation.slo_reads import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
+from tests.evaluation.scenarios import DAY, HOUR, MINUTE, Reads, hot_between, reads_on
 from tests.store.builders import build_eviction
-from tests.stories.stage import a_machine, a_scenario, a_stage, burner, service
+from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
 
 # ---- what we had said of them
 

@@ -11,7 +11,7 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.reason import MissReason
 from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, a_node, cluster
-from tests.evaluation.slo_reads import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
+from tests.evaluation.scenarios import DAY, HOUR, MINUTE, FailsNow, Reads, hot_between, reads_on
 
 # ---- episodes
 

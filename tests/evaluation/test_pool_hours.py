@@ -9,7 +9,7 @@ from rebalancer.model.effect import (
     PoolHour,
 )
 from tests.builders import NOW, a_node, a_pod, cluster
-from tests.evaluation.slo_reads import HOUR, Reads, hot_between, reads_on
+from tests.evaluation.scenarios import HOUR, Reads, hot_between, reads_on
 
 # ---- hours
 

@@ -14,9 +14,9 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import open_engine, open_records, upgrade
 from rebalancer.store.retention.details import keep_for
 from tests.builders import a_policy
-from tests.effect.makers import an_episode, an_hour
+from tests.effect.builders import an_episode, an_hour
 from tests.evaluation.builders import ACCOUNT, DAY, HOUR, SINCE, UNTIL, fill
-from tests.real.postgres_server import PostgresServer
+from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import SteppingClock
 
 Gather = Callable[..., Report]

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.forecast import Arrival, expected_arrivals
 from rebalancer.model.snapshot import PENDING, ClusterSnapshot, Owner
 from tests.builders import ANode, APod, a_node, a_pod
-from tests.forecast.worlds import AGED, MIDNIGHT, by_pod, flat, history, look, services, world
+from tests.forecast.builders import AGED, MIDNIGHT, by_pod, flat, history, look, services, world
 
 ON_A = {"node": "a", "age": AGED}
 BOTH = (a_node("a"), a_node("b"))

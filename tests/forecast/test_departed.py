@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.model.history import DAY_SECONDS
 from tests.builders import NOW, a_node, a_pod
-from tests.forecast.worlds import AGED, DAYS, MIDNIGHT, flat, history, look, services, world
+from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, look, services, world
 
 ON_A, ON_B = {"node": "a", "age": AGED}, {"node": "b", "age": AGED}
 BOTH = (a_node("a"), a_node("b"))

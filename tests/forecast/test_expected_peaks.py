@@ -12,7 +12,7 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.snapshot import PENDING
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import a_node, a_pod
-from tests.forecast.worlds import (
+from tests.forecast.builders import (
     AGED,
     DAYS,
     MIDNIGHT,

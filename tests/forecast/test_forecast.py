@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rebalancer.forecast import Arrival
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from tests.builders import NOW, a_node, a_pod
-from tests.forecast.worlds import DAYS, MIDNIGHT, flat, forecasts, history, the_forecast, world
+from tests.forecast.builders import DAYS, MIDNIGHT, flat, forecasts, history, the_forecast, world
 
 AGED = 60 * 86_400.0
 ON_A = {"node": "a", "age": AGED}

@@ -17,8 +17,8 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import load_policy
 from rebalancer.policy.schema.forecast import Forecast
 from tests.builders import NOW, APod, a_node, a_pod, cluster
-from tests.e2e.cli import policy_for
-from tests.forecast.past_days import NODES, OWN, PODS_PER_NODE, TODAY, Level, day_of, kept, pods
+from tests.forecast.scenarios import NODES, OWN, PODS_PER_NODE, TODAY, Level, day_of, kept, pods
+from tests.programs.cli import policy_for
 
 FAST = ("lastDay", "weightedP95", "combined")
 WEEK = (1000, 400, 700, 1500, 300, 900, 600)

@@ -14,7 +14,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import Fake, NoProgress, a_cluster, a_source, fake_prometheus
-from tests.prometheus.past import OWN, START, Clock, Line, Past, line
+from tests.prometheus.fakes import OWN, START, Clock, Line, Past, line
 
 NOON = START + 12 * 3600.0 + 90.0
 """Today is DAY; 144 steps of it are over, the last of them for more than a minute."""

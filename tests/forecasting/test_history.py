@@ -14,7 +14,7 @@ from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.forecasting.builders import a_daemon, lines
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
-from tests.prometheus.past import DAY, OWN, START
+from tests.prometheus.fakes import DAY, OWN, START
 
 
 def days_of(history: History) -> list[int]:

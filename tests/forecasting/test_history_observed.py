@@ -11,7 +11,7 @@ from rebalancer.model.usage import Usage
 from rebalancer.store.blocks import BlockStore
 from tests.builders import a_node, a_pod, cluster, usage_of
 from tests.forecasting.builders import a_daemon, a_snapshot
-from tests.prometheus.past import DAY, START, Clock
+from tests.prometheus.fakes import DAY, START, Clock
 
 
 def observed(keeper: HistoryKeeper, at: float, used: float, *, pods: Mapping[str, float] | None = None) -> None:

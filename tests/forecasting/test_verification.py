@@ -25,7 +25,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.store import SqlLedger, SqlRecords, open_records, upgrade
 from tests.builders import a_node, a_pod, a_policy
-from tests.forecast.worlds import MIDNIGHT, TODAY, flat, history, world
+from tests.forecast.builders import MIDNIGHT, TODAY, flat, history, world
 from tests.store.builders import build_eviction, build_report
 
 TOMORROW = MIDNIGHT + DAY_SECONDS

@@ -7,10 +7,10 @@ import pytest
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.model.errors import UnsafeDataError
-from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, status
-from tests.kube.objects import Json, a_node, a_pod, a_workload, meta, owned_by
-from tests.kube.same import said
-from tests.kube.watching import WatchedServer, line, until
+from tests.kube.builders import Json, a_node, a_pod, a_workload, meta, owned_by
+from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, status
+from tests.kube.fakes.watches import WatchedServer, line, until
+from tests.kube.readers import said
 
 KINDS = {
     "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",

@@ -13,11 +13,11 @@ from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
 from rebalancer.model.snapshot import Owner, PodStatus
-from tests.kube.fake_api import FakeClock
-from tests.kube.objects import Json
-from tests.kube.same import said
-from tests.kube.watching import until
-from tests.real.api_server import ApiServer, api_server
+from tests.kube.builders import Json
+from tests.kube.fakes.api import FakeClock
+from tests.kube.fakes.watches import until
+from tests.kube.readers import said
+from tests.real.servers.api_server import ApiServer, api_server
 
 pytestmark = pytest.mark.real
 

@@ -13,8 +13,8 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.lab import Breaks, Lab, node, scenario, workload
 from rebalancer.model.snapshot import ClusterSnapshot
-from tests.kube.same import said
-from tests.kube.watching import until
+from tests.kube.fakes.watches import until
+from tests.kube.readers import said
 
 SHORTEST_PAUSE_SECONDS = 0.01
 

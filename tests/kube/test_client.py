@@ -15,7 +15,7 @@ from rebalancer.kube.client.client import AnswerLostError, NotSentError, connect
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
-from tests.kube.fake_api import FakeApi, Reply, client_of, serving, status
+from tests.kube.fakes.api import FakeApi, Reply, client_of, serving, status
 
 
 def kubeconfig(path: Path, *, server: str = "http://127.0.0.1:1", user: dict[str, object] | None = None) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.model.objects import Affinity, PodTemplate, SpreadConstraint
 from rebalancer.model.snapshot import NodeImages
-from tests.kube.objects import Cluster, Json, a_node, a_pod, owned_by, read
+from tests.kube.builders import Cluster, Json, a_node, a_pod, owned_by, read
 
 
 def image(size: int, *names: str) -> Json:

@@ -6,7 +6,7 @@ from rebalancer.kube.actions.events import BURST, KubeEvents
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
-from tests.kube.fake_api import Asked, FakeClock, Reply, serving, status
+from tests.kube.fakes.api import Asked, FakeClock, Reply, serving, status
 
 WEB = Owner(kind="Deployment", namespace="shop", name="web", uid="u-1")
 PATH = "/apis/events.k8s.io/v1/namespaces"

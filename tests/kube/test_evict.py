@@ -10,8 +10,8 @@ from rebalancer.kube.client.client import connect
 from rebalancer.model.eviction import Answer, Eviction, Outcome, TargetNode
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Service
-from tests.kube.fake_api import Asked, FakeApi, Reply, Script, client_of, serving, status
-from tests.kube.objects import Json, a_pod
+from tests.kube.builders import Json, a_pod
+from tests.kube.fakes.api import Asked, FakeApi, Reply, Script, client_of, serving, status
 from tests.kube.test_client import kubeconfig
 
 MOVE = Eviction(

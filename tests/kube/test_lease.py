@@ -9,7 +9,7 @@ from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.leader.lease import LEDGER_ANNOTATION, LeaseLock, Timing, boot_seconds
 from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, serving, status
+from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, serving, status
 
 WALL = 1_800_000_000.0
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"

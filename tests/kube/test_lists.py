@@ -9,7 +9,7 @@ from rebalancer.kube.snapshot.lists import MAX_RESTARTS, Gathered, read_list
 from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from tests.kube.fake_api import Asked, Reply, client_of, serving, status
+from tests.kube.fakes.api import Asked, Reply, client_of, serving, status
 
 PAGES = 3
 

@@ -10,8 +10,8 @@ from rebalancer.model.errors import ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.usage import Usage
 from rebalancer.policy.schema.usage import StabilizationWindow, UsageSource
-from tests.kube.fake_api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
-from tests.kube.objects import Cluster, Json, a_node, a_pod
+from tests.kube.builders import Cluster, Json, a_node, a_pod
+from tests.kube.fakes.api import Asked, FakeApi, FakeClock, Reply, client_of, serving, status
 
 START = 1_800_000_000.0
 ONCE = StabilizationWindow(samples=1)

@@ -1,7 +1,7 @@
 """A workload whose last pod is gone is not a workload that was deleted."""
 
 from rebalancer.model.snapshot import Owner
-from tests.kube.objects import Cluster, a_pod, a_workload, owned_by, read
+from tests.kube.builders import Cluster, a_pod, a_workload, owned_by, read
 
 
 def test_deployments_and_statefulsets_without_a_pod_are_owners_too() -> None:

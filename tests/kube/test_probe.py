@@ -4,8 +4,8 @@ import yaml
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import lease_holder, needed_permissions, rules
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from tests.kube.fake_api import Asked, Reply, serving, status
-from tests.kube.objects import Json
+from tests.kube.builders import Json
+from tests.kube.fakes.api import Asked, Reply, serving, status
 
 NOW = 1_795_230_012.4
 """12.4 seconds after the renewal below."""

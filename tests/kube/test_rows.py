@@ -4,7 +4,7 @@ import pytest
 from rebalancer.kube.snapshot.images import ImageNumbers
 from rebalancer.kube.snapshot.records import ContainerImage, Pod
 from rebalancer.kube.watch.rows import FIRST_TIDYING, PodRows
-from tests.kube.objects import a_pod, owned_by
+from tests.kube.builders import a_pod, owned_by
 
 
 def pod(name: str, uid: str, **more: object) -> Pod:

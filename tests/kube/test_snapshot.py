@@ -6,8 +6,8 @@ import pytest
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.snapshot import FAILED, PENDING, RUNNING, ClusterSnapshot, Owner
-from tests.kube.fake_api import FakeApi, FakeClock, Reply, client_of
-from tests.kube.objects import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read
+from tests.kube.builders import Cluster, Json, a_node, a_pod, a_workload, meta, owned_by, read
+from tests.kube.fakes.api import FakeApi, FakeClock, Reply, client_of
 
 AT_THREE = 1_795_230_000.0
 """2026-11-21T03:00:00Z"""

@@ -14,9 +14,9 @@ from rebalancer.lab import Lab, node, scenario
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.objects import Taint
 from rebalancer.model.steering import CORDONS, DRAINING, HOT, MAINTENANCE, NO_ROOM, SOFT_TAINT
-from tests.kube.fake_api import Asked, FakeClock, Reply, client_of, serving, status
-from tests.kube.objects import Json
-from tests.real.api_server import api_server
+from tests.kube.builders import Json
+from tests.kube.fakes.api import Asked, FakeClock, Reply, client_of, serving, status
+from tests.real.servers.api_server import api_server
 
 NOW = 1_795_230_000.0
 SINCE = "2026-11-21T03:00:00Z"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.match import node_selector_matches
-from tests.kube.objects import Cluster, Json, a_pod, meta, read
+from tests.kube.builders import Cluster, Json, a_pod, meta, read
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"

@@ -10,9 +10,9 @@ from rebalancer.kube.snapshot.snapshot import NAMESPACES
 from rebalancer.kube.watch import watch
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Backoff, Reflector
-from tests.kube.fake_api import Asked, FakeApi, Reply, client_of, status
-from tests.kube.objects import Json, meta
-from tests.kube.watching import WatchedServer, error_line, line, until
+from tests.kube.builders import Json, meta
+from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, status
+from tests.kube.fakes.watches import WatchedServer, error_line, line, until
 
 Names = Records[Namespace, str]
 

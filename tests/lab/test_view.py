@@ -14,7 +14,7 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.lab.controlplane.pod_templates import effective
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
 from rebalancer.model.snapshot import ClusterSnapshot
-from tests.kube.fake_api import client_of
+from tests.kube.fakes.api import client_of
 from tests.lab.conftest import three_nodes
 
 Start = Callable[..., Lab]

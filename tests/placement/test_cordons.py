@@ -13,7 +13,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.landing import Distribution, PlacementModel
 from rebalancer.placement.nodes import UNSCHEDULABLE, ours_cordoned
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
-from tests.placement.crowded_worlds import crowded_world
+from tests.placement.scenarios import crowded_world
 
 TOLERATES = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
 

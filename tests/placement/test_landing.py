@@ -14,7 +14,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.filters import LEAVING_TAINTS
 from rebalancer.placement.landing import Distribution, PlacementModel
 from tests.builders import GIB, ANode, APod, a_node, a_pod, cluster
-from tests.placement.landings import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
+from tests.placement.builders import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
 GPU = {"extendedRequests": {"nvidia.com/gpu": 1.0}}
 PORT = {"hostPorts": [["TCP", 80, "0.0.0.0"]]}

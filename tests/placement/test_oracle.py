@@ -11,7 +11,7 @@ from rebalancer.model.snapshot import PENDING, RUNNING
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from tests.builders import ANode, APod, a_node, a_pod, cluster
-from tests.placement.oracle import Oracle, OracleNode, OraclePod
+from tests.placement.oracles import Oracle, OracleNode, OraclePod
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NAMESPACES = {"shop": {"team": "a"}, "bank": {"team": "b"}, "void": {}}

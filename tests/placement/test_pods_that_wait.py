@@ -8,7 +8,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
 from rebalancer.placement.landing import Distribution, PlacementModel
 from tests.builders import a_node, a_pod, cluster
-from tests.placement.landings import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
+from tests.placement.builders import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
 BIG = {"cpu": 9_000}
 TWO = [a_node("home", cpu=9_000), a_node("cold")]

@@ -14,7 +14,7 @@ from rebalancer.planner import Planner
 from rebalancer.planner.landings import Landings
 from rebalancer.planner.targets import TargetHeadroom
 from tests.builders import planner_for, usage_of
-from tests.placement.crowded_worlds import CrowdedWorld, crowded_world
+from tests.placement.scenarios import CrowdedWorld, crowded_world
 
 EVERY = 5
 """Of so many moves the server refuses one."""

@@ -1,4 +1,4 @@
-"""What a real kube-scheduler decided, replayed: no program is needed. `tests/real/record_decisions.py` records anew."""
+"""What a real kube-scheduler decided, replayed: no program is needed. `tests/real/programs.py` records anew."""
 
 from collections import Counter
 from functools import cache
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS
-from tests.real.agreement import Agreement, compare
-from tests.real.decisions import DECISIONS, Recording
+from tests.real.oracles.agreement import Agreement, compare
+from tests.real.readers.decisions import DECISIONS, Recording
 
 FILES = sorted(DECISIONS.glob("*.json.gz"))
 

@@ -23,7 +23,7 @@ from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, cluster, replicas
 from tests.planner.test_explain import heap_world
-from tests.real.profiles import PROFILES
+from tests.real.builders.profiles import PROFILES
 
 DEFAULT = "default-scheduler"
 

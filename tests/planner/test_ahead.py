@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.peaks import Peaks
 from rebalancer.planner.ahead import PredictedHotNode
 from tests.builders import a_node, a_pod
-from tests.planner.mornings import (
+from tests.planner.scenarios.morning import (
     BY_REQUESTS,
     ENOUGH,
     EVENING,

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.planner.ahead import rounds_needed
 from tests.builders import replicas
-from tests.planner.mornings import the_one, window
+from tests.planner.scenarios.morning import the_one, window
 
 COOL = {"cooldowns": {"node": "5m", "service": "5m", "serviceNode": "20m"}}
 THREE = replicas("web", {"n1": 3, "n2": 3})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.planner.mornings import EXCESS, seen, service, utc, window
+from tests.planner.scenarios.morning import EXCESS, seen, service, utc, window
 
 DEADLINE = 4 * 60 + 18
 """In minutes after 05:00."""

@@ -11,8 +11,8 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED
 from rebalancer.model.steering import DRAINING, SOFT_TAINT
 from tests.builders import APod, a_budget, a_node, replicas, some_limits
-from tests.planner.goals import Plan, Scene, scene
-from tests.planner.plans import cold, heavy, single
+from tests.planner.builders.findings import Plan, Scene, scene
+from tests.planner.builders.plans import cold, heavy, single
 
 VETO = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
 CORDONED: dict[str, Any] = {

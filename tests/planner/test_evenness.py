@@ -10,8 +10,8 @@ from rebalancer.placement.landing import Distribution
 from rebalancer.planner.evenness import EvenGroups
 from rebalancer.strategies import Findings
 from tests.builders import APod, a_node, replicas
-from tests.planner.goals import Plan, Scene, scene
-from tests.planner.plans import heavy, single
+from tests.planner.builders.findings import Plan, Scene, scene
+from tests.planner.builders.plans import heavy, single
 
 KIND, OTHER = "kind", "other"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rebalancer.model.plan import Finding, Goal
 from tests.builders import ANode, APod, a_budget, a_node, some_limits
-from tests.planner.goals import Plan, Scene, scene
-from tests.planner.plans import heavy, single
+from tests.planner.builders.findings import Plan, Scene, scene
+from tests.planner.builders.plans import heavy, single
 
 EXAMPLES = 40
 VETO = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}

@@ -10,8 +10,8 @@ from rebalancer.model.plan import Goal, Loads
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from rebalancer.strategies import Findings
 from tests.builders import a_budget, a_node, replicas, some_limits
-from tests.planner.goals import STRATEGY, Scene, scene
-from tests.planner.plans import cold, heavy, single
+from tests.planner.builders.findings import STRATEGY, Scene, scene
+from tests.planner.builders.plans import cold, heavy, single
 
 BUSY = 11_000.0
 """Of a node: over its target of 10,400 millicores, not hot."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
 from tests.builders import replicas
-from tests.planner.futures import NOWHERE, Draw, futures
-from tests.planner.plans import cold, heavy, hot, single
-from tests.planner.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of
+from tests.planner.builders.plans import cold, heavy, hot, single
+from tests.planner.oracles.futures import NOWHERE, Draw, futures
+from tests.planner.scenarios.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of
 
 CLUSTERS = range(150)
 MOST_CHANCE = 0.01

@@ -12,9 +12,9 @@ from rebalancer.placement.board import Group
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import planner_for, usage_of
-from tests.placement.crowded_worlds import crowded_world
+from tests.placement.scenarios import crowded_world
 from tests.placement.test_quick_plans import told
-from tests.planner.goals import Plan
+from tests.planner.builders.findings import Plan
 from tests.planner.test_goal_properties import a_random
 
 WORLDS = [(8, 2), (8, 9), (8, 21), (15, 0), (15, 1), (15, 2), (15, 10), (15, 14), (15, 20), (40, 3), (120, 2)]

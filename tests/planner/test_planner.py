@@ -24,7 +24,7 @@ from tests.builders import (
     replicas,
     usage_of,
 )
-from tests.planner.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, planned, single
+from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, planned, single
 
 # ---- which pod
 

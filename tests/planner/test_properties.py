@@ -10,10 +10,18 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from rebalancer.model.reason import Reason
 from tests.builders import APod
-from tests.planner.futures import NOWHERE, Draw, futures
-from tests.planner.random_worlds import hot_clusters
-from tests.planner.stories import Step, Story, tell
-from tests.planner.worlds import LIMITS, World, budgets_of, holds_requests, is_hot, is_protected, lets_in
+from tests.planner.oracles.futures import NOWHERE, Draw, futures
+from tests.planner.oracles.second_account import Step, Story, tell
+from tests.planner.scenarios.described_clusters import (
+    LIMITS,
+    World,
+    budgets_of,
+    holds_requests,
+    is_hot,
+    is_protected,
+    lets_in,
+)
+from tests.planner.scenarios.random_clusters import hot_clusters
 
 EXAMPLES = 80
 LEAST_SHARE_WITH_A_MOVE = 0.3

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import GIB, a_node, a_pod, a_policy, plan_all, replicas
-from tests.planner.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, hot, single
+from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, hot, single
 
 CPU_AND_REQUESTS = {
     "pools": [

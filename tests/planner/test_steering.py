@@ -8,8 +8,16 @@ import pytest
 from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from tests.builders import ANode, APod
-from tests.planner.plans import cold, heavy, hot, single
-from tests.planner.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of, steering_of
+from tests.planner.builders.plans import cold, heavy, hot, single
+from tests.planner.scenarios.small_clusters import (
+    Small,
+    carried_out,
+    planned,
+    rehearsed,
+    small_cluster,
+    small_of,
+    steering_of,
+)
 
 CLUSTERS = range(100)
 TOLERATES_ALL = {"tolerations": [{"operator": "Exists"}]}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from rebalancer.cycle.planning import TimeLimit
 from rebalancer.strategies import Findings
 from tests.builders import a_node
-from tests.planner.goals import Scene, scene
-from tests.planner.plans import cold, single
+from tests.planner.builders.findings import Scene, scene
+from tests.planner.builders.plans import cold, single
 
 
 class Looks:

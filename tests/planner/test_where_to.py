@@ -7,7 +7,7 @@ import pytest
 from rebalancer.model.objects import Taint
 from rebalancer.model.snapshot import Owner
 from tests.builders import GIB, a_node, a_pod, a_policy, plan_all, replicas
-from tests.planner.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, hot, plan_for, planned, single
+from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, hot, plan_for, planned, single
 
 
 def test_a_pool_without_a_low_node_is_full() -> None:

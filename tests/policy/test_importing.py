@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rebalancer.policy.descheduler.importer import import_policy
-from tests.policy.theirs import NEEDED, fields, imported, of_strategy, refused, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, of_strategy, refused, theirs, told
 
 # ---- the arguments of each strategy, with the contents of every published example
 

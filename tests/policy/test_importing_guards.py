@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.policy.descheduler.notes import Difference
-from tests.policy.theirs import NEEDED, fields, imported, profile, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, profile, theirs, told
 
 # ---- the evictor
 

@@ -12,7 +12,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.policy.descheduler.document import ARGS, DeschedulerPolicy, Profile
 from rebalancer.policy.descheduler.importer import import_policy
 from rebalancer.policy.schema.types import Section, parse_duration
-from tests.policy.theirs import NEEDED, fields, imported, refused, theirs, told
+from tests.policy.builders import NEEDED, fields, imported, refused, theirs, told
 
 # ---- nothing in silence
 

@@ -16,7 +16,7 @@ from rebalancer.model.objects import (
 )
 from rebalancer.model.scheduler import DEFAULT_WEIGHTS, FILTERS, SchedulerConfig, SchedulerProfile
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
-from tests.real.profiles import PROFILES
+from tests.real.builders.profiles import PROFILES
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 

@@ -22,7 +22,7 @@ from tests.prometheus.builders import (
     usual,
     vector,
 )
-from tests.real.prometheus_server import node_exporter, node_pressure, prometheus_server, waiting
+from tests.real.servers.prometheus import node_exporter, node_pressure, prometheus_server, waiting
 
 NAN = float("nan")
 ASKED = contention_queries(a_source("http://127.0.0.1:1", **OWN))

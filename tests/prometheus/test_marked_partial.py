@@ -11,8 +11,8 @@ from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import PrometheusClient
 from rebalancer.prometheus.queries import Query
 from tests.prometheus.builders import OWN, Asked, Reply, a_cluster, a_source, fake_prometheus, read, usual
-from tests.prometheus.days import HEALTHY, NODES, NOW, a_snapshot, reading
-from tests.prometheus.past import DAY, Clock, Past
+from tests.prometheus.fakes import DAY, Clock, Past
+from tests.prometheus.scenarios import HEALTHY, NODES, NOW, a_snapshot, reading
 
 ASKED = Query(field="f", promql="up")
 

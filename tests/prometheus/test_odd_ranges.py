@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rebalancer.model.history import SLOTS
-from tests.prometheus.days import HEALTHY, a_past, a_snapshot, node, pod, read
-from tests.prometheus.past import OWN, START, Line, line
+from tests.prometheus.fakes import OWN, START, Line, line
+from tests.prometheus.scenarios import HEALTHY, a_past, a_snapshot, node, pod, read
 
 ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] = [
     (

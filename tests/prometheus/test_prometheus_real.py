@@ -15,7 +15,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from tests.prometheus.builders import a_cluster, read, reader
-from tests.real.prometheus_server import (
+from tests.real.servers.prometheus import (
     PrometheusServer,
     Series,
     cadvisor,

@@ -10,8 +10,8 @@ from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import SLOTS
 from rebalancer.prometheus.ranges import PrometheusHistory, QueryBudget
 from tests.prometheus.builders import NoProgress, a_source, fake_prometheus, vector
-from tests.prometheus.days import HEALTHY, NODES, NOW, a_past, a_snapshot, node, pod, read, reading
-from tests.prometheus.past import DAY, OWN, START, Clock, line
+from tests.prometheus.fakes import DAY, OWN, START, Clock, line
+from tests.prometheus.scenarios import HEALTHY, NODES, NOW, a_past, a_snapshot, node, pod, read, reading
 
 
 def test_a_day_of_nodes_and_pods_is_read_in_millicores() -> None:

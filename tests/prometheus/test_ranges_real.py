@@ -16,9 +16,9 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.prometheus.ranges import PrometheusHistory
 from rebalancer.store.blocks import BlockStore
 from tests.prometheus.builders import NoProgress, a_cluster, a_source
-from tests.prometheus.past import Clock
-from tests.real.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
-from tests.real.prometheus_server import PrometheusServer, prometheus_server
+from tests.prometheus.fakes import Clock
+from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
+from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ from rebalancer.model.snapshot import Nodes
 from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.prometheus.slo import PrometheusSlo
 from tests.prometheus.builders import Asked, Reply, a_cluster, a_source, fake_prometheus
-from tests.prometheus.past import OWN, START, Clock, Line, Past, line
+from tests.prometheus.fakes import OWN, START, Clock, Line, Past, line
 
 HOUR = 12
 """Slots."""

@@ -17,8 +17,8 @@ from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.queries import Query
 from rebalancer.prometheus.slo import PrometheusSlo
 from tests.prometheus.builders import a_cluster, a_source
-from tests.real.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
-from tests.real.prometheus_server import PrometheusServer, prometheus_server
+from tests.real.builders.prometheus_days import Floats, LongSeries, fill_days, hourly_rate
+from tests.real.servers.prometheus import PrometheusServer, prometheus_server
 
 pytestmark = pytest.mark.real
 

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine
 
 from rebalancer.store import SqlRecords, open_engine, open_records, upgrade
-from tests.real.postgres_server import PostgresServer
+from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import CLUSTER, SteppingClock
-from tests.store.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 
 
 @pytest.fixture(scope="session")

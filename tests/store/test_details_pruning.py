@@ -32,7 +32,7 @@ from tests.store.builders import (
     build_report,
     rate,
 )
-from tests.store.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 from tests.store.test_effect import a_day, an_assessment, an_episode, an_hour
 
 DAY, HOUR = 86_400.0, 3600.0

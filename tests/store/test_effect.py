@@ -30,9 +30,9 @@ from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import SqlEffect, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
-from tests.store.ledger_cluster import OTHER, Cluster
-from tests.store.ledger_reader import raw_connection
-from tests.store.schemas import REVISIONS, up_to
+from tests.store.readers import raw_connection
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.schemas import REVISIONS, up_to
 
 HOUR, DAY = 3600.0, 86_400.0
 EFFECT_TABLES = {"assessments", "hot_episodes", "pool_hours", "effect_days", "effect_state", "looks"}

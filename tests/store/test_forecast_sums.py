@@ -12,7 +12,7 @@ from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import SqlForecasts, SqlRecords
 from tests.store.builders import NOW
-from tests.store.ledger_cluster import Cluster
+from tests.store.scenarios.ledger_cluster import Cluster
 
 DAYS, NODES = 22, 75
 SINCE = NOW - 12 * DAY_SECONDS

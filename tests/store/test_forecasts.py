@@ -19,9 +19,9 @@ from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.retention.pruning import BATCH, BATCHES_BY_ITSELF, FORECASTS_SECONDS, prune_in
 from tests.store.builders import CLUSTER, NOW, SteppingClock, build_eviction, build_report
-from tests.store.ledger_cluster import OTHER, Cluster
-from tests.store.ledger_reader import raw_connection
-from tests.store.schemas import up_to
+from tests.store.readers import raw_connection
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.schemas import up_to
 
 MIDNIGHT = NOW // DAY_SECONDS * DAY_SECONDS
 NOTHING = Actuals(

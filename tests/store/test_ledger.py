@@ -7,8 +7,8 @@ import pytest
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
-from tests.store.ledger_cluster import OTHER
-from tests.store.ledger_reader import read_rows
+from tests.store.readers import read_rows
+from tests.store.scenarios.ledger_cluster import OTHER
 
 WEB = Scope("service", "shop/web")
 

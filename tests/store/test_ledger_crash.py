@@ -20,8 +20,8 @@ from tests.store.builders import (
     build_report,
     rate,
 )
-from tests.store.ledger_crash import AT_MOST, STEPS
-from tests.store.ledger_reader import read_rows
+from tests.store.programs.crash import AT_MOST, STEPS
+from tests.store.readers import read_rows
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -32,7 +32,7 @@ def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, st
     for name in names:
         (pods / name).touch()
 
-    program = [sys.executable, "-m", "tests.store.ledger_crash", url, str(pods), step]
+    program = [sys.executable, "-m", "tests.store.programs.crash", url, str(pods), step]
     died = subprocess.run(program, check=False, timeout=60)
     assert died.returncode == -signal.SIGKILL
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from rebalancer.store import upgrade
-from tests.store.ledger_load import Load, workers
-from tests.store.ledger_reader import MICRO, counted_times, fullest_window, read_rows
+from tests.store.programs.load import Load, workers
+from tests.store.readers import MICRO, counted_times, fullest_window, read_rows
 
 SECONDS = float(os.environ.get("REBALANCER_LEDGER_SECONDS", "12"))
 WINDOW_SECONDS = 2.0

@@ -13,10 +13,10 @@ from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Denied, Scope
 from rebalancer.store import open_engine, upgrade
 from rebalancer.store.db.engine import write
-from tests.real.postgres_server import PostgresServer
+from tests.real.servers.postgres import PostgresServer
 from tests.store.builders import GLOBAL, NOW, SteppingClock, rate
-from tests.store.ledger_cluster import OTHER, Cluster
-from tests.store.ledger_reader import raw_connection, read_rows
+from tests.store.readers import raw_connection, read_rows
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 
 WEB = Scope("service", "shop/web")
 

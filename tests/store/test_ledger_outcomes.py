@@ -6,7 +6,7 @@ from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Denied, Scope
 from tests.store.builders import NOW, FakeReader, PodSeen, rate
-from tests.store.ledger_reader import read_rows
+from tests.store.readers import read_rows
 
 WEB = Scope("service", "shop/web")
 

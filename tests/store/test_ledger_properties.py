@@ -20,7 +20,7 @@ from rebalancer.model.limits import Check, Denied, Scope
 from rebalancer.store import SqlLedger, SqlRecords, open_engine
 from rebalancer.store.retention.pruning import prune_in
 from tests.store.builders import FakeReader, PodSeen, SteppingClock, build_eviction, build_report
-from tests.store.ledger_reader import (
+from tests.store.readers import (
     MICRO,
     being_pulled,
     counted_times,

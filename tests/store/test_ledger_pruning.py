@@ -14,7 +14,7 @@ from rebalancer.store.retention.pruning import (
     prune_in,
 )
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, rate
-from tests.store.ledger_reader import raw_connection, read_rows
+from tests.store.readers import raw_connection, read_rows
 
 DAY = 86_400.0
 HOUR = 3600.0

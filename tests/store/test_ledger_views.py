@@ -3,7 +3,7 @@
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import LedgerEntry, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes
-from tests.store.ledger_cluster import Cluster
+from tests.store.scenarios.ledger_cluster import Cluster
 
 WEB = Scope("service", "shop/web")
 

@@ -24,9 +24,9 @@ from tests.store.builders import (
     build_refusal,
     build_report,
 )
-from tests.store.ledger_cluster import OTHER
-from tests.store.ledger_reader import raw_connection
-from tests.stories.stage import a_machine, a_scenario, a_stage, burner, service
+from tests.store.readers import raw_connection
+from tests.store.scenarios.ledger_cluster import OTHER
+from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from rebalancer.store import open_records, upgrade
-from tests.e2e.cli import Result, rebalancer
+from tests.programs.cli import Result, rebalancer
 from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_finding, build_line, build_report
 from tests.store.test_effect import an_episode
 

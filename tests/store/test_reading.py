@@ -21,7 +21,7 @@ from tests.store.builders import (
     build_refusal,
     build_report,
 )
-from tests.store.ledger_cluster import OTHER, Cluster
+from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 from tests.store.test_effect import an_assessment
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
 from rebalancer.store import open_engine, open_records, shown_url, status, upgrade
 from rebalancer.store.db.engine import as_model_error, read, write
-from tests.real.postgres_server import PASSWORD, PostgresServer
+from tests.real.servers.postgres import PASSWORD, PostgresServer
 from tests.store.builders import CLUSTER, build_report
 
 real = pytest.mark.real

@@ -15,7 +15,7 @@ from rebalancer.store import check_schema, open_engine, open_records, status, up
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
-from tests.store.schemas import MIGRATIONS, REVISIONS, up_to
+from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, up_to
 
 HEAD = REVISIONS[-1]
 NEXT = f"{int(HEAD) + 1:04}"

@@ -12,7 +12,7 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.store import open_engine, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
-from tests.store.schemas import (
+from tests.store.scenarios.schemas import (
     MIGRATIONS,
     REVISIONS,
     ROWS,

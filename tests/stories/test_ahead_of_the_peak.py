@@ -19,7 +19,7 @@ from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.truth import Episode
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
-from tests.stories.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy
+from tests.stories.scenarios.stage import HIGH, a_machine, a_scenario, evicted, service, stories_policy
 
 MIDNIGHT = 1_790_035_200.0 - 1_790_035_200.0 % 86_400.0
 HOUR = 3600.0

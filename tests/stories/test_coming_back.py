@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rebalancer.lab import Scenario
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     HIGH,
     a_machine,
     a_scenario,

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.lab import Scenario
 from rebalancer.model.steering import DRAINING
-from tests.stories.emptying import (
+from tests.stories.readers import (
     GENEROUS,
     Cordon,
     ForeseeingStage,
@@ -20,7 +20,7 @@ from tests.stories.emptying import (
     moved_once,
     pods_by_node,
 )
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     START,
     TURN_SECONDS,
     Stage,

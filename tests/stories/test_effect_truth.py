@@ -9,9 +9,9 @@ import pytest
 from rebalancer.effect.rates import rates
 from rebalancer.lab import CpuModel, workload
 from rebalancer.model.effect import Assessment, Outcome, Step
-from tests.stories.effect_stage import EffectStage, Told, an_effect_stage, cool, heat, machines, services, set_ready
-from tests.stories.effect_truth import Case, Rules, counts
-from tests.stories.stage import burner, service
+from tests.stories.oracles.effect import Case, Rules, counts
+from tests.stories.scenarios.effect import EffectStage, Told, an_effect_stage, cool, heat, machines, services, set_ready
+from tests.stories.scenarios.stage import burner, service
 
 
 def agrees(stage: EffectStage, told: Told) -> list[Case]:
@@ -351,7 +351,7 @@ def test_what_is_due_while_nobody_is_there_is_made_after_the_restart_and_is_late
 
 
 def test_the_truth_is_told_without_the_room_that_it_judges() -> None:
-    code = "import sys, tests.stories.effect_truth; print('\\n'.join(sys.modules))"
+    code = "import sys, tests.stories.oracles.effect; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )

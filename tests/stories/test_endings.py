@@ -8,9 +8,19 @@ import pytest
 
 from rebalancer.cycle.remeasure import remeasure
 from rebalancer.lab import Lab
-from tests.e2e.cli import Running, begin, policy_for, rebalancer, write_policy
-from tests.e2e.stages import HOT, the_lab
-from tests.stories.stage import a_machine, a_scenario, a_stage, burner, evicted, ours_on, service, stints, taints_on
+from tests.e2e.scenarios import HOT, the_lab
+from tests.programs.cli import Running, begin, policy_for, rebalancer, write_policy
+from tests.stories.scenarios.stage import (
+    a_machine,
+    a_scenario,
+    a_stage,
+    burner,
+    evicted,
+    ours_on,
+    service,
+    stints,
+    taints_on,
+)
 
 OTHERS = ("example.com/maintenance", "soon", "PreferNoSchedule")
 SECONDS_AT_MOST = 60.0

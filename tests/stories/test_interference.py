@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab, Scenario
-from tests.stories.emptying import GENEROUS, moved_once, pods_by_node
-from tests.stories.stage import a_machine, a_scenario, a_stage, evicted, moves, service
+from tests.stories.readers import GENEROUS, moved_once, pods_by_node
+from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, evicted, moves, service
 
 CALM_CYCLES = 50
 WINDOW = 60.0

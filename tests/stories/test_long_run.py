@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rebalancer.lab import CpuModel, Lab, Scenario
 from rebalancer.lab.log import Entry
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     HIGH,
     START,
     TURN_SECONDS,

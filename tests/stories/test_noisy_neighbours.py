@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.stories.stage import Stage, a_machine, a_scenario, a_stage, moves, service
+from tests.stories.scenarios.stage import Stage, a_machine, a_scenario, a_stage, moves, service
 
 CYCLES, FEWER_CYCLES = 50, 20
 NOISY = {"base": 6.0, "burst_cores": 8.0, "burst_share": 0.5}

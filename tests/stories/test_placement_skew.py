@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 from rebalancer.lab import Lab, workload
-from tests.e2e.cli import rebalancer
-from tests.stories.stage import HIGH, a_machine, a_scenario, burner, service, stories_policy
+from tests.programs.cli import rebalancer
+from tests.stories.scenarios.stage import HIGH, a_machine, a_scenario, burner, service, stories_policy
 
 IMAGE, GIB = "registry.example/report:2.4", 2**30
 SIZE = 1.8 * GIB

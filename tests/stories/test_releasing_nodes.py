@@ -6,8 +6,8 @@ from typing import Any
 
 from rebalancer.lab import Lab, Scenario, workload
 from rebalancer.model.quantity import parse_quantity
-from tests.stories.emptying import GENEROUS, cordons, moved_once
-from tests.stories.stage import a_machine, a_scenario, a_stage, codes, evicted, moves, service
+from tests.stories.readers import GENEROUS, cordons, moved_once
+from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, codes, evicted, moves, service
 
 CALM_CYCLES = 50
 LONG_AGO = 90 * 86_400.0

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab, workload
-from tests.stories.stage import HIGH, a_machine, a_scenario, a_stage, burner, codes, evicted
+from tests.stories.scenarios.stage import HIGH, a_machine, a_scenario, a_stage, burner, codes, evicted
 
 TURN = 75.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.lab import Lab, workload
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     HIGH,
     NO_COOLDOWNS,
     TOLERATES_ALL,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import CpuModel, Lab, Scenario
-from tests.stories.emptying import GENEROUS, a_foreseeing_stage, moved_once
-from tests.stories.stage import START, a_machine, a_scenario, evicted, moves, service
+from tests.stories.readers import GENEROUS, a_foreseeing_stage, moved_once
+from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, moves, service
 
 CALM_CYCLES = 50
 MIDNIGHT = START - START % 86_400.0

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rebalancer.lab import Breaks
 from rebalancer.lab.scenarios.steps import EndContainers
-from tests.stories.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
-from tests.stories.stage import a_machine, a_scenario, burner, evicted, service
-from tests.stories.violations import DAY, TOO_MANY, lying_around, restless, running, too_old, uids
+from tests.stories.oracles.violations import DAY, TOO_MANY, lying_around, restless, running, too_old, uids
+from tests.stories.scenarios.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
+from tests.stories.scenarios.stage import a_machine, a_scenario, burner, evicted, service
 
 ONE_AT_A_TIME = {"max_unavailable": 1}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rebalancer.lab import NodeSpec
 from rebalancer.lab.scenarios.steps import LabelNode, Taint
-from tests.stories.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
-from tests.stories.stage import a_machine, a_scenario, service
-from tests.stories.violations import SSD, could_be_better, misplaced, node_of, not_tolerated, running, uids
+from tests.stories.oracles.violations import SSD, could_be_better, misplaced, node_of, not_tolerated, running, uids
+from tests.stories.scenarios.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
+from tests.stories.scenarios.stage import a_machine, a_scenario, service
 
 ONE_AT_A_TIME = {"max_unavailable": 1}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

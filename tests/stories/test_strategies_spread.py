@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab.scenarios.steps import LabelPods
-from tests.stories.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
-from tests.stories.stage import a_machine, a_scenario, service
-from tests.stories.violations import HOST, ZONE, crowded, in_conflict, running, uids, uneven
+from tests.stories.oracles.violations import HOST, ZONE, crowded, in_conflict, running, uids, uneven
+from tests.stories.scenarios.repairing import NEVER_EVICT, NO_BUDGET, OPTED_OUT, a_repair, strategy
+from tests.stories.scenarios.stage import a_machine, a_scenario, service
 
 ONE_AT_A_TIME = {"max_unavailable": 1}
 NONE = {"max_unavailable": 0}

@@ -7,9 +7,7 @@ import pytest
 
 from rebalancer.lab import Breaks, Lab
 from rebalancer.lab.scenarios.steps import EndContainers, LabelNode, Taint
-from tests.stories.repairing import a_repair, strategy
-from tests.stories.stage import a_machine, a_scenario, burner, service
-from tests.stories.violations import (
+from tests.stories.oracles.violations import (
     DAY,
     HOST,
     SSD,
@@ -24,6 +22,8 @@ from tests.stories.violations import (
     too_old,
     uneven,
 )
+from tests.stories.scenarios.repairing import a_repair, strategy
+from tests.stories.scenarios.stage import a_machine, a_scenario, burner, service
 
 ONE_AT_A_TIME = {"max_unavailable": 1}
 SPREAD = "RemovePodsViolatingTopologySpreadConstraint"

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.lab import Scenario
 from rebalancer.model.steering import HOT, NO_ROOM, SOFT_TAINT
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     TOLERATES_ALL,
     TURN_SECONDS,
     a_machine,

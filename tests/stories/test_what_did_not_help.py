@@ -9,9 +9,9 @@ from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.model.effect import Outcome, Step
 from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
-from tests.stories.effect_stage import SETTLE_SECONDS, Daemon, an_effect_stage, heat, machines, services
-from tests.stories.effect_truth import Rules
-from tests.stories.stage import evicted
+from tests.stories.oracles.effect import Rules
+from tests.stories.scenarios.effect import SETTLE_SECONDS, Daemon, an_effect_stage, heat, machines, services
+from tests.stories.scenarios.stage import evicted
 
 PERIODIC = CycleRequest(trigger=Trigger.PERIODIC)
 

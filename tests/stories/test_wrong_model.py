@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rebalancer.lab import CpuModel, Scenario
 from rebalancer.lab.log import Entry
-from tests.stories.stage import (
+from tests.stories.scenarios.stage import (
     NO_COOLDOWNS,
     TURN_SECONDS,
     a_machine,

@@ -12,7 +12,7 @@ from rebalancer.model.snapshot import FAILED, SUCCEEDED
 from rebalancer.model.steering import DRAINING, MAINTENANCE
 from rebalancer.model.usage import RecentMove
 from tests.builders import NOW, ANode, APod, a_node, a_pod, replicas
-from tests.strategies.emptied import Found, found_in_view, pods_on
+from tests.strategies.builders.emptied import Found, found_in_view, pods_on
 
 NAME = "HighNodeUtilization"
 NAN = float("nan")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import ANode, APod, a_node, a_pod, a_policy, replicas
-from tests.strategies.emptied import Plan, found_in_view, hoarders, pods_on
-from tests.strategies.finding import strategy_policy
+from tests.strategies.builders.emptied import Plan, found_in_view, hoarders, pods_on
+from tests.strategies.builders.finding import strategy_policy
 
 NAME = "HighNodeUtilization"
 

@@ -9,8 +9,8 @@ from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Goal
 from rebalancer.model.snapshot import PENDING
 from tests.builders import ANode, APod, a_node, a_pod
-from tests.strategies.emptied import DAY, Found, found_in_view, hoarders
-from tests.strategies.finding import strategy_policy
+from tests.strategies.builders.emptied import DAY, Found, found_in_view, hoarders
+from tests.strategies.builders.finding import strategy_policy
 
 NAME = "HighNodeUtilization"
 NAN = float("nan")

@@ -16,8 +16,8 @@ from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
 from rebalancer.strategies import Findings
 from rebalancer.strategies.inter_pod_anti_affinity import NAME, SUBSTITUTES_AT_MOST
 from tests.builders import ANode, APod, a_node, a_pod, replicas
-from tests.strategies.cycles import planner_of, shuffled, until_nothing_moves
-from tests.strategies.finding import found_by, names_of, strategy_policy
+from tests.strategies.builders.finding import found_by, names_of, strategy_policy
+from tests.strategies.scenarios import planner_of, shuffled, until_nothing_moves
 
 HOST = "kubernetes.io/hostname"
 POLICY = strategy_policy(NAME, guards={"minReplicas": 1})

@@ -17,7 +17,7 @@ from rebalancer.model.usage import Contention, RecentMove
 from rebalancer.strategies import Findings
 from rebalancer.strategies.interference import BUSIEST_LANDING, NAME, WORTH
 from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster, found_in, usage_of
-from tests.strategies.finding import names_of, strategy_policy
+from tests.strategies.builders.finding import names_of, strategy_policy
 
 NAN = float("nan")
 NOISY: dict[str, Any] = {"owner": "batch", "cpu": 1_000, "used": 6_000.0}

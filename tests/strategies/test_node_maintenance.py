@@ -11,8 +11,8 @@ from rebalancer.model.plan import Goal
 from rebalancer.model.snapshot import SUCCEEDED
 from rebalancer.model.steering import DRAINING, MAINTENANCE
 from tests.builders import ANode, APod, a_budget, a_node, a_pod, replicas
-from tests.strategies.emptied import Found, Plan, found_in_view
-from tests.strategies.finding import strategy_policy
+from tests.strategies.builders.emptied import Found, Plan, found_in_view
+from tests.strategies.builders.finding import strategy_policy
 
 NAME = "NodeMaintenance"
 ZONE = "topology.kubernetes.io/zone"

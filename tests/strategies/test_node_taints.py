@@ -10,7 +10,7 @@ from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.strategies import Findings
 from rebalancer.strategies.node_taints import NAME
 from tests.builders import a_node, a_pod, plan_all, replicas
-from tests.strategies.finding import found_by, names_of, pods_found, strategy_policy
+from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 
 GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 SPOT = Taint(key="spot", effect="PreferNoSchedule")

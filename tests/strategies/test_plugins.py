@@ -36,7 +36,7 @@ from tests.builders import (
     usage_of,
     view_of,
 )
-from tests.planner.plans import ANY_REPLICAS, heavy, single
+from tests.planner.builders.plans import ANY_REPLICAS, heavy, single
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-strategy.md"
 QUIET = "example.com/quiet"

@@ -13,7 +13,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies import Findings
 from rebalancer.strategies.service_spread import NAME, find
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas, usage_of, view_of
-from tests.strategies.finding import names_of, strategy_policy
+from tests.strategies.builders.finding import names_of, strategy_policy
 
 SLOTS = 288
 AT = np.arange(SLOTS) / SLOTS * 2 * np.pi

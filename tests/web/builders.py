@@ -1,203 +1,370 @@
-"""Payloads, an inbox in memory, and the smallest ASGI client."""
+"""Parts of the dashboard's pages, made by hand."""
 
-import asyncio
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from rebalancer.model.alerts import Alert, Received
-from rebalancer.policy import RebalancerPolicy
-from rebalancer.web import Auth, Metrics, WebPorts, make_app
-from rebalancer.web.app import BODY_SECONDS, MAX_BODY_BYTES, ReadyCheck
-from tests.builders import a_policy
+from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.model.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    Dimension,
+    HotEpisode,
+    Moved,
+    Outcome,
+    PodBefore,
+    PoolHour,
+    Step,
+)
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
+from rebalancer.web import views
+from rebalancer.web.views import Asked, NodeLine, NodeState
 
-GO_ZERO = "0001-01-01T00:00:00Z"
+NOW = 1_790_082_000.0
+"""2026-09-22 13:00 UTC, a Tuesday."""
+HOUR, DAY = 3600.0, 86_400.0
+CYCLE = "0123456789abcdef0123456789abcdef"
+HIGH, TARGET = 0.75, 0.65
 
 
-def an_alert(**fields: Any) -> dict[str, Any]:
-    """One alert as Alertmanager 0.28 sends it."""
-    return {
-        "status": "firing",
-        "labels": {"alertname": "NodeCPUHigh", "node": "n1", "severity": "warning"},
-        "annotations": {"rebalancer_high": "75", "summary": "CPU of n1 over 75 %"},
-        "startsAt": "2026-11-21T03:10:00.123456789Z",
-        "endsAt": GO_ZERO,
-        "generatorURL": "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
-        "fingerprint": "c4b7e5d1a2f30918",
-        **fields,
+def a_node(name: str = "node-1", share: float | None = 0.5, **fields: Any) -> NodeLine:
+    """One that is hot when its share says so."""
+    state = NodeState.UNKNOWN if share is None else NodeState.HOT if share > HIGH else NodeState.COOL
+    given: dict[str, Any] = {
+        "pool": "general",
+        "state": state,
+        "high": HIGH,
+        "target": TARGET,
+        "capacity_millicores": 16_000.0,
+        "pods": 31,
     }
+    return NodeLine(name=name, share=share, **{**given, **fields})
 
 
-def a_payload(*alerts: dict[str, Any], **fields: Any) -> bytes:
-    """One delivery; without alerts, one alert."""
-    return json.dumps(
-        {
-            "version": "4",
-            "groupKey": '{}:{alertname="NodeCPUHigh"}',
-            "truncatedAlerts": 0,
-            "status": "firing",
-            "receiver": "rebalancer",
-            "groupLabels": {"alertname": "NodeCPUHigh"},
-            "commonLabels": {"alertname": "NodeCPUHigh"},
-            "commonAnnotations": {},
-            "externalURL": "http://alertmanager:9093",
-            "alerts": list(alerts) or [an_alert()],
-            **fields,
-        }
-    ).encode()
-
-
-def alert_policy(**alerts: Any) -> RebalancerPolicy:
-    """A policy of cluster `test` with a rule for NodeCPUHigh."""
-    return a_policy(alerts={"rules": [{"alert": "NodeCPUHigh", "high": 75, "target": 65}], **alerts})
-
-
-class MemoryInbox:
-    """Remembers what was delivered; it has nothing but `receive`."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, float], bool] = {}
-        """(fingerprint, start) -> whether it is open."""
-        self.alerts: list[Alert] = []
-        self.fails: Exception | None = None
-
-    def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
-        if self.fails is not None:
-            raise self.fails
-        self.alerts += alerts
-        opened = known = resolved = 0
-        for alert in alerts:
-            key = (alert.fingerprint, alert.starts_at)
-            if alert.firing and key not in self.known:
-                self.known[key] = True
-                opened += 1
-            elif not alert.firing and self.known.get(key):
-                self.known[key] = False
-                resolved += 1
-            else:
-                known += 1
-        return Received(opened=opened, known=known, resolved=resolved)
-
-
-@dataclass
-class Daemon:
-    """Stands for the daemon behind the web server, and writes down what it was asked."""
-
-    inbox: MemoryInbox = field(default_factory=MemoryInbox)
-    policy: RebalancerPolicy = field(default_factory=alert_policy)
-    metrics: Metrics = field(default_factory=Metrics)
-    woken: int = 0
-    triggered: list[tuple[tuple[str, ...], str | None]] = field(default_factory=list)
-    refuses: Exception | None = None
-    is_alive: bool = True
-    checks: list[ReadyCheck] = field(default_factory=lambda: [ReadyCheck("cache", True, "")])
-
-    def wake(self) -> None:
-        self.woken += 1
-
-    def trigger(self, nodes: Sequence[str], strategy: str | None) -> None:
-        if self.refuses is not None:
-            raise self.refuses
-        self.triggered.append((tuple(nodes), strategy))
-
-    def app(
-        self, auth: Auth | None = None, *, max_body_bytes: int = MAX_BODY_BYTES, body_seconds: float = BODY_SECONDS
-    ) -> Any:
-        """Its application; without `auth` everybody may post."""
-        ports = WebPorts(
-            inbox=self.inbox,  # type: ignore[arg-type]
-            policy=lambda: self.policy,
-            wake=self.wake,
-            trigger=self.trigger,
-            alive=lambda: self.is_alive,
-            checks=lambda: self.checks,
+def a_map(nodes: Sequence[NodeLine], asked: Asked = Asked(), **fields: Any) -> views.Map:  # noqa: B008 - frozen
+    """Of all these nodes, in their order."""
+    pools = [
+        views.PoolLine(
+            name=pool,
+            nodes=len(members),
+            states={state: sum(line.state is state for line in members) for state in NodeState},
+            steered=sum(bool(line.steered) for line in members),
+            cordoned=sum(line.cordoned for line in members),
+            share=sum(line.share or 0.0 for line in members) / len(members),
+            high=HIGH,
         )
-        return make_app(
-            ports,
-            auth=auth or Auth(insecure_no_auth=True),
-            metrics=self.metrics,
-            max_body_bytes=max_body_bytes,
-            body_seconds=body_seconds,
+        for pool in dict.fromkeys(line.pool for line in nodes)
+        if (members := [line for line in nodes if line.pool == pool])
+    ]
+    wanted = [
+        line
+        for line in nodes
+        if asked.pool in (None, line.pool) and asked.state in (None, line.state) and asked.text in line.name
+    ]
+    return views.Map(
+        asked=asked,
+        at=NOW - 20,
+        forecast_mode="Act",
+        forecast_at=NOW - 400,
+        pools=tuple(pools),
+        nodes=tuple(wanted[asked.first : asked.first + views.MOST_TILES]),
+        of=len(wanted),
+        **fields,
+    )
+
+
+def a_cycle_line(**fields: Any) -> views.CycleLine:
+    given: dict[str, Any] = {
+        "id": CYCLE,
+        "trigger": "alert",
+        "dry_run": False,
+        "started_at": NOW - 65,
+        "finished_at": NOW - 64.2,
+        "nodes": 40,
+        "hot_nodes": 2,
+        "findings": 2,
+        "refusals": 9,
+        "outcomes": {"evicted": 2, "refused": 1},
+        "stopped": "",
+        "notes": ("nodes may not be patched, so none is steered away from: only sure landings count",),
+    }
+    return views.CycleLine(**{**given, **fields})
+
+
+def a_move(**fields: Any) -> views.Moved:
+    given: dict[str, Any] = {
+        "at": NOW - 64.8,
+        "cycle": CYCLE,
+        "trigger": "alert",
+        "dry_run": False,
+        "node": "node-1",
+        "namespace": "shop",
+        "pod": "checkout-6c9f7d5b8-x2x7k",
+        "service": "shop/checkout",
+        "strategy": "LowNodeUtilization",
+        "cpu_millicores": 1650.0,
+        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%; relieves it of cpu 10.3%",
+        "outcome": "evicted",
+        "code": "",
+        "detail": "",
+        "landings": (views.Landing(node="node-7", share=0.75), views.Landing(node="node-9", share=0.25)),
+        "replacement_pod": "checkout-6c9f7d5b8-9q4mz",
+        "replacement_node": "node-7",
+        "replaced_at": NOW - 30,
+        "late": False,
+        "effect": "cooled",
+    }
+    return views.Moved(**{**given, **fields})
+
+
+def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> views.Refused:
+    given: dict[str, Any] = {
+        "node": "node-1",
+        "code": code.value,
+        "sentence": code.sentence,
+        "count": 3,
+        "examples": (
+            views.Example(pod="shop/cart-7d4b9c6f5-abcde", message=f"{code.sentence}: 2m", cpu_millicores=820.0),
+            views.Example(pod="shop/cart-7d4b9c6f5-fghij", message=f"{code.sentence}: 90s", cpu_millicores=None),
+        ),
+        "cycle": CYCLE,
+        "at": NOW - 65,
+    }
+    return views.Refused(**{**given, **fields})
+
+
+def a_finding(**fields: Any) -> views.Found:
+    given: dict[str, Any] = {
+        "at": NOW - 65,
+        "cycle": CYCLE,
+        "node": "node-1",
+        "strategy": "LowNodeUtilization",
+        "share": 0.912,
+        "high": HIGH,
+        "target": TARGET,
+        "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%",
+    }
+    return views.Found(**{**given, **fields})
+
+
+ACCOUNT = ChangeBreakdown(
+    before_millicores=14_592.0,
+    after_millicores=11_100.0,
+    evicted=3300.0,
+    departed=450.0,
+    arrived=310.0,
+    returned=0.0,
+    remaining_change=-120.0,
+    residual=68.0,
+)
+
+
+def an_assessment(**fields: Any) -> Assessment:
+    given: dict[str, Any] = {
+        "cycle": CYCLE,
+        "node": "node-1",
+        "pool": "general",
+        "strategy": "LowNodeUtilization",
+        "trigger": "alert",
+        "step": Step.SETTLED,
+        "last_eviction_at": NOW - 2 * HOUR,
+        "due_at": NOW - 1.75 * HOUR,
+        "before_share": 0.912,
+        "planned_share": 0.706,
+        "target": TARGET,
+        "high": HIGH,
+        "capacity_millicores": 16_000.0,
+        "pods": (PodBefore(uid="u1", pod="shop/checkout-1", cpu_millicores=1650.0, evicted=True),),
+        "assessed_at": NOW - 1.75 * HOUR,
+        "after_share": 0.694,
+        "breakdown": ACCOUNT,
+        "outcome": Outcome.TOO_FEW_EVICTED,
+        "detail": "from 91.2 % to 69.4 %, target 65 %: 3.3 cores were evicted, 4.19 would have been needed",
+    }
+    return Assessment(**{**given, **fields})
+
+
+def an_episode(**fields: Any) -> HotEpisode:
+    given: dict[str, Any] = {
+        "node": "node-1",
+        "pool": "general",
+        "started_at": NOW - 3 * HOUR,
+        "ended_at": NOW - 2 * HOUR,
+        "peak_share": 0.93,
+        "threshold": 0.85,
+        "discovered_at": NOW - 2.9 * HOUR,
+        "discovery_trigger": "alert",
+        "strategy": "LowNodeUtilization",
+        "evictions": 2,
+        "cooled": True,
+        "detail": "found 6m after it became hot, 2 evictions",
+    }
+    return HotEpisode(**{**given, **fields})
+
+
+def a_curve(peak: float = 0.93) -> views.Curve:
+    def share(at: float) -> float:
+        hour = at / HOUR % 24
+        return 0.28 + (peak - 0.28) * math.exp(-((hour - 10) ** 2) / 14) + 0.02 * math.sin(at / 700)
+
+    since, until = NOW - DAY, NOW + DAY
+    past = [(at, share(at)) for at in _steps(since, NOW)]
+    ahead = [(at, share(at) * 1.06) for at in _steps(NOW, until)]
+    return views.Curve(
+        past=tuple(past),
+        source="means of five minutes, as kept for forecasts",
+        ahead=tuple(ahead),
+        now=NOW,
+        since=since,
+        until=until,
+    )
+
+
+def _steps(since: float, until: float) -> Iterable[float]:
+    return [since + 300.0 * step for step in range(int((until - since) / 300))]
+
+
+def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
+    given: dict[str, Any] = {
+        "at": NOW - 20,
+        "plan": "peak 96 % expected at 10:05 UTC, over 75 % from 08:40; to be relieved by 05:45, before the window "
+        "'night' closes at 06:00",
+        "curve": a_curve(),
+        "moves": (
+            a_move(),
+            a_move(pod="cart-0", at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
+            a_move(
+                pod="db-0",
+                outcome="refused",
+                code="ServerBudget",
+                replacement_node="",
+                replaced_at=None,
+                effect="",
+                detail=Reason.SERVER_BUDGET.sentence,
+            ),
+        ),
+        "findings": (a_finding(),),
+        "refusals": (a_refusal(), a_refusal(Reason.NO_NODE_WITH_HEADROOM, count=11, cycles=4)),
+        "assessments": (
+            an_assessment(step=Step.DAY, assessed_at=None, outcome=None, breakdown=None, after_share=None, detail=""),
+            an_assessment(),
+            an_assessment(step=Step.HOUR, outcome=Outcome.COOLED, after_share=0.61, detail="at or under the target"),
+        ),
+        "episodes": (
+            an_episode(),
+            an_episode(
+                started_at=NOW - 30 * HOUR,
+                ended_at=NOW - 29 * HOUR,
+                discovered_at=None,
+                discovery_trigger="",
+                evictions=0,
+                miss_reason=MissReason.BELOW_THRESHOLD,
+                cooled=None,
+                detail="ours was 72.1 % at most, our high is 75 %",
+            ),
+        ),
+    }
+    return views.NodePage(line=line, **{**given, **fields})
+
+
+def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
+    today = int(NOW // DAY)
+    rows = [
+        DayRow(
+            cluster="blue",
+            pool=pool,
+            strategy="LowNodeUtilization",
+            trigger="alert",
+            day=today - ago,
+            hot=9,
+            discovered=8 - ago % 3,
+            evicted_from=6 - ago % 3,
+            cooled=4 - ago % 2,
+            assessed=5 - ago % 2,
+            evictions=21,
+            relief_planned=12.5,
+            relief_measured=11.2,
+            hot_node_minutes=240.0 + 40 * (ago % 5),
+            prevented=2,
+            false_alarms=1,
+            reasons={
+                f"discovery/{MissReason.BELOW_THRESHOLD}": 1 + ago % 3,
+                f"eviction/{BlockedReason.GUARDS}": 1,
+                f"eviction/{BlockedReason.NO_TARGET_NODE}": 1,
+                f"effect/{Outcome.COOLED}": 4,
+                f"effect/{Outcome.REMAINING_PODS_GREW}": 1,
+            },
         )
-
-    def count(self, name: str, **labels: str) -> float:
-        """A sample of its metrics."""
-        value = self.metrics.registry.get_sample_value(name, labels)
-        assert value is not None, f"no {name} {labels}"
-        return value
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def error(self) -> str:
-        return str(self.json["error"])
-
-
-class AsgiClient:
-    """Calls an ASGI application in this process, one request at a time."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-        self._runner = asyncio.Runner()
-
-    def close(self) -> None:
-        self._runner.close()
-
-    def get(self, path: str, **headers: str) -> Answer:
-        return self.send("GET", path, headers=headers)
-
-    def post(self, path: str, body: bytes | Iterable[bytes] = b"", **headers: str) -> Answer:
-        return self.send("POST", path, body, headers=headers)
-
-    def send(
-        self, method: str, path: str, body: bytes | Iterable[bytes] = b"", headers: dict[str, str] | None = None
-    ) -> Answer:
-        """The answer once the request and what follows it (waking the daemon) are done."""
-        return self._runner.run(self._send(method, path, body, headers or {}))
-
-    async def _send(self, method: str, path: str, body: bytes | Iterable[bytes], headers: dict[str, str]) -> Answer:
-        target, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": target,
-            "raw_path": target.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.replace("_", "-").encode(), text.encode("latin-1")) for name, text in headers.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 2),
-        }
-        chunks = iter([body] if isinstance(body, bytes) else body)
-        messages: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            chunk = next(chunks, None)
-            return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
-
-        async def send(message: dict[str, Any]) -> None:
-            messages.append(message)
-
-        await self._app(scope, receive, send)
-        start = messages[0]
-        return Answer(
-            status=start["status"],
-            headers={name.decode(): text.decode() for name, text in start["headers"]},
-            body=b"".join(message.get("body", b"") for message in messages[1:]),
+        for ago in range(days)
+        for pool in ("general", "batch")
+    ]
+    hours = [
+        PoolHour(
+            pool=pool,
+            hour=int(NOW // HOUR) - ago,
+            nodes=20,
+            hot_nodes=1.5,
+            hot_node_minutes=12.0,
+            cpu_share=0.55,
+            requested_share=0.75,
+            share_stddev=0.11,
+            highest_share=0.91,
+            new_pods=14,
+            new_pods_over_target=2,
         )
+        for ago in range(days * 24)
+        for pool in ("general", "batch")
+    ]
+    return make_report(
+        since=NOW - days * DAY,
+        until=NOW,
+        by=() if by is None else (by,),
+        days=rows,
+        episodes=[
+            an_episode(),
+            an_episode(node="node-2", blocked_reason=BlockedReason.GUARDS, evictions=0, cooled=None),
+        ],
+        assessments=[an_assessment()],
+        moved=[Moved("shop/checkout", "node-1", CYCLE, "alert"), Moved("shop/cart", "node-2", CYCLE, "forecast")],
+        hours=hours,
+        accuracy=[
+            AccuracyLine(
+                pool=None,
+                forecasts=420,
+                mae=0.031,
+                coverage=0.92,
+                hot_recall=0.88,
+                hot_precision=None,
+                peak_hour_error=0.75,
+            )
+        ],
+    )
 
 
-Clients = Callable[[Any], AsgiClient]
+def a_cluster(count: int, pools: Sequence[str] = ("general", "batch", "memory")) -> list[NodeLine]:
+    """So many nodes, the hottest first: some hot, some expected to be, a few unknown."""
+    lines = []
+    for number in range(count):
+        wave = (number * 7919 % 1000) / 1000
+        share = None if number % 97 == 96 else round(0.08 + 0.62 * wave + (0.25 if number % 41 == 0 else 0.0), 3)
+        peak = None if share is None else min(share * 1.35 + 0.03, 1.05)
+        line = a_node(
+            f"ip-10-0-{number // 250}-{number % 250}.eu-central-1.compute.internal"
+            if count < 200
+            else f"node-{number:04d}",
+            share,
+            pool=pools[number % len(pools)],
+            peak_share=peak,
+            peak_at=None if peak is None else NOW + 3600.0 * (2 + number % 20),
+            steered="hot" if number % 41 == 0 else "no-room" if number % 53 == 5 else "",
+            cordoned=number % 61 == 7,
+            ready=number % 89 != 3,
+            problem="no usage sample" if share is None else "",
+        )
+        if line.state is NodeState.COOL and peak is not None and peak > HIGH:
+            line = replace(line, state=NodeState.EXPECTED, hot_from=NOW + 7200.0)
+        lines.append(line)
+    rank = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
+    return sorted(lines, key=lambda line: (rank[line.state], -(line.share or 0.0), line.name))

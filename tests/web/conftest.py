@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.builders import AsgiClient, Clients, Daemon
+from tests.web.fakes import AsgiClient, Clients, Daemon
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rebalancer.web.alerts import (
     read_payload,
     select,
 )
-from tests.web.builders import GO_ZERO, a_payload, alert_policy, an_alert
+from tests.web.fakes import GO_ZERO, a_payload, alert_policy, an_alert
 
 
 def test_a_firing_alert_is_read_with_its_nanoseconds_and_has_not_ended() -> None:

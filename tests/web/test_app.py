@@ -10,7 +10,7 @@ import pytest
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.web import Auth
 from rebalancer.web.app import ReadyCheck
-from tests.web.builders import Clients, Daemon, a_payload, alert_policy, an_alert
+from tests.web.fakes import Clients, Daemon, a_payload, alert_policy, an_alert
 from tests.web.test_auth import basic
 
 ALERTS = "/api/v1/alerts"

@@ -12,8 +12,8 @@ from rebalancer.web import charts
 from rebalancer.web.charts import Column, Mark
 from rebalancer.web.render import static
 from rebalancer.web.views import Curve
-from tests.web.dashboard_parts import ACCOUNT, DAY, HOUR, NOW, a_node
-from tests.web.pages import Element, faults, read_page
+from tests.web.fakes import ACCOUNT, DAY, HOUR, NOW, a_node
+from tests.web.readers import Element, faults, read_page
 
 
 def a_curve(**fields: Any) -> Curve:

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from rebalancer.web import Auth
-from tests.web.builders import AsgiClient, Clients, Daemon
-from tests.web.dashboard_parts import CYCLE
-from tests.web.dashboard_stage import HandMade, the_app
-from tests.web.pages import faults, read_page
+from tests.web.fakes import CYCLE, AsgiClient, Clients, Daemon
+from tests.web.readers import faults, read_page
+from tests.web.scenarios import HandMade, the_app
 
 PAGES = ("/", "/nodes", "/nodes/node-1", "/cycles", f"/cycles/{CYCLE}", "/limits", "/services", "/reports")
 BASIC = "Basic " + base64.b64encode("ada:a pässword".encode()).decode()

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.alerts import Alert
-from tests.web.builders import Clients, Daemon, a_payload, an_alert
+from tests.web.fakes import Clients, Daemon, a_payload, an_alert
 
 EXAMPLES, MUTANTS = 400, 18
 PATH = "/api/v1/alerts"

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.web.metrics import Metrics, described
-from tests.web.builders import Clients, Daemon
+from tests.web.fakes import Clients, Daemon
 
 UNITS = ("seconds", "evictions", "nodes", "open", "held", "term", "info", "rate")
 

@@ -8,8 +8,8 @@ import pytest
 from rebalancer.effect.report import Report, make_report
 from rebalancer.model.effect import DIMENSIONS
 from rebalancer.web.report_page import render_report
-from tests.web.dashboard_parts import DAY, NOW, a_report
-from tests.web.pages import read_page
+from tests.web.fakes import DAY, NOW, a_report
+from tests.web.readers import read_page
 
 
 def shown(report: Report) -> str:

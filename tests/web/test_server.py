@@ -21,7 +21,7 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.web import Auth, WebServer, server
 from rebalancer.web.server import parse_listen
-from tests.web.builders import Daemon, a_payload
+from tests.web.fakes import Daemon, a_payload
 
 ALERTS = "/api/v1/alerts"
 PATIENCE = 20.0

@@ -1,0 +1,242 @@
+"""A dashboard without a daemon: hand-made views, and the application that shows them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.model.effect import Dimension
+from rebalancer.model.errors import RebalancerError
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.limits import EvictionBackoff, Pause, Scope
+from rebalancer.model.snapshot import Service
+from rebalancer.web import Auth, WebPorts, make_app, views
+from rebalancer.web.views import Asked, NodeLine
+from tests.web.fakes import (
+    DAY,
+    HIGH,
+    HOUR,
+    NOW,
+    Daemon,
+    a_cycle_line,
+    a_finding,
+    a_map,
+    a_move,
+    a_node,
+    a_node_page,
+    a_refusal,
+    a_report,
+    an_assessment,
+)
+
+
+@dataclass
+class HandMade:
+    """Implements `web.views.Views`, and writes down what it was asked."""
+
+    nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
+    pages: dict[str, views.NodePage] = field(default_factory=dict)
+    moves: list[views.Moved] = field(default_factory=lambda: [a_move()])
+    refusals: list[views.Refused] = field(default_factory=lambda: [a_refusal()])
+    cycle_lines: list[views.CycleLine] = field(default_factory=lambda: [a_cycle_line()])
+    pauses: tuple[Pause, ...] = (
+        Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
+    )
+    brakes: tuple[str, ...] = ()
+    problem: str = ""
+    fails: Exception | None = None
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    leads: bool = True
+    cluster: str = "blue"
+
+    def _ask(self, *what: Any) -> None:
+        self.asked.append(what)
+        if self.fails is not None:
+            raise self.fails
+
+    def head(self) -> views.Head:
+        return views.Head(
+            cluster=self.cluster,
+            now=NOW,
+            leads=self.leads,
+            leadership="since term 7" if self.leads else "node-a holds the lease",
+            dry_run=False,
+            version="0.1.0",
+        )
+
+    def map(self, asked: Asked) -> views.Map:
+        self._ask("map", asked)
+        return a_map(self.nodes, asked)
+
+    def overview(self, asked: Asked) -> views.Overview:
+        if self.fails is not None and not isinstance(self.fails, RebalancerError):
+            raise self.fails
+        return views.Overview(
+            map=a_map(self.nodes, asked),
+            last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
+            due=(
+                views.Due(at=NOW + 700, what="peak 96 % expected at 15:05 UTC, over 75 % from 14:40", node="node-2"),
+                views.Due(at=None, what="no window opens in time", node="node-1"),
+                views.Due(at=NOW + 500, what="the forecast is made anew"),
+                views.Due(at=None, what="LowNodeUtilization looks at general, batch every 2m"),
+            ),
+            more_due=3,
+            brakes=self.brakes,
+            pauses=self.pauses,
+            problem=str(self.fails or self.problem),
+        )
+
+    def node(self, name: str) -> views.NodePage | None:
+        self._ask("node", name)
+        if name in self.pages:
+            return self.pages[name]
+        return next((a_node_page(line) for line in self.nodes if line.name == name), None)
+
+    def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
+        self._ask("cycles", before, after, acted)
+        return views.CyclesPage(
+            cycles=tuple(self.cycle_lines),
+            older=self.cycle_lines[-1].started_at if self.cycle_lines else None,
+            newer=None if before is None else before,
+            acted=acted,
+        )
+
+    def cycle(self, cycle: str) -> views.CyclePage | None:
+        self._ask("cycle", cycle)
+        line = next((each for each in self.cycle_lines if each.id == cycle), None)
+        if line is None:
+            return None
+        return views.CyclePage(
+            line=line,
+            version="0.1.0",
+            stages={"observe": 0.31, "find": 0.02, "steer": 0.2, "relieve": 0.27},
+            findings=(a_finding(),),
+            moves=tuple(self.moves),
+            refusals=tuple(self.refusals),
+            nodes=(
+                views.NodeChange(
+                    node="node-1", pool="general", before=0.912, planned=0.706, after=None, high=HIGH, hot=True
+                ),
+                views.NodeChange(
+                    node="node-7", pool="general", before=0.31, planned=0.51, after=None, high=HIGH, hot=False
+                ),
+            ),
+            assessments=(an_assessment(),),
+        )
+
+    def limits(self) -> views.LimitsPage:
+        self._ask("limits")
+        return views.LimitsPage(
+            at=NOW,
+            limits=(
+                views.LimitLine(scope="global", what="30 in 1h", used=4, left=26, in_bytes=False, next_at=None),
+                views.LimitLine(
+                    scope="pool general", what="2 in 10m", used=2, left=0, in_bytes=False, next_at=NOW + 300
+                ),
+                views.LimitLine(scope="cluster blue", what="5 in flight", used=5, left=0, in_bytes=False, next_at=None),
+                views.LimitLine(
+                    scope="pool general",
+                    what="20Gi being pulled",
+                    used=3 << 30,
+                    left=17 << 30,
+                    in_bytes=True,
+                    next_at=None,
+                ),
+            ),
+            windows=(
+                views.WindowLine(
+                    scope="cluster blue",
+                    open=True,
+                    broken=False,
+                    words="open until Wed 06:00 Europe/Berlin",
+                    next_open=None,
+                    because="night",
+                ),
+                views.WindowLine(
+                    scope="service shop/db",
+                    open=False,
+                    broken=False,
+                    words="closed until Sun 02:00 UTC",
+                    next_open=NOW + 4 * DAY,
+                    because="allow 0 2 * * 0 2h UTC",
+                ),
+                views.WindowLine(
+                    scope="service shop/odd", open=False, broken=True, words="", next_open=None, because="not a cron"
+                ),
+            ),
+            pauses=self.pauses,
+            brakes=self.brakes,
+            cooldowns=(
+                views.Cooldown(scope="node node-1", until=NOW + 200, last_at=NOW - 100, what="not relieved again"),
+            ),
+            gave_up=(
+                EvictionBackoff(
+                    service_identity="shop/db",
+                    node="node-3",
+                    until=NOW + HOUR,
+                    count=2,
+                    reason="its replacement came back to the same node",
+                ),
+            ),
+            open_evictions=(
+                Eviction(
+                    record=1,
+                    pool="general",
+                    node="node-1",
+                    namespace="shop",
+                    pod="checkout-6c9f7d5b8-x2x7k",
+                    uid="u",
+                    service=Service(kind="Deployment", namespace="shop", name="checkout"),
+                    service_identity="shop/checkout",
+                    strategy="LowNodeUtilization",
+                    reason="hot",
+                    planned_at=NOW - 64,
+                    deadline_at=NOW + 300,
+                    ready_before=3,
+                    desired_before=3,
+                    target_nodes=(TargetNode("node-7", 1.0),),
+                ),
+            ),
+        )
+
+    def services(self, *, days: int, text: str) -> views.ServicesPage:
+        self._ask("services", days, text)
+        lines = [
+            views.ServiceLine(
+                service=name,
+                kind="Deployment",
+                moves=moves,
+                last_at=NOW - 64,
+                triggers={"alert": moves - 1, "forecast": 1},
+                strategies={"LowNodeUtilization": moves},
+                landings={"node-7": moves - 2, "node-9": 1, "node-10": 1, "node-11": 1},
+                effects={"cooled": moves - 3, "remainingPodsGrew": 1} if moves > 4 else {},
+                came_back=0,
+                late=1,
+            )
+            for name, moves in (("shop/checkout", 14), ("shop/cart", 6), ("search/index", 3))
+            if text in name
+        ]
+        return views.ServicesPage(services=tuple(lines), of=len(lines), days=days, text=text)
+
+    def service(self, name: str) -> views.ServicePage | None:
+        self._ask("service", name)
+        moves = tuple(each for each in self.moves if each.service == name)
+        return views.ServicePage(name=name, moves=moves) if moves else None
+
+    def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
+        self._ask("reports", days, by)
+        return views.ReportsPage(days=days, by=by, report=a_report(min(days, 60), by))
+
+
+def the_app(shown: HandMade, daemon: Daemon, *, auth: Auth | None = None, views_open: bool = False) -> Any:
+    """The daemon's application with a dashboard; without `auth` everybody may see it."""
+    ports = WebPorts(
+        inbox=daemon.inbox,  # type: ignore[arg-type]
+        policy=lambda: daemon.policy,
+        wake=daemon.wake,
+        trigger=daemon.trigger,
+        alive=lambda: daemon.is_alive,
+        checks=lambda: daemon.checks,
+        views=shown,
+        views_open=views_open,
+    )
+    return make_app(ports, auth=auth or Auth(insecure_no_auth=True), metrics=daemon.metrics)
