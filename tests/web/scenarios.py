@@ -10,12 +10,11 @@ from rebalancer.model.limits import EvictionBackoff, Pause, Scope
 from rebalancer.model.snapshot import Service
 from rebalancer.web import Auth, WebPorts, make_app, views
 from rebalancer.web.views import Asked, NodeLine
-from tests.web.fakes import (
+from tests.web.builders import (
     DAY,
     HIGH,
     HOUR,
     NOW,
-    Daemon,
     a_cycle_line,
     a_finding,
     a_map,
@@ -26,6 +25,7 @@ from tests.web.fakes import (
     a_report,
     an_assessment,
 )
+from tests.web.fakes import Daemon
 
 
 @dataclass

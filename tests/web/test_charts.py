@@ -12,7 +12,7 @@ from rebalancer.web import charts
 from rebalancer.web.charts import Column, Mark
 from rebalancer.web.render import static
 from rebalancer.web.views import Curve
-from tests.web.fakes import ACCOUNT, DAY, HOUR, NOW, a_node
+from tests.web.builders import ACCOUNT, DAY, HOUR, NOW, a_node
 from tests.web.readers import Element, faults, read_page
 
 

@@ -9,20 +9,8 @@ import pytest
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.web.views import MOST_TILES, Asked, Example, NodeState
-from tests.web.fakes import (
-    CYCLE,
-    NOW,
-    Answer,
-    AsgiClient,
-    Clients,
-    Daemon,
-    a_cluster,
-    a_cycle_line,
-    a_move,
-    a_node,
-    a_node_page,
-    a_refusal,
-)
+from tests.web.builders import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
+from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
 from tests.web.scenarios import HandMade, the_app
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.web import Auth
-from tests.web.fakes import CYCLE, AsgiClient, Clients, Daemon
+from tests.web.builders import CYCLE
+from tests.web.fakes import AsgiClient, Clients, Daemon
 from tests.web.readers import faults, read_page
 from tests.web.scenarios import HandMade, the_app
 
