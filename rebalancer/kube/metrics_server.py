@@ -1,7 +1,7 @@
-"""Real CPU from metrics-server (`metrics.k8s.io`), for clusters without Prometheus.
+"""CPU usage from metrics-server (`metrics.k8s.io`), for clusters without Prometheus.
 
-It keeps one sample for each node and pod and no history, so the debounce is waited for: nodes are read again until
-they have shown enough distinct samples, or twice the debounce's duration has passed.
+It keeps one sample for each node and pod and no history, so the stabilization window is waited for: nodes are read
+repeatedly until there are enough distinct samples, or twice the window's duration has passed.
 """
 
 import math
@@ -43,7 +43,7 @@ EMPTY = "metrics-server has metrics of no node: look into its log whether it rea
 
 @dataclass(slots=True, kw_only=True)
 class _Rows:
-    """What the polls of one reading saw: each row is (nodes,)."""
+    """The samples of one reading: each row is (nodes,)."""
 
     cpu: list[Floats] = field(default_factory=list)
     times: list[Floats] = field(default_factory=list)
@@ -65,6 +65,9 @@ class MetricsServerUsage:
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """Usage of the snapshot's nodes and pods.
 
+        May take up to twice the stabilization window. Raises ConnectError when the metrics API is missing or can't be
+        reached, UnsafeDataError when its responses can't be read.
+
         May take up to twice the debounce's duration. Raises ConnectError when the metrics API is missing or can't be
         reached, UnsafeDataError when its answers can't be read.
         """
@@ -79,7 +82,7 @@ class MetricsServerUsage:
         return Usage(
             source="metrics-server",
             at=now,
-            # A figure is an average over its window, which ended when the sample was taken, not when we asked.
+            # A figure is a mean over its window, which ended when the sample was taken, not when it was read.
             window_seconds=rows.window_seconds + max(0.0, lag),
             node_cpu_millicores=cpu,
             pod_cpu_millicores=pods,
@@ -116,7 +119,7 @@ class MetricsServerUsage:
             if not math.isfinite(cpu[index]):
                 cpu[index] = np.nan
                 rows.broken[index] = str((metrics.usage or {}).get("cpu", "no cpu"))
-        # A poll that brings no newer sample of any node adds nothing to tell them apart by.
+        # A poll without a newer sample of any node adds no distinct sample.
         if rows.times and np.array_equal(rows.times[-1], times, equal_nan=True):
             rows.cpu[-1] = cpu
             return
@@ -124,7 +127,7 @@ class MetricsServerUsage:
         rows.times.append(times)
 
     def _stabilized(self, rows: _Rows, now: float) -> bool:
-        """Whether every node that has a fresh sample has enough distinct ones, spread over the debounce's duration."""
+        """Whether every node that has a fresh sample has enough distinct ones, spread over the stabilization window."""
         wanted = self._policy.stabilization_window
         times = np.stack(rows.times)
         for node in np.flatnonzero(now - times[-1] <= self._policy.max_sample_age):

@@ -1,4 +1,4 @@
-"""What `doctor` asks the API server: who is there, what we may do, and who holds the lease."""
+"""The checks that `doctor` makes on the API server: version, permissions, holder of the Lease."""
 
 import math
 import time
@@ -20,7 +20,7 @@ DAEMON_PERMISSIONS = (
     *(Permission(verb="watch", group=each.group, resource=each.plural) for each in READ_RESOURCES),
     Permission(verb="create", group=EVENTS.group, resource=EVENTS.plural),
 )
-"""What it takes to keep the cluster in memory and to tell people what we do."""
+"""Permissions to watch the cluster and to write Events."""
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -30,16 +30,16 @@ class _Version(msgspec.Struct, rename="camel"):
 def needed_permissions(
     *, lease_namespace: str, lease_name: str = "", steers: bool = False, daemon: bool = False
 ) -> tuple[Permission, ...]:
-    """What `run` needs: to list what a snapshot reads, to re-read and evict pods, to keep its Lease.
+    """Permissions of `run`: list what a snapshot reads, re-read and evict pods, keep the Lease.
 
-    `steers`: and to put our taint on nodes. `daemon`: and to watch what it lists, and to write Events.
+    `steers`: also to taint nodes. `daemon`: also to watch the listed kinds, and to write Events.
     """
     lists = [Permission(verb="list", group=each.group, resource=each.plural) for each in READ_RESOURCES]
     return (
         *lists,
         Permission(verb="get", group="", resource="pods"),
         Permission(verb="create", group="", resource="pods", subresource="eviction"),
-        # a create can't be limited to a name
+        # a create can't be restricted to a name
         *(
             Permission(verb=verb, group=LEASES.group, resource=LEASES.plural, namespace=lease_namespace, name=name)
             for verb, name in (("get", lease_name), ("create", ""), ("update", lease_name))
@@ -50,7 +50,8 @@ def needed_permissions(
 
 
 def rules(permissions: Iterable[Permission]) -> str:
-    """What would grant them: `ClusterRole: [{apiGroups: [""], resources: [pods], verbs: [get]}]; Role in tools: [...]`.
+    """The rules that grant them: `ClusterRole: [{apiGroups: [""], resources: [pods], verbs: [get]}]; Role in tools:
+    [...]`.
 
     The brackets hold YAML as it stands in a role's `rules`.
     """
@@ -81,9 +82,9 @@ def server_version(client: ApiClient) -> str:
 def lease_holder(
     client: ApiClient, namespace: str, name: str, *, wall_time: Callable[[], float] = time.time
 ) -> str | None:
-    """Who holds the Lease, and how long ago it was renewed; None when there is no Lease.
+    """The holder of the Lease and the age of its last renewal; None when there is no Lease.
 
-    The age compares the holder's clock with ours, so it is only to be shown. Raises ConnectError or UnsafeDataError.
+    The age compares the holder's clock with ours, so it is for display only. Raises ConnectError or UnsafeDataError.
     """
     lease = client.read(LEASES.path(namespace=namespace, name=name), Lease, verb="get", resource=LEASES.rbac_name)
     if lease is None:

@@ -1,6 +1,6 @@
-"""Kubernetes Events: what `kubectl describe` shows of our doing on a workload or a node.
+"""Kubernetes Events about evictions and policy reloads, as `kubectl describe` shows them.
 
-A help for people, never a reason to stop: nothing here raises, and what can't be written soon is left out and counted.
+Best effort: nothing here raises; an event that can't be written soon is dropped and counted.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from rebalancer.model.snapshot import Owner
 EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
 ACTION = "Rebalance"
 NODE_NAMESPACE = "default"
-"""Events about what is in no namespace stand there."""
+"""Namespace of the events about objects without a namespace."""
 
 LONGEST_NOTE_BYTES, LONGEST_WORD, LONGEST_NAME = 1024, 128, 253
 PER_SECOND, BURST = 5.0, 25.0
@@ -33,13 +33,13 @@ SEEN_NAMESPACE_END = "NamespaceTerminating"
 
 @dataclass(slots=True, kw_only=True)
 class EventStats:
-    """What has become of the events, for metrics."""
+    """Counters of events, for metrics."""
 
     written: int = 0
     left_out: int = 0
-    """Too many at once, or the server would not have them a moment ago."""
+    """Dropped: over the rate limit, or the server refused events a moment ago."""
     failed: int = 0
-    """The server did not take them."""
+    """Rejected by the server."""
     last_error: str = ""
 
 
@@ -59,7 +59,7 @@ class KubeEvents:
         instance: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`component` and `instance` tell people who wrote; `clock` dates the events."""
+        """`component` and `instance` are the event's reporting controller; `clock` dates the events."""
         self._client = client
         self._clock = clock
         self._component = component
@@ -75,7 +75,7 @@ class KubeEvents:
         kind, _, group = owner.kind.partition(".")
         regarding = {"kind": kind, "namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
         known = KNOWN_GROUPS.get(kind)
-        # Of somebody else's kind the version isn't known: an event is found by kind, name and uid.
+        # The version of a kind that is not Kubernetes' own isn't known: an event is found by kind, name and uid.
         if not group and known is not None:
             regarding["apiVersion"] = f"{known}/v1" if known else "v1"
         self._write(regarding, namespace=owner.namespace or NODE_NAMESPACE, reason=reason, note=note, warning=warning)
@@ -142,7 +142,7 @@ class KubeEvents:
 
 
 def _cut(note: str) -> str:
-    """One line that the server takes."""
+    """A note of one line, of the length that the server accepts."""
     line = " ".join(note.split())
     if len(line.encode()) <= LONGEST_NOTE_BYTES:
         return line

@@ -39,22 +39,22 @@ MAYBE_DONE = re.compile(r"timed? ?out|deadline|unavailable|lost|leader changed",
 
 
 class _LeaseLostError(NotSentError):
-    """Found out when everything was ready to be sent."""
+    """The lease ran out before the call could be sent."""
 
 
 class KubeEvictor:
     """Implements `model.ports.Evictor`.
 
-    `term` tells the lease's term, which travels in the User-Agent: the API server's audit log then shows which leader
-    asked. `may_send` is asked right before the call leaves: the re-read and a credential plugin take time, in which the
-    lease may run out. `deadline_seconds` tells then how long the lease still lasts; without it the client's timeouts
-    hold.
+    `term` returns the lease's term, which is sent in the User-Agent: the API server's audit log shows which leader
+    evicted. `may_send` is checked right before the call leaves: the re-read and a credential plugin take time, in which
+    the lease may run out. `deadline_seconds` returns the time left on the lease; without it the client's timeouts
+    apply.
 
-    What this bounds is *our* part: the call leaves while the lease is ours, and we stop connecting and waiting for the
-    answer when the time left has passed. It runs over by a slow look-up of the server's name, by an address list whose
-    first entries don't answer, and by an answer that comes in drops (each is waited for as long). It doesn't bound the
-    server: a call that arrived may be carried out after we gave up, for as long as the server lets requests run (60 s
-    unless told otherwise). So a lost answer is UNKNOWN and stays counted.
+    These bound only this process: the call leaves while the lease is held, and connecting and waiting end when the time
+    left has passed. They are exceeded by a slow name look-up, by an address list whose first entries don't answer, and
+    by an answer that arrives in pieces (the wait applies to each). They don't bound the server: a call that arrived may
+    be carried out after the client gave up, for as long as the server lets requests run (60 s by default). So a lost
+    answer is UNKNOWN and stays counted.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class KubeEvictor:
         self._deadline_seconds = deadline_seconds
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
-        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
+        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API error.
 
         A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
         budget with room for one are both accepted.
@@ -107,7 +107,7 @@ class KubeEvictor:
         return _refused(response)
 
     def _limits(self) -> Timeouts:
-        """How long the call may take; raises _LeaseLostError when it may not be sent any more."""
+        """Timeouts of the call; raises _LeaseLostError when it must not be sent any more."""
         if not self._may_send():
             raise _LeaseLostError("the lease was lost")
         usual = self._client.timeouts
@@ -123,7 +123,7 @@ class KubeEvictor:
         )
 
     def _changed(self, eviction: Eviction) -> Answer | None:
-        """The answer when the pod is no longer what was planned; None when it is."""
+        """The result when the pod is no longer the planned one; None when it is."""
         path = PODS.path(namespace=eviction.namespace, name=eviction.pod)
         try:
             pod = self._client.read(

@@ -1,9 +1,9 @@
-"""Our own taint and our own cordon on nodes, and nobody else's.
+"""The rebalancer's own taint and cordon on nodes.
 
-A node's taints are one list that is written as a whole, so each write carries the resourceVersion that was read: when
-anybody changed the node in between, the server answers 409 and we read it again. A cordon of ours is
-`spec.unschedulable` with our taint beside it, whose value says so; both are written in one patch. The taint
-`node.kubernetes.io/unschedulable` that follows a cordon is the node controller's: it comes and goes by itself.
+A node's taints are one list that is written as a whole, so each write carries the resourceVersion that was read: on a
+concurrent change the server answers 409 and the node is read again. A cordon of ours is `spec.unschedulable` together
+with our taint, whose value marks it; both are written in one patch. The taint `node.kubernetes.io/unschedulable` that
+follows a cordon is maintained by the node controller.
 """
 
 import time
@@ -26,18 +26,18 @@ EFFECT = "PreferNoSchedule"
 MERGE_PATCH = "application/merge-patch+json"
 CONFLICT_RETRIES = 5
 BACKOFF_SECONDS = 0.05
-# Short: a whole list of nodes may have to be gone through while the lease runs.
+# Short: a long list of nodes may have to be changed while the lease runs.
 TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
 
 Taint = dict[str, Any]
 
 TAINT_PERMISSIONS = tuple(Permission(verb=verb, group=NODES.group, resource=NODES.plural) for verb in ("get", "patch"))
-"""What it takes to change a node's taints."""
+"""Permissions to change a node's taints."""
 
 
 class _State(NamedTuple):
-    """What we may change of a node."""
+    """The part of a node that is written."""
 
     taints: list[Taint]
     cordoned: bool
@@ -52,9 +52,9 @@ class _State(NamedTuple):
 
 
 class KubeNodeTaints:
-    """Implements `model.ports.NodeTaints`. `clock` dates the taint; `pause` waits between two tries, in real time.
+    """Implements `model.ports.NodeTaints`. `clock` dates the taint; `pause` waits between attempts, in real time.
 
-    After a lost answer the node may be changed all the same: that counts as not done, and the next snapshot shows it.
+    After a lost answer the node may have changed: that counts as failed, and the next snapshot shows it.
     """
 
     def __init__(self, *, client: ApiClient, clock: Clock, pause: Callable[[float], None] = time.sleep) -> None:
@@ -63,7 +63,7 @@ class KubeNodeTaints:
         self._pause = pause
 
     def granted(self) -> bool:
-        """Whether we may read and patch nodes; False where the server can't tell. Raises ConnectError."""
+        """Whether nodes may be read and patched; False where the server has no access reviews. Raises ConnectError."""
         try:
             return all(can_i(self._client, permission) for permission in TAINT_PERMISSIONS)
         except UnsafeDataError as error:
@@ -71,13 +71,12 @@ class KubeNodeTaints:
 
     def put(self, node: str, *, value: str) -> bool:
         """Taint a node, or change the value; a value of CORDONS cordons it, any other ends a cordon of ours. False when
-        that could not be done, and for a cordon where somebody else's is. Never raises."""
+        that fails, and for a cordon where the node is cordoned by another actor. Never raises."""
         ours = {"key": SOFT_TAINT, "value": value, "effect": EFFECT, "timeAdded": rfc3339(self._clock.now())}
         return self._change(node, lambda state: _marked(state, ours), when_gone=False)
 
     def take(self, node: str) -> bool:
-        """Remove our taint and our cordon; True when they are gone, also when the node is. False when that could not be
-        done."""
+        """Remove our taint and our cordon; True when they are gone, also when the node is. False when that fails."""
         return self._change(node, _unmarked, when_gone=True)
 
     def _change(self, node: str, change: Callable[[_State], _State | None], *, when_gone: bool) -> bool:
@@ -119,7 +118,7 @@ class KubeNodeTaints:
 
 
 def _marked(state: _State, ours: Taint) -> _State | None:
-    """With our taint; None where it would claim a cordon that isn't ours."""
+    """The state with our taint; None where it would claim a cordon that isn't ours."""
     if ours["value"] not in CORDONS:
         return _State(_with(state, ours), state.cordoned and not state.cordoned_by_us)
     if state.cordoned and not state.cordoned_by_us:
@@ -133,7 +132,7 @@ def _unmarked(state: _State) -> _State:
 
 
 def _with(state: _State, ours: Taint) -> list[Taint]:
-    """The taints with ours in its old place, or at the end; as they were where ours says the same already."""
+    """The taints with ours in its old place, or at the end; unchanged where ours has that value already."""
     old = state.ours
     if old is None:
         return [*state.taints, ours]

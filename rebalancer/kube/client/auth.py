@@ -1,4 +1,4 @@
-"""Credentials as the `kubernetes` package reads them: kubeconfig, context, in-cluster; nothing of it is ours.
+"""Credentials, as the `kubernetes` package reads them: kubeconfig, context, in-cluster.
 
 The package reads a kubeconfig's `tokenFile` and a plugin's answer without expiry only once. A daemon outlives both, so
 `Credentials.reload` reads the kubeconfig again; the package's own refresh hook still runs for every request.
@@ -28,9 +28,9 @@ _SHOWN_CHARS = 300
 
 
 class Credentials:
-    """Where the API server is and how we prove who we are.
+    """The API server's address and the credentials for it.
 
-    `load` makes a fresh `Configuration` each time it is called.
+    `load` makes a fresh `Configuration` on each call.
     """
 
     def __init__(self, load: Callable[[], Any]) -> None:
@@ -39,11 +39,11 @@ class Credentials:
 
     @property
     def server(self) -> str:
-        """The API server's URL, without credentials that somebody may have put in it."""
+        """The API server's URL, without credentials that it may contain."""
         return str(parse_url(self.configuration.host.rstrip("/"))._replace(auth=None))
 
     def headers(self) -> dict[str, str]:
-        """The Authorization header as it is valid now; empty without a token.
+        """The current Authorization header; empty without a token.
 
         Raises ConfigError when a token file or plugin stopped working.
         """
@@ -62,7 +62,7 @@ class Credentials:
     def pool(self) -> Any:
         """A urllib3 pool manager with the package's TLS, client certificate and proxy settings."""
         if not self.configuration.verify_ssl:
-            # asked for in the kubeconfig; urllib3 would say so again on every single request
+            # requested in the kubeconfig; urllib3 would warn on every single request
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
         try:
             return RESTClientObject(self.configuration).pool_manager
@@ -99,7 +99,7 @@ def _from_file(paths: str, context: str | None) -> Any:
         user = _user(paths, context)
     except Exception as error:  # noqa: BLE001 - the package lets YAML's and its own slips through
         raise ConfigError(f"{paths}: the kubeconfig can't be used: {_one_line(error)}") from None
-    # The package logs a plugin's failure and goes on without credentials: say so before the server says 401.
+    # The package logs a plugin's failure and goes on without credentials: report it before the server answers 401.
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
         why = " ".join(" ".join(said).split())[:_SHOWN_CHARS] or "run it by hand to see why"
@@ -128,16 +128,16 @@ def _blank() -> Any:
     configuration = Configuration()
     # Otherwise the package silently sends a GET that answers 429 or 503 four times.
     configuration.retries = 0
-    # A watch for each of a dozen kinds keeps its connection, and the others' shall be used again.
+    # A watch for each of a dozen kinds keeps its connection, and the others are reused.
     configuration.connection_pool_maxsize = POOLED_CONNECTIONS
     return configuration
 
 
 @contextmanager
 def _package_log() -> Iterator[list[str]]:
-    """Catch what the package logs in this thread.
+    """Capture what the package logs in this thread.
 
-    It calls the root logger, which would print, and which would get a handler to stderr for good if it has none.
+    It uses the root logger, which would print, and which would get a handler to stderr for good if it has none.
     """
     said: list[str] = []
     thread = threading.get_ident()

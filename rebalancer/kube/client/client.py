@@ -1,4 +1,4 @@
-"""Raw requests to the API server, with our own timeouts, our own retries and one clear line for each failure."""
+"""Raw requests to the API server, with timeouts, retries and a one-line message for each failure."""
 
 import threading
 import time
@@ -23,15 +23,15 @@ CREDENTIALS_MIN_AGE_SECONDS = 60.0
 
 
 class NotSentError(ConnectError):
-    """No connection came about: the server has certainly not seen the request."""
+    """No connection was made: the server has not received the request."""
 
 
 class AnswerLostError(ConnectError):
-    """The request may have reached the server; its answer never came."""
+    """The request may have reached the server; no response came."""
 
 
 class SilentError(AnswerLostError):
-    """Nothing came within the read timeout."""
+    """No data within the read timeout."""
 
 
 class StatusError(ConnectError):
@@ -41,38 +41,39 @@ class StatusError(ConnectError):
         super().__init__(message)
         self.status = status
         self.retry_after_seconds = retry_after_seconds
-        """What the server asked us to wait."""
+        """The Retry-After of the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds to connect, and to wait for the next bytes of an answer."""
+    """Timeouts of a request, in seconds."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     total_seconds: float | None = None
-    """For both together: what connecting took is missing from the wait. Looking up a name is not counted."""
+    """Connecting and reading together: time spent connecting is taken from the read timeout. Name look-up is not
+    counted."""
 
 
 Limits = Timeouts | Callable[[], Timeouts] | None
-"""Timeouts of a request, or what tells them right before it goes out (and may raise NotSentError instead); None: the
-client's own."""
+"""Timeouts of a request, or a callable evaluated right before it is sent (which may raise NotSentError instead); None:
+the client's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often a GET is tried. Waits are what Retry-After says, or grow from `base_seconds` with jitter."""
+    """Attempts of a GET. Waits are the server's Retry-After, or grow from `base_seconds` with jitter."""
 
     attempts: int = 4
     base_seconds: float = 0.25
     longest_wait_seconds: float = 10.0
     total_seconds: float = 60.0
-    """No new attempt starts after it."""
+    """No new attempt starts after this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A kind as URLs and RBAC rules name it. The core group is the empty string."""
+    """A resource as URLs and RBAC rules name it. The core group is the empty string."""
 
     group: str
     version: str
@@ -80,7 +81,7 @@ class Resource:
 
     @property
     def rbac_name(self) -> str:
-        """`pods`, `deployments.apps`: as errors and RBAC advice name it."""
+        """`pods`, `deployments.apps`: the name in errors and RBAC rules."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
@@ -94,7 +95,7 @@ class Resource:
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The API server's error body (`metav1.Status`), as far as we read it."""
+    """The API server's error body (`metav1.Status`), as far as it is used."""
 
     message: str = ""
     reason: str = ""
@@ -107,7 +108,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StatusCause(msgspec.Struct, frozen=True):
-    """Why, in one word and in a sentence."""
+    """A cause of a Status: a code and a sentence."""
 
     reason: str = ""
     message: str = ""
@@ -121,7 +122,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def status_of(body: bytes) -> Status:
-    """The Status in an error's body; its first line as message when a proxy answered with something else."""
+    """The Status in an error's body; for a body of another kind (a proxy's), its first line as message."""
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:
@@ -173,7 +174,7 @@ class ApiClient:
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """GET, tried again on lost connections, 429, 500, 502, 503 and 504.
+        """GET, retried on lost connections, 429, 500, 502, 503 and 504.
 
         Returns the last answer whatever its status; raises NotSentError or AnswerLostError when there is none.
         """
@@ -214,9 +215,8 @@ class ApiClient:
     ) -> urllib3.BaseHTTPResponse:
         """POST, PUT or PATCH, carried out at most once.
 
-        Sent once; a second time only after a 401, with credentials read anew: a server that doesn't know us has done
-        nothing. Raises NotSentError or AnswerLostError when no answer came, ConfigError when the credentials can't
-        be read.
+        Sent once; a second time only after a 401, with credentials read again: the server has rejected the first.
+        Raises NotSentError or AnswerLostError when no response came, ConfigError when the credentials can't be read.
         """
 
         def once() -> urllib3.BaseHTTPResponse:
@@ -237,9 +237,9 @@ class ApiClient:
     def stream(
         self, path: str, *, query: Mapping[str, str | int], accept: str = JSON, timeouts: Timeouts | None = None
     ) -> LineStream:
-        """GET without a retry, whose body is read as it comes; `read_seconds` is how long nothing may come.
+        """GET without retries, whose body is read as it arrives; `read_seconds` bounds the time without data.
 
-        Its `response` may have any status. Raises NotSentError or AnswerLostError when no answer came.
+        Its `response` may have any status. Raises NotSentError or AnswerLostError when no response came.
         """
 
         def once() -> urllib3.BaseHTTPResponse:
@@ -271,14 +271,14 @@ class ApiClient:
         return self.decode(response.data, kind, what=f"{verb} {resource}")
 
     def decode(self, body: bytes, kind: type[T], *, what: str) -> T:
-        """Decode an answer's JSON. Raises UnsafeDataError when it is something else."""
+        """Decode a JSON response. Raises UnsafeDataError when it has another form."""
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
             raise UnsafeDataError(f"{self.server}: {what}: the answer can't be read: {error}") from None
 
     def error(self, response: urllib3.BaseHTTPResponse, *, verb: str, resource: str) -> StatusError:
-        """One line for an error status. `resource` as RBAC names it: `pods/eviction`, `leases.coordination.k8s.io`."""
+        """One line for an error status. `resource` as in RBAC: `pods/eviction`, `leases.coordination.k8s.io`."""
         code = response.status
         message = " ".join(status_of(response.data).message.split())
         if code == 401:
@@ -299,16 +299,16 @@ class ApiClient:
 
     @property
     def timeouts(self) -> Timeouts:
-        """Of requests that come without their own."""
+        """Timeouts of requests without their own."""
         return self._timeouts
 
     @property
     def user_agent(self) -> str:
-        """What we call ourselves in every request."""
+        """The User-Agent of every request."""
         return self._user_agent
 
     def close(self) -> None:
-        """Drop the pooled connections."""
+        """Close the pooled connections."""
         self._pool.clear()
 
     def _reload_credentials(self) -> bool:
@@ -335,7 +335,7 @@ class ApiClient:
         url = self._credentials.configuration.host.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
         everything = {"User-Agent": self._user_agent, "Accept": accept}
         everything |= dict(headers or {}) | self._credentials.headers()
-        # last, because the credentials may have come from a plugin that took its time
+        # last, because credentials may come from a plugin, which takes time
         limits = timeouts() if callable(timeouts) else timeouts or self._timeouts
         try:
             response: urllib3.BaseHTTPResponse = self._pool.request(
@@ -396,6 +396,6 @@ def connect(
     timeouts: Timeouts = Timeouts(),
     retries: Retries = Retries(),
 ) -> ApiClient:
-    """A client for the cluster that kubectl would talk to. Nothing is sent yet. Raises ConfigError."""
+    """A client for the cluster that kubectl would use. Nothing is sent yet. Raises ConfigError."""
     credentials = find_credentials(kubeconfig, context)
     return ApiClient(credentials=credentials, user_agent=user_agent, timeouts=timeouts, retries=retries)

@@ -11,16 +11,16 @@ ACCESS_REVIEWS = Resource(group="authorization.k8s.io", version="v1", plural="se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """One thing that we need to be allowed."""
+    """One permission: a verb on a resource."""
 
     verb: str
     group: str
     resource: str
     subresource: str = ""
     namespace: str | None = None
-    """None = in the whole cluster."""
+    """None: cluster-wide."""
     name: str = ""
-    """Of the one object that it is about; empty = of all."""
+    """Restricted to the object of this name; empty: all objects."""
 
     def __str__(self) -> str:
         name = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -38,7 +38,7 @@ class _Review(msgspec.Struct):
 
 
 def can_i(client: ApiClient, permission: Permission) -> bool | None:
-    """Whether we are allowed to; None where the server has no access reviews.
+    """Whether the permission is granted; None where the server has no access reviews.
 
     Raises ConnectError or UnsafeDataError.
     """

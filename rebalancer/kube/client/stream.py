@@ -1,4 +1,4 @@
-"""An answer that doesn't end: its lines, as they come."""
+"""A response without an end: its lines, as they arrive."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ LONGEST_LINE_BYTES = 16 * 1024 * 1024
 
 
 class LineStream:
-    """The body of one answer. Read by one thread; `cut` may be called from any."""
+    """The body of one response. Read by one thread; `cut` may be called from any."""
 
     def __init__(
         self, response: urllib3.BaseHTTPResponse, *, failed: Callable[[Exception], ConnectError], server: str
@@ -25,10 +25,10 @@ class LineStream:
         self._server = server
 
     def batches(self) -> Iterator[list[bytes]]:
-        """The whole lines of each read; the last may lack its newline.
+        """The complete lines of each read; the last may lack its newline.
 
-        Raises ConnectError (SilentError when nothing came for the read timeout), or UnsafeDataError for a line that
-        is longer than anything the API server sends.
+        Raises ConnectError (SilentError after the read timeout), or UnsafeDataError for a line that is longer than any
+        object.
         """
         parts: list[bytes] = []
         size = 0
@@ -48,13 +48,13 @@ class LineStream:
             yield [rest]
 
     def cut(self) -> None:
-        """End a read that is under way."""
-        # it may be over already, and its connection gone
+        """End a read in progress."""
+        # it may have ended already, and its connection may be gone
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             self.response.shutdown()
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         self.response.close()
 
     def _read(self) -> bytes:

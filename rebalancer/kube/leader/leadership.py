@@ -1,4 +1,5 @@
-"""Who leads: one replica asks for the Lease until it has it; once lost, it never leads again and the process ends."""
+"""Leader election of replicas: a replica tries to acquire the Lease; once it loses it, it never leads again and
+exits."""
 
 import threading
 from collections.abc import Callable
@@ -12,20 +13,20 @@ from rebalancer.model.ports import Lease
 LOG = structlog.get_logger("rebalancer")
 
 LOOK_SECONDS = 0.5
-"""How often a leader looks whether it still is."""
+"""How often a leader checks its lease."""
 
 RETRY_SECONDS = 2.0
 
 
 class Lock(Lease, Protocol):
-    """A Lease that can be asked for."""
+    """A Lease that can be acquired."""
 
     def acquire(self) -> None:
-        """Raises UnsafeDataError while somebody else holds it, ConnectError."""
+        """Raises UnsafeDataError while another process holds it, ConnectError."""
         ...
 
     def keep(self) -> None:
-        """Begin to renew it, in a thread of its own."""
+        """Start renewing it, in a thread of its own."""
         ...
 
     def release(self) -> None: ...
@@ -34,18 +35,18 @@ class Lock(Lease, Protocol):
 
 
 class Leadership:
-    """Implements `model.ports.Lease` for whoever evicts: without the lock it holds nothing."""
+    """Implements `model.ports.Lease`: without the lock it holds nothing."""
 
     def __init__(self, *, make_lock: Callable[[], Lock], fence: Callable[[int], None]) -> None:
-        """`make_lock` makes a new lock for each try, and may raise RebalancerError; `fence` tells the ledger of a new
-        term, before anybody leads."""
+        """`make_lock` makes a new lock for each attempt, and may raise RebalancerError; `fence` records a new term in
+        the ledger before leading begins."""
         self._make_lock = make_lock
         self._fence = fence
         self._lock: Lock | None = None
         self.led = threading.Event()
-        """Set from the moment we lead."""
+        """Set from the moment of becoming leader."""
         self.waiting_for = "the lease has not been asked for yet"
-        """Why we don't lead, in words."""
+        """Why this replica does not lead."""
 
     @property
     def term(self) -> int | None:
@@ -57,12 +58,12 @@ class Leadership:
         return lock is not None and lock.holds(margin_seconds)
 
     def seconds_left(self) -> float:
-        """How long the lease is still ours if it isn't renewed; 0 without it."""
+        """Seconds until the lease expires without a renewal; 0 without it."""
         lock = self._lock
         return 0.0 if lock is None else lock.seconds_left()
 
     def run(self, stopping: threading.Event) -> None:
-        """Follow until we lead, lead until the lease is lost (then return) or we stop."""
+        """Follow until the lease is acquired, lead until it is lost (then return) or the daemon stops."""
         while not stopping.is_set():
             lock = None
             try:
@@ -88,7 +89,7 @@ class Leadership:
             return
 
     def release(self) -> None:
-        """Give the lease back, so that the next leader need not wait."""
+        """Release the lease, so that the next leader need not wait."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()

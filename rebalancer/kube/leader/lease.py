@@ -1,12 +1,12 @@
-"""The cluster's Lease: who may evict here.
+"""The cluster's Lease: the right to evict, held by one process.
 
-A lock over coordination.k8s.io/v1 as client-go's leader election keeps it (15 s lease, 10 s to renew, a look every
-2 s), with three differences. Leadership is a deadline on this machine's boot-time clock, which also runs while the
-machine sleeps: when it passes, the lease is lost for good, whatever the network does. A lease is taken over only after
-*we* have seen its record unchanged for its whole duration: clocks of other machines are never compared with ours. And
-the Lease carries the identity of the ledger that counts the evictions: with another ledger nobody leads.
+A lock over coordination.k8s.io/v1 with the timing of client-go's leader election (15 s lease, 10 s to renew, an attempt
+every 2 s), with three differences. Leadership is a deadline on this machine's boot-time clock, which also runs during
+suspend: when it passes, the lease is lost for good, whatever the network does. A lease is taken over only after its
+record was observed unchanged here for its whole duration: clocks of other machines are never compared. And the Lease
+carries the identity of the ledger that counts the evictions: a process with another ledger does not lead.
 
-`leaseTransitions` is the term. It grows with each new holder, so that the ledger can refuse a paused old leader.
+`leaseTransitions` is the term. It grows with each new holder, so that the ledger can reject a paused old leader.
 """
 
 import threading
@@ -33,22 +33,22 @@ class Timing:
     """client-go's defaults, in seconds."""
 
     duration: int = 15
-    """Others may take the lease when they have seen no renewal for so long."""
+    """Another process may take the lease after observing no renewal for this long."""
     renew_deadline: float = 10.0
-    """We stop holding it so long after our last renewal was sent; the rest is room for clocks that run apart."""
+    """The holder stops this long after its last renewal was sent; the rest allows for clock drift."""
     retry: float = 2.0
 
 
 def boot_seconds() -> float:
-    """Seconds of a clock that nobody sets and that runs on while the machine sleeps."""
+    """Seconds of a clock that is never adjusted and that runs on during suspend."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 @dataclass(slots=True)
 class Sighting:
-    """The record of a Lease as it was last seen, and since when it is so by the boot-time clock: what one lock has
-    watched, the next may go on from."""
+    """The record of a Lease as last observed, and since when (boot-time clock); shared by successive locks of one
+    process."""
 
     record: "_Record | None" = None
     since: float = 0.0
@@ -58,9 +58,9 @@ class LeaseLock:
     """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
-    end. `last_term` is the highest term that the ledger has seen: a Lease that was deleted and made again goes on from
-    there. `wait_seconds` is how long to keep asking while somebody else is alive; 0 is one look. Whoever asks again and
-    again with new locks gives them all the same `sighting`, or each begins to watch anew.
+    end. `last_term` is the highest term in the ledger: a Lease that was deleted and created again continues from there.
+    `wait_seconds` bounds the attempts while another holder is alive; 0 is one attempt. Successive locks share one
+    `sighting`; otherwise each starts observing from the beginning.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class LeaseLock:
 
     @property
     def term(self) -> int | None:
-        """The term that we hold; None without the lease."""
+        """The term held; None without the lease."""
         with self._lock:
             return None if self._held is None else int(self._held["spec"]["leaseTransitions"])
 
     def holds(self, margin_seconds: float = 0.0) -> bool:
-        """Whether the lease is ours for at least `margin_seconds` more."""
+        """Whether the lease stays valid for at least `margin_seconds` more."""
         with self._lock:
             return self._held is not None and self._boot_time() + margin_seconds < self._deadline
 
     def seconds_left(self) -> float:
-        """How long the lease is still ours if it isn't renewed; 0 without it."""
+        """Seconds until the lease expires without a renewal; 0 without it."""
         with self._lock:
             return 0.0 if self._held is None else max(0.0, self._deadline - self._boot_time())
 
@@ -124,7 +124,10 @@ class LeaseLock:
         self.release()
 
     def acquire(self) -> None:
-        """Take the lease.
+        """Acquire the lease.
+
+        Raises UnsafeDataError when another process holds it or it belongs to another ledger, ConnectError when the
+        server can't be reached or refuses. What `pause` raises ends the waiting.
 
         Raises UnsafeDataError when somebody else holds it or it belongs to another ledger, ConnectError when the
         server can't be reached or refuses. What `pause` raises ends the waiting.
@@ -155,15 +158,15 @@ class LeaseLock:
             self._pause(min(self._timing.retry, max(0.05, record.duration - unchanged)))
 
     def keep(self) -> None:
-        """Begin to renew it, in a thread of its own, until it is released or lost."""
+        """Start renewing it, in a thread of its own, until it is released or lost."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._keep, name=f"lease {self._namespace}/{self._name}", daemon=True)
         self._thread.start()
 
     def renew(self) -> bool:
-        """Renew once. False when the lease is lost for good; a failure that may pass keeps the old deadline.
+        """Renew once. False when the lease is lost for good; a transient failure keeps the old deadline.
 
-        Never raises for an answer of the server.
+        Never raises for an API error.
         """
         with self._lock:
             held = self._held
@@ -184,10 +187,10 @@ class LeaseLock:
         return True
 
     def release(self) -> None:
-        """Give the lease back, so that the next one need not wait. Best effort: it would expire anyway."""
+        """Release the lease, so that the next holder need not wait. Best effort: it would expire anyway."""
         self._stop.set()
         if self._thread is not None:
-            # A renewal that is under way would take it again.
+            # A renewal in progress would acquire it again.
             self._thread.join()
             self._thread = None
         with self._lock:
@@ -206,7 +209,7 @@ class LeaseLock:
                 return
 
     def _take(self, lease: dict[str, Any] | None) -> bool:
-        """Create or update the Lease in our name; False when somebody was faster."""
+        """Create or update the Lease with this process as holder; False on a conflict."""
         started = self._boot_time()
         now = rfc3339_micro(self._wall_time())
         before = lease or {
@@ -230,7 +233,7 @@ class LeaseLock:
         try:
             response = self._post(wanted) if lease is None else self._put(wanted)
         except AnswerLostError:
-            # It may be ours without our knowing.
+            # The write may have succeeded.
             return self._adopt(wanted, started)
         if response.status in (200, 201):
             self._keep_record(response, started)
@@ -240,7 +243,7 @@ class LeaseLock:
         raise self._client.error(response, verb="create" if lease is None else "update", resource=LEASES.rbac_name)
 
     def _adopt(self, wanted: dict[str, Any], started: float) -> bool:
-        """After a lost answer: whether the Lease now says exactly what we sent."""
+        """After a lost answer: whether the Lease holds exactly what was sent."""
         lease = self._read()
         if lease is None or lease.get("spec") != wanted["spec"]:
             return False
@@ -252,11 +255,11 @@ class LeaseLock:
 
     def _hold(self, lease: dict[str, Any], started: float) -> None:
         with self._lock:
-            # Counted from before the request was sent: nobody can have seen the renewal earlier.
+            # Counted from before the request was sent: no other process can have observed the renewal earlier.
             self._held, self._deadline = lease, started + self._timing.renew_deadline
 
     def _reread(self) -> bool:
-        """After a conflict: whether the lease is still ours, in the same term and with our ledger."""
+        """After a conflict: whether the lease is still held here, in the same term and with the same ledger."""
         lease = self._read()
         with self._lock:
             mine = self._held
@@ -313,7 +316,7 @@ class LeaseLock:
             )
 
     def _looks_alive(self, record: "_Record") -> bool:
-        # Good enough to stop waiting, never to take over: the renewer's clock may be wrong either way.
+        # Good enough to stop waiting, never to take over: the holder's clock may be wrong either way.
         return not record.renewed or epoch_seconds(record.renewed) + record.duration > self._wall_time()
 
     def _held_by(self, record: "_Record", why: str) -> UnsafeDataError:
@@ -325,7 +328,7 @@ class LeaseLock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What changes when a holder renews."""
+    """The part of the record that a renewal changes."""
 
     holder: str = ""
     renewed: str = ""

@@ -1,4 +1,4 @@
-"""Nodes and pods, page by page, into the snapshot's columns."""
+"""Nodes and pods, page by page, as the snapshot's columns."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
 ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})
 LONGEST_ANNOTATION = 256
-"""Characters. What chooses nodes is short; what is longer is some agent's memory."""
+"""Characters. Annotations that select nodes are short; longer ones are an agent's state."""
 
 
 class NodeColumns:
-    """A collector of nodes. The records are kept, but not their images: those are most of what a node says."""
+    """A collector of nodes. The records are kept without their images, which are most of a node's size."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
@@ -45,7 +45,7 @@ class NodeColumns:
 
 
 def without_bulk(node: Node) -> Node:
-    """A node as it is kept: without its images, and without annotations that are whole documents."""
+    """A node without its images and without annotations that are whole documents."""
     short = {
         sys.intern(key): value
         for key, value in (node.metadata.annotations or {}).items()
@@ -124,12 +124,12 @@ class PodColumns:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The listed namespaces, then those that only pods know of."""
+        """The listed namespaces, then those that only pods name."""
         return tuple(self._namespace_index)
 
     @property
     def statuses(self) -> tuple[PodStatus, ...]:
-        """What the pods' statuses say."""
+        """Statuses of the pods, interned."""
         return tuple(self._status_index)
 
     def add(self, pods: Sequence[Pod], /) -> None:
@@ -141,7 +141,8 @@ class PodColumns:
         self.uids += [meta.uid for meta in metas]
         namespace, owner, template = [], [], []
         index_of, owners = self.pod_templates.index_of, self._owner_index
-        # The one loop that runs for every pod of the cluster: it asks the tables first and calls as little as it can.
+        # The one loop that runs for every pod of the cluster: it looks up the tables first and calls as little as it
+        # can.
         for pod, meta in zip(pods, metas, strict=True):
             space = spaces.get(meta.namespace)
             if space is None:
@@ -178,7 +179,7 @@ class PodColumns:
         )
 
     def _told(self, statuses: Sequence[WireStatus]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """(pods,) restarts, those of init containers, and what the status says."""
+        """(pods,) restarts, those of init containers, and the index of the status."""
         restarts, init_restarts, said = np.zeros((3, len(statuses)), dtype=np.int32)
         numbers = self._status_index
         for row, status in enumerate(statuses):
@@ -191,7 +192,7 @@ class PodColumns:
     def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
 
-        A bound pod may still name the node that it was nominated to: no room is kept any more.
+        A bound pod may still name the node that it was nominated to: no room is kept there any more.
         """
         gated, nominated = np.zeros(len(pods), dtype=np.bool_), np.full(len(pods), -1, dtype=np.int32)
         for row in rows:
@@ -202,7 +203,7 @@ class PodColumns:
         return gated, nominated
 
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
-        """The columns; `owner_numbers` says where each of `owners` stands in the snapshot's owners."""
+        """The columns; `owner_numbers` maps each of `owners` to its index in the snapshot's owners."""
         namespace, node, owner, template, phase, ready, terminating, created, started, *others = self._joined()
         gated, nominated, restarts, init_restarts, status = others
         # -1 (no owner) picks the appended last element, which is -1 again.
@@ -242,7 +243,7 @@ class PodColumns:
 
 
 def is_ready(conditions: Sequence[Condition] | None) -> bool:
-    """What the condition Ready says; without it, no."""
+    """The condition Ready; False without it."""
     if conditions:
         for condition in conditions:
             if condition.type == "Ready":

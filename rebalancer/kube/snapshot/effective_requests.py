@@ -61,7 +61,7 @@ def effective_requests(
 
 
 def whole_up(amount: float) -> float:
-    """As `Quantity.Value` and `MilliValue` round; what float sums are off by doesn't count."""
+    """Rounded as `Quantity.Value` and `MilliValue` do; float error of sums is ignored."""
     return float(math.ceil(round(amount, 3)))
 
 
@@ -81,7 +81,7 @@ def _total(mains: list[Amounts], inits: list[tuple[Amounts, bool]], whole: Amoun
             starting[name] = max(starting.get(name, 0.0), amount)
     for name, amount in starting.items():
         running[name] = max(running.get(name, 0.0), amount)
-    # What a pod requests as a whole stands in place of its containers' sum.
+    # A pod-level request replaces the sum of its containers'.
     running.update(whole)
     _add(running, above)
     return running
@@ -97,7 +97,7 @@ def _requests(container: Container) -> Amounts:
 
 
 def _scored(container: Container) -> Amounts:
-    # A request of zero is an answer; only a missing one gets the default.
+    # A request of zero is a request; only a missing one gets the default.
     return _SCORED_DEFAULTS | _requests(container)
 
 

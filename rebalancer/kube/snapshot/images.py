@@ -1,7 +1,7 @@
-"""Which images are on which nodes, gathered while the nodes are read.
+"""Images on nodes, collected while the nodes are read.
 
-Source: `addNodeImageStates` of kube-scheduler's cache, v1.36: every reported name is an image of its own, as large as
-the first node says that reports it.
+Source: `addNodeImageStates` of kube-scheduler's cache, v1.36: every reported name is an image of its own, of the size
+that the first node reports for it.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from rebalancer.model.snapshot import NodeImages
 
 
 class ImageTable:
-    """The table while it grows: each name is kept once, as a number everywhere else."""
+    """The table under construction: each name is stored once and is a number everywhere else."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -24,7 +24,7 @@ class ImageTable:
         self._on_node = array("i")
 
     def add_node(self, images: Iterable[ContainerImage]) -> None:
-        """Take what the next node reports."""
+        """Add the images of the next node."""
         numbers, sizes = self._numbers, self._sizes
         here: set[int] = set()
         for image in images:
@@ -38,7 +38,7 @@ class ImageTable:
         self._on_node.append(len(here))
 
     def finish(self) -> NodeImages:
-        """The table; nodes are numbered in the order in which they came."""
+        """The table; nodes are numbered in the order in which they were added."""
         nodes = np.arange(len(self._on_node), dtype=np.int32)
         return NodeImages(
             self._numbers,
@@ -49,7 +49,7 @@ class ImageTable:
 
 
 class ImageNumbers:
-    """The images of nodes that come and go: each pair of name and size is kept once, a node has their numbers."""
+    """Images of a changing set of nodes: each pair of name and size is stored once, and a node has their numbers."""
 
     FIRST_TIDYING = 4096
 
@@ -58,7 +58,7 @@ class ImageNumbers:
         self._tidy_at = self.FIRST_TIDYING
 
     def numbers(self, images: Iterable[ContainerImage]) -> "array[int]":
-        """What a node reports; of a name that it repeats, the first."""
+        """Numbers of the images that a node reports; of a repeated name, the first."""
         here: dict[str, int] = {}
         for image in images:
             for name in image.names or ():
@@ -67,11 +67,11 @@ class ImageNumbers:
         return array("i", here.values())
 
     def is_tidying_due(self) -> bool:
-        """Whether there are twice as many pairs as were used at the last time."""
+        """Whether the pairs have doubled since the last compaction."""
         return len(self._numbers) >= self._tidy_at
 
     def tidied(self, nodes: Sequence["array[int]"]) -> list["array[int]"]:
-        """Drop what none of the nodes has; the nodes' new numbers."""
+        """Drop the pairs that no node has; returns the nodes' new numbers."""
         pairs = list(self._numbers)
         self._numbers = {}
         for old in sorted(set(chain.from_iterable(nodes))):
@@ -90,7 +90,7 @@ class ImageNumbers:
             name_of[pair] = names.setdefault(pairs[pair][0], len(names))
         image = name_of[flat]
         sizes = np.zeros(len(names))
-        # Backwards, so that the first node's word is the last.
+        # Backwards, so that the first node's size wins.
         sizes[image[::-1]] = np.array([size for _, size in pairs], dtype=np.float64)[flat[::-1]]
         node = np.repeat(np.arange(len(nodes), dtype=np.int32), [len(each) for each in nodes])
         return NodeImages(names, sizes, image, node)

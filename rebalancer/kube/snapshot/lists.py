@@ -1,8 +1,8 @@
-"""Paged lists: raw bytes, decoded to what we need, projected, dropped.
+"""Paged lists: raw bytes, decoded to the needed fields, projected, dropped.
 
 A list is one moment of the cluster only while every page carries the same continue token's resourceVersion. So a list
-that breaks half-way is thrown away and read again from its first page, a few times; pages of two attempts are never
-mixed. The "inconsistent continuation token" that a 410 may offer would do just that, and is not used.
+that breaks half-way is discarded and read again from its first page, a few times; pages of two attempts are never
+mixed. The "inconsistent continuation token" that a 410 may offer would do that, and is not used.
 """
 
 import gc
@@ -29,10 +29,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Collector(Protocol[T_contra]):
-    """Takes the items of one list, page by page, and keeps what it needs of them."""
+    """Receives the items of one list, page by page."""
 
     def add(self, items: Sequence[T_contra], /) -> None:
-        """Take one page. The items are dropped afterwards."""
+        """Add one page. The items are dropped afterwards."""
         ...
 
 
@@ -40,10 +40,10 @@ C = TypeVar("C", bound=Collector[Any])
 
 
 class Gathered(list[T]):
-    """A collector that keeps every item: for the kinds of which there are few."""
+    """A collector that keeps every item: for kinds with few objects."""
 
     def add(self, items: Sequence[T], /) -> None:
-        """Keep one page."""
+        """Add one page."""
         self.extend(items)
 
 
@@ -60,10 +60,10 @@ def read_list(
     progress: Progress | None = None,
     accept: str = JSON,
 ) -> C:
-    """Read all of a kind in the cluster into a collector, a new one for each attempt.
+    """Read all objects of a resource into a collector, a new one for each attempt.
 
-    Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks again and
-    again or can't be read.
+    Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every
+    attempt or can't be read.
     """
     return read_list_at(client, resource, item=item, collector=collector, progress=progress, accept=accept)[0]
 
@@ -77,7 +77,7 @@ def read_list_at(
     progress: Progress | None = None,
     accept: str = JSON,
 ) -> tuple[C, str]:
-    """The same, and the resourceVersion that the list is of."""
+    """`read_list`, and the list's resourceVersion."""
     decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
 
     def attempt() -> tuple[C, str]:
@@ -107,7 +107,7 @@ def _read_once(
     token, moment, done = "", "", 0
     while True:
         body = _page_body(client, resource, token, accept)
-        # A page is thousands of small records without cycles: the collector would walk them for nothing.
+        # A page is thousands of small records without cycles: a collection would visit them for nothing.
         with garbage_collector_paused():
             try:
                 page = decoder.decode(body)
@@ -149,7 +149,7 @@ def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -
 
 @contextmanager
 def garbage_collector_paused() -> Iterator[None]:
-    """For a moment in which many objects are made that are no garbage: the collector would walk all there are."""
+    """Pause the garbage collector while many objects without cycles are made."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""Workloads to owner records, from a pod's controller up to the workload that a user names.
+"""Workloads as owner records, from a pod's controller up to the workload that a user names.
 
-Up: ReplicaSet to its Deployment (or whatever controls it), Job to its CronJob. Deployment, StatefulSet and DaemonSet
-are the top even where an operator's object controls them: they are what tells how many pods are desired.
+Up: ReplicaSet to its Deployment (or another controller), Job to its CronJob. Deployment, StatefulSet and DaemonSet are
+the top even where an operator's object controls them: they hold the desired replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from rebalancer.kube.snapshot.columns import controller_of
 from rebalancer.kube.snapshot.records import OwnerReference, Workload
 from rebalancer.model.snapshot import Owner
 
-# The group of each kind whose meaning we know; somebody else's Job is not Kubernetes' Job.
+# The group of each kind that is interpreted; a Job of another group is not Kubernetes' Job.
 KNOWN_GROUPS: Mapping[str, str] = {
     "ReplicaSet": "apps",
     "Deployment": "apps",
@@ -28,12 +28,12 @@ KNOWN_GROUPS: Mapping[str, str] = {
 }
 HAVE_PARENTS = frozenset({"ReplicaSet", "Job"})
 KEPT_WITHOUT_PODS = frozenset({"Deployment", "StatefulSet"})
-"""Kinds whose workloads stand among the owners also while they have no pod: their last one may have been evicted."""
+"""Kinds whose workloads are among the owners also without pods: the last one may have been evicted."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Owners:
-    """The snapshot's owners while they are put together."""
+    """The snapshot's owners under construction."""
 
     workloads: Mapping[str, tuple[str, Workload]]
     """uid -> (kind, workload), of every listed workload."""
@@ -41,7 +41,7 @@ class Owners:
     _index: dict[str, int] = field(default_factory=dict)
 
     def number(self, namespace: str, reference: OwnerReference) -> int:
-        """Where the owner that a reference names stands in `records`, its parents before it."""
+        """Index in `records` of the owner that a reference names, its parents before it."""
         known = self._index.get(reference.uid)
         if known is not None:
             return known
@@ -51,7 +51,7 @@ class Owners:
         return index
 
     def add_those_without_pods(self) -> None:
-        """Every listed workload of KEPT_WITHOUT_PODS that no pod has named."""
+        """Every listed workload of KEPT_WITHOUT_PODS that no pod references."""
         for uid, (kind, workload) in self.workloads.items():
             if kind in KEPT_WITHOUT_PODS and uid not in self._index:
                 self._index[uid] = len(self.records)
@@ -61,7 +61,7 @@ class Owners:
         kind = kind_of(reference)
         listed = self.workloads.get(reference.uid)
         if listed is None or listed[0] != kind:
-            # Created after its list was read, or of a kind that we don't list: as the reference has it.
+            # Created after its list was read, or of a kind that isn't listed: only the reference is known.
             space = "" if kind == "Node" else namespace
             return Owner(kind=kind, namespace=space, name=reference.name, uid=reference.uid)
         workload = listed[1]
@@ -71,7 +71,7 @@ class Owners:
 
 
 def kind_of(reference: OwnerReference) -> str:
-    """The kind; with its group when it only shares its name with a kind of Kubernetes' own: `Job.batch.volcano.sh`."""
+    """The kind; with its group when it only shares its name with one of Kubernetes' kinds: `Job.batch.volcano.sh`."""
     return _kind(reference.api_version, reference.kind)
 
 
@@ -99,7 +99,7 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
 
 
 def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]:
-    """(desired, ready, rolling out); None where the kind doesn't tell or the server sent metadata only."""
+    """(desired, ready, rolling out); None where the kind has no such field or the server sent metadata only."""
     spec, status = workload.spec, workload.status
     if spec is None or kind == "Job":
         return None, None, False
@@ -131,13 +131,13 @@ def _spares_disruptions(job: Workload) -> bool:
 
 
 class Listed(Protocol):
-    """Workloads by uid, with their kind: a dictionary, or what a watch keeps."""
+    """Workloads by uid, with their kind."""
 
     def get(self, uid: str, /) -> tuple[str, Workload] | None: ...
 
 
 def standalone_replicasets(references: Sequence[OwnerReference], workloads: Listed) -> bool:
-    """Whether a ReplicaSet that nobody controls owns pods while the server sent metadata only."""
+    """Whether a ReplicaSet without a controller owns pods while the server sent metadata only."""
     for reference in references:
         listed = workloads.get(reference.uid) if reference.kind == "ReplicaSet" else None
         if listed is not None and listed[0] == "ReplicaSet":

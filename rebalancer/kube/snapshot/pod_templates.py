@@ -1,8 +1,8 @@
 """Pod templates, interned by their bytes.
 
-150,000 pods come from a few thousand templates. The part of a pod that its template decides is encoded again from the
-narrow record (which costs a microsecond and is canonical) and looked up; only a template that was not seen before is
-added up. A `PodTemplate` is made when somebody looks at it.
+150,000 pods come from a few thousand templates. The part of a pod that its template determines is encoded again from
+the narrow record (which costs a microsecond and is canonical) and looked up; only for a new template are the requests
+summed. A `PodTemplate` is decoded on access.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class PodTemplateColumns:
 
 
 class _KeptKeys(dict[str, bool]):
-    """Whether an annotation is one that decisions read, asked once for each key."""
+    """Whether an annotation is one that decisions read; evaluated once for each key."""
 
     def __missing__(self, key: str) -> bool:
         kept = self[key] = key in KEPT_ANNOTATIONS or key.startswith(OWN_PREFIX)
@@ -55,7 +55,7 @@ class _KeptKeys(dict[str, bool]):
 
 
 class PodTemplates:
-    """The table while it grows."""
+    """The table under construction."""
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
@@ -82,7 +82,7 @@ class PodTemplates:
         meta, spec = pod.metadata, pod.spec
         affinity = spec.affinity
         if of_daemonset and affinity is not None:
-            # The DaemonSet controller pins each of its pods to its node: that would make every pod a template.
+            # The DaemonSet controller pins each of its pods to its node, which would make every pod a template.
             affinity = msgspec.structs.replace(affinity, node_affinity=None)
         template = (
             meta.labels,
@@ -102,7 +102,7 @@ class PodTemplates:
             spec.scheduler_name,
             pod.status.qos_class,
         )
-        # Pods are listed by name, so siblings stand together: comparing two is cheaper than encoding one.
+        # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
         if template == self._last_template:
             return self._last_index
         blob = self._encode(template)
@@ -145,7 +145,7 @@ class PodTemplates:
 
     def _add(self, pod: Pod) -> None:
         spec = pod.spec
-        # Templates that differ in labels only (StatefulSets name each pod in one) are added up once.
+        # Templates that differ in labels only (StatefulSets put each pod's name in one) are summed once.
         asked = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
         figures = self._figures.get(asked)
         if figures is None:
@@ -166,7 +166,7 @@ class PodTemplates:
 
 
 def decode_template(blob: bytes) -> PodTemplate:
-    """An interned template as the noun that decisions read."""
+    """An interned template as a `PodTemplate`."""
     template = msgspec.json.decode(blob, type=Template)
     containers, inits = template.containers or [], template.init_containers or []
     figures: Requests = effective_requests(
@@ -211,14 +211,14 @@ _head = msgspec.json.Decoder(_Head).decode
 
 
 def outline_template(blob: bytes) -> PodTemplateOutline:
-    """Labels and affinity of an interned template, in a tenth of the time that decoding the whole takes."""
+    """Labels and affinity of an interned template, in a tenth of the time of decoding all of it."""
     head = _head(blob)
     affinity = bytes(head.affinity)
     return PodTemplateOutline(head.labels or {}, b"" if affinity == b"null" else affinity)
 
 
 def _volume(source: VolumeSource) -> Volume | None:
-    """None for volumes that move along with their pod: config maps, secrets, tokens, network storage by itself."""
+    """None for volumes that move with their pod: config maps, secrets, tokens, network storage."""
     if source.host_path is not None:
         return Volume(host_path={})
     if source.empty_dir is not None:

@@ -1,4 +1,4 @@
-"""What we read of each kind, and nothing else: msgspec skips the other nine tenths of every page.
+"""The fields that are read of each kind: msgspec skips the other nine tenths of every page.
 
 Field meanings: the Kubernetes API reference, v1.36. `gc=False` keeps the garbage collector off records that live for
 one page; none of them can be part of a cycle.
@@ -18,11 +18,11 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
 
 
 class Empty(Wire, frozen=True):
-    """Something that matters by being there."""
+    """An object whose presence alone matters."""
 
 
 class ListMeta(Wire, frozen=True):
-    """Where a list goes on."""
+    """Version and continuation of a list."""
 
     continue_: str = msgspec.field(default="", name="continue")
     remaining_item_count: int | None = None
@@ -45,7 +45,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class Meta(Wire, frozen=True):
-    """The metadata of everything but pods and nodes."""
+    """The metadata of all kinds but pods and nodes."""
 
     name: str = ""
     namespace: str = ""
@@ -58,7 +58,7 @@ class Meta(Wire, frozen=True):
 
 
 class WatchEvent(Wire, frozen=True):
-    """One line of a watch. What `object` is depends on the type, and a bookmark's is an object in name only."""
+    """One line of a watch. The type of `object` depends on `type`; a bookmark's has metadata only."""
 
     type: str
     object: msgspec.Raw
@@ -69,7 +69,7 @@ class VersionMeta(Wire, frozen=True):
 
 
 class Versioned(Wire, frozen=True):
-    """Of which version an object is."""
+    """The resourceVersion of an object."""
 
     metadata: VersionMeta
 
@@ -159,7 +159,7 @@ class Terminated(Wire, frozen=True):
 
 
 class ContainerState(Wire, frozen=True):
-    """Nothing of a container that runs."""
+    """The waiting and terminated states are read; a running container has none."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
@@ -188,7 +188,7 @@ class Pod(Wire, frozen=True):
 
 
 class Template(msgspec.Struct, array_like=True, gc=False):
-    """What pods of one template share, in the order in which it is interned (see `templates.py`)."""
+    """What pods of one template share, in the order in which it is interned (see `pod_templates.py`)."""
 
     labels: dict[str, str] | None
     annotations: dict[str, str] | None
@@ -248,7 +248,7 @@ class Node(Wire, frozen=True):
 
 
 class WholeTaints(Wire, frozen=True):
-    # Every field of every taint, known to us or not: they are written back.
+    # Every field of every taint, known or not: they are written back.
     taints: list[dict[str, Any]] | None = None
     unschedulable: bool = False
 
@@ -264,7 +264,7 @@ class TaintedNode(Wire, frozen=True):
 
 
 class RollingUpdate(Wire, frozen=True):
-    # maxSurge and maxUnavailable may be numbers or percentages; nobody asks for them here.
+    # maxSurge and maxUnavailable may be numbers or percentages; they are not read.
     partition: int = 0
 
 
@@ -306,7 +306,7 @@ class WorkloadStatus(Wire, frozen=True):
 
 
 class WorkloadMeta(Wire, frozen=True):
-    """Without labels: there are many ReplicaSets, and nobody asks for theirs."""
+    """Without labels: there are many ReplicaSets, and their labels are not used."""
 
     name: str = ""
     namespace: str = ""

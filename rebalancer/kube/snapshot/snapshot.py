@@ -1,7 +1,7 @@
 """The cluster, read once: lists to columns.
 
-Nodes come first (pods are bound to them), then pods, then only the workloads that pods name, and the budgets last,
-because their room is what changes fastest.
+Nodes come first (pods are bound to them), then pods, then only the workloads that pods reference, and the budgets last,
+because disruptionsAllowed changes fastest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ WORKLOADS: tuple[tuple[str, Resource], ...] = (
 READ_RESOURCES: tuple[Resource, ...] = (
     NODES, PODS, NAMESPACES, VOLUMES, BUDGETS, PRIORITY_CLASSES, *(resource for _, resource in WORKLOADS),
 )  # fmt: skip
-"""What a snapshot lists: `doctor` asks whether we may."""
+"""Resources that a snapshot lists; `doctor` checks the permissions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,9 @@ class KubeCluster:
 
     def snapshot(self) -> ClusterSnapshot:
         """Read everything.
+
+        Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be read
+        consistently or can't be decoded.
 
         Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be had in
         one piece or can't be understood.
@@ -104,7 +107,7 @@ class KubeCluster:
         )
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
-        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer.
+        """Current state of single (namespace, name) pods; a missing one is not in the result.
 
         Raises ConnectError or UnsafeDataError.
         """
@@ -124,13 +127,14 @@ class KubeCluster:
         return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, accept=accept)
 
     def _owners(self, pods: PodColumns) -> tuple[Owners, list[int], frozenset[str]]:
-        """The owner records, where each of the pods' owners stands among them, and the kinds that are complete."""
+        """The owner records, the index of each of the pods' owners among them, and the kinds that are complete."""
         named = named_kinds(pods.owners)
         workloads: dict[str, tuple[str, Workload]] = {}
         for kind, resource in WORKLOADS:
             if kind in named:
-                # A ReplicaSet is asked only for its controller: ten old ones of every Deployment would cost more
-                # than all pods. Servers that don't know the form send whole objects, which serve as well.
+                # Of a ReplicaSet only its controller is read: ten old ones of every Deployment would cost more than all
+                # pods.
+                # Servers without the metadata form send whole objects, which serve as well.
                 accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
                 self._gather(workloads, kind, resource, accept)
         if standalone_replicasets([reference for _, reference in pods.owners], workloads):
@@ -145,7 +149,7 @@ class KubeCluster:
             into[workload.metadata.uid] = (kind, workload)
 
     def _claims(self) -> BoundClaims | None:
-        """The claims that are bound; None when we may not list volumes."""
+        """The bound claims; None without permission to list volumes."""
         try:
             claims: BoundClaims = self._list(VOLUMES, PersistentVolume, BoundClaims)
         except StatusError as error:
@@ -156,7 +160,7 @@ class KubeCluster:
 
 
 def named_kinds(owners: Iterable[tuple[str, OwnerReference]]) -> set[str]:
-    """The kinds whose workloads it takes to follow the pods' owners, which come as (namespace, reference)."""
+    """The kinds to list for following the pods' owners, which come as (namespace, reference)."""
     named = {kind_of(reference) for _, reference in owners}
     return named | {"Deployment"} if "ReplicaSet" in named else named
 
@@ -176,7 +180,7 @@ def put_together(
     budgets: Iterable[DisruptionBudget],
     claims: BoundClaims | None,
 ) -> ClusterSnapshot:
-    """The snapshot; `claims` is None where we may not list volumes."""
+    """The snapshot; `claims` is None without permission to list volumes."""
     return ClusterSnapshot(
         taken=taken,
         nodes=nodes,
@@ -197,7 +201,7 @@ def put_together(
 
 
 def budget_of(budget: Budget) -> DisruptionBudget:
-    """The noun for what the API server says."""
+    """The record as a `DisruptionBudget`."""
     meta, status = budget.metadata, budget.status
     return DisruptionBudget(
         namespace=meta.namespace,

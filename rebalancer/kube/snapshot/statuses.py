@@ -1,4 +1,4 @@
-"""What a pod's status says besides its phase: how often its containers restarted, and why they wait or have ended."""
+"""A pod's status besides its phase: restarts of its containers, and why they wait or have ended."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from rebalancer.kube.snapshot import records
 from rebalancer.model.snapshot import PodStatus
 
 NOTHING = PodStatus()
-"""What most pods' statuses say. It is the first in every table."""
+"""The status of most pods. It is the first in every table."""
 
 
 def is_quiet(status: records.PodStatus) -> bool:
-    """Whether it says nothing and nothing restarted: so it is with most pods, and this is asked for every one."""
+    """Whether it is empty without restarts: so it is with most pods, and this is evaluated for every one."""
     if status.reason or status.init_container_statuses:
         return False
     if status.container_statuses:
@@ -24,14 +24,14 @@ def is_quiet(status: records.PodStatus) -> bool:
 
 
 def restarts_of(containers: Sequence[records.ContainerStatus] | None) -> int:
-    """How often they restarted, added up."""
+    """Restarts, summed."""
     return sum(each.restart_count for each in containers or ())
 
 
 def said_of(status: records.PodStatus) -> PodStatus:
-    """The reasons and exit codes, each once and in order, so that many pods say the same.
+    """The reasons and exit codes, each once and in order, so that many pods have equal statuses.
 
-    A container that runs says nothing, however its run before ended.
+    A running container contributes nothing, however its previous run ended.
     """
     own, init = status.container_statuses, status.init_container_statuses
     return PodStatus(

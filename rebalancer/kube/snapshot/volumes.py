@@ -1,8 +1,8 @@
-"""What PersistentVolumes mean for the pods that use their claims.
+"""Constraints that PersistentVolumes put on the pods that use their claims.
 
 A volume's required node affinity and its zone and region labels both bind its pod. The labels follow kube-scheduler's
 VolumeZone plugin (pkg/scheduler/framework/plugins/volumezone, v1.36): a node without any of the four labels is not
-judged by them, and a volume's beta label is held against the node's newer one where the node has no beta label.
+checked, and a volume's beta label is compared with the node's newer one where the node has no beta label.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,23 @@ Zones = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class BoundClaims:
-    """A collector of volumes: what is true of the claims that they are bound to, by (namespace, name)."""
+    """A collector of volumes: properties of the claims that they are bound to, by (namespace, name)."""
 
     def __init__(self) -> None:
         self.local: set[Claim] = set()
-        """Their volume stays on one node."""
+        """Claims whose volume stays on one node."""
         self.nodes: dict[Claim, NodeSelector] = {}
-        """The nodes that their volume can be used on, where not on all."""
+        """Claim -> the nodes on which its volume can be used, where not on all."""
         self.exclusive: set[Claim] = set()
-        """One pod at a time may use them."""
-        # A zone's volumes all say the same.
+        """Claims that one pod at a time may use."""
+        # Volumes of a zone have equal selectors.
         self._selectors: dict[tuple[NodeSelector | None, Zones], NodeSelector | None] = {}
 
     def add(self, volumes: Sequence[PersistentVolume], /) -> None:
-        """Take one page."""
+        """Add one page."""
         for volume in volumes:
             spec, reference = volume.spec, volume.spec.claim_ref
-            # A volume that was let go still names its claim; a new claim of that name has another volume.
+            # A released volume still names its claim; a new claim of that name has another volume.
             if reference is None or volume.status.phase in LET_GO:
                 continue
             claim = (reference.namespace, reference.name)
@@ -87,7 +87,7 @@ def _both(required: NodeSelector | None, zones: Zones) -> NodeSelector | None:
     """The nodes that satisfy the affinity and the labels; None for all nodes."""
     if not zones:
         return required
-    # A term without expressions selects no node: it must not begin to select some by what is added here.
+    # A term without expressions selects no node: it must not begin to select some by added expressions.
     terms = [NodeSelectorTerm()]
     if required is not None:
         terms = [term for term in required.node_selector_terms if term.match_expressions or term.match_fields]

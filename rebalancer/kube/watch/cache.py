@@ -54,9 +54,8 @@ Workloads = Records[Workload, tuple[str, Workload]]
 class WatchedCluster:
     """Implements `model.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
 
-    Two things are followed only once they are needed: PersistentVolumes, when a pod uses a claim, and whole
-    ReplicaSets in place of their metadata, when one that nobody controls owns pods. Until they are read there is no
-    snapshot.
+    Two kinds are watched only when needed: PersistentVolumes, when a pod uses a claim, and whole ReplicaSets in place
+    of their metadata, when one without a controller owns pods. Until they are read there is no snapshot.
     """
 
     def __init__(
@@ -93,14 +92,14 @@ class WatchedCluster:
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
 
     def start(self) -> None:
-        """Begin to list and watch, in one thread for each kind."""
+        """Start to list and watch, in one thread for each kind."""
         with self._lock:
             self._started = True
             for each in self._reflectors():
                 each.start()
 
     def stop(self) -> None:
-        """End all watches; within a second, also in the middle of a read."""
+        """Stop all watches; takes at most a second, also in the middle of a read."""
         with self._lock:
             self._stopped = True
             running = self._reflectors()
@@ -121,32 +120,34 @@ class WatchedCluster:
         return self._all_read()
 
     def ages(self) -> Mapping[str, float]:
-        """Plural of each kind -> seconds since what we know of it was last known to be current; infinite at first."""
+        """Plural of each kind -> seconds since its store was last known to be current; infinite at first."""
         now = self._monotonic()
         return {each.name: each.age(now) for each in self._needed()}
 
     def stats(self) -> Mapping[str, WatchStats]:
-        """Plural of each kind -> what has happened to its watch; the counters go on counting."""
+        """Plural of each kind -> statistics of its watch; the counters never reset."""
         return {each.name: each.stats for each in self._reflectors()}
 
     def dead(self) -> list[str]:
-        """The kinds whose thread has ended by itself, which never may."""
+        """The kinds whose thread has ended unexpectedly."""
         if not self._started or self._stopped:
             return []
-        with self._lock:  # one that is made is started before anybody looks
+        with self._lock:  # a watch that is created is started before any reader sees it
             return [each.name for each in self._reflectors() if not each.alive]
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
-        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer.
+        """Current state of single (namespace, name) pods; a missing one is not in the result.
+
+        Read from the API server, not from memory. Raises ConnectError or UnsafeDataError.
 
         Asked, not remembered. Raises ConnectError or UnsafeDataError.
         """
         return self._live.pod_states(pods)
 
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as we know it. `taken` is now: no news is good news, as long as no kind is silent for too long.
+        """The cluster as known now; `taken` is now, as long as no kind has been silent for too long.
 
-        Raises UnsafeDataError when a kind has not been read yet, or has had no news for too long.
+        Raises UnsafeDataError when a kind has not been read yet, or has been silent for too long.
         """
         self._check()
         try:
@@ -155,7 +156,7 @@ class WatchedCluster:
         except ValueError as error:
             raise UnsafeDataError(f"{self._client.server}: {error}") from None
 
-    # ---- what is followed
+    # ---- watched kinds
 
     def _reflector(
         self, resource: Resource, item: type[Any], make: Callable[[], Any], *, metadata_only: bool = False
@@ -176,11 +177,11 @@ class WatchedCluster:
         return fixed if self._volumes is None else [*fixed, self._volumes]
 
     def _needed(self) -> list[Reflector[Any, Any]]:
-        """All but volumes that we may not read: then every claim counts as local."""
+        """All but volumes without the permission to read them: then every claim counts as local."""
         return [each for each in self._reflectors() if each is not self._volumes or not each.denied]
 
     def _follow_what_is_needed(self, *, uses_claims: bool, references: Sequence[OwnerReference]) -> None:
-        """Begin to follow what pods that use claims, and pods of these owners, take besides."""
+        """Start the watches that pods with claims, and pods of these owners, need besides."""
         with self._lock:
             if self._stopped:
                 return
@@ -200,7 +201,7 @@ class WatchedCluster:
         return all(each.store is not None for each in self._needed())
 
     def _check(self) -> None:
-        """Raises UnsafeDataError where we don't know enough."""
+        """Raises UnsafeDataError while a needed kind is missing or too old."""
         now, server = self._monotonic(), self._client.server
         for each in self._needed():
             if each.store is None:
@@ -224,7 +225,7 @@ class WatchedCluster:
         owners, numbers, complete = self._owners(references)
         claims = self._claims()
         budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
-        # A pod may have come that needs more than was followed until now.
+        # A new pod may need a kind that is not watched yet.
         self._follow_what_is_needed(
             uses_claims=pods.uses_claims, references=[reference for _, reference in references.values()]
         )
@@ -252,7 +253,7 @@ class WatchedCluster:
     def _owners(
         self, references: Mapping[int, tuple[str, OwnerReference]]
     ) -> tuple[Owners, dict[int, int], frozenset[str]]:
-        """The owner records, where each of the references stands among them, and the kinds that are complete."""
+        """The owner records, the index of each of the references among them, and the kinds that are complete."""
         named = named_kinds(references.values())
         workloads: dict[str, tuple[str, Workload]] = {}
         for kind, reflector in self._workloads.items():

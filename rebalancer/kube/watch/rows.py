@@ -1,7 +1,7 @@
-"""Pods kept as rows: what a watch changes one at a time, and a snapshot copies in milliseconds.
+"""Pods as rows: a watch changes them one at a time, and a snapshot copies them in milliseconds.
 
 A pod is a row of numbers in one growing array and two strings beside it. Its template, owner, node and namespace are
-numbers of tables, in which each stands once; when a table has doubled, what no pod names any more is dropped from it.
+numbers of tables, in which each is stored once; when a table has doubled, entries without pods are dropped.
 """
 
 import threading
@@ -49,7 +49,7 @@ PHASE_NUMBERS: Mapping[str, int] = {name: index for index, name in enumerate(PHA
 
 
 class Interned(Generic[K, V]):
-    """Values by key, numbered in the order in which they came."""
+    """Values by key, numbered in the order of their arrival."""
 
     def __init__(self) -> None:
         self._numbers: dict[K, int] = {}
@@ -67,7 +67,7 @@ class Interned(Generic[K, V]):
         return found
 
     def keep(self, used: NDArray[np.bool_]) -> None:
-        """Drop what is not `used` (values,); the others keep their order."""
+        """Drop the values that are not `used` (values,); the others keep their order."""
         kept, keys = np.flatnonzero(used).tolist(), list(self._numbers)
         self._numbers = {keys[old]: new for new, old in enumerate(kept)}
         self.values = [self.values[old] for old in kept]
@@ -75,7 +75,7 @@ class Interned(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsTaken:
-    """All pods at one moment. Nothing in it changes any more."""
+    """All pods at one moment. Immutable."""
 
     rows: NDArray[Any]
     """(pods,) of type ROW."""
@@ -84,7 +84,7 @@ class PodsTaken:
     namespaces: list[str]
     nodes: list[str]
     owners: list[tuple[str, OwnerReference]]
-    """(namespace, reference) of the controlling owners; also of some that have no pods any more."""
+    """(namespace, reference) of the controlling owners; also of some without pods."""
     statuses: list[PodStatus]
     pod_templates: PodTemplateTable
     figures: PodTemplateColumns
@@ -101,7 +101,8 @@ class PodsTaken:
         return np.flatnonzero(_used(self.rows["owner"], len(self.owners))).tolist()
 
     def columns(self, *, nodes: Mapping[str, int], namespaces: Mapping[str, int], owners: Mapping[int, int]) -> Pods:
-        """The snapshot's columns, by (namespace, name). `namespaces` knows all with pods; `owners` maps our numbers."""
+        """The snapshot's columns, by (namespace, name). `namespaces` numbers all namespaces with pods; `owners` maps
+        our numbers."""
         rows, order = self.rows, self._order()
         node_of = _lookup([nodes.get(name, -1) for name in self.nodes])
         owner_of = _lookup([owners.get(number, -1) for number in range(len(self.owners))])
@@ -166,14 +167,14 @@ class PodRows:
         return len(self._row_of)
 
     def add(self, pods: Sequence[Pod], /) -> None:
-        """Take one page of a list. Raises ValueError when a request is no quantity."""
+        """Add one page of a list. Raises ValueError when a request is no quantity."""
         with self._lock:
             for pod in pods:
                 self._put(pod)
             self._tidy_when_due()
 
     def apply(self, changes: Sequence[Change[Pod]], /) -> None:
-        """Take events. Raises ValueError when a request is no quantity."""
+        """Apply events. Raises ValueError when a request is no quantity."""
         with self._lock:
             for gone, pod in changes:
                 if gone:
@@ -216,7 +217,7 @@ class PodRows:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         reference = controller_of(meta.owner_references)
         of_daemonset = reference is not None and reference.kind == "DaemonSet"
-        # First what may refuse the pod: a row is written whole or not at all.
+        # Validation first: a row is written whole or not at all.
         template = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
         restarts = init_restarts = said = 0
@@ -300,7 +301,7 @@ class PodRows:
         for table, columns in tables:
             used = self._in_use(columns, len(table))
             if table is self._statuses:
-                used[0] = True  # the empty one is the first, whether or not a pod has it
+                used[0] = True  # the empty status is the first, whether or not a pod has it
             table.keep(used)
             moved = _lookup(np.where(used, np.cumsum(used) - 1, -1).tolist())
             for column in columns:

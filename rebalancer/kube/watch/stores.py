@@ -1,4 +1,4 @@
-"""What the kinds besides pods are kept in: `kube.watch.Store`s, safe to read while they change."""
+"""The stores of the kinds besides pods: `kube.watch.Store`s, safe to read while they change."""
 
 import threading
 from array import array
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class Records(Generic[N, V]):
-    """What `keep` makes of the records of a kind, by uid."""
+    """The records of a kind by uid, each reduced by `keep`."""
 
     def __init__(self, keep: Callable[[N], V]) -> None:
         self._keep = keep
@@ -32,11 +32,11 @@ class Records(Generic[N, V]):
         """Grows with every change."""
 
     def add(self, items: Sequence[N], /) -> None:
-        """Take one page of a list."""
+        """Add one page of a list."""
         self.apply([(False, item) for item in items])
 
     def apply(self, changes: Sequence[Change[N]], /) -> None:
-        """Take events."""
+        """Apply events."""
         with self._lock:
             self.version += len(changes)
             for gone, item in changes:
@@ -46,7 +46,7 @@ class Records(Generic[N, V]):
                     self._by_uid[item.metadata.uid] = self._keep(item)
 
     def get(self, uid: str, /) -> V | None:
-        """The one with this uid."""
+        """The record with this uid."""
         return self._by_uid.get(uid)
 
     def by_uid(self) -> dict[str, V]:
@@ -61,7 +61,7 @@ class Records(Generic[N, V]):
 
 
 class NodeRecords:
-    """Nodes by name. Their images, most of what a node says, are kept as numbers."""
+    """Nodes by name. Their images, most of a node's size, are kept as numbers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,11 +69,11 @@ class NodeRecords:
         self._images = ImageNumbers()
 
     def add(self, nodes: Sequence[Node], /) -> None:
-        """Take one page of a list."""
+        """Add one page of a list."""
         self.apply([(False, node) for node in nodes])
 
     def apply(self, changes: Sequence[Change[Node]], /) -> None:
-        """Take events."""
+        """Apply events."""
         with self._lock:
             for gone, node in changes:
                 if gone:

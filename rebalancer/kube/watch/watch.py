@@ -1,10 +1,10 @@
 """A kind kept in memory: listed once, then followed by a watch, for as long as the process lives.
 
-As client-go's reflector does it: the version of every event and bookmark becomes ours, a broken watch goes on from
-there, and 410 (the server no longer reaches back so far) means a new list, which replaces the old store in one step.
-Two differences. A stream in which nothing comes, not even a bookmark, counts as broken; and when the next one is
-silent too the kind is listed again: an API server sends no bookmark for a version that the watch has seen (v1.36
-without frequent progress notifications of etcd), and then only a list tells a quiet kind from a dead connection.
+Semantics of client-go's reflector: the resourceVersion advances with every event and bookmark, a broken watch resumes
+from it, and 410 (too old) means a new list, which replaces the old store in one step. Two differences. A stream without
+any data, not even a bookmark, counts as broken; and when the next one is silent too the kind is listed again: an API
+server sends no bookmark for a version that the watch has seen (v1.36 without frequent progress notifications of etcd),
+and then only a list distinguishes a quiet kind from a dead connection.
 """
 
 import random
@@ -23,10 +23,10 @@ from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
 from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 
 SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS = 300, 600
-"""Watches end by themselves at different times, so that not all come back at once."""
+"""Watches end at different times, so that not all reconnect at once."""
 
 INACTIVITY_SECONDS = 80.0
-"""Bookmarks come every minute or so (bookmarkFrequency in cacher.go, v1.36)."""
+"""Bookmarks arrive about every minute (bookmarkFrequency in cacher.go, v1.36)."""
 
 SHORTEST_INACTIVITY_SECONDS = 15.0
 STOP_SECONDS = 1.0
@@ -39,14 +39,14 @@ Change = tuple[bool, T]
 
 
 class Store(Protocol[T_contra]):
-    """What a kind is kept in. Filled by a list, then changed by events; readers may come from any thread."""
+    """The store of a kind. Filled by a list, then changed by events; readers may come from any thread."""
 
     def add(self, items: Sequence[T_contra], /) -> None:
-        """Take one page of a list."""
+        """Add one page of a list."""
         ...
 
     def apply(self, changes: Sequence[Change[T_contra]], /) -> None:
-        """Take events, in order. The same events again lead to the same end. Raises ValueError for nonsense in one."""
+        """Apply events, in order; idempotent. Raises ValueError for an event that can't be decoded."""
         ...
 
 
@@ -55,7 +55,7 @@ S = TypeVar("S", bound=Store[Any])
 
 @dataclass(slots=True, kw_only=True)
 class WatchStats:
-    """What has happened to one kind, for metrics."""
+    """Counters of one kind, for metrics."""
 
     events: int = 0
     """Added, modified and deleted."""
@@ -64,12 +64,12 @@ class WatchStats:
     restarts: int = 0
     """Watches opened after the first."""
     errors: int = 0
-    """Lists and watches that failed; one that just ended, or in which nothing came, did not."""
+    """Lists and watches that failed; one that just ended, or was silent, did not."""
     last_error: str = ""
 
 
 class Backoff:
-    """Waits that double from 1 to 60 s, with jitter; all is forgotten after a healthy minute."""
+    """Exponential backoff from 1 to 60 s, with jitter; reset after a healthy minute."""
 
     SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 60.0, 60.0
 
@@ -78,7 +78,7 @@ class Backoff:
         self._failures = 0
 
     def seconds(self, *, healthy_seconds: float, at_once: bool, asked: float | None = None) -> float:
-        """How long to wait now. `at_once`: the first time not at all; `asked`: what the server wants, at least."""
+        """The next wait. `at_once`: the first time no wait; `asked`: the server's Retry-After, the least wait."""
         if healthy_seconds >= self.HEALTHY_SECONDS:
             self._failures = 0
         doublings, self._failures = self._failures - at_once, self._failures + 1
@@ -89,15 +89,15 @@ class Backoff:
 
 
 class _GoneError(Exception):
-    """410: the version that we know is too old to go on from."""
+    """410: the resourceVersion is too old to resume from."""
 
 
 class _StoppedError(Exception):
-    """We are to end."""
+    """`stop` was called."""
 
 
 class Reflector(Generic[T, S]):
-    """Follows one resource in a thread of its own. `make` makes an empty store; a list fills a new one each time."""
+    """Follows one resource in a thread of its own. `make` makes an empty store; each list fills a new one."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Reflector(Generic[T, S]):
         pause: Callable[[float], object] | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """`pause` waits between two tries, in place of a wait that `stop` ends."""
+        """`pause` waits between attempts, in place of a wait that `stop` ends."""
         self._client = client
         self._resource = resource
         self._item = item
@@ -133,11 +133,11 @@ class Reflector(Generic[T, S]):
         self._current_at = self._opened_at = float("-inf")
         self._was_silent = self._has_watched = False
         self.store: S | None = None
-        """What is known; None before the first list is whole."""
+        """The store; None before the first list is complete."""
         self.denied = False
-        """Whether the server said last that we may not read this (403)."""
+        """Whether the server's last answer was 403."""
         self.trouble = ""
-        """Why nothing has come since the last sign of life, in words."""
+        """Why nothing has arrived since the last sign of life."""
         self.stats = WatchStats()
 
     @property
@@ -147,7 +147,7 @@ class Reflector(Generic[T, S]):
 
     @property
     def known(self) -> S:
-        """The store, for those who have seen that there is one."""
+        """The store, once there is one."""
         assert self.store is not None
         return self.store
 
@@ -161,19 +161,19 @@ class Reflector(Generic[T, S]):
         return now - self._current_at
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow."""
         self._thread = threading.Thread(target=self.run, name=f"watch {self.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, also in the middle of a read. Doesn't wait for it."""
+        """Stop, also in the middle of a read. Returns at once."""
         self._stopping.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.cut()
 
     def join(self, seconds: float = STOP_SECONDS) -> None:
-        """Wait for the end; a page of a list that is under way is read first, without us."""
+        """Wait for the thread to end; a page of a list in progress is read first, without waiting for it."""
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -189,7 +189,7 @@ class Reflector(Generic[T, S]):
                 self._pause(wait)
 
     def _follow(self) -> float:
-        """List if need be, watch until that ends; how long to wait before the next time."""
+        """List if needed, then watch until that ends; returns the wait before the next time."""
         at_once, asked = True, None
         try:
             if not self._version:
@@ -205,7 +205,7 @@ class Reflector(Generic[T, S]):
             self._note(error, counts=not at_once)
         except UnsafeDataError as error:
             at_once = False
-            # Once more from the same place; what can't be read there a second time is stepped over by a list.
+            # Once more from the same version; what can't be read a second time is skipped by a list.
             if self._unread_after == self._version:
                 self._version = ""
             self._unread_after = self._version
@@ -251,7 +251,7 @@ class Reflector(Generic[T, S]):
 
     def _watch(self) -> None:
         seconds = self._chance.randint(SHORTEST_WATCH_SECONDS, LONGEST_WATCH_SECONDS)
-        # Counted from the last sign of life: what a broken connection took is missing from the next one's patience.
+        # Counted from the last sign of life: time spent on a broken connection is taken from the next one's timeout.
         patience = INACTIVITY_SECONDS * self._chance.uniform(1.0, 1.1) - self.age(self._monotonic())
         stream = self._client.stream(
             self._resource.path(),
@@ -303,7 +303,7 @@ class Reflector(Generic[T, S]):
         except msgspec.DecodeError as error:
             raise self._unreadable("watch", error) from None
         finally:
-            # What came before the line that broke is good.
+            # Events before the unreadable line are applied.
             if last is not None:
                 self._advance(changes, last)
 
@@ -321,7 +321,7 @@ class Reflector(Generic[T, S]):
         self._was_silent, self._unread_after, self.trouble = False, None, ""
 
     def _ended(self, status: msgspec.Raw) -> Exception:
-        """What an ERROR event says."""
+        """The error of an ERROR event."""
         said = msgspec.json.decode(status, type=WatchStatus)
         if said.code == 410:
             return _GoneError()
@@ -333,14 +333,14 @@ class Reflector(Generic[T, S]):
 
 
 class _Filling(Generic[S]):
-    """The collector of a list: a store that nobody reads yet."""
+    """The collector of a list: a store without readers yet."""
 
     def __init__(self, store: S, stopping: threading.Event) -> None:
         self.store = store
         self._stopping = stopping
 
     def add(self, items: Sequence[Any], /) -> None:
-        """Take one page."""
+        """Add one page."""
         if self._stopping.is_set():
             raise _StoppedError
         self.store.add(items)
