@@ -1,4 +1,4 @@
-"""The policy in force, with everything that was built for it."""
+"""The active policy and everything that was built for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from rebalancer.policy import RebalancerPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Active:
-    """One policy and what it alone needs; replaced as a whole when the policy file changes."""
+    """One policy and its adapters; replaced as a whole when the policy file changes."""
 
     policy: RebalancerPolicy
     context: CycleContext
     forecast_loop: ForecastLoop | None = None
-    """None where the policy makes no forecasts."""
+    """None where forecast.mode is Off."""
     undamped_usage: UsageReader | None = None
     """Reads the current CPU for the dashboard, without the stabilization window; None = `context.usage`."""
     evaluation: EvaluationLoop | None = None
     """Assessments and feedback; None in tests that need neither."""
     close: Callable[[], None] = lambda: None
-    """Releases what only this policy needed."""
+    """Closes the adapters of this policy."""

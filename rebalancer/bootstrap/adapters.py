@@ -85,7 +85,7 @@ def make_context(
             may_send=lambda: lease.holds(CALL_MARGIN_SECONDS),
             deadline_seconds=lease.seconds_left,
         )
-    scheduler = scheduler_of(policy)  # before anything is opened: its file may be wrong
+    scheduler = scheduler_of(policy)  # first, because its file may be invalid and nothing is open yet
     return CycleContext(
         cluster=KubeCluster(client=client, clock=clock, progress=progress),
         usage=usage_of(policy, client, clock, progress, stack),

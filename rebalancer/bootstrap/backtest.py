@@ -1,4 +1,4 @@
-"""How well the predictors would have forecast this cluster's last days."""
+"""Backtest of the predictors on this cluster's last days."""
 
 import math
 
@@ -14,9 +14,9 @@ from rebalancer.policy.pools import NodePools, fixed_high
 
 
 def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress) -> Backtest:
-    """Read what is missing of the last `days` closed days, and compare the predictors on them.
+    """Read the missing ones of the last `days` closed days, and compare the predictors on them.
 
-    Raises ConfigError, ConnectError, and UnsafeDataError when too little is known.
+    Raises ConfigError, ConnectError, and UnsafeDataError with too little data.
     """
     clock = SystemClock()
     snapshot = read_cluster(settings, progress=progress)

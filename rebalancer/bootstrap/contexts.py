@@ -63,7 +63,7 @@ def acting_context(
             policy, settings, client, clock, progress, stack, records=records, ledger=ledger, lease=lease, steer=steer
         )
         if lease is not None:
-            # without the Lease the taints are the next leader's business
+            # without the Lease the taints are removed by the next leader
             stack.callback(lambda: context.soft_taint_controller.clear() if lease.holds() else None)
             if lease.term is not None:
                 ledger.fence(lease.term)  # from here on no older leader can reserve

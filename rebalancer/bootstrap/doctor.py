@@ -22,8 +22,10 @@ from rebalancer.prometheus.reader import PrometheusUsage
 from rebalancer.store import status
 
 DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `rebalancer db upgrade`"
-SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` asks the same server"
-METRICS_SERVER_FIX = "usage.source is MetricsServer: `kubectl top nodes` asks the same; or take usage from Prometheus"
+SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` queries the same server"
+METRICS_SERVER_FIX = (
+    "usage.source is MetricsServer: `kubectl top nodes` queries the same API; or take usage from Prometheus"
+)
 LIMITS_FIX = "limits.global is shared by all clusters with this database: state the same in each policy, then run there"
 ALLOWED = {
     "permissions": "everything that a run needs is allowed",
@@ -31,10 +33,10 @@ ALLOWED = {
     "events": "the daemon may write them",
 }
 WITHOUT = {
-    "watches": " (the daemon decides nothing without; `run --once` and `plan` only list)",
-    "events": " (what we do shows in no `kubectl describe`)",
+    "watches": " (the daemon needs them; `run --once` and `plan` only list)",
+    "events": " (`kubectl describe` shows no evictions)",
 }
-"""What doesn't work where rights are missing."""
+"""Consequence of the missing permissions."""
 CORDONING = (HighNodeUtilization, NodeMaintenance, PluginStrategy)
 """Strategies that may ask for cordons."""
 PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
@@ -48,10 +50,10 @@ class Check:
     ok: bool
     detail: str
     warning: bool = False
-    """Nothing is broken, but somebody should look at it."""
+    """Usable, but needs attention."""
     fix: str = ""
     exit_code: int = 0
-    """What a command would have ended with, when not ok."""
+    """Exit code of a command that meets this failure."""
 
 
 def diagnose(policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
@@ -104,7 +106,7 @@ def _global_limits(policy: RebalancerPolicy, settings: Settings) -> Check:
             stated = {} if records is None else dict(records.ledger().global_limits())
     except RebalancerError as error:
         return Check(name=name, ok=False, detail=str(error), fix=DATABASE_FIX, exit_code=error.exit_code)
-    stated[policy.cluster] = global_limits_text(policy)  # what the file says now, whatever the last run did
+    stated[policy.cluster] = global_limits_text(policy)  # the policy file as it is now, whatever the last run recorded
     differing = differences(stated)
     if differing:
         return Check(name=name, ok=True, warning=True, detail="; ".join(differing), fix=LIMITS_FIX)
@@ -113,7 +115,7 @@ def _global_limits(policy: RebalancerPolicy, settings: Settings) -> Check:
 
 
 def differences(stated: Mapping[str, str]) -> list[str]:
-    """What clusters (name -> JSON object) say differently: `spacing: "30s" in blue and red, null in green`."""
+    """Fields in which clusters (name -> JSON object) differ: `spacing: "30s" in blue and red, null in green`."""
     documents = {cluster: _fields(text) for cluster, text in sorted(stated.items())}
     out = []
     for field in sorted({field for document in documents.values() for field in document}):
@@ -127,7 +129,7 @@ def differences(stated: Mapping[str, str]) -> list[str]:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """The object in `text`; what another version wrote differently is one field of its own."""
+    """The object in `text`; a document that can't be decoded is one field of its own."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -150,14 +152,14 @@ def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings
     of_a_run = [each for each in missing if each not in watches and each not in events]
     for name, lacking in (("permissions", of_a_run), ("watches", watches), ("events", events)):
         without = WITHOUT.get(name, "")
-        # what is only told to people is no reason to stop
+        # Events are informational: without them evictions go on
         told_only = name == "events"
         yield Check(
             name=name,
             ok=told_only or not lacking,
             warning=told_only and bool(lacking),
             detail=f"not allowed: {', '.join(map(str, lacking))}{without}" if lacking else ALLOWED[name],
-            fix=f"add to our account's {rules(lacking)}" if lacking else "",
+            fix=f"add to the account's {rules(lacking)}" if lacking else "",
             exit_code=5 if lacking and not told_only else 0,
         )
 
@@ -169,7 +171,7 @@ def _prometheus(policy: RebalancerPolicy) -> Iterator[Check]:
     except RebalancerError as error:
         yield Check(name="prometheus", ok=False, detail=str(error), fix=PROMETHEUS_FIX, exit_code=error.exit_code)
         return
-    yield Check(name="prometheus", ok=True, detail=f"{found.url}: version {found.version or 'not told'}")
+    yield Check(name="prometheus", ok=True, detail=f"{found.url}: version {found.version or 'unknown'}")
     for metric in found.metrics:
         age = "" if metric.newest_age_seconds is None else f", newest sample {metric.newest_age_seconds:.0f} s old"
         detail = metric.error or (f"{metric.series} series{age}" if metric.series else "no series")

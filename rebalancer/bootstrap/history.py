@@ -1,4 +1,4 @@
-"""Days of CPU, kept in a folder."""
+"""CPU history, stored in a folder."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,9 +23,9 @@ def history_keeper(
     days: int = DAYS,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[HistoryKeeper]:
-    """What keeps the last days of CPU: those that forecasts need, or `days` if that is more. Raises ConfigError.
+    """A keeper of the last days of CPU: those that forecasts need, or `days` if that is more. Raises ConfigError.
 
-    A long reading ends when `stopping` says so, and goes on the next time.
+    A long reading ends when `stopping` returns true, and continues the next time.
     """
     days = max(days, DAYS)
     clock = clock or SystemClock()

@@ -1,4 +1,4 @@
-"""Files that ship with us: in the package when installed, at the top of the repository in a checkout."""
+"""Files that ship with the package: inside it when installed, at the top of the repository in a checkout."""
 
 from pathlib import Path
 

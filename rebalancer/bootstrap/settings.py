@@ -1,4 +1,4 @@
-"""What the process is told from outside: flags, then REBALANCER_* variables. What it may do stands in the policy."""
+"""Settings of the process: flags, then REBALANCER_* variables. Rules for evictions stand in the policy."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """One process."""
+    """Settings of one process."""
 
     model_config = SettingsConfigDict(
         env_prefix="REBALANCER_",
@@ -19,11 +19,11 @@ class Settings(BaseSettings):
     database: str = "sqlite:///rebalancer.db"
     """URL of the database: `sqlite:///FILE` or `postgresql://...`."""
     history_dir: str = "rebalancer-history"
-    """Folder of the day blocks that forecasts are made from: a cache that can be thrown away."""
+    """Folder of the day blocks for forecasts: a cache that can be deleted."""
     kubeconfig: str | None = None
     context: str | None = None
     lease_namespace: str | None = None
-    """Where the cluster's Lease lives; default: our own namespace, kube-system outside a pod."""
+    """Namespace of the cluster's Lease; default: the pod's own namespace, kube-system outside a pod."""
     lease_name: str = "rebalancer"
     pod_name: str | None = Field(default=None, validation_alias=AliasChoices("pod_name", "POD_NAME"))
     pod_namespace: str | None = Field(default=None, validation_alias=AliasChoices("pod_namespace", "POD_NAMESPACE"))
@@ -33,19 +33,19 @@ class Settings(BaseSettings):
     """Address and port of the daemon's web server."""
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
-    """Both or none; read anew when they change."""
+    """Both or none; read again when they change."""
     bearer_token_file: str | None = None
-    """What callers of the webhook and the API must send; read anew when it changes."""
+    """Bearer token that the webhook and the API require; read again when it changes."""
     basic_auth_file: str | None = None
     """The same as `user:password`."""
     insecure_no_auth: bool = False
-    """Without a token or password the webhook and the API are closed, unless this is set."""
+    """Without a token or password the webhook and the API reject all requests, unless this is set."""
     dashboard: Literal["on", "open", "off"] = "on"
-    """on: pages for whoever may use the API (a browser needs `basic_auth_file`). open: for everybody. off: none."""
+    """on: pages with the API's authentication (a browser needs `basic_auth_file`). open: without. off: no pages."""
 
     @property
     def own_pod(self) -> tuple[str, str] | None:
-        """(namespace, name) of the pod that we run in."""
+        """(namespace, name) of the daemon's own pod."""
         return (self.pod_namespace, self.pod_name) if self.pod_namespace and self.pod_name else None
 
     @property

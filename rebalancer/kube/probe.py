@@ -89,10 +89,10 @@ def lease_holder(
     lease = client.read(LEASES.path(namespace=namespace, name=name), Lease, verb="get", resource=LEASES.rbac_name)
     if lease is None:
         return None
-    holder = lease.spec.holder_identity or "nobody"
+    holder = lease.spec.holder_identity or "no holder"
     age = wall_time() - epoch_seconds(lease.spec.renew_time)
     if not math.isfinite(age):
         return f"{holder}, never renewed"
     duration = lease.spec.lease_duration_seconds
-    expired = " (run out)" if lease.spec.holder_identity and duration is not None and age > duration else ""
+    expired = " (expired)" if lease.spec.holder_identity and duration is not None and age > duration else ""
     return f"{holder}, renewed {age:.0f} s ago{expired}"

@@ -1,8 +1,8 @@
-"""A day's question in pieces that Prometheus can answer: few series and at most 288 points each.
+"""A day's range query in chunks that Prometheus can answer: few series and at most 288 points each.
 
-Prometheus refuses more than 11,000 points a series and dies of too many series at once. So a question is divided by
-the values of a label (nodes first, then namespaces), where matchers can be put into its query: into the default
-queries, and into a plain selector such as a recording rule. Any other query is divided by time instead.
+Prometheus refuses more than 11,000 points a series and fails under too many series at once. So a query is split by the
+values of a label (nodes first, then namespaces), where matchers can be added to it: to the default queries, and to a
+plain selector such as a recording rule. Any other query is split by time instead.
 """
 
 import re
@@ -22,11 +22,11 @@ from rebalancer.prometheus.queries import (
 )
 
 SERIES_AT_MOST = 2_000
-"""In the answer to one query over a whole day; more where a query spans less of it."""
+"""Series in the response to one query over a whole day; more where a query spans less of it."""
 COUNTERS_AT_MOST = 8_000
-"""Behind the answer of the default node query: a node has one counter for each CPU and mode."""
+"""Series behind one node of the default node query: a node has one counter for each CPU and mode."""
 SPREAD_AT_MOST = 10
-"""So many times as many series, however few points are asked."""
+"""Upper bound on the series, as a multiple, however few points are queried."""
 
 _SELECTOR = re.compile(
     r"""\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)\s*
@@ -38,22 +38,22 @@ _REGEX_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 Matchers = tuple[str, ...]
 Count = Callable[[str, str, Matchers], Mapping[str, int]]
-"""(label, PromQL that counts by it, matchers) -> series for each value of the label."""
+"""(label, PromQL that counts by it, matchers) -> number of series for each value of the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedQuery:
-    """What is asked of nodes, or of pods."""
+    """The query of nodes, or of pods."""
 
     field: str
-    """The policy's, for messages."""
+    """The policy field, for messages."""
     of_pods: bool
     ask: Callable[[Matchers], str]
     """PromQL."""
     count: Callable[[str, Matchers], str]
-    """PromQL that counts, by a label, what an answer costs."""
+    """PromQL that counts, by a label, the series behind a response."""
     labels: tuple[str, ...]
-    """What it may be divided by; none: only by time."""
+    """Labels that it may be split by; none: only by time."""
     series_at_most: int
 
 
@@ -67,15 +67,15 @@ class QueryChunk:
     end: int
     """Slots from `first` up to, not including, `end`."""
     late: bool = False
-    """Only after those that aren't: its pods are on nodes that this cluster doesn't have (any more)."""
+    """Read last: its pods are on nodes that this cluster doesn't have (any more)."""
 
     @property
     def query(self) -> Query:
-        """For the client."""
+        """As the client's `Query`."""
         return Query(field=self.question.field, promql=self.promql)
 
     def over(self, slots: int) -> "list[QueryChunk]":
-        """The same in pieces of at most so many slots."""
+        """The same in chunks of at most so many slots."""
         return [
             QueryChunk(
                 question=self.question,
@@ -91,7 +91,7 @@ class QueryChunk:
 def chunked_queries(
     queries: Queries, prometheus: Prometheus, *, window_seconds: float
 ) -> tuple[ChunkedQuery, ChunkedQuery]:
-    """Of nodes and of pods. The default queries get a rate window of at least one step."""
+    """The queries of nodes and of pods. The default queries get a rate window of at least one step."""
     window = format_duration(window_seconds)
     node, pod = prometheus.node_cpu, prometheus.pod_cpu
     if queries.node_is_default:
@@ -152,10 +152,10 @@ def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> ChunkedQuer
 def pieces(
     question: ChunkedQuery, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
 ) -> Iterator[QueryChunk]:
-    """All that must be asked for these slots.
+    """All chunks for these slots.
 
-    `known` tells whether a value of the first label is a node of this cluster, and `slots_at_most` how many points
-    have proved to be too many.
+    `known` is whether a value of the first label is a node of this cluster, and `slots_at_most` the number of points
+    that has proved small enough.
     """
     slots = end - first
     most = min(question.series_at_most * SLOTS // slots, question.series_at_most * SPREAD_AT_MOST)
@@ -173,7 +173,7 @@ def _divided(
     known: Callable[[str], bool],
     most: int,
 ) -> Iterator[tuple[Matchers, int, bool]]:
-    """(matchers, series, late), the last of them for values that no count has seen."""
+    """(matchers, series, late); the last are for values that no count has returned."""
     if not labels:
         yield matchers, sum(count("", question.count("", matchers), matchers).values()), False
         return
@@ -193,7 +193,7 @@ def _divided(
 
 
 def packed(counts: Mapping[str, int], most: int) -> list[list[str]]:
-    """Values in order, so many together that their counts stay at or under `most`; one that is larger stands alone."""
+    """Values in order, grouped so that their counts stay at or under `most`; a larger one stands alone."""
     out: list[list[str]] = []
     room = 0
     for value, size in sorted(counts.items()):
@@ -206,19 +206,19 @@ def packed(counts: Mapping[str, int], most: int) -> list[list[str]]:
 
 
 def any_of(label: str, values: Sequence[str]) -> str:
-    """A matcher for all series whose label has one of the values; an empty value is a label that isn't there."""
+    """A matcher for all series whose label has one of the values; an empty value is a missing label."""
     if len(values) == 1:
         return f'{label}="{_in_quotes(values[0])}"'
     return f'{label}=~"{_in_quotes("|".join(map(_literal, values)))}"'
 
 
 def none_of(label: str, values: Sequence[str]) -> str:
-    """The matcher for all others."""
+    """The matcher for all other values."""
     return f'{label}!~"{_in_quotes("|".join(map(_literal, values)))}"'
 
 
 def _literal(value: str) -> str:
-    """As Go's regexp.QuoteMeta, so that Prometheus sees a plain set and looks it up in its index."""
+    """As Go's regexp.QuoteMeta, so that Prometheus recognises a plain set and looks it up in its index."""
     return _REGEX_SPECIAL.sub(lambda found: "\\" + found[0], value)
 
 

@@ -1,8 +1,8 @@
 """One HTTP call to Prometheus, over `prometheus_api_client`'s connection.
 
-The package keeps the session, the headers and the adapter. The calls are made here, because it has no timeout unless
-told, drops `warnings` (Prometheus' way of saying that an answer is partial), never retries POST, and turns answers
-into nested dicts. Queries read only, so all of them may be repeated.
+The package keeps the session, the headers and the adapter. The calls are made here, because it has no default timeout,
+drops `warnings` (the mark of a partial response), never retries POST, and decodes responses into nested dicts. Queries
+are read-only, so all of them may be repeated.
 """
 
 import logging
@@ -31,7 +31,7 @@ from rebalancer.prometheus.queries import Query
 
 _ATTEMPTS = 3
 _LONGEST_GET = 1500
-"""Characters of a query that still travel in a URL; proxies cut at 4 KiB to 8 KiB, and escaping triples some."""
+"""Longest query, in characters, that is sent in a URL; proxies cut at 4 KiB to 8 KiB, and escaping triples some."""
 _PASSING = frozenset({429, 502, 503, 504})
 _CHUNK_BYTES = 1 << 18
 _SHOWN_CHARS = 300
@@ -41,20 +41,20 @@ _log = logging.getLogger(__name__)
 
 
 class _Passing(PrometheusApiClientException):
-    """Something that may be gone a second later: a refused connection, an answer that breaks off, a throttle."""
+    """A transient failure: a refused connection, a truncated response, throttling."""
 
 
 class TooMuchError(ConnectError):
-    """More than Prometheus computes in time or at once, or than we take: a smaller question may be answered."""
+    """The query exceeds a limit of Prometheus (time, samples) or of this client (size): a smaller one may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a query answered, and what Prometheus said of it."""
+    """The response to a query."""
 
     result: decode.Result
     warnings: tuple[str, ...]
-    """Not empty: the answer is partial."""
+    """Not empty: the response is partial."""
     infos: tuple[str, ...]
 
 
@@ -67,10 +67,10 @@ class _Reply:
 
 
 class PrometheusClient:
-    """Asks one Prometheus. Not for use by several threads at once.
+    """A client of one Prometheus. Not for use by several threads at once.
 
-    Errors: ConfigError for what the policy says (files, headers, PromQL), ConnectError for everything that the other
-    side or the way there does. No message holds a secret.
+    Errors: ConfigError for the policy's part (files, headers, PromQL), ConnectError for the server and the network. No
+    message contains a secret.
     """
 
     def __init__(self, settings: Prometheus) -> None:
@@ -83,11 +83,12 @@ class PrometheusClient:
         )
         self.renew()
         if settings.insecure_skip_verify:
-            # asked for in the policy; urllib3 would say so again on every single request
+            # requested in the policy; urllib3 would warn on every single request
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
 
     def renew(self) -> None:
-        """Before each cycle: read the credentials anew and drop old connections, whose certificates may be replaced."""
+        """Before each cycle: read the credentials again and drop old connections, whose certificates may have been
+        replaced."""
         self._login = credentials.login(self._settings)
         self._verify = credentials.verification(self._settings)
         self._session.close()
@@ -104,7 +105,7 @@ class PrometheusClient:
         return self._ask("query_range", query, {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"})
 
     def version(self) -> str:
-        """The server's version; empty when it doesn't tell (not everything that speaks the API does)."""
+        """The server's version; empty where the endpoint is missing (not every server with this API has it)."""
         reply = self._sent("GET", "status/buildinfo", {})
         if reply.status == 404:
             return ""
@@ -112,11 +113,11 @@ class PrometheusClient:
             data = decode.envelope(self._accepted(reply, field="usage.prometheus.url").body).data
             found = msgspec.json.decode(data, type=dict[str, Any]).get("version", "")
         except (decode.BadAnswerError, msgspec.DecodeError) as error:
-            raise self._connect_error(f"answered something else than Prometheus would: {error}") from None
+            raise self._connect_error(f"the response is not Prometheus': {error}") from None
         return str(found)
 
     def _ask(self, endpoint: str, query: Query, params: dict[str, str]) -> Answer:
-        # the server gives up when we do, and doesn't go on computing for nobody
+        # the server's timeout equals ours, so that it doesn't go on computing after the client gave up
         asked = {"query": query.promql, "timeout": f"{self._settings.timeout:g}s", **params}
         long = len(query.promql) > _LONGEST_GET
         reply = self._sent("POST" if long else "GET", endpoint, asked)
@@ -125,35 +126,37 @@ class PrometheusClient:
             outside = decode.envelope(reply.body)
             result = decode.result(outside.data)
         except decode.BadAnswerError as error:
-            kind = reply.content_type.partition(";")[0] or "nothing that it names"
-            hint = f" It sent {kind}: is a login page in between?" if "json" not in kind else ""
-            raise self._connect_error(f"answered something else than Prometheus would: {error}.{hint}") from None
+            kind = reply.content_type.partition(";")[0] or "missing"
+            hint = f" Its content type is {kind}: is a login page in between?" if "json" not in kind else ""
+            raise self._connect_error(f"the response is not Prometheus': {error}.{hint}") from None
         infos = outside.infos + tuple(each for each in outside.warnings if each.startswith(_INFO))
         partial = tuple(self._clean(each) for each in outside.warnings if not each.startswith(_INFO))
         return Answer(result=result, warnings=partial, infos=infos)
 
     def _accepted(self, reply: _Reply, *, field: str) -> _Reply:
-        """The reply itself when it is a 200; otherwise raises what it means."""
+        """The reply itself when it is a 200; otherwise raises the error that it stands for."""
         if reply.status == 200:
             return reply
         said = self._said(reply)
         tail = f": {said}" if said else ""
-        # a 400 in plain text is of the HTTP server (a plain request to a TLS port), not of the query
+        # a 400 in plain text comes from the HTTP server (a plain request to a TLS port), not from the query
         if reply.status == 400 and self._error_type(reply):
             raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
         if reply.status in (401, 403):
             carried = (
-                "our credentials" if self._has_credentials else "us without credentials (bearerTokenFile, basicAuth)"
+                "the credentials"
+                if self._has_credentials
+                else "requests without credentials (bearerTokenFile, basicAuth)"
             )
-            raise self._connect_error(f"refuses {carried} with {reply.status}{tail}")
+            raise self._connect_error(f"rejects {carried} with {reply.status}{tail}")
         if 300 <= reply.status < 400:
             where = credentials.shown_url(reply.location) if reply.location else "somewhere else"
             raise self._connect_error(
-                f"redirects to {where}: write the final address, or the credentials it asks for, in the policy"
+                f"redirects to {where}: write the final address, or the credentials that it requires, in the policy"
             )
         if reply.status == 404:
             raise self._connect_error("has no Prometheus API there (404): is a path missing in usage.prometheus.url?")
-        # 422: the query was understood, and ended by a limit (or by what it found)
+        # 422: the query was understood, and ended by a limit (or by its result)
         too_much = reply.status == 422 or (reply.status == 503 and self._gave_up(reply))
         raise self._connect_error(
             f"answered {reply.status} to {field}{tail}", TooMuchError if too_much else ConnectError
@@ -215,10 +218,10 @@ class PrometheusClient:
         )
 
     def _body(self, response: requests.Response, deadline: float) -> bytes:
-        """All bytes of the answer. The library's timeout is for each read; a server that dribbles never meets it.
+        """The whole body. The library's timeout applies to each read; a slow stream of bytes never exceeds it.
 
-        Raises ReadTimeout, or _Passing for an answer that breaks off: urllib3's own errors, which `requests` translates
-        only where it reads itself.
+        Raises ReadTimeout, or _Passing for a truncated response: urllib3's own errors, which `requests` translates only
+        where it reads itself.
         """
         parts, size = [], 0
         try:
@@ -239,7 +242,7 @@ class PrometheusClient:
         return b"".join(parts)
 
     def _gave_up(self, reply: _Reply) -> bool:
-        """Prometheus itself ended the query (503 with `timeout`): the same query would only load it again."""
+        """Prometheus itself ended the query (503 with `timeout`): repeating it would only add load."""
         return self._error_type(reply) in ("timeout", "canceled")
 
     def _error_type(self, reply: _Reply) -> str:
@@ -266,7 +269,7 @@ class PrometheusClient:
 
 
 def _root(error: BaseException) -> str:
-    """The innermost cause in words: `requests` and urllib3 wrap it three times over."""
+    """The text of the innermost cause: `requests` and urllib3 wrap it three times."""
     seen: BaseException = error
     while True:
         inner = getattr(seen, "reason", None)

@@ -1,4 +1,4 @@
-"""Who waits for CPU, laid over a snapshot's nodes and pods: PSI and CFS throttling as shares of time."""
+"""CPU contention of a snapshot's nodes and pods: PSI and CFS throttling as shares of time."""
 
 from collections.abc import Callable
 
@@ -23,8 +23,8 @@ def read_contention(
     node_vector: Callable[[Query], decode.Vector],
     pod_vector: Callable[[Query], decode.PodVector],
 ) -> Contention:
-    """Ask and lay over. What no series tells is NaN: old kernels and kubelets have no PSI, pods without a CPU limit no
-    CFS periods. `node_vector` and `pod_vector` ask Prometheus, and raise what it raises."""
+    """Query and map to nodes and pods. Without a series it is NaN: old kernels and kubelets have no PSI, pods without a
+    CPU limit no CFS periods. `node_vector` and `pod_vector` query Prometheus, and raise its errors."""
     nodes = node_vector(queries.node)
     found = gather(labels=nodes.labels, values=nodes.values, node_map=node_map, merge_target_on=node_map.label)
 
@@ -39,7 +39,7 @@ def read_contention(
 
 
 def _share(values: Floats) -> Floats:
-    """A rate overshoots by a little where a counter's scrapes don't lie on the window's edges."""
+    """A rate slightly exceeds 1 where a counter's scrapes don't lie on the window's edges."""
     with np.errstate(invalid="ignore"):
         out: Floats = np.where(np.isfinite(values) & (values >= 0), np.minimum(values, 1.0), np.nan)
     return out

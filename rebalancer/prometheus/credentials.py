@@ -1,4 +1,4 @@
-"""What a request carries to be let in. Files are read anew for every cycle, because their secrets rotate."""
+"""Credentials of a request. Files are read for every cycle, because their secrets rotate."""
 
 import base64
 import ssl
@@ -14,9 +14,9 @@ from rebalancer.policy.schema.usage import Prometheus
 
 
 class Login(AuthBase):
-    """Sets the Authorization header, or leaves it away.
+    """Sets the Authorization header, or omits it.
 
-    Always given to `requests`: without one it would look into ~/.netrc and override our token with what it finds.
+    Always passed to `requests`: without one it would read ~/.netrc and override the token.
     """
 
     def __init__(self, *, header: str = "", secrets: tuple[str, ...] = ()) -> None:
@@ -29,7 +29,7 @@ class Login(AuthBase):
         return request
 
     def redact(self, text: str) -> str:
-        """The text without our secrets, should a server echo them."""
+        """The text without the secrets, should a server echo them."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -50,13 +50,13 @@ def login(settings: Prometheus) -> Login:
 
 
 def shown_url(url: str) -> str:
-    """The URL without user, password, query and trailing slash: fit for messages, and to build paths on."""
+    """The URL without user, password, query and trailing slash: for messages, and as a base of paths."""
     parts = _split(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
 
 def verification(settings: Prometheus) -> bool | str:
-    """What `requests` calls `verify`. Raises ConfigError when the CA file can't be used."""
+    """The `verify` argument of `requests`. Raises ConfigError when the CA file can't be used."""
     if settings.insecure_skip_verify:
         return False
     if not settings.ca_file:

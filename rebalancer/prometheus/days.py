@@ -1,4 +1,4 @@
-"""One day's answers, laid over the pods and nodes that they speak of."""
+"""One day's responses, mapped to pods and nodes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from rebalancer.prometheus.decode import Lines, PodLines
 from rebalancer.prometheus.nodes import NodeMap, host_of, same_target, shown
 
 MOST_PLAUSIBLE_SHARE = 1.5
-"""Of a node's capacity, as in the reader of one moment."""
+"""As a multiple of a node's capacity, as in `reader`."""
 _SHOWN_GAPS = 3
 _SHORT_GAP = 2
-"""Slots: less is a scrape that failed."""
+"""Slots: a shorter gap is a failed scrape."""
 _HANDOVER = 2
 """Slots in which two series of one node may overlap, when its exporter was replaced."""
 
@@ -27,7 +27,7 @@ _NOTHING: tuple[tuple[str, ...], Grid] = ((), np.empty((0, SLOTS), dtype=np.floa
 
 @dataclass(kw_only=True)
 class _Claims:
-    """Which series spoke of a node."""
+    """The series of one node."""
 
     first: Mapping[str, str]
     conflicts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(SLOTS, dtype=np.bool_))
@@ -35,7 +35,7 @@ class _Claims:
 
 
 class DayOfSeries:
-    """Collects a day's answers."""
+    """Collects the responses of a day."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class DayOfSeries:
         node_unit: str,
         merge_target_on: str | None,
     ) -> None:
-        """Of the slots from `first` up to, not including, `end`.
+        """For the slots from `first` up to, not including, `end`.
 
-        `node_unit` is `share` or `cores`. With `merge_target_on` (a label), node series with that label and the
-        cluster in common are two jobs' scrapes of one target.
+        `node_unit` is `share` or `cores`. With `merge_target_on` (a label), node series with that label and the cluster
+        in common are two jobs' scrapes of one target.
         """
         self._day, self._first, self._end = day, first, end
         self._pods = DayGrid(first=first, end=end, rows=len(snapshot.pods) + len(snapshot.pods) // 8)
@@ -79,7 +79,7 @@ class DayOfSeries:
             for index in found:
                 millicores = self._sound(row * np.float32(self._scale[index]), self._most[index])
                 if not self._names_it(labels, index):
-                    # an address is given to another machine when its own is gone
+                    # an address is reused by another machine once its own is gone
                     millicores[: max(self._born[index] - first, 0)] = np.nan
                 self._claim(index, labels, millicores, first, several=len(found) > 1)
 
@@ -96,12 +96,12 @@ class DayOfSeries:
             else:
                 elsewhere.append((f"{namespace}/{pod}", row))
         for name, row in elsewhere:
-            # a node that is gone, or of another cluster with a pod of the same name: only where nothing else is known
+            # a node that is gone, or of another cluster with a pod of the same name: only where no other value is known
             into = self._pods.part(name, first, len(row))
             np.copyto(into, row, where=np.isnan(into))
 
     def onto(self, old: DayBlock | None) -> DayBlock | None:
-        """What came in, laid over what was known of the day; None when it is nothing."""
+        """The collected day, completed by the previously known one; None without any sample."""
         for index, claims in self._claims.items():
             part = self._nodes.part(self._names[index], self._first, self._end - self._first)
             part[claims.conflicts[self._first : self._end]] = np.nan
@@ -130,14 +130,14 @@ class DayOfSeries:
             index, claims = next(iter(contested.items()))
             more = f"; {len(contested) - 1} more nodes are claimed twice" if len(contested) > 1 else ""
             told = f"{shown(claims.first)} and {claims.other}"
-            yield f"whose figures {self._names[index]} has can't be told: {told}{more}"
+            yield f"the series of {self._names[index]} are ambiguous: {told}{more}"
         if not len(self._nodes) and self._unmatched is not None:
             yield f"no series names a node of this cluster, for example {shown(self._unmatched)}"
         if not len(self._pods):
             yield "no series of pods"
 
     def _sound(self, values: Grid, most: float) -> Grid:
-        """Without what can't be CPU."""
+        """The values without those that can't be CPU."""
         with np.errstate(invalid="ignore"):
             bad = ~np.isnan(values) & ~((values >= 0) & (values <= most if np.isfinite(most) else np.isfinite(values)))
         self._odd += int(np.count_nonzero(bad))
@@ -166,7 +166,7 @@ class DayOfSeries:
         return self._names[index] in (labels.get("node"), labels.get(label), host_of(labels.get(label, "")))
 
     def _is_node(self, label: str) -> bool:
-        """A series without the label is taken for one of this cluster."""
+        """A series without the label counts as one of this cluster."""
         index = self._node_of.get(label)
         if index is None:
             index = self._node_of[label] = self._node_map.named(label)
@@ -174,8 +174,8 @@ class DayOfSeries:
 
 
 def _views(lines: PodLines, millicores: Grid) -> Iterator[tuple[str, str, str, Row]]:
-    """Each pod's series as one: of one container they are views of the same, and the larger counts; containers are
-    parts, and add up."""
+    """Each pod's series merged into one: several series of one container are views of the same, and the larger counts;
+    containers are summed."""
     if not any(lines.containers):
         yield from zip(lines.namespaces, lines.pods, lines.nodes, millicores, strict=True)
         return
@@ -206,7 +206,7 @@ def _any_known(values: Grid) -> NDArray[np.bool_]:
 
 
 def _gaps(known: NDArray[np.bool_], first: int) -> list[tuple[int, int]]:
-    """Runs of slots without anything."""
+    """Runs of slots without data."""
     missing = np.concatenate(([False], ~known, [False]))
     edges = np.flatnonzero(missing[1:] != missing[:-1]) + first
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]

@@ -1,8 +1,8 @@
-"""Prometheus' answers, from bytes to columns.
+"""Prometheus' responses, from bytes to columns.
 
 Values are JSON strings ("NaN" and "+Inf" among them, which msgspec's lax floats refuse), so they are decoded as text
-and converted here. 150,000 series take about half a second: typed structs for the wanted labels only, no dicts.
-Source of the format: https://prometheus.io/docs/prometheus/latest/querying/api/#expression-query-result-formats
+and converted here. 150,000 series take about half a second: typed structs for the needed labels only, no dicts. Source
+of the format: https://prometheus.io/docs/prometheus/latest/querying/api/#expression-query-result-formats
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ MARKED_PARTIAL = "isPartial: not every storage node of VictoriaMetrics has answe
 
 
 class BadAnswerError(Exception):
-    """Bytes that are no answer of Prometheus. The message says what was expected."""
+    """A body that is no response of Prometheus. The message names what was expected."""
 
 
 class NoSeriesError(BadAnswerError):
-    """An answer, but of another kind: a scalar, a string."""
+    """A result of another type: a scalar, a string."""
 
 
 class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType", "is_partial": "isPartial"}):
-    """The outside of every answer."""
+    """The envelope of every response."""
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"null")
@@ -42,11 +42,11 @@ class Envelope(msgspec.Struct, frozen=True, rename={"error_type": "errorType", "
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
     is_partial: bool = False
-    """How a VictoriaMetrics cluster says that storage nodes are missing from an answer; it sends no warnings."""
+    """VictoriaMetrics' mark of storage nodes missing from a response; it sends no warnings."""
 
 
 class Result(msgspec.Struct, frozen=True, rename={"type": "resultType"}):
-    """What a query answered, still undecoded."""
+    """The result of a query, still undecoded."""
 
     type: str
     result: msgspec.Raw
@@ -121,9 +121,9 @@ class PodLines:
 
 
 def envelope(body: bytes) -> Envelope:
-    """An answer that is marked partial has a warning that says so.
+    """The envelope; a response that is marked partial gets a warning.
 
-    Raises BadAnswerError when the bytes are no JSON, or JSON of another shape.
+    Raises BadAnswerError when the bytes are no JSON, or JSON of another form.
     """
     try:
         found = msgspec.json.decode(body, type=Envelope)
@@ -133,7 +133,7 @@ def envelope(body: bytes) -> Envelope:
 
 
 def result(data: msgspec.Raw) -> Result:
-    """The `data` of a query's answer. Raises BadAnswerError."""
+    """The `data` of a query's response. Raises BadAnswerError."""
     return _decoded(data, Result)
 
 

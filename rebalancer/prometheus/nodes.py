@@ -1,10 +1,10 @@
-"""Which node a series speaks of.
+"""Mapping of series to nodes.
 
-node_exporter doesn't know the name of its Kubernetes node: its series carry `instance`, mostly an address with a
-port. So a series is matched by what it has, in the order of `nodeBy: Auto`: a `node` label, the node's name, one of
-its addresses, and then by what kube-state-metrics (`kube_node_info`) or node_exporter itself (`node_uname_info`) say
-of that instance. A series of a machine outside the cluster matches nothing and is left out; one that fits two nodes
-is held against both of them.
+node_exporter doesn't know the name of its Kubernetes node: its series carry `instance`, mostly an address with a port.
+So a series is matched by the labels that it has, in the order of `nodeBy: Auto`: a `node` label, the node's name, one
+of its addresses, and then the labels that kube-state-metrics (`kube_node_info`) or node_exporter itself
+(`node_uname_info`) give for that instance. A series of a machine outside the cluster matches no node and is ignored;
+one that matches two nodes makes both of them unknown.
 """
 
 import ipaddress
@@ -31,7 +31,7 @@ _SHOWN = 3
 class NodeMap:
     """Series labels -> indices of the nodes that they may mean: none, one, or several (ambiguous).
 
-    `ask` answers the label sets of a metric; it is called only when names and addresses were not enough.
+    `ask` returns the label sets of a metric; it is called only when names and addresses were not enough.
     """
 
     def __init__(self, *, nodes: Nodes, label: str, by: NodeBy, ask: Callable[[str], Sequence[Labels]]) -> None:
@@ -48,7 +48,7 @@ class NodeMap:
         return len(self._names)
 
     def find(self, labels: Labels) -> Indices:
-        """The nodes that the series may speak of."""
+        """The nodes that the series may mean."""
         key = (labels.get(self.label, ""), labels.get("node", "") if self._by == "Auto" else "")
         found = self._seen.get(key)
         if found is None:
@@ -81,7 +81,7 @@ class NodeMap:
             found = way(value)
             if len(found) == 1:
                 return found
-            # an address that two nodes share may still be told apart by what the exporter says of itself
+            # an address that two nodes share may still be resolved by the exporter's own metadata
             ambiguous = ambiguous or found
         return ambiguous
 
@@ -131,20 +131,20 @@ class NodeMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """A vector's values, laid over the nodes."""
+    """A vector's values by node."""
 
     values: Floats
-    """(nodes,) NaN where no series is, or one that isn't a number."""
+    """(nodes,) NaN without a series, or with one that isn't a number."""
     has_series: NDArray[np.bool_]
     """(nodes,)"""
     ambiguous: Mapping[int, str]
-    """Node index -> which series claim it."""
+    """Node index -> labels of the series that match it."""
     unmatched: int
     """Number of series that name no node of this cluster."""
 
 
 def gather(*, labels: Sequence[Labels], values: Floats, node_map: NodeMap, merge_target_on: str | None) -> Gathered:
-    """Lay series over the nodes.
+    """Map series to nodes.
 
     Two series of one node are a contradiction, unless they agree. With `merge_target_on` (a label), series with that
     label and the cluster in common are scrapes of one target under two jobs, and the larger counts.
@@ -176,7 +176,7 @@ def gather(*, labels: Sequence[Labels], values: Floats, node_map: NodeMap, merge
 
 
 def oldest(*, labels: Sequence[Labels], values: Floats, node_map: NodeMap) -> Floats:
-    """(nodes,) the oldest time that any series of a node gives: with two, the staler one decides. NaN where none is."""
+    """(nodes,) the oldest time of a node's series: with two, the staler one decides. NaN without one."""
     out = np.full(node_map.count, np.nan)
     for each, value in zip(labels, values.tolist(), strict=True):
         for index in node_map.find(each):

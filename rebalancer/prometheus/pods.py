@@ -1,4 +1,4 @@
-"""Pod series, laid over a snapshot's pods: what each uses, and what is still measured for pods that have left."""
+"""Mapping of pod series to a snapshot's pods: the CPU of each, and the CPU still measured for departed pods."""
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,19 +20,19 @@ class PodUsage:
     """CPU in millicores."""
 
     pods: Floats
-    """(pods,) NaN where no series is, or one that isn't a number."""
+    """(pods,) NaN without a series, or with one that isn't a number."""
     departed: Floats | None
-    """(nodes,) what is still measured for pods that run elsewhere now, or nowhere; None when series name no node."""
+    """(nodes,) CPU still measured for pods that run elsewhere now, or nowhere; None when series name no node."""
     matched: int
-    """Number of pods of this snapshot that series are about."""
+    """Number of pods of this snapshot with a series."""
 
 
 def pod_usage(*, vector: PodVector, snapshot: ClusterSnapshot, node_map: NodeMap, scale: float = 1000.0) -> PodUsage:
-    """Match series to pods by namespace, name and, where the series has it, node. `scale`: what their unit is worth.
+    """Match series to pods by namespace, name and, where the series has it, node. `scale` converts their unit.
 
-    A rate still shows a pod for a whole window after it left. A StatefulSet's pod keeps its name, so its old series
-    is told apart by the node alone. Finished pods count as departed too: their CPU won't come back. A series that
-    names a node of another cluster is none of our business.
+    A rate still shows a pod for a whole window after it left. A StatefulSet's pod keeps its name, so its old series is
+    distinguished by the node alone. Finished pods count as departed too: their CPU won't come back. A series that names
+    a node of another cluster is ignored.
     """
     index_of = _index(snapshot)
     pod_node = snapshot.pods.node.tolist()
@@ -75,8 +75,8 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Views(Generic[K]):
-    """What several series say of one thing each: of one container they are views of the same, and the larger counts;
-    containers are parts, and add up."""
+    """Series merged by key: several series of one container are views of the same, and the larger counts; containers
+    are summed."""
 
     def __init__(self) -> None:
         self._whole: dict[K, float] = {}
@@ -86,7 +86,7 @@ class _Views(Generic[K]):
         return len(self._whole.keys() | self._parts.keys()) if self._parts else len(self._whole)
 
     def add(self, key: K, container: str, value: float) -> None:
-        """An empty container stands for the whole."""
+        """An empty container label means the whole pod."""
         if container:
             parts = self._parts.setdefault(key, {})
             parts[container] = _larger(parts.get(container, math.nan), value)
@@ -94,7 +94,7 @@ class _Views(Generic[K]):
             self._whole[key] = _larger(self._whole.get(key, math.nan), value)
 
     def totals(self) -> Iterator[tuple[K, float]]:
-        """One figure for each key; NaN where it, or a part of it, isn't a number."""
+        """One value for each key; NaN where it, or a part of it, isn't a number."""
         for key, parts in self._parts.items():
             yield key, _larger(self._whole.get(key, math.nan), sum(parts.values()))
         yield from ((key, value) for key, value in self._whole.items() if key not in self._parts)
@@ -109,7 +109,7 @@ def _index(snapshot: ClusterSnapshot) -> Mapping[str, Mapping[str, int]]:
 
 
 def _larger(one: float, other: float) -> float:
-    """Of two series of one pod, which are two views of it and not two pods. NaN gives way."""
+    """Of two series of one pod, which are two views of it and not two pods, the larger. NaN gives way."""
     if math.isnan(other):
         return one
     return other if math.isnan(one) else max(one, other)

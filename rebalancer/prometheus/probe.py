@@ -1,4 +1,4 @@
-"""What `doctor` asks: is it there, does it have what we need, how old is the newest sample."""
+"""The checks that `doctor` makes on Prometheus: reachable, metrics present, age of the newest sample."""
 
 from dataclasses import dataclass
 
@@ -22,23 +22,23 @@ class MetricProbe:
     name: str
     """The metric's name, or the policy's field."""
     needed: bool
-    """Without it there is no usage at all; the others only help."""
+    """Without it there is no usage at all; the others are optional."""
     series: int | None
-    """None when it couldn't be asked; then `error` says why."""
+    """None when the query failed; `error` has the cause."""
     newest_age_seconds: float | None
-    """None where there is no series, or no way to ask."""
+    """None without a series, or when it can't be determined."""
     error: str = ""
     fix: str = ""
-    """What to do when it is missing."""
+    """The fix when it is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What was found at one Prometheus."""
+    """Findings at one Prometheus."""
 
     url: str
     version: str
-    """Empty when it doesn't tell."""
+    """Empty when the server has no version endpoint."""
     metrics: tuple[MetricProbe, ...]
 
     @property
@@ -47,7 +47,7 @@ class Probe:
 
 
 def probe(client: PrometheusClient, queries: Queries) -> Probe:
-    """Raises ConnectError when Prometheus can't be reached at all; anything less stands in the result."""
+    """Raises ConnectError when Prometheus can't be reached at all; any other failure is part of the result."""
     version = client.version()
     metrics = [
         _metric(client, NODE_CPU, needed=True)
@@ -61,12 +61,12 @@ def probe(client: PrometheusClient, queries: Queries) -> Probe:
 
 
 def missing_exporters(client: PrometheusClient) -> str:
-    """Words for an error message: which of the two counters exist, and what would bring the others."""
+    """A part of an error message: which of the two counters exist, and how to get the others."""
     found = [_metric(client, name, needed=True) for name in (NODE_CPU, POD_CPU)]
     return "; ".join(
         f"{each.name} has {each.series} series"
         if each.series
-        else f"whether {each.name} exists can't be told"
+        else f"whether {each.name} exists is unknown"
         if each.series is None
         else f"{each.name} doesn't exist: {each.fix}"
         for each in found

@@ -1,8 +1,8 @@
-"""What is asked: the default PromQL for kube-prometheus-stack, or the policy's own queries.
+"""The queries: the default PromQL for kube-prometheus-stack, or the policy's own.
 
-Node CPU is asked in cores, not as a share. Cores need no count of CPUs, so a Prometheus that keeps one series for all
-CPUs of a node (`cpu` dropped or summed to save memory) still gives the right figure; the share follows from the
-node's capacity.
+Node CPU is queried in cores, not as a share. Cores need no count of CPUs, so a Prometheus that keeps one series for all
+CPUs of a node (`cpu` dropped or summed to save memory) still gives the right figure; the share follows from the node's
+capacity.
 """
 
 import math
@@ -37,7 +37,7 @@ POD_FIELD = "usage.prometheus.podCPU.query"
 NODE_BY_FIELD = "usage.prometheus.nodeCPU.nodeBy"
 
 NAMED_CONTAINERS = ('container!=""', 'container!="POD"')
-"""Matchers that leave out what cAdvisor says of the whole pod, and its pause container."""
+"""Matchers that exclude cAdvisor's series of the whole pod, and its pause container."""
 
 _SMALLEST_STEP_SECONDS = 5.0
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -45,7 +45,7 @@ LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """PromQL, and the policy field that a mistake in it is reported under."""
+    """PromQL, and the policy field that an error in it is reported under."""
 
     field: str
     promql: str
@@ -53,7 +53,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """All that is asked in one cycle."""
+    """All queries of one cycle."""
 
     node: Query
     node_is_default: bool
@@ -65,7 +65,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionQueries:
-    """What is asked besides for Interference. Nobody can change it: it is reported under the strategy's name."""
+    """The queries for Interference. They can't be configured: errors are reported under the strategy's name."""
 
     node: Query
     pod: Query
@@ -92,7 +92,7 @@ def contention_queries(usage: UsageSource) -> ContentionQueries:
 
 
 def queries(usage: UsageSource) -> Queries:
-    """The queries of a policy. Raises ConfigError for a label name that PromQL can't say."""
+    """The queries of a policy. Raises ConfigError for a label name that PromQL can't express."""
     prometheus = usage.prometheus
     if prometheus is None:
         raise ConfigError("usage.prometheus: expected a section with the url of Prometheus")
@@ -138,20 +138,20 @@ def default_node_query(*, label: str, window: str, matchers: Sequence[str] = ())
 
 
 def node_counters(matchers: Sequence[str] = ()) -> str:
-    """The busy counters of nodes, of those that `matchers` (PromQL) leave."""
+    """The busy counters of nodes, restricted by `matchers` (PromQL)."""
     return _selector(NODE_CPU, 'mode!~"idle|iowait|steal|guest.*"', *matchers)
 
 
 def default_freshness_query(*, label: str) -> str:
-    """When each node was last scraped: `timestamp()` of the raw counters, not of anything computed from them."""
+    """Time of each node's last scrape: `timestamp()` of the raw counters, not of anything computed from them."""
     return f'max by ({_by(label, "node", CLUSTER_LABEL)}) (timestamp({NODE_CPU}{{mode="idle"}}))'
 
 
 def default_pod_query(*, namespace: str, pod: str, node: str, window: str, matchers: Sequence[str] = ()) -> str:
     """Cores of each pod from cAdvisor's counters.
 
-    cAdvisor also counts the whole pod (no container) and its pause container ("POD"); `max` makes one series of those
-    that two kubelet scrapes brought.
+    cAdvisor also counts the whole pod (no container) and its pause container ("POD"); `max` makes one series of the
+    duplicates of two kubelet scrape jobs.
     """
     counters = pod_counters(matchers)
     inner = _by(namespace, pod, node, CONTAINER_LABEL)
@@ -159,15 +159,15 @@ def default_pod_query(*, namespace: str, pod: str, node: str, window: str, match
 
 
 def pod_counters(matchers: Sequence[str] = ()) -> str:
-    """The counters of named containers, of those that `matchers` (PromQL) leave."""
+    """The counters of named containers, restricted by `matchers` (PromQL)."""
     return _selector(POD_CPU, *NAMED_CONTAINERS, *matchers)
 
 
 def stabilization_offsets(usage: UsageSource) -> tuple[float, ...]:
-    """Seconds before now at which samples are looked up, largest first; empty when now is enough.
+    """Seconds before now at which samples are read, largest first; empty when now is enough.
 
-    At least two looks for each wanted sample, and no further apart than half a rate window, so that nothing between
-    them is missed.
+    At least two readings for each needed sample, and no further apart than half a rate window, so that no sample in
+    between is missed.
     """
     over, samples = usage.stabilization_window.duration, usage.stabilization_window.samples
     if over <= 0:

@@ -1,7 +1,7 @@
-"""Days of CPU at 5-minute steps, in queries that Prometheus survives.
+"""Days of CPU at 5-minute steps, in queries of bounded size.
 
-A figure of slot s is what the query answers at the slot's end: with a rate over five minutes, the mean of the slot.
-Two queries run at a time, so many an hour as the policy allows. What proves too much for Prometheus is asked again in
+The value of slot s is the query's at the slot's end: with a rate over five minutes, the mean of the slot. Two queries
+run at a time, and at most as many an hour as the policy allows. A query that exceeds Prometheus' limits is repeated in
 halves, down to an hour's points.
 """
 
@@ -29,7 +29,7 @@ from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
 
 AT_ONCE = 2
 _LOOKS = 4
-"""A day's series are counted so many times, and once at its end; the largest count of a node holds."""
+"""A day's series are counted this many times, and once at its end; a node's largest count is used."""
 _FEWEST_SLOTS = 12
 _HOUR = 3600.0
 
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 
 class _LaterError(Exception):
-    """The queries of the hour are used up, or the program is to end."""
+    """The queries of the hour are used up, or the program is stopping."""
 
 
 class QueryBudget:
-    """So many queries in any hour. Not kept over a restart."""
+    """A limit on queries in any hour. Not kept over a restart."""
 
     def __init__(self, per_hour: int, clock: Clock) -> None:
         self._most = per_hour
@@ -50,7 +50,7 @@ class QueryBudget:
         self._sent: deque[float] = deque()
 
     def take(self) -> bool:
-        """Count one query in; False when there is none left."""
+        """Count one query; False when none is left."""
         now = self._clock.now()
         while self._sent and not now - _HOUR < self._sent[0] <= now:  # also when the clock was set back
             self._sent.popleft()
@@ -62,7 +62,7 @@ class QueryBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """A piece's answer."""
+    """The response to a chunk."""
 
     lines: decode.Lines | decode.PodLines
     values: Grid
@@ -81,12 +81,12 @@ class PrometheusHistory:
         progress: Progress,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
+        """Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
 
-        `stopping` is looked at before each query.
+        `stopping` is evaluated before each query.
         """
         self.queries = queries(usage)
-        assert usage.prometheus is not None  # queries() has said so in the user's words
+        assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self.prometheus = usage.prometheus
         self.budget = QueryBudget(usage.prometheus.history.queries_per_hour, clock)
         self.progress = progress
@@ -94,7 +94,7 @@ class PrometheusHistory:
         window = max(usage.rate_window, float(STEP_SECONDS))
         self.nodes, self.pods = chunked_queries(self.queries, usage.prometheus, window_seconds=window)
         self.slots_at_most = SLOTS
-        """Halved when Prometheus has refused or failed to answer more."""
+        """Halved whenever Prometheus refused or failed to answer more."""
         pod = usage.prometheus.pod_cpu
         self.pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
         self._clock = clock
@@ -104,13 +104,13 @@ class PrometheusHistory:
             self._free.put(client)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         for client in self._clients:
             client.close()
 
     @property
     def identity(self) -> str:
-        """Of the server and all that is asked of it."""
+        """A digest of the server's URL and all queries."""
         settings = self.prometheus
         asked = (
             settings.url,
@@ -125,7 +125,8 @@ class PrometheusHistory:
         return hashlib.blake2b(repr(asked).encode(), digest_size=8).hexdigest()
 
     def seconds_ahead(self) -> float | None:
-        """Prometheus' clock less ours; None while the queries of the hour are used up, and where nothing answers.
+        """Prometheus' clock less ours; None while the queries of the hour are used up, and where the server answers
+        nothing.
 
         Raises ConnectError, ConfigError.
         """
@@ -135,20 +136,20 @@ class PrometheusHistory:
             at = self._first_at()
         except _LaterError:
             return None
-        # the answer's moment lies between the question and now
+        # the evaluation time lies between sending the query and now
         return at - self._clock.now() + (time.monotonic() - began) / 2 if math.isfinite(at) else None
 
     def pull(self, day: int, *, first: int, end: int, snapshot: ClusterSnapshot) -> "PrometheusDay":
-        """Read the slots from `first` up to, not including, `end`. Nothing is asked yet."""
+        """Read the slots from `first` up to, not including, `end`. No query is sent yet."""
         return PrometheusDay(self, day, first=first, end=end, snapshot=snapshot)
 
     def renew(self) -> None:
-        """Read credentials anew."""
+        """Read the credentials again."""
         for client in self._clients:
             client.renew()
 
     def spend(self) -> None:
-        """Count a query in. Raises _LaterError."""
+        """Count a query. Raises _LaterError."""
         if self.stopping() or not self.budget.take():
             raise _LaterError
 
@@ -160,7 +161,8 @@ class PrometheusHistory:
     def count(
         self, question: ChunkedQuery, promql: str, plain: str, label: str, start: float, end: float
     ) -> dict[str, int]:
-        """Series for each value of a label: the most at any look. Where the server can't count, we do."""
+        """Number of series for each value of a label: the largest at several times. Counted here where the server
+        can't."""
         step = max((end - start) / _LOOKS, 1.0)
 
         def ask(promql: str) -> decode.Matrix:
@@ -183,7 +185,7 @@ class PrometheusHistory:
         }
 
     def read(self, piece: QueryChunk, day: int) -> _Read:
-        """Ask one piece; called by several threads."""
+        """Read one chunk; called by several threads."""
         start = day * DAY_SECONDS + (piece.first + 1) * STEP_SECONDS
         end = day * DAY_SECONDS + piece.end * STEP_SECONDS
 
@@ -203,7 +205,7 @@ class PrometheusHistory:
             try:
                 return self._vector(Query(field=self.nodes.field, promql=promql)).at
             except ConfigError:
-                continue  # it can't count
+                continue  # this server can't count
         return math.nan
 
     def _vector(self, query: Query) -> decode.Vector:
@@ -222,7 +224,7 @@ class PrometheusHistory:
 
 
 class PrometheusDay:
-    """A day on its way; implements `model.history.DayPull`."""
+    """A day while it is read; implements `model.history.DayPull`."""
 
     def __init__(self, source: PrometheusHistory, day: int, *, first: int, end: int, snapshot: ClusterSnapshot) -> None:
         node = source.prometheus.node_cpu
@@ -243,7 +245,7 @@ class PrometheusDay:
         self._warnings: dict[str, None] = {}
 
     def advance(self) -> bool:
-        """Go on; False when the hour's queries are used up or the program is to end.
+        """Continue; False when the hour's queries are used up or the program is stopping.
 
         Raises ConnectError, ConfigError.
         """
@@ -258,11 +260,11 @@ class PrometheusDay:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Not empty: what was read is partial, as Prometheus says."""
+        """Not empty: the responses were partial, as Prometheus marks it."""
         return tuple(self._warnings)
 
     def onto(self, old: DayBlock | None) -> DayBlock | None:
-        """What was read, laid over what was known of the day; None when there is no sample at all."""
+        """The day as read, completed by the previously known one; None without any sample."""
         return self._answers.onto(old)
 
     def _planned(self) -> list[QueryChunk]:
@@ -289,7 +291,7 @@ class PrometheusDay:
         return out
 
     def _ask_all(self, open_chunks: deque[QueryChunk]) -> None:
-        """Raises _LaterError with the rest still open, and what went wrong first."""
+        """Raises _LaterError with the rest still open, and the first error."""
         asked: dict[Future[_Read], QueryChunk] = {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             stop: Exception | None = None
@@ -321,7 +323,7 @@ class PrometheusDay:
         return not piece.late or all(each.late for each in asked.values())
 
     def _halved(self, piece: QueryChunk, open_chunks: deque[QueryChunk], error: TooMuchError) -> TooMuchError | None:
-        """Put a piece back in smaller ones; the error when they would be too small."""
+        """Replace a chunk by smaller ones; returns the error when they would be too small."""
         slots = piece.end - piece.first
         if slots <= _FEWEST_SLOTS:
             open_chunks.appendleft(piece)

@@ -1,7 +1,7 @@
 """Usage of a cluster's nodes and pods, as one cycle needs it.
 
-Everything is asked at one moment: the first answer's evaluation time is handed to all later queries. That answer also
-shows the server's clock, which is compared with the snapshot's, because the age of a sample is told by it.
+All queries are evaluated at one moment: the first response's evaluation time is passed to all later queries. That
+response also shows the server's clock, which is compared with the snapshot's, because a sample's age depends on it.
 """
 
 import math
@@ -38,7 +38,7 @@ T = TypeVar("T")
 SOURCE = "Prometheus"
 CLOCK_SLACK_SECONDS = 120.0
 MOST_PLAUSIBLE_SHARE = 1.5
-"""Rates overshoot 1.0 by a little. Far above it the figure is a percentage, or millicores where cores were expected."""
+"""Rates exceed 1.0 slightly. Far above it the value is a percentage, or millicores where cores were expected."""
 
 _STEPS = 5
 
@@ -47,13 +47,13 @@ class PrometheusUsage:
     """Reads real CPU from Prometheus; implements `model.ports.UsageReader`."""
 
     def __init__(self, usage: UsageSource, progress: Progress, *, contention: bool = False) -> None:
-        """`contention`: ask who waits for CPU, too.
+        """`contention`: also read CPU contention.
 
-        Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
+        Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
         """
         self._queries = queries(usage)
         self._contention = contention_queries(usage) if contention else None
-        assert usage.prometheus is not None  # queries() has said so in the user's words
+        assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self._usage = usage
         self._prometheus = usage.prometheus
         self._client = PrometheusClient(usage.prometheus)
@@ -62,19 +62,19 @@ class PrometheusUsage:
         self._pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
     def probe(self) -> Probe:
-        """What `doctor` shows. Raises ConnectError when Prometheus can't be reached."""
+        """The findings for `doctor`. Raises ConnectError when Prometheus can't be reached."""
         self._client.renew()
         return probe(self._client, self._queries)
 
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """Usage of the snapshot's nodes and pods.
 
-        Raises ConnectError; ConfigError when a query is refused or nothing it answers is about this cluster;
-        UnsafeDataError when Prometheus' clock is more than two minutes from the snapshot's.
+        Raises ConnectError; ConfigError when a query is refused or no response is about this cluster; UnsafeDataError
+        when Prometheus' clock is more than two minutes from the snapshot's.
         """
         self._client.renew()
         said: list[str] = []
@@ -156,7 +156,7 @@ class PrometheusUsage:
 
         def ask(metric: str) -> Sequence[Mapping[str, str]]:
             query = Query(field=NODE_BY_FIELD, promql=metric)
-            # a lookup that is partial may leave nodes unmatched, which are then skipped: nothing more to be wary of
+            # a partial lookup may leave nodes unmatched, which are then skipped: no further measure is needed
             return self._decoded(query, decode.vector, [], at=at).labels
 
         return NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, ask=ask)
@@ -171,7 +171,7 @@ class PrometheusUsage:
         )
 
     def _scale(self, snapshot: ClusterSnapshot) -> Floats:
-        """(nodes,) millicores for one unit of the node query's answer; NaN where the capacity isn't known."""
+        """(nodes,) millicores for one unit of the node query; NaN where the capacity isn't known."""
         capacity = snapshot.nodes.cpu_capacity_millicores
         if self._queries.node_unit == "cores":
             return np.full(len(capacity), 1000.0)
@@ -222,7 +222,7 @@ class PrometheusUsage:
         return None
 
     def _check_unit(self, snapshot: ClusterSnapshot, millicores: Floats) -> None:
-        """A query in the wrong unit would make all nodes hot: ConfigError when half of the answers can't be true."""
+        """A query in the wrong unit would make all nodes hot: ConfigError when half of the values are impossible."""
         known = np.isfinite(millicores)
         capacity = snapshot.nodes.cpu_capacity_millicores
         wrong = known & (capacity > 0) & (millicores > capacity * MOST_PLAUSIBLE_SHARE)
@@ -238,7 +238,7 @@ class PrometheusUsage:
     def _history(
         self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, said: list[str]
     ) -> tuple[Floats, Floats]:
-        """Raw times and millicores before now, each (looks, nodes), oldest first."""
+        """Raw times and millicores before now, each (readings, nodes), oldest first."""
         offsets = stabilization_offsets(self._usage)
         count = len(snapshot.nodes)
         if not offsets:
@@ -265,7 +265,7 @@ class PrometheusUsage:
         vector = self._decoded(self._queries.pod, self._pod_decoder.vector, said, at=at, step=4)
         usage = pod_usage(vector=vector, snapshot=snapshot, node_map=node_map)
         if not usage.matched and snapshot.active.any():
-            # without pods nothing can be chosen; said as a gap in the data, so that a person sees where it is
+            # without pods nothing can be chosen; reported as a gap in the data, so that the cause is visible
             said.append(
                 f"{self._queries.pod.field}: none of its {len(vector.values)} series is about a pod of this cluster"
                 if len(vector.values)
@@ -306,9 +306,10 @@ def _implausible(millicores: float, capacity: float) -> bool:
 def _laid(
     matrix: decode.Matrix, node_map: NodeMap, *, shape: tuple[int, int], start: float, step: float, keep_older: bool
 ) -> Floats:
-    """A matrix as (looks, nodes). Of two values for one look the smaller counts with `keep_older`, else the larger.
+    """A matrix as (readings, nodes). Of two values of one reading the smaller counts with `keep_older`, else the
+    larger.
 
-    Nodes that several series claim are left out by the caller, by what is known of now.
+    Nodes with ambiguous series are left out by the caller, which knows them from the current reading.
     """
     out = np.full(shape, np.nan)
     choose = np.fmin if keep_older else np.fmax

@@ -1,8 +1,8 @@
-"""The organisation's own standard of a hot node, evaluated afterwards: a query of its own, or the CPU that decisions
-are made by. Nothing is debounced here, and nothing corrected for what we moved.
+"""The hot-node SLO, evaluated afterwards: a query of its own, or the CPU query of the decisions, without the
+stabilization window and without corrections for moves.
 
-Asked over a span of time, divided by nodes or by time as days are, two queries at once; what proves too much for
-Prometheus is asked again in halves.
+The range query is split by nodes or by time as days are, two queries at once; a query that exceeds Prometheus' limits
+is repeated in halves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ FIELD = "effect.hotNodeSLO.query"
 LABEL_FIELD = "effect.hotNodeSLO.label"
 AT_ONCE = 2
 POINTS_AT_MOST = 288
-"""Of one series in one query, as when days are read."""
+"""Points of one series in one query, as for days."""
 _FEWEST_POINTS = 5
 _LOOKS = 4
-"""A span's series are counted so many times, and once at its end; the largest count of a node holds."""
+"""A span's series are counted this many times, and once at its end; a node's largest count is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +46,20 @@ class _Line:
 
 
 class PrometheusSlo:
-    """Reads the standard from Prometheus; implements `model.standard.SloReader`. Not for several threads at once.
+    """Reads the SLO from Prometheus; implements `model.slo.SloReader`. Not for several threads at once.
 
-    There is none without `usage.prometheus`: metrics-server remembers nothing.
+    There is none without `usage.prometheus`: metrics-server keeps no history.
     """
 
     def __init__(
         self, usage: UsageSource, standard: HotNodeSlo, *, stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        """Raises ConfigError for credentials, a CA or label names that can't be used; nothing is asked yet.
+        """Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
 
-        `stopping` is looked at before each query.
+        `stopping` is evaluated before each query.
         """
         asked, own = queries(usage), standard.query
-        assert usage.prometheus is not None  # queries() has said so in the user's words
+        assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         node = usage.prometheus.node_cpu
         self._label, self._node_by = node.label, node.node_by
         if own is not None:
@@ -80,7 +80,7 @@ class PrometheusSlo:
             self._free.put(client)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         for client in self._clients:
             client.close()
 
@@ -98,12 +98,12 @@ class PrometheusSlo:
             return self._asked(piece, times, said)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            # the first that fails cancels those that have not begun
+            # the first failure cancels the queries that have not begun
             lines = [line for part in pool.map(ask, self._pieces(times)) for line in part]
         shares = self._laid(lines, nodes, times, said)
         return SloSamples(nodes=nodes.names, times=times, shares=shares, partial=tuple(said))
 
-    # ---- asking
+    # ---- queries
 
     def _pieces(self, times: Floats) -> list[QueryChunk]:
         question = self._question
@@ -116,7 +116,8 @@ class PrometheusSlo:
         )
 
     def _counted(self, promql: str, plain: str, label: str, times: Floats) -> dict[str, int]:
-        """Series for each value of a label: the most at any look. Where the server can't count, we do."""
+        """Number of series for each value of a label: the largest at several times. Counted here where the server
+        can't."""
         start, end = float(times[0]), float(times[-1])
         step = max((end - start) / _LOOKS, 1.0)
 
@@ -159,7 +160,7 @@ class PrometheusSlo:
     def _matrix(
         self, field: str, promql: str, *, start: float, end: float, step: float
     ) -> tuple[decode.Matrix, tuple[str, ...]]:
-        """The answer, and why it is partial."""
+        """The response, and why it is partial."""
         query = Query(field=field, promql=promql)
         client = self._free.get()
         try:
@@ -174,10 +175,10 @@ class PrometheusSlo:
         finally:
             self._free.put(client)
 
-    # ---- laying it over the nodes
+    # ---- mapping to nodes
 
     def _laid(self, lines: Sequence[_Line], nodes: Nodes, times: Floats, said: dict[str, None]) -> Floats:
-        """(times, nodes) shares. Where two series contradict each other nothing is known."""
+        """(times, nodes) shares. NaN where two series contradict each other."""
 
         def ask(metric: str) -> Sequence[Labels]:
             at = float(times[-1])
@@ -212,13 +213,14 @@ class PrometheusSlo:
         return out.T
 
     def _scale(self, nodes: Nodes) -> Floats:
-        """(nodes,) shares for one unit of the query's answer; NaN where the capacity isn't known."""
+        """(nodes,) shares for one unit of the query; NaN where the capacity isn't known."""
         capacity = nodes.cpu_capacity_millicores
         known = np.where(capacity > 0, capacity, np.nan)
         return 1000.0 / known if self._unit == "cores" else np.where(np.isfinite(known), 1.0, np.nan)
 
     def _check_unit(self, shares: Floats, nodes: Nodes) -> None:
-        """A query in the wrong unit would make every node hot: ConfigError when half of the nodes can't be true."""
+        """A query in the wrong unit would make every node hot: ConfigError when half of the nodes' values are
+        impossible."""
         known = np.isfinite(shares).any(axis=1)
         highest = np.where(np.isfinite(shares), shares, -np.inf).max(axis=1, initial=-np.inf)
         wrong = known & (highest > MOST_PLAUSIBLE_SHARE)

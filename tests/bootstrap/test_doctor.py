@@ -52,7 +52,7 @@ def test_a_watch_that_is_missing_is_a_failure_with_the_rules_that_grant_it(lab: 
     assert watches.detail.startswith("not allowed: watch pods, watch deployments.apps, watch statefulsets.apps (")
     assert "run --once" in watches.detail
     role, _, text = watches.fix.partition("ClusterRole: ")
-    assert role == "add to our account's "
+    assert role == "add to the account's "
     assert yaml.safe_load(text) == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["watch"]},
@@ -66,7 +66,7 @@ def test_events_that_may_not_be_written_are_a_warning(lab: Lab, policy: Path) ->
     assert (events.ok, events.warning, events.exit_code) == (True, True, 0)
     assert events.detail.startswith("not allowed: create events.events.k8s.io (")
     rule = '{apiGroups: ["events.k8s.io"], resources: [events], verbs: [create]}'
-    assert events.fix == f"add to our account's ClusterRole: [{rule}]"
+    assert events.fix == f"add to the account's ClusterRole: [{rule}]"
 
 
 def test_what_a_cycle_lacks_is_told_apart(lab: Lab, policy: Path) -> None:

@@ -115,7 +115,7 @@ def test_no_answer_in_time_may_have_been_sent() -> None:
 
 def test_a_wrong_token_is_one_line() -> None:
     with serving(lambda _: status(401, "Unauthorized")) as (api, client):
-        with pytest.raises(ConnectError, match=r"refuses our credentials \(401\)") as caught:
+        with pytest.raises(ConnectError, match=r"rejects the credentials \(401\)") as caught:
             server_version(client)
         assert len(api.asked) == 1
     assert "\n" not in str(caught.value)
@@ -312,7 +312,7 @@ def test_a_failing_plugin_is_one_line_of_ours_and_nothing_else(
     plugin.write_text(f"#!/bin/sh\n{script}\n")
     plugin.chmod(0o755)
     user: dict[str, object] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
-    with pytest.raises(ConfigError, match="gave no credentials: ") as caught:
+    with pytest.raises(ConfigError, match="returned no credentials: ") as caught:
         connect(kubeconfig(tmp_path / "k", user=user), None, "x")
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)

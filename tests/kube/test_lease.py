@@ -176,7 +176,7 @@ def test_a_lease_that_only_looks_expired_is_not_taken() -> None:
             server.write(a_lease("other", age=3590))
 
     hands.on_pause = renews
-    with serving(server) as (api, client), pytest.raises(UnsafeDataError, match="renewed while we watched"):
+    with serving(server) as (api, client), pytest.raises(UnsafeDataError, match="renewed during the wait"):
         lock(client, hands).acquire()
     assert api.count("PUT") == 0
 

@@ -24,13 +24,13 @@ def holder(spec: Json) -> str | None:
 def test_the_holder_is_named_with_the_age_of_its_renewal() -> None:
     spec = {"holderIdentity": "pod-7", "leaseDurationSeconds": 15, "renewTime": RENEWED}
     assert holder(spec) == "pod-7, renewed 12 s ago"
-    assert holder(spec | {"leaseDurationSeconds": 10}) == "pod-7, renewed 12 s ago (run out)"
+    assert holder(spec | {"leaseDurationSeconds": 10}) == "pod-7, renewed 12 s ago (expired)"
 
 
 def test_a_lease_that_was_let_go_is_nobodys() -> None:
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": RENEWED}
-    assert holder(spec) == "nobody, renewed 12 s ago"
-    assert holder({"holderIdentity": None, "renewTime": None}) == "nobody, never renewed"
+    assert holder(spec) == "no holder, renewed 12 s ago"
+    assert holder({"holderIdentity": None, "renewTime": None}) == "no holder, never renewed"
 
 
 def test_no_lease_is_none() -> None:

@@ -42,7 +42,7 @@ ODD: list[tuple[str, list[Line], dict[str, dict[int, float]], tuple[str, ...]]] 
         "two series of one node that disagree can't be told apart",
         [line("node:cpu", 1.0, node="a", job="x"), line("node:cpu", 2.0, node="a", job="y", end=100)],
         {"a": {0: np.nan, 99: np.nan, 100: 1000}},
-        ("no samples from 00:00 to 08:20 UTC", "whose figures a has can't be told", "no series of pods"),
+        ("no samples from 00:00 to 08:20 UTC", "the series of a are ambiguous", "no series of pods"),
     ),
     (
         "two series of one node that agree are one",
@@ -167,7 +167,7 @@ def test_an_address_of_two_nodes_is_neithers() -> None:
     block = read(a_past([*lines, *HEALTHY[2:]]), snapshot=snapshot, nodeCPU=own)
     assert np.isnan(node(block, "a")).all()
     assert node(block, "c")[0] == 2000
-    assert block.notes[0].startswith("whose figures a has can't be told")
+    assert block.notes[0].startswith("the series of a are ambiguous")
     assert "1 more nodes" in block.notes[0]
 
 

@@ -260,7 +260,7 @@ def test_being_refused_is_said_with_the_status_and_without_the_token(tmp_path: P
     (tmp_path / "token").write_text("tok-123")
     with (
         fake_prometheus(lambda _: (status, b"no: tok-123")) as fake,
-        pytest.raises(ConnectError, match=f"refuses our credentials with {status}: no: ") as caught,
+        pytest.raises(ConnectError, match=f"rejects the credentials with {status}: no: ") as caught,
     ):
         read(fake.url, a_cluster(NODES), bearerTokenFile=str(tmp_path / "token"))
     assert "tok-123" not in str(caught.value)

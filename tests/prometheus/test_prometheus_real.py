@@ -255,10 +255,10 @@ def test_a_password_is_asked_for_refused_and_accepted(tmp_path: Path, snapshot: 
     file = tmp_path / "password"
     auth = {"username": "us", "passwordFile": str(file)}
     with prometheus_server(stack(), web_config=WEB_CONFIG) as running:
-        with pytest.raises(ConnectError, match=r"refuses us without credentials .* with 401"):
+        with pytest.raises(ConnectError, match=r"rejects requests without credentials .* with 401"):
             read(running.url, snapshot)
         file.write_text("wrong-one")
-        with pytest.raises(ConnectError, match="refuses our credentials with 401") as caught:
+        with pytest.raises(ConnectError, match="rejects the credentials with 401") as caught:
             read(running.url, snapshot, basicAuth=auth)
         file.write_text(PASSWORD + "\n")
         assert read(running.url, snapshot, basicAuth=auth).coverage == 0.5

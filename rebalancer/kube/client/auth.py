@@ -84,7 +84,9 @@ def find_credentials(kubeconfig: str | None, context: str | None) -> Credentials
         return Credentials(_from_pod)
     if not present:
         looked = f"$KUBECONFIG ({named})" if named else DEFAULT_KUBECONFIG
-        raise ConfigError(f"no kubeconfig: {looked} doesn't exist, and we don't run in a pod (use --kubeconfig)")
+        raise ConfigError(
+            f"no kubeconfig: {looked} doesn't exist, and this process doesn't run in a pod (use --kubeconfig)"
+        )
     return Credentials(lambda: _from_file(paths, context))
 
 
@@ -103,7 +105,7 @@ def _from_file(paths: str, context: str | None) -> Any:
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
         why = " ".join(" ".join(said).split())[:_SHOWN_CHARS] or "run it by hand to see why"
-        raise ConfigError(f"{paths}: the credential plugin {command!r} gave no credentials: {why}")
+        raise ConfigError(f"{paths}: the credential plugin {command!r} returned no credentials: {why}")
     return configuration
 
 

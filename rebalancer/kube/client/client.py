@@ -282,12 +282,12 @@ class ApiClient:
         code = response.status
         message = " ".join(status_of(response.data).message.split())
         if code == 401:
-            text = "the API server refuses our credentials (401): token or certificate wrong or expired"
+            text = "the API server rejects the credentials (401): token or certificate wrong or expired"
         elif code == 403:
             name = resource if "." in resource else f"{resource} (core group)"
             text = (
                 f"not allowed to {verb} {resource} (403): add a ClusterRole rule with verb {verb!r} "
-                f"for {name} and bind it to our account"
+                f"for {name} and bind it to the service account"
             )
         else:
             text = f"{verb} {resource}: HTTP {code}"

@@ -45,7 +45,7 @@ class Leadership:
         self._lock: Lock | None = None
         self.led = threading.Event()
         """Set from the moment of becoming leader."""
-        self.waiting_for = "the lease has not been asked for yet"
+        self.waiting_for = "the lease has not been requested yet"
         """Why this replica does not lead."""
 
     @property

@@ -144,7 +144,7 @@ class LeaseLock:
             if record != sighting.record:
                 first, sighting.record, sighting.since = sighting.record is None, record, now
                 if not first and record.holder and now >= give_up:
-                    raise self._held_by(record, "it was renewed while we watched")
+                    raise self._held_by(record, "it was renewed during the wait")
             unchanged = now - sighting.since
             if not record.holder or unchanged >= record.duration:
                 if self._take(lease):
@@ -310,9 +310,9 @@ class LeaseLock:
         theirs = _ledger_of(lease)
         if theirs and theirs != self._ledger:
             raise UnsafeDataError(
-                f"the lease {self._namespace}/{self._name} belongs to ledger {theirs}, ours is {self._ledger}: two "
-                f"databases would each allow the full limits. Use the same database, or, if it was replaced on "
-                f"purpose, delete the annotation {LEDGER_ANNOTATION} from the lease"
+                f"the lease {self._namespace}/{self._name} belongs to ledger {theirs}, this process uses "
+                f"{self._ledger}: two databases would each allow the full limits. Use the same database, or, if it was "
+                f"replaced on purpose, delete the annotation {LEDGER_ANNOTATION} from the lease"
             )
 
     def _looks_alive(self, record: "_Record") -> bool:
@@ -321,7 +321,7 @@ class LeaseLock:
 
     def _held_by(self, record: "_Record", why: str) -> UnsafeDataError:
         return UnsafeDataError(
-            f"the lease {self._namespace}/{self._name} is held by {record.holder or 'nobody for long'} ({why}): "
+            f"the lease {self._namespace}/{self._name} is held by {record.holder or 'an earlier process'} ({why}): "
             f"only one rebalancer may evict in a cluster"
         )
 

@@ -210,7 +210,7 @@ class WatchedCluster:
             if not (age := each.age(now)) <= self._max_age:
                 why = each.trouble.removeprefix(f"{server}: ") or "no event and no bookmark came"
                 raise UnsafeDataError(
-                    f"{server}: what we know of {each.name} is {age:.0f} s old, at most {self._max_age:g} s are "
+                    f"{server}: the cache of {each.name} is {age:.0f} s old, at most {self._max_age:g} s are "
                     f"allowed: {why}"
                 )
 
