@@ -11,7 +11,7 @@ from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.strategies import STRATEGIES, StrategyView
+from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
 
 HOT_SHARE, COLD_SHARE = 0.05, 0.10
@@ -86,7 +86,7 @@ def find_and_plan(snapshot: ClusterSnapshot, *, now: float) -> dict[str, float]:
         recent=(),
         now=now,
     )
-    found = STRATEGIES["LowNodeUtilization"](view)
+    found = strategy_for(view.strategy)(view)
     found_at = time.process_time()
     planner = Planner(
         snapshot=snapshot,

@@ -30,7 +30,7 @@ from rebalancer.model.snapshot import FAILED, RUNNING, ClusterSnapshot, PodStatu
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.strategies import STRATEGIES, StrategyView
+from rebalancer.strategies import StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
 
 NODES = 5_000
@@ -174,7 +174,7 @@ def finding(snapshot: ClusterSnapshot, name: str, args: Mapping[str, Any]) -> tu
         days=days_of(snapshot),
     )
     started = time.process_time()
-    found = STRATEGIES[name](view)
+    found = strategy_for(view.strategy)(view)
     return time.process_time() - started, len(found.findings)
 
 

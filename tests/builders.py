@@ -26,9 +26,8 @@ from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies import Findings, StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
-from rebalancer.strategies.plugins import strategy_for
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30

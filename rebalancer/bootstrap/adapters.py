@@ -19,8 +19,10 @@ from rebalancer.model.ports import Clock, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config
+from rebalancer.policy.schema.strategies import Need
 from rebalancer.policy.schema.usage import StabilizationWindow
 from rebalancer.store import SqlLedger, SqlRecords
+from rebalancer.strategies import needs
 
 if TYPE_CHECKING:
     from rebalancer.kube.leader.leadership import Leadership
@@ -132,7 +134,6 @@ def usage_of(
         return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
     from rebalancer.prometheus.reader import PrometheusUsage
 
-    asks_who_waits = any(strategy.name == "Interference" for strategy in policy.strategies)
-    reader = PrometheusUsage(policy.usage, progress, contention=asks_who_waits)
+    reader = PrometheusUsage(policy.usage, progress, contention=Need.CONTENTION in needs(policy.strategies))
     stack.callback(reader.close)
     return reader

@@ -13,8 +13,9 @@ from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schema.strategies import ServiceSpread
+from rebalancer.policy.schema.strategies import Need
 from rebalancer.store import database_exists
+from rebalancer.strategies import needs
 
 
 @contextmanager
@@ -81,8 +82,9 @@ def _with_kept_history(
     context: CycleContext, policy: RebalancerPolicy, settings: Settings, stack: ExitStack
 ) -> CycleContext:
     """A command reads no history from Prometheus: it uses what the daemon or `rebalancer forecast` has stored here."""
-    by_days = policy.forecast.mode != "Off" and any(isinstance(each, ServiceSpread) for each in policy.strategies)
-    if not (policy.forecast.mode == "Act" or by_days) or not Path(settings.history_dir, policy.cluster).is_dir():
+    mode = policy.forecast.mode
+    used = mode == "Act" or (mode != "Off" and Need.DAYS in needs(policy.strategies))
+    if not used or not Path(settings.history_dir, policy.cluster).is_dir():
         return context
     from rebalancer.bootstrap.history import history_keeper
     from rebalancer.forecasting.loop import ForecastLoop

@@ -17,9 +17,9 @@ from rebalancer.kube.metrics_server import probe_metrics_server
 from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schema.strategies import HighNodeUtilization, NodeMaintenance, PluginStrategy
 from rebalancer.prometheus.reader import PrometheusUsage
 from rebalancer.store import status
+from rebalancer.strategies import may_cordon
 
 DATABASE_FIX = "see --database and REBALANCER_DATABASE; an older schema needs `rebalancer db upgrade`"
 SERVER_FIX = "see --kubeconfig and --context; `kubectl get --raw /readyz` queries the same server"
@@ -37,8 +37,6 @@ WITHOUT = {
     "events": " (`kubectl describe` shows no evictions)",
 }
 """Consequence of the missing permissions."""
-CORDONING = (HighNodeUtilization, NodeMaintenance, PluginStrategy)
-"""Strategies that may ask for cordons."""
 PROMETHEUS_FIX = "see usage.prometheus in the policy: url, bearerTokenFile or basicAuth, caFile; and network policies"
 
 
@@ -140,7 +138,7 @@ def _fields(text: str) -> dict[str, Any]:
 def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings) -> Iterator[Check]:
     """Permissions of one cycle, and those that only the daemon needs, each with the rules that grant it."""
     namespace, name = settings.lease_at
-    steers = policy.soft_taint.mode == "Taint" or any(isinstance(each, CORDONING) for each in policy.strategies)
+    steers = policy.soft_taint.mode == "Taint" or may_cordon(policy.strategies)
     needed = needed_permissions(lease_namespace=namespace, lease_name=name, steers=steers, daemon=True)
     try:
         missing = [permission for permission in needed if can_i(client, permission) is False]

@@ -19,17 +19,12 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.strategies import HighNodeUtilization, PluginStrategy, ServiceSpread
-from rebalancer.strategies import Findings, StrategyView
-from rebalancer.strategies.high_node_utilization import STUCK_SECONDS
+from rebalancer.policy.schema.strategies import Need
+from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
-from rebalancer.strategies.plugins import strategy_for
 
 ANY = CycleRequest()
 """All strategies, all nodes."""
-
-BY_DAYS = (ServiceSpread, PluginStrategy)
-"""Strategies that may ask how services' usual days go."""
 
 MEMORY_WINDOWS = 2.0
 """How far back moves are remembered, in rate windows; longer where emptied nodes are held for longer."""
@@ -80,7 +75,7 @@ def observe(
     context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: what it holds against now was dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
-    memory = max([MEMORY_WINDOWS * usage.window_seconds, *_holds(policy)])
+    memory = max([MEMORY_WINDOWS * usage.window_seconds, *(each.memory_seconds for each in policy.strategies)])
     recent = tuple(context.records.recent_moves(now - memory))
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
     feedback = context.feedback()
@@ -98,21 +93,10 @@ def observe(
         recent=recent,
         ledger_state=ledger_state,
         peaks=peaks,
-        days=context.service_day_profiles(snapshot, now)
-        if any(isinstance(each, BY_DAYS) for each in policy.strategies)
-        else None,
+        days=context.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
         relief_factor=feedback.relief_factor if feedback is not None else {},
         now=now,
     )
-
-
-def _holds(policy: RebalancerPolicy) -> list[float]:
-    """For how long strategies hold emptied nodes, or wait until more can leave, counted from the last pod that left."""
-    return [
-        max(each.args.cordon_after_drain, STUCK_SECONDS)
-        for each in policy.strategies
-        if isinstance(each, HighNodeUtilization)
-    ]
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:

@@ -16,7 +16,6 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.schema.strategies import LowNodeUtilization
 
 HOUR_SECONDS = 3600.0
 JUST_OVER_SECONDS = 1800.0
@@ -133,7 +132,7 @@ def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
     """Pool -> how often a strategy looks for hot nodes in it, in seconds; not one where none does."""
     out: dict[str, float] = {}
     for strategy in policy.strategies:
-        if not isinstance(strategy, LowNodeUtilization):
+        if strategy.BALANCE != "Spread":
             continue
         for pool in strategy.pools or tuple(each.name for each in policy.pools):
             out[pool] = min(out.get(pool, math.inf), strategy.interval)

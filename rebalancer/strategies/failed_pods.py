@@ -9,8 +9,6 @@ from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
 from rebalancer.strategies.states import with_exit_codes, with_reasons
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemoveFailedPods"
-
 
 def find(view: StrategyView) -> Findings:
     """One finding for each pod, the oldest first."""

@@ -32,14 +32,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-NAME = "HighNodeUtilization"
 
 KEEPING_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
 """On a node, with any value but a plain false: it stays. Sources: cluster-autoscaler's FAQ, karpenter v1."""
-
-STUCK_SECONDS = 3600.0
-"""A node that is being emptied, and that nothing could leave for so long, is let go: what it waits for may never come.
-Longer where emptied nodes are held for longer."""
 
 
 def find(view: StrategyView) -> Findings:
@@ -91,7 +86,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_in_scope(view)
     # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
     begun = _begun(view) if whole else {}
-    patience = max(args.cordon_after_drain, STUCK_SECONDS)
+    patience = view.strategy.memory_seconds
     stuck = {node for node, since in begun.items() if left[node] and view.now - since >= patience}
     begun = {node: since for node, since in begun.items() if node not in stuck}
     emptied, kept = _to_empty(view, shares, begun, whole=whole)
@@ -104,7 +99,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     rules = _landing_rules(view, found, emptied, onto_low=left > 0, rank=rank, shares=shares)
     findings = tuple(
         Finding(
-            strategy=NAME,
+            strategy=view.strategy.name,
             node=node,
             pool=view.node_pools.names[node],
             reason=f"{'being emptied' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
@@ -271,7 +266,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         ranked = by_name(snapshot, on_it[waits[on_it]].astype(np.int64))
         findings.append(
             Finding(
-                strategy=NAME,
+                strategy=view.strategy.name,
                 node=each,
                 pool=view.node_pools.names[each],
                 reason=(

@@ -20,8 +20,6 @@ from rebalancer.policy.schema.strategies import AntiAffinityArgs
 from rebalancer.strategies.selection import Rows, cheapest_first, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemovePodsViolatingInterPodAntiAffinity"
-
 SUBSTITUTES_AT_MOST = 20
 """For one pod, in one cycle: nobody moves hundreds because one can't."""
 

@@ -27,7 +27,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-NAME = "Interference"
 
 BUSIEST_LANDING = 0.8
 """Share of a landing's CPU that may be in use with the pod on it: a machine that is fuller makes its tasks wait."""
@@ -65,7 +64,7 @@ def find(view: StrategyView) -> Findings:
         return Findings(
             findings=(),
             skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster)},
-            notes=(f"{NAME} found nothing: {view.usage.source} doesn't tell who waits for CPU",),
+            notes=(f"{view.strategy.name} found nothing: {view.usage.source} doesn't tell who waits for CPU",),
         )
     snapshot = view.snapshot
     waiting = _waiting(view, view.usage.contention, args)

@@ -18,8 +18,6 @@ from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
 from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "LowNodeUtilization"
-
 SPAN_SHARE = 0.8
 """The first and last sample of the debounce may lie a scrape interval inside its duration."""
 
@@ -62,7 +60,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         if loads.resources[-1] == PEAK and over[-1]:
             reason += f"; a peak of {share[-1]:.1%} is expected at {_clock(view, node)}"
     finding = Finding(
-        strategy=NAME,
+        strategy=view.strategy.name,
         node=node,
         pool=view.node_pools.names[node],
         reason=reason,

@@ -14,8 +14,6 @@ from rebalancer.policy.schema.strategies import NodeAffinityArgs
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemovePodsViolatingNodeAffinity"
-
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 

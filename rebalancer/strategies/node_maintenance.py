@@ -20,8 +20,6 @@ from rebalancer.strategies.view import Findings, StrategyView
 
 Bools = NDArray[np.bool_]
 
-NAME = "NodeMaintenance"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wave:
@@ -55,7 +53,7 @@ def find(view: StrategyView) -> Findings:
             title = waves[current].title
             findings.append(
                 Finding(
-                    strategy=NAME,
+                    strategy=view.strategy.name,
                     node=node,
                     pool=view.node_pools.names[node],
                     reason=f"chosen for maintenance{', ' if title else ''}{title}: pods to leave it: {len(pods)}",

@@ -19,8 +19,6 @@ from rebalancer.policy.schema.strategies import NodeTaintsArgs
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemovePodsViolatingNodeTaints"
-
 SOFT = "PreferNoSchedule"
 STATE_PREFIX = "node.kubernetes.io/"
 

@@ -1,9 +1,9 @@
-"""Strategies of others, by entry points of the group `rebalancer.strategies`.
+"""Strategies from other packages, by entry points of the group `rebalancer.strategies`.
 
-An entry point's name is the strategy's name in the policy (`domain/Name`); what it points to, a module or an object,
-has a function `find(view) -> Findings` and may have a pydantic model `Args`. Only those that a policy names are
-imported. What they answer is checked before anybody acts on it, and what goes wrong in one of them is a note: neither
-the cycle nor another strategy ends by it.
+An entry point's name is the strategy's name in the policy (`domain/Name`). It points to a module or an object with a
+function `find(view) -> Findings`, and optionally a pydantic model `Args`, `NEEDS` (names of the data it needs) and
+`CORDONS` (False: it drains no node). Only strategies that a policy names are imported. Their findings are checked
+before use. A failure in one of them is a note of the cycle; the cycle and the other strategies go on.
 """
 
 import copy
@@ -19,8 +19,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.policy.schema.strategies import PluginStrategy, Strategy
-from rebalancer.strategies import STRATEGIES, Find
+from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies.plugin_findings import check_findings
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -28,7 +27,7 @@ GROUP = "rebalancer.strategies"
 LOG = logging.getLogger("rebalancer")
 
 LONGEST_ERROR = 300
-"""What others write into an exception is cut to so many characters."""
+"""Characters kept of an exception's text."""
 
 
 class NoArgs(BaseModel):
@@ -39,10 +38,12 @@ class NoArgs(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What an entry point gave us."""
+    """A loaded entry point."""
 
     find: Callable[[StrategyView], Any]
     args: type[BaseModel]
+    needs: frozenset[Need]
+    cordons: bool
 
 
 def installed() -> dict[str, list[EntryPoint]]:
@@ -67,45 +68,45 @@ def plugin(name: str) -> Plugin:
         raise ConfigError(f"expected one strategy {name}, installed are {', '.join(point.value for point in points)}")
     try:
         loaded = points[0].load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of others may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a foreign module may raise anything
         raise ConfigError(f"{name} ({points[0].value}) can't be loaded: {_said(error)}") from None
     find, args = getattr(loaded, "find", None), getattr(loaded, "Args", NoArgs)
     if not callable(find):
         raise ConfigError(f"{name} ({points[0].value}): expected a function find(view)")
     if not (isinstance(args, type) and issubclass(args, BaseModel)):
         raise ConfigError(f"{name} ({points[0].value}): expected Args to be a pydantic model")
-    return Plugin(find=find, args=args)
+    try:
+        wanted = frozenset(Need(each) for each in getattr(loaded, "NEEDS", ()))
+    except (TypeError, ValueError):
+        shown = ", ".join(Need)
+        raise ConfigError(f"{name} ({points[0].value}): expected NEEDS to be a list of: {shown}") from None
+    return Plugin(find=find, args=args, needs=wanted, cordons=bool(getattr(loaded, "CORDONS", True)))
 
 
 def args_of(name: str) -> type[BaseModel]:
-    """What checks the arguments of the strategy of that name. Raises ConfigError as `plugin` does."""
+    """The model of the arguments of the strategy of that name. Raises ConfigError as `plugin` does."""
     return plugin(name).args
 
 
-def strategy_for(strategy: Strategy) -> Find:
-    """The function that finds for an entry of the policy, ours or somebody else's.
-
-    Raises ConfigError when it isn't installed; its arguments were checked when the policy was read.
-    """
-    if not isinstance(strategy, PluginStrategy):
-        return STRATEGIES[strategy.name]
+def find_safely(strategy: PluginStrategy, view: StrategyView) -> Findings:
+    """What the plugin finds, checked; a note where it fails. Raises ConfigError when it isn't installed."""
     its = plugin(strategy.name)
     own = strategy.model_copy(update={"args": its.args.model_validate(strategy.args)})
-    return lambda view: _find_safely(its, replace(view, strategy=own))
+    return _find_safely(its, replace(view, strategy=own))
 
 
 def _find_safely(its: Plugin, view: StrategyView) -> Findings:
     name = view.strategy.name
     try:
         found = its.find(_sealed(view))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other strategies go on
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the other strategies go on
         return _nothing(f"{name} failed and finds nothing: {_said(error)}")
     try:
         return check_findings(found, view)
     except ValueError as error:
-        return _nothing(f"{name} finds nothing, its answer can't be used: {error}")
-    except Exception as error:  # noqa: BLE001 - objects of others may fail when they are looked at
-        return _nothing(f"{name} finds nothing, its answer can't be read: {_said(error)}")
+        return _nothing(f"{name} finds nothing, its findings can't be used: {error}")
+    except Exception as error:  # noqa: BLE001 - foreign objects may fail on any access
+        return _nothing(f"{name} finds nothing, its findings can't be read: {_said(error)}")
 
 
 def _nothing(note: str) -> Findings:
@@ -123,7 +124,7 @@ def _said(error: BaseException) -> str:
 
 
 def _sealed(value: Any) -> Any:
-    """The same with columns that can't be written to: what one strategy spoils, all others would decide on."""
+    """A copy with read-only columns: all strategies share the data."""
     if isinstance(value, np.ndarray):
         view = value.view()
         view.flags.writeable = False

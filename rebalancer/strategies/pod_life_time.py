@@ -9,8 +9,6 @@ from rebalancer.strategies.selection import by_name, groups, pods_in_scope, some
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "PodLifeTime"
-
 
 def find(view: StrategyView) -> Findings:
     """The nodes with such pods, each with its oldest first; the node with the oldest comes first. Finished pods count

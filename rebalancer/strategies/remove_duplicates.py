@@ -19,8 +19,6 @@ from rebalancer.strategies.places import Places
 from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemoveDuplicates"
-
 PINNED_KINDS = frozenset({"DaemonSet", "Node"})
 """Owners whose pods belong to a node."""
 

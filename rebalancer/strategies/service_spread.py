@@ -24,7 +24,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
-NAME = "ServiceSpread"
 
 PARTS = 48
 """A day is compared in half hours: what is shorter is noise."""

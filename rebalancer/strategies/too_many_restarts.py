@@ -8,8 +8,6 @@ from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
 from rebalancer.strategies.states import in_states
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemovePodsHavingTooManyRestarts"
-
 
 def find(view: StrategyView) -> Findings:
     """One finding for each pod, the most restarts first."""

@@ -23,8 +23,6 @@ from rebalancer.strategies.places import Places
 from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
-NAME = "RemovePodsViolatingTopologySpreadConstraint"
-
 HARD = "DoNotSchedule"
 AT_A_TIME = 1000
 """Findings: the worst are told, the others in a later cycle."""

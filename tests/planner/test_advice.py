@@ -21,7 +21,7 @@ from rebalancer.planner.advice.advice import (
 )
 from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
-from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, cluster, replicas
+from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, replicas
 from tests.planner.test_explain import heap_world
 from tests.real.builders.profiles import PROFILES
 
@@ -43,7 +43,7 @@ def advice_for(
         snapshot,
         Engine(Board(snapshot), config),
         config,
-        strategies=strategies,
+        strategies=a_policy(strategies=[{"name": each} for each in strategies]).strategies,
         pools=pools or ["general"] * len(nodes),
         now=NOW,
     )

@@ -44,7 +44,7 @@ def entry(name: str) -> dict[str, Any]:
 def test_every_strategy_is_read_by_its_name_alone_unless_it_needs_to_be_told_more(name: str) -> None:
     text = HEAD + yaml.safe_dump([entry(name)])
     if name == "HighNodeUtilization":
-        assert load_policy(text.encode(), source="p.yaml").strategies[0].needs == "thresholds"
+        assert load_policy(text.encode(), source="p.yaml").strategies[0].pool_thresholds == "thresholds"
     (strategy,) = load_policy(text.encode(), source="p.yaml").strategies
     assert type(strategy).__name__ == strategy.name == name
     assert (strategy.pools, strategy.interval) == (None, 120.0)
@@ -69,7 +69,7 @@ def test_a_strategy_of_somebody_else_is_read_with_whatever_arguments_it_has() ->
     assert isinstance(strategy, PluginStrategy)
     assert strategy.args == {"label": "x", "deep": {"list": [1, 2.5, None, True]}}
     assert not strategy.by_cpu
-    assert strategy.needs is None
+    assert strategy.pool_thresholds is None
 
 
 # (strategies, line after the first one, field, what was expected)

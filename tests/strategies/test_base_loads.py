@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
-from rebalancer.strategies import STRATEGIES
+from rebalancer.strategies import strategy_for
 from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, usage_of, view_of
 
 NAN = float("nan")
@@ -34,7 +34,7 @@ def base_of(
         policy,
         peaks=None if peaks is None else _peaks([peaks.get(node.name, NAN) for node in nodes], pods),
     )
-    own = STRATEGIES["LowNodeUtilization"](view).loads
+    own = strategy_for(view.strategy)(view).loads
     assert own is not None
     return view.base, own
 

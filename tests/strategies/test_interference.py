@@ -15,9 +15,11 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention, RecentMove
 from rebalancer.strategies import Findings
-from rebalancer.strategies.interference import BUSIEST_LANDING, NAME, WORTH
+from rebalancer.strategies.interference import BUSIEST_LANDING, WORTH
 from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster, found_in, usage_of
 from tests.strategies.builders.finding import names_of, strategy_policy
+
+NAME = "Interference"
 
 NAN = float("nan")
 NOISY: dict[str, Any] = {"owner": "batch", "cpu": 1_000, "used": 6_000.0}

@@ -1,19 +1,21 @@
 """What LowNodeUtilization finds. A node has 16,000 millicores; it is hot over 12,000 (75 %)."""
 
+import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rebalancer import strategies
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import RecentMove
 from rebalancer.policy.pools import NodePools, cpu_thresholds
 from rebalancer.policy.schema.policy import Thresholds
-from rebalancer.policy.schema.strategies import STRATEGY_NAMES
-from rebalancer.strategies import STRATEGIES, Findings
+from rebalancer.policy.schema.strategies import BUILT_IN
+from rebalancer.strategies import Findings, strategy_for
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
 
 NAN = float("nan")
@@ -404,4 +406,6 @@ def test_by_requests_neither_usage_nor_samples_nor_moves_matter() -> None:
 
 
 def test_the_registry_knows_each_strategy_that_a_policy_may_name() -> None:
-    assert set(STRATEGIES) == set(STRATEGY_NAMES)
+    assert {each.MODULE for each in BUILT_IN} <= {module.name for module in pkgutil.iter_modules(strategies.__path__)}
+    for each in BUILT_IN:
+        assert callable(strategy_for(each.model_construct(name=each.__name__)))

@@ -8,9 +8,10 @@ from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Goal
 from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.strategies import Findings
-from rebalancer.strategies.node_taints import NAME
 from tests.builders import a_node, a_pod, plan_all, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
+
+NAME = "RemovePodsViolatingNodeTaints"
 
 GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 SPOT = Taint(key="spot", effect="PreferNoSchedule")

@@ -21,8 +21,9 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.strategies import STRATEGIES, Findings, StrategyView
-from rebalancer.strategies.plugins import plugin, strategy_for
+from rebalancer.policy.schema.strategies import Need
+from rebalancer.strategies import Findings, StrategyView, low_node_utilization, may_cordon, needs, strategy_for
+from rebalancer.strategies.plugins import plugin
 from tests.builders import (
     NOW,
     a_budget,
@@ -347,7 +348,7 @@ WRONG: list[tuple[Any, str]] = [
     (Findings(findings=(), cordons={0: "maintenance"}), "cordons[0]: expected 'draining', got 'maintenance'"),
     (Findings(findings=(), cordons={0: "draining"}), "cordons[0]: expected a node that we drain already, or of a finding with the goal EMPTY"),
     (Findings(findings=(), empty_at_most=0), "empty_at_most: expected None or a number of 1 or more, got 0"),
-    (Findings(findings=(), skipped=None), "its answer can't be read: AttributeError"),  # type: ignore[arg-type]
+    (Findings(findings=(), skipped=None), "its findings can't be read: AttributeError"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -360,7 +361,7 @@ def test_a_wrong_answer_is_not_used_and_the_note_says_what_is_wrong(
         found = answered(install, answer)
     assert (found.findings, found.loads, found.cordons, found.skipped) == ((), None, {}, {})
     (note,) = found.notes
-    assert note.startswith(f"{NAME} finds nothing, its answer can't be ")
+    assert note.startswith(f"{NAME} finds nothing, its findings can't be ")
     assert said in note
     assert caplog.messages == [note]
 
@@ -444,4 +445,25 @@ def test_a_plugin_that_fails_leaves_the_other_strategies_alone(install: Install)
 
 def test_ours_are_called_as_they_are() -> None:
     (strategy,) = a_policy().strategies
-    assert strategy_for(strategy) is STRATEGIES["LowNodeUtilization"]
+    assert strategy_for(strategy) is low_node_utilization.find
+
+
+# ---- what they declare
+
+
+def test_a_plugin_gets_the_data_that_it_declares_and_says_whether_it_cordons(install: Install) -> None:
+    find = "def find(view):\n    return None\n"
+    install(find, {"a.example/Plain": "plain"}, module="plain")
+    install(f"NEEDS = ['days', 'contention']\nCORDONS = False\n{find}", {NAME: "declaring"}, module="declaring")
+    (plain,) = a_policy(strategies=[{"name": "a.example/Plain"}]).strategies
+    (declaring,) = a_policy(strategies=[{"name": NAME}]).strategies
+    assert (needs([plain]), may_cordon([plain])) == (frozenset(), True)
+    assert (needs([declaring]), may_cordon([declaring])) == ({Need.DAYS, Need.CONTENTION}, False)
+    assert needs([plain, declaring]) == set(Need)
+
+
+@pytest.mark.parametrize("wrong", ["['hours']", "5"])
+def test_a_need_that_is_not_known_is_an_error_with_those_that_are(install: Install, wrong: str) -> None:
+    install(f"NEEDS = {wrong}\ndef find(view):\n    return None\n", {NAME: "their_strategy"})
+    with pytest.raises(ConfigError, match="expected NEEDS to be a list of: days, contention"):
+        plugin(NAME)

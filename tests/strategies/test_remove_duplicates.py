@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Finding, Goal
 from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
-from rebalancer.strategies.remove_duplicates import NAME
 from tests.builders import ANode, APod, a_node, a_pod, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 from tests.strategies.scenarios import planner_of, shuffled, until_nothing_moves
+
+NAME = "RemoveDuplicates"
 
 POLICY = strategy_policy(NAME, guards={"minReplicas": 1})
 LEAVING = Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies import Findings
-from rebalancer.strategies.service_spread import NAME, find
+from rebalancer.strategies.service_spread import find
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas, usage_of, view_of
 from tests.strategies.builders.finding import names_of, strategy_policy
+
+NAME = "ServiceSpread"
 
 SLOTS = 288
 AT = np.arange(SLOTS) / SLOTS * 2 * np.pi

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from rebalancer.model.snapshot import FAILED, PENDING, RUNNING, SUCCEEDED, Owner, PodStatus
-from rebalancer.strategies import failed_pods, pod_life_time, too_many_restarts
 from tests.builders import APod, a_node, a_pod, a_policy, plan_all, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 
-RESTARTS, LIFE, FAILURES = too_many_restarts.NAME, pod_life_time.NAME, failed_pods.NAME
+RESTARTS, LIFE, FAILURES = "RemovePodsHavingTooManyRestarts", "PodLifeTime", "RemoveFailedPods"
 LOOP = PodStatus(containers=("CrashLoopBackOff",))
 HOUR, DAY = 3600.0, 86_400.0
 

@@ -15,10 +15,11 @@ from rebalancer.model.plan import Goal
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import PENDING, SUCCEEDED, ClusterSnapshot
 from rebalancer.strategies import Findings
-from rebalancer.strategies.topology_spread import NAME
 from tests.builders import ANode, APod, a_node, a_pod, replicas
 from tests.strategies.builders.finding import found_by, names_of, pods_found, strategy_policy
 from tests.strategies.scenarios import planner_of, shuffled, until_nothing_moves
+
+NAME = "RemovePodsViolatingTopologySpreadConstraint"
 
 HOST = "kubernetes.io/hostname"
 POLICY = strategy_policy(NAME, guards={"minReplicas": 1})

@@ -43,7 +43,7 @@ def scheduler(
             scene.snapshot,
             scene.placement.without_pending(),
             scene.config,
-            strategies=[each.name for each in policy.strategies],
+            strategies=policy.strategies,
             pools=scene.pools,
             now=scene.now,
         )

@@ -27,11 +27,7 @@ from rebalancer.planner.advice.profiles import (
     main_profile,
 )
 from rebalancer.planner.explain.skew import BY_CHANCE, NEVER_SKEWED, PlacementSkew, placement_skew_of, tail
-
-PACKING = frozenset({"HighNodeUtilization"})
-"""Strategies that empty nodes."""
-SPREADING = frozenset({"LowNodeUtilization"})
-"""Strategies that even nodes out."""
+from rebalancer.policy.schema.strategies import Strategy
 
 SPREAD_THEM = "give its pods topologySpreadConstraints"
 BY_PLUGIN = {
@@ -92,11 +88,11 @@ def advise(
     engine: Engine,
     config: SchedulerConfig,
     *,
-    strategies: Sequence[str],
+    strategies: Sequence[Strategy],
     pools: Sequence[str],
     now: float,
 ) -> SchedulerAdvice:
-    """`engine` is the scheduler over the snapshot as it is; `strategies` are the policy's, by name; `pools` (nodes,)
+    """`engine` is the scheduler over the snapshot as it is; `strategies` are the policy's; `pools` (nodes,)
     names of the nodes' pools, empty for none."""
     placement_skews = find_placement_skews(snapshot, engine, now)
     strategy, packing = _strategy(strategies, config)
@@ -158,8 +154,10 @@ def find_placement_skews(snapshot: ClusterSnapshot, engine: Engine, now: float) 
 # ---- what is seen
 
 
-def _strategy(strategies: Sequence[str], config: SchedulerConfig) -> tuple[Advice | None, Packing]:
-    packs, spreads = sorted(PACKING & set(strategies)), sorted(SPREADING & set(strategies))
+def _strategy(strategies: Sequence[Strategy], config: SchedulerConfig) -> tuple[Advice | None, Packing]:
+    packs, spreads = (
+        sorted({each.name for each in strategies if balance == each.BALANCE}) for balance in ("Pack", "Spread")
+    )
     if not packs and not spreads:
         return None, Packing()
     packing = Packing(default="LeastAllocated" if spreads else "MostAllocated", apart=bool(packs and spreads))

@@ -11,7 +11,7 @@ from rebalancer.policy.schema.levels import ServiceLevels
 from rebalancer.policy.schema.limits import CountOrPercent, Limits, ScopeLimits
 from rebalancer.policy.schema.lists import Lists
 from rebalancer.policy.schema.safety import Safety
-from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.policy.schema.strategies import Need, Strategy
 from rebalancer.policy.schema.types import (
     DURATION_PATTERN,
     AsTuple,
@@ -211,14 +211,14 @@ class RebalancerPolicy(Section):
                     raise FieldError(
                         ("strategies", index, "pools"), f"expected names of {', '.join(by_name)}, got {name!r}"
                     )
-                if strategy.name == "Interference" and self.usage.source == "MetricsServer":
+                if Need.CONTENTION in strategy.NEEDS and self.usage.source == "MetricsServer":
                     raise FieldError(
-                        ("strategies", index, "name"), "expected usage.source Prometheus with Interference"
+                        ("strategies", index, "name"), f"expected usage.source Prometheus with {strategy.name}"
                     )
-                needs = strategy.needs
-                if needs is not None and getattr(by_name[name], needs) is None:
+                wanted = strategy.pool_thresholds
+                if wanted is not None and getattr(by_name[name], wanted) is None:
                     shown, source = (
-                        ("thresholds", "CPU") if needs == "thresholds" else ("requestThresholds", "Requests")
+                        ("thresholds", "CPU") if wanted == "thresholds" else ("requestThresholds", "Requests")
                     )
                     raise FieldError(
                         "pools", f"expected pool {name} to have {shown}: {strategy.name} reads source {source}"

@@ -4,7 +4,10 @@ Names and arguments are those that users of kubernetes-sigs/descheduler know, as
 """
 
 import re
-from typing import Annotated, Any, Literal
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,6 +20,11 @@ SpreadMode = Literal["DoNotSchedule", "ScheduleAnyway"]
 AffinityType = Literal[
     "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 ]
+
+
+STUCK_SECONDS = 3600.0
+"""A node that is being drained, and that no pod could leave for so long, is uncordoned: its obstacle may never go.
+Longer where drained nodes stay cordoned for longer."""
 
 
 class NamespaceFilter(Section):
@@ -213,13 +221,34 @@ class ServiceSpreadArgs(PodArgs):
     """A label of pods: services with the same value should not share a node, whatever their days look like."""
 
 
+class Need(StrEnum):
+    """Data that a strategy is given only when it declares it."""
+
+    DAYS = "days"
+    """`StrategyView.days`: services' usual days, from the forecasts."""
+    CONTENTION = "contention"
+    """`Usage.contention`: how long tasks wait for CPU; Prometheus only."""
+
+
 class StrategyBase(Section):
-    """What is the same for all strategies."""
+    """What is the same for all strategies. Upper-case attributes of the class say what a strategy needs and does."""
+
+    MODULE: ClassVar[str] = ""
+    """The module in `rebalancer.strategies` with its `find`."""
+    NEEDS: ClassVar[frozenset[Need]] = frozenset()
+    CORDONS: ClassVar[bool] = False
+    """Whether it may cordon nodes: it needs the permission to patch them."""
+    BALANCE: ClassVar[Literal["Spread", "Pack"] | None] = None
+    """Whether it evens nodes out or fills some and empties others."""
 
     pools: Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
     """Names of the pools it looks at; all when absent."""
     interval: Annotated[Duration, at_least(10)] = 120.0
     """How often the daemon looks at each of its pools, give or take a tenth."""
+
+    if TYPE_CHECKING:  # every strategy declares both, with types of its own
+        name: str
+        args: Any
 
     @property
     def by_cpu(self) -> bool:
@@ -227,20 +256,28 @@ class StrategyBase(Section):
         return False
 
     @property
-    def needs(self) -> Literal["thresholds", "request_thresholds"] | None:
-        """Which marks its pools must have."""
+    def pool_thresholds(self) -> Literal["thresholds", "request_thresholds"] | None:
+        """Which thresholds its pools must have."""
         return None
+
+    @property
+    def memory_seconds(self) -> float:
+        """How far back it needs recent evictions."""
+        return 0.0
 
     def repeats(self, other: "StrategyBase") -> bool:
         """Whether the two would do the same where they look at the same pool. Pods can be chosen in several ways, a
-        node is cooled or emptied in one."""
-        if self.by_cpu or self.needs is not None:
-            return (type(self), self.needs) == (type(other), other.needs)
+        node is cooled or drained in one."""
+        if self.by_cpu or self.pool_thresholds is not None:
+            return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
         return self.model_dump(exclude={"pools", "interval"}) == other.model_dump(exclude={"pools", "interval"})
 
 
 class LowNodeUtilization(StrategyBase):
     """Cools hot nodes: those over `high`, down to `target`, while others are under `low`."""
+
+    MODULE = "low_node_utilization"
+    BALANCE = "Spread"
 
     name: Literal["LowNodeUtilization"]
     """Which strategy."""
@@ -252,12 +289,16 @@ class LowNodeUtilization(StrategyBase):
         return self.args.source == "CPU"
 
     @property
-    def needs(self) -> Literal["thresholds", "request_thresholds"]:
+    def pool_thresholds(self) -> Literal["thresholds", "request_thresholds"]:
         return "thresholds" if self.by_cpu else "request_thresholds"
 
 
 class HighNodeUtilization(StrategyBase):
     """Empties low nodes so that an autoscaler may remove them, or frees room on nodes full of idle requests."""
+
+    MODULE = "high_node_utilization"
+    CORDONS = True
+    BALANCE = "Pack"
 
     name: Literal["HighNodeUtilization"]
     """Which strategy."""
@@ -265,14 +306,21 @@ class HighNodeUtilization(StrategyBase):
     """Its arguments."""
 
     @property
-    def needs(self) -> Literal["thresholds", "request_thresholds"] | None:
+    def pool_thresholds(self) -> Literal["thresholds", "request_thresholds"] | None:
         if self.args.mode == "Release":
             return None
         return "thresholds" if self.args.source == "CPU" else "request_thresholds"
 
+    @property
+    def memory_seconds(self) -> float:
+        """For as long as it keeps drained nodes cordoned, or waits until more pods can leave."""
+        return max(self.args.cordon_after_drain, STUCK_SECONDS)
+
 
 class RemoveDuplicates(StrategyBase):
     """Pods of one owner that share a node while other nodes have fewer of them."""
+
+    MODULE = "remove_duplicates"
 
     name: Literal["RemoveDuplicates"]
     """Which strategy."""
@@ -283,6 +331,8 @@ class RemoveDuplicates(StrategyBase):
 class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
     """Pods that share a domain although the required anti-affinity of one of them forbids it."""
 
+    MODULE = "inter_pod_anti_affinity"
+
     name: Literal["RemovePodsViolatingInterPodAntiAffinity"]
     """Which strategy."""
     args: AntiAffinityArgs = AntiAffinityArgs()
@@ -291,6 +341,8 @@ class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
 
 class RemovePodsViolatingNodeAffinity(StrategyBase):
     """Pods on a node that their node affinity or node selector doesn't want any more."""
+
+    MODULE = "node_affinity"
 
     name: Literal["RemovePodsViolatingNodeAffinity"]
     """Which strategy."""
@@ -301,6 +353,8 @@ class RemovePodsViolatingNodeAffinity(StrategyBase):
 class RemovePodsViolatingNodeTaints(StrategyBase):
     """Pods on a node with a taint that they don't tolerate."""
 
+    MODULE = "node_taints"
+
     name: Literal["RemovePodsViolatingNodeTaints"]
     """Which strategy."""
     args: NodeTaintsArgs = NodeTaintsArgs()
@@ -309,6 +363,8 @@ class RemovePodsViolatingNodeTaints(StrategyBase):
 
 class RemovePodsViolatingTopologySpreadConstraint(StrategyBase):
     """Pods in a domain that has more of them than their spread constraint allows."""
+
+    MODULE = "topology_spread"
 
     name: Literal["RemovePodsViolatingTopologySpreadConstraint"]
     """Which strategy."""
@@ -319,6 +375,8 @@ class RemovePodsViolatingTopologySpreadConstraint(StrategyBase):
 class RemovePodsHavingTooManyRestarts(StrategyBase):
     """Pods whose containers keep restarting."""
 
+    MODULE = "too_many_restarts"
+
     name: Literal["RemovePodsHavingTooManyRestarts"]
     """Which strategy."""
     args: RestartsArgs = RestartsArgs()
@@ -327,6 +385,8 @@ class RemovePodsHavingTooManyRestarts(StrategyBase):
 
 class PodLifeTime(StrategyBase):
     """Pods that run for too long."""
+
+    MODULE = "pod_life_time"
 
     name: Literal["PodLifeTime"]
     """Which strategy."""
@@ -337,6 +397,8 @@ class PodLifeTime(StrategyBase):
 class RemoveFailedPods(StrategyBase):
     """Pods that have failed, and lie around."""
 
+    MODULE = "failed_pods"
+
     name: Literal["RemoveFailedPods"]
     """Which strategy."""
     args: FailedPodsArgs = FailedPodsArgs()
@@ -345,6 +407,9 @@ class RemoveFailedPods(StrategyBase):
 
 class NodeMaintenance(StrategyBase):
     """Empties chosen nodes, in waves, and keeps them cordoned until they are no longer chosen."""
+
+    MODULE = "node_maintenance"
+    CORDONS = True
 
     name: Literal["NodeMaintenance"]
     """Which strategy."""
@@ -355,6 +420,9 @@ class NodeMaintenance(StrategyBase):
 class Interference(StrategyBase):
     """Moves the pod that makes its neighbours wait for CPU although the node isn't hot."""
 
+    MODULE = "interference"
+    NEEDS = frozenset({Need.CONTENTION})
+
     name: Literal["Interference"]
     """Which strategy."""
     args: InterferenceArgs = InterferenceArgs()
@@ -363,6 +431,9 @@ class Interference(StrategyBase):
 
 class ServiceSpread(StrategyBase):
     """Services that peak together, or share a stated feature, on one node."""
+
+    MODULE = "service_spread"
+    NEEDS = frozenset({Need.DAYS})
 
     name: Literal["ServiceSpread"]
     """Which strategy."""
@@ -390,7 +461,7 @@ def _plain(value: Any, way: tuple[str | int, ...] = ()) -> Any:
 
 
 class PluginStrategy(StrategyBase):
-    """A strategy of somebody else, found by its entry point."""
+    """A strategy from another package, found by its entry point. What it needs and does stands on its module."""
 
     name: Annotated[str, AfterValidator(_plugin_name), WithJsonSchema({"type": "string", "pattern": _PLUGIN_NAME})]
     """Its domain and name, such as example.com/QuietNodes."""
@@ -422,21 +493,9 @@ def _which(value: Any) -> str:
     return name if name in STRATEGY_NAMES else PLUGIN
 
 
-Strategy = Annotated[
-    Annotated[LowNodeUtilization, Tag("LowNodeUtilization")]
-    | Annotated[HighNodeUtilization, Tag("HighNodeUtilization")]
-    | Annotated[RemoveDuplicates, Tag("RemoveDuplicates")]
-    | Annotated[RemovePodsViolatingInterPodAntiAffinity, Tag("RemovePodsViolatingInterPodAntiAffinity")]
-    | Annotated[RemovePodsViolatingNodeAffinity, Tag("RemovePodsViolatingNodeAffinity")]
-    | Annotated[RemovePodsViolatingNodeTaints, Tag("RemovePodsViolatingNodeTaints")]
-    | Annotated[RemovePodsViolatingTopologySpreadConstraint, Tag("RemovePodsViolatingTopologySpreadConstraint")]
-    | Annotated[RemovePodsHavingTooManyRestarts, Tag("RemovePodsHavingTooManyRestarts")]
-    | Annotated[PodLifeTime, Tag("PodLifeTime")]
-    | Annotated[RemoveFailedPods, Tag("RemoveFailedPods")]
-    | Annotated[NodeMaintenance, Tag("NodeMaintenance")]
-    | Annotated[Interference, Tag("Interference")]
-    | Annotated[ServiceSpread, Tag("ServiceSpread")]
-    | Annotated[PluginStrategy, Tag(PLUGIN)],
-    Discriminator(_which),
-]
+if TYPE_CHECKING:
+    Strategy = StrategyBase
+else:
+    _TAGGED = [Annotated[each, Tag(each.__name__)] for each in BUILT_IN]
+    Strategy = Annotated[reduce(or_, [*_TAGGED, Annotated[PluginStrategy, Tag(PLUGIN)]]), Discriminator(_which)]
 """One entry of `strategies`."""

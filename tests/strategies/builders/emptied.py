@@ -10,7 +10,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import RecentMove
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.strategies import STRATEGIES, Findings
+from rebalancer.strategies import Findings, strategy_for
 from tests.builders import NOW, ANode, APod, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
 from tests.strategies.builders.finding import names_of
 
@@ -83,7 +83,7 @@ def found_in_view(
         cordons={index[node]: (why, NOW - ago) for node, (why, ago) in (cordons or {}).items()},
         peaks=None if peaks is None else peaks_of(made, peaks),
     )
-    return Found(STRATEGIES[name](view), made)
+    return Found(strategy_for(view.strategy)(view), made)
 
 
 def peaks_of(made: ClusterSnapshot, nodes: Mapping[str, float]) -> Peaks:
