@@ -17,7 +17,7 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
 from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
-from rebalancer.strategies.low_node_utilization import NAME as COOLING
+from rebalancer.policy.schema.strategies import LowNodeUtilization
 
 EXAMPLES = 2
 MOST_FINDINGS = 30
@@ -57,7 +57,7 @@ def _print_findings(console: Console, report: CycleReport, *, each: bool) -> Non
     hot, others = [], []
     for finding, node in report.findings:
         # LowNodeUtilization by requests also cools nodes, which are not hot
-        if finding.goal is Goal.COOL and finding.strategy == COOLING:
+        if finding.goal is Goal.COOL and finding.strategy == LowNodeUtilization.__name__:
             hot.append((node, finding.pool, finding.reason))
         else:
             others.append((node, finding.strategy, finding.reason))
