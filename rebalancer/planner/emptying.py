@@ -1,12 +1,12 @@
-"""NodeDrainer nodes: all pods of a node go, or none does.
+"""Drains nodes: all pods of a node leave, or none does.
 
-Before anything leaves, the plan is made for the whole node on trial: cordoned, every candidate gone and landed with all
-earlier ones counted in. That limits, windows and budgets spread the evictions over several cycles is no reason against
-it. But a node on which nothing has begun is not begun while a pod of it is protected, or its budget has no room even
-for it alone; once we have cordoned it, it waits for what passes: a budget used up by the pods that have just left, a
+Before the first pod leaves, the drain of the whole node is tried: the node cordoned, every candidate evicted and landed
+with all earlier ones counted. Limits, windows and budgets that spread the evictions over several cycles don't bar it.
+A drain doesn't begin while a pod of the node is protected, or while its budget doesn't allow even one disruption. Once
+we have cordoned the node, the drain waits for conditions that pass: a budget used up by the pods that have just left, a
 replacement that is not Ready yet.
 
-A rehearsal decides which nodes are cordoned; the plan itself empties only those.
+The simulation decides which nodes are cordoned; the plan itself empties only those.
 """
 
 from collections import Counter
@@ -26,10 +26,10 @@ from rebalancer.planner.landings import Landings
 Bools = NDArray[np.bool_]
 
 BY_TIME = (Reason.WINDOW_CLOSED, Reason.TOO_YOUNG)
-"""What time alone lifts."""
+"""Refusals that end by time alone."""
 
 PASSING = (*BY_TIME, Reason.NOT_READY, Reason.ROLLOUT_IN_PROGRESS, Reason.OWNER_NOT_HEALTHY)
-"""What mostly passes; our own evictions bring it about, too."""
+"""Refusals that mostly end by themselves; our own evictions cause them too."""
 
 
 class NodeDrainer:
@@ -53,34 +53,34 @@ class NodeDrainer:
         self._cordoned: Bools = landings.model.cordoned.copy()
         self._simulation, self._out_of_time = simulation, out_of_time
         self._begun: Counter[int] = Counter()
-        """Which findings (their place among all) -> how many of them are worked on."""
+        """Index of findings -> how many of their nodes are being emptied."""
         self.worked_on: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         """(nodes,) that are being emptied and must stay cordoned."""
 
     def comes_first(self, node: int) -> bool:
-        """Whether it is finished before others are begun."""
+        """Whether its drain continues before other drains begin."""
         return bool(self._cordoned[node])
 
     def leave(self, node: int) -> None:
-        """Nothing is planned for it any more: what is cordoned stays so until the next cycle looks."""
+        """Plan nothing more for the node; a cordon stays until the next cycle."""
         self.worked_on[node] |= self._cordoned[node]
 
     def waits(self, node: int, *, among: int, at_most: int | None) -> Refusal | None:
-        """Why its turn hasn't come, whatever is on it. `among`, `at_most`: of which findings it is, and how many of
-        these are worked on at a time."""
+        """Why the node is not processed now, whatever its pods. `among`: index of its findings; `at_most`: how many of
+        these are emptied at a time."""
         begun = bool(self._cordoned[node])
         if not (begun or self._simulation):
             return Refusal.of(Reason.NOT_CORDONED)
         if at_most is not None and self._begun[among] >= at_most:
             return Refusal.of(Reason.DRAIN_QUEUED, f"{at_most} at a time")
         if not begun and self._landings.receives[node]:
-            # both would be cordoned, and the earlier ones may fit nowhere else
-            return Refusal.of(Reason.DRAIN_QUEUED, "pods of this plan may land here")
+            # with this node cordoned the earlier replacements may fit nowhere
+            return Refusal.of(Reason.DRAIN_QUEUED, "replacements of this plan may land on it")
         return None
 
     def begin(self, job: Job, *, among: int, may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
-        """Why the node is not emptied, or None: then `job.left` are the pods that may go, in the order on trial.
-        `among` as in `waits`, which let it pass."""
+        """Why the node is not emptied, or None: then `job.left` are the candidates, in the order of the trial.
+        `among` as in `waits`."""
         node = job.finding.node
         begun, pods = bool(self._cordoned[node]), self._to_go(job)
         if not pods and not begun:
@@ -103,14 +103,14 @@ class NodeDrainer:
         return None
 
     def end(self, job: Job) -> None:
-        """Keep room for what couldn't go yet: other nodes are not emptied into it."""
+        """Reserve headroom for the pods that couldn't leave yet, so that no other node is emptied into it."""
         for pod in job.to_go.values():
             landing = self._landings.of(pod, job.finding, job.headroom)
             if not isinstance(landing, Refusal):
                 self._landings.count(pod, landing)
 
     def _to_go(self, job: Job) -> list[Pod]:
-        """Everything that has to leave the node, protected or not."""
+        """Every pod that has to leave the node, protected or not."""
         candidates = job.finding.candidates
         here = candidates[self._snapshot.active[candidates] & ~self._moved[candidates]]
         pods = [self._snapshot.pod(index) for index in here.tolist()]
@@ -121,7 +121,7 @@ class NodeDrainer:
         return self._admission.stays(pod, pool=job.finding.pool, broken=job.finding.broken)
 
     def _protected(self, job: Job, pods: list[Pod]) -> Refusal | None:
-        """Why one of them can't go, not even later."""
+        """Why one of the pods can't leave, not even later."""
         ours = bool(self._ours[job.finding.node])
         for pod in pods:
             refusal = self._stays(job, pod)
@@ -132,7 +132,7 @@ class NodeDrainer:
         return None
 
     def _simulate_drain(self, job: Job, pods: list[Pod]) -> Refusal | None:
-        """Why they can't all land."""
+        """Why the replacements can't all land."""
         before = self._landings.steered
         with self._landings.as_if_cordoned(job.finding.node):
             refusal = self._lands_all(job, pods)
@@ -156,8 +156,8 @@ def _because(pod: Pod, refusal: Refusal) -> Refusal:
 
 
 def _nothing_now(pods: list[Pod], may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:
-    """Why none of them may go now: no node is cordoned to wait for that."""
-    refusal = Refusal.of(Reason.NODE_NOT_DRAINABLE, "none of its pods may go now")
+    """Why no pod may leave now: no node is cordoned only to wait."""
+    refusal = Refusal.of(Reason.NODE_NOT_DRAINABLE, "none of its pods may be evicted now")
     for pod in reversed(pods):
         found = may_go_now(pod)
         if found is None:

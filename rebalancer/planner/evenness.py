@@ -1,8 +1,8 @@
-"""Groups of pods that should be spread evenly, with this plan's moves counted in.
+"""Groups of pods that should be spread evenly, with this plan's moves counted.
 
-Where a replacement lands isn't always certain. A domain that it leaves has surely one fewer; one that it may reach
-counts as having one more, unless it is a single node that equal pods take in turns (as in `targets`). So, of moves that
-are allowed, each leaves the group more even than before wherever the earlier ones went.
+The domain that a pod leaves has one pod less for sure; a domain that its replacement may reach counts as having one
+more, unless it is a single node that equal pods take in turns (as in `targets`). So every allowed move makes the group
+more even wherever the earlier replacements landed.
 """
 
 import math
@@ -28,14 +28,14 @@ class _Counts:
     """Pods of one group in each domain."""
 
     least: Floats
-    """(domains,) surely there."""
+    """(domains,) there for sure."""
     most: Floats
-    """(domains,) there if everything came that may come."""
+    """(domains,) there if every replacement that may land there does."""
     turns: dict[tuple[Hashable, int], float] = field(default_factory=dict)
-    """(kind, domain) -> sum of the shares of pods that take turns there; not in `most`."""
+    """(kind, domain) -> sum of the probabilities of pods that take turns there; not in `most`."""
 
     def most_for(self, kind: Hashable) -> Floats:
-        """(domains,) what one more of this kind would find at most."""
+        """(domains,) the most that one more pod of this kind would find."""
         most = self.most.copy()
         for (other, domain), shares in self.turns.items():
             most[domain] += math.floor(shares + 1 - SURE) if other == kind else math.ceil(shares - (1 - SURE))
@@ -46,12 +46,12 @@ class _Counts:
 
 
 class EvenGroups:
-    """See the module. What strategies gave is never changed."""
+    """See the module. The findings are never changed."""
 
     def __init__(self, found: Sequence[Findings]) -> None:
         self._counts: dict[Evenness, _Counts] = {}
         self._groups_of: dict[int, list[Evenness]] = {}
-        """Pod -> the groups that it is known to be in."""
+        """Pod -> its known groups."""
         self._before: dict[Evenness, _Counts] | None = None
         for finding in (each for findings in found for each in findings.findings):
             even = finding.landing.even
@@ -65,8 +65,7 @@ class EvenGroups:
                     groups.append(even)
 
     def better(self, even: Evenness, node: int, kind: Hashable) -> Bools:
-        """(nodes,) where a pod from `node` leaves the group more even; `kind` is the same for pods that are alike to
-        the scheduler."""
+        """(nodes,) where a pod from `node` would make the group more even; `kind` as in `Landings.kind`."""
         counts, source = self._counts[even], int(even.domain[node])
         inside: Bools = even.domain >= 0
         if source < 0:
@@ -76,7 +75,7 @@ class EvenGroups:
         return mask
 
     def enough(self, even: Evenness, node: int, kind: Hashable) -> Refusal | None:
-        """Why nothing more of the group has to leave the node."""
+        """Why no more pods of the group have to leave the node."""
         counts, source = self._counts[even], int(even.domain[node])
         if source < 0:
             return None
@@ -86,7 +85,7 @@ class EvenGroups:
         return Refusal.of(Reason.ALREADY_BALANCED, f"{here:.0f} here, {fewest:.0f} where there are fewest")
 
     def count(self, pod: int, node: int, kind: Hashable, landing: Distribution) -> None:
-        """Count a move in every group that the pod is known to be in."""
+        """Count a move in every known group of the pod."""
         for even in self._groups_of.get(pod, ()):
             counts = self._counts[even]
             if self._before is not None:
@@ -109,7 +108,7 @@ class EvenGroups:
 
     @contextmanager
     def tentatively(self) -> Iterator[None]:
-        """What is counted inside is undone at the end."""
+        """Undo at the end what is counted inside."""
         assert self._before is None
         self._before = {}
         try:

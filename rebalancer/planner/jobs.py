@@ -1,4 +1,9 @@
-"""One finding being worked on: which of its candidates may go, and in which order they are tried."""
+"""One finding in progress: its candidates and the order in which they are tried.
+
+Candidates are ordered by relief against the excess, then by the cost of the move. One pod that covers the excess
+is better than several, and among those the one that overshoots least; otherwise the largest. Reliefs are compared in
+coarse steps, so that a few millicores never outweigh priority, QoS or age. The last tie-break is the name.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +20,7 @@ from rebalancer.planner.targets import TargetHeadroom
 Floats = NDArray[np.float64]
 
 MIN_RELIEF = 0.02
-"""A move that takes away less than this share of the excess is harm for nothing."""
+"""Least relief of a move, as a share of the excess."""
 
 OVERSHOOT_STEP = 0.25
 RELIEF_STEPS = 10
@@ -28,13 +33,13 @@ class Job:
 
     finding: Finding
     headroom: TargetHeadroom | None
-    """Of what its strategy balances, if anything."""
+    """Of the strategy's loads; None where it balances nothing."""
     left: list[Pod] = field(default_factory=list)
-    """Candidates that are not decided yet, best first."""
+    """Undecided candidates, best first."""
     to_go: dict[int, Pod] = field(default_factory=dict)
-    """Of a node that is being emptied: what is still on it, in the order in which it was tried."""
+    """Pods still on a node that is being emptied, in the order of the trial."""
     taken: int = 0
-    """So many of those that `wanted` counts are moved."""
+    """How many of the pods that `wanted` counts have moved."""
 
     @property
     def cooled(self) -> TargetHeadroom | None:
@@ -43,17 +48,17 @@ class Job:
 
 
 def counted(finding: Finding) -> Ints:
-    """The pods that `wanted` counts."""
+    """The pods that `Finding.wanted` counts."""
     return finding.candidates if finding.among is None else finding.among
 
 
 def useless(job: Job) -> dict[int, Refusal]:
-    """Candidate -> why its move would be none to the goal. Only cooling asks for what a move brings."""
+    """Candidate -> why its move wouldn't serve the goal. Only cooling goes by relief."""
     headroom, finding = job.cooled, job.finding
     if headroom is None:
         if finding.goal is not Goal.COOL:
             return {}
-        nothing = Refusal.of(Reason.NO_RELIEF, f"{finding.strategy} doesn't say what its nodes are to be relieved of")
+        nothing = Refusal.of(Reason.NO_RELIEF, f"{finding.strategy} gives no loads to relieve its nodes of")
         return dict.fromkeys(finding.candidates.tolist(), nothing)
     relief, _ = reliefs(headroom.loads.relieved[finding.candidates], headroom.excess(finding.node))
     reached, full = headroom.reached(finding.node), not headroom.low.any()
@@ -71,7 +76,7 @@ def useless(job: Job) -> dict[int, Refusal]:
 
 
 def goal_reached(job: Job) -> Refusal | None:
-    """Why none of the candidates that are left has to go any more."""
+    """Why no candidate that is left has to leave any more."""
     finding, headroom = job.finding, job.cooled
     if headroom is not None and headroom.reached(finding.node):
         return Refusal.of(Reason.GOAL_REACHED)
@@ -81,7 +86,7 @@ def goal_reached(job: Job) -> Refusal | None:
 
 
 def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
-    """The candidates that are left, best first. What has been moved since may have changed the order."""
+    """The candidates that are left, best first. Moves since may have changed the order."""
     headroom = job.cooled
     if headroom is None or job.finding.in_order:
         return job.left
@@ -111,12 +116,12 @@ def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
 def order_key(
     pod: Pod, share: float, overshoot: float, cost: float
 ) -> tuple[int, int, float, int, int, float, str, str]:
-    """Smaller is better. `cost` is the service level's."""
+    """Smaller is better. `cost` is that of the service level."""
     step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
     return (*step, cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name)
 
 
 def largest_first(pods: list[Pod], snapshot: ClusterSnapshot) -> list[Pod]:
-    """By requests: what is hardest to place is tried while there is most room."""
+    """By requests: the pods that are hardest to place come first."""
     asked, memory = snapshot.pods.cpu_request_millicores, snapshot.pods.memory_request_bytes
     return sorted(pods, key=lambda pod: (-float(asked[pod.index]), -float(memory[pod.index]), pod.namespace, pod.name))

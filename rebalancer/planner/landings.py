@@ -1,10 +1,10 @@
 """Whether a replacement may land where kube-scheduler would put it.
 
-Every node that makes up the likely 99 % must be open, stay at or under its target with the pod and all earlier moves of
-the plan counted in, and repair what was found. The strategy whose finding it is judges strictly: a node without its
-marks is no landing. What the others balance, and the pools' CPU targets, hold where they have marks.
+Every node of the likely 99 % must be open, stay at or under its target with the pod and all earlier moves of the plan
+counted, and repair the finding. The finding's own strategy is strict: a node without thresholds of it is no target. The
+thresholds of the other strategies and the pools' CPU targets hold for the nodes that have them.
 
-In a rehearsal nodes that stand in the way get our soft taint, as far as the budget goes.
+In a simulation, nodes that bar the landing get our soft taint, as far as the budget goes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,11 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 MAX_SOFT_TAINTS_PER_POD = 8
-"""For one pod: when so many rounds of taints don't free its landing, more won't."""
+"""Rounds of taints for one pod."""
 
 
 class Landings:
-    """See the module. Counts this plan's moves everywhere at once."""
+    """See the module. Counts this plan's moves in the placement model, the headroom and the even groups."""
 
     def __init__(
         self,
@@ -47,20 +47,20 @@ class Landings:
             None if each.loads is None else TargetHeadroom(each.loads, model.closed, coming=_coming(each.loads, base))
             for each in found
         ]
-        """Of each strategy's findings; None where it balances nothing."""
+        """For each strategy's findings; None where it balances nothing."""
         self._all = [headroom for headroom in self.headrooms if headroom is not None]
         if base is not None:
             self._all.append(TargetHeadroom(base, model.closed))
         self.even = EvenGroups(found)
         self.receives: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-        """(nodes,) where replacements of this plan may land."""
+        """(nodes,) possible targets of this plan's replacements."""
         self._snapshot = snapshot
         self._steering = steering
 
     # ---- questions
 
     def of(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None) -> Distribution | Refusal:
-        """Where the replacement lands, when all those nodes may take it; `headroom` is the finding's own."""
+        """Where the replacement lands, if all those nodes may take it; `headroom` is that of the finding's strategy."""
         taken: list[int] = []
         for _ in range(MAX_SOFT_TAINTS_PER_POD):
             likely = self.model.likely(pod)
@@ -76,14 +76,13 @@ class Landings:
                 break
             taken += more
             self.model.steer(more)
-        self._remove_soft_taints(taken)  # it was for nothing: others may need it
+        self._remove_soft_taints(taken)  # they didn't help: other pods may need them
         return refusal
 
     def _unfit(
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: LikelyTargets
     ) -> tuple[list[int], Refusal] | None:
-        """The likely landings that may not take the replacement and might be steered away from, and why it must not
-        go."""
+        """The likely targets that may not take the replacement and could be tainted, and why the pod is refused."""
         nodes, names, closed = landing.nodes, self._snapshot.nodes.names, self.model.closed
         repairs = self._repairs(pod, finding)
         fits = self._fits(pod, finding, headroom, nodes)
@@ -97,13 +96,13 @@ class Landings:
             return [], Refusal.of(Reason.TARGET_NODE_UNAVAILABLE, names[int(unfit[closed[unfit]][0])])
         back = unfit == pod.node
         if finding.landing.elsewhere and back.any():
-            return unfit.tolist(), Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with {_chance(landing, pod.node)}")
+            return unfit.tolist(), Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with {_probability(landing, pod.node)}")
         no_better = unfit[:0] if repairs is None else unfit[~repairs[unfit]]
         if len(no_better):
             first, code = int(no_better[0]), Reason.TARGET_NODE_NOT_BETTER
         else:
             first, code = int(unfit[0]), Reason.TARGET_NODE_WITHOUT_HEADROOM
-        return unfit.tolist(), Refusal.of(code, f"{names[first]}, with {_chance(landing, first)}")
+        return unfit.tolist(), Refusal.of(code, f"{names[first]}, with {_probability(landing, first)}")
 
     def _nowhere(
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, repairs: Bools | None
@@ -126,7 +125,7 @@ class Landings:
         return None if everywhere.any() else Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
 
     def _fits(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows | None = None) -> Bools:
-        """(nodes,) nodes, or those asked for, that are open and stay at or under every target."""
+        """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod."""
         asked = np.arange(len(self.model.closed)) if nodes is None else nodes
         opened, there = ~self.model.closed[asked], asked == pod.node
         kind, takes = self.kind(pod), opened.copy()
@@ -134,12 +133,12 @@ class Landings:
             if each is not headroom and not each.balances:
                 continue
             takes &= each.takes(each.coming[pod.index], nodes, kind=kind, strict=each is headroom)
-        # where it is already it makes nothing warmer
+        # on its own node the pod adds no load
         out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & opened)
         return out
 
     def _repairs(self, pod: Pod, finding: Finding) -> Bools | None:
-        """(nodes,) where the pod would repair what was found; None = anywhere."""
+        """(nodes,) where the pod would repair the finding; None = anywhere."""
         rule = finding.landing
         if rule.even is None:
             return rule.only
@@ -147,14 +146,14 @@ class Landings:
         return better if rule.only is None else better & rule.only
 
     def kind(self, pod: Pod) -> tuple[int, int, int]:
-        """The same for pods that are alike to the scheduler."""
+        """Equal for pods that the scheduler can't tell apart."""
         pods = self._snapshot.pods
         return int(pods.owner[pod.index]), int(pods.template[pod.index]), int(pods.namespace[pod.index])
 
     # ---- this plan's moves
 
     def count(self, pod: Pod, landing: Distribution) -> None:
-        """Count one eviction and its replacement: later landings see both."""
+        """Count an eviction and its replacement."""
         self.model.commit(pod, landing)
         self.receives[landing.nodes] = True
         kind = self.kind(pod)
@@ -164,12 +163,12 @@ class Landings:
         self.even.count(pod.index, pod.node, kind, landing)
 
     def cordon(self, node: int) -> None:
-        """From now on nothing may land there, and the scheduler sees it as cordoned."""
+        """Close the node and see it as cordoned from now on."""
         self.model.cordon(node)
 
     @contextmanager
     def as_if_cordoned(self, node: int) -> Iterator[None]:
-        """For a moment, and without what is counted inside; what was steered away from stays so."""
+        """See the node as cordoned inside, and undo at the end what is counted there. Soft taints stay."""
         with ExitStack() as stack:
             stack.enter_context(self.model.as_if_cordoned(node))
             stack.enter_context(self.even.tentatively())
@@ -183,11 +182,11 @@ class Landings:
 
     @property
     def steered(self) -> frozenset[int]:
-        """Nodes that a rehearsal steers away from so far."""
+        """Nodes with a soft taint of this simulation."""
         return frozenset(() if self._steering is None else self._steering.chosen)
 
     def limit_soft_taints_to(self, nodes: frozenset[int]) -> None:
-        """Don't steer away from others after all."""
+        """Remove this simulation's soft taints from all other nodes."""
         self._remove_soft_taints(sorted(self.steered - nodes))
 
     def _remove_soft_taints(self, nodes: list[int]) -> None:
@@ -196,12 +195,12 @@ class Landings:
             self.model.steer(nodes, away=False)
 
 
-def _chance(landing: LikelyTargets, node: int) -> str:
+def _probability(landing: LikelyTargets, node: int) -> str:
     return f"a probability of {float(landing.shares[landing.nodes == node][0]):.0%}"
 
 
 def _coming(loads: Loads, base: Loads | None) -> Floats:
-    """(pods, resources) what a landing grows by; where the strategy doesn't know, what the base says."""
+    """(pods, resources) added load of a landing; the base's where the strategy has none."""
     if base is None:
         return loads.pod
     coming = loads.pod.copy()

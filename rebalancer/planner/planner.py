@@ -1,17 +1,17 @@
-"""The planner: one move at a time, so that what is refused later makes it go on with the next best.
+"""The planner: one move at a time, so that a move that is refused later is followed by the next best.
 
     while move := planner.next_move():
         ... admit, evict ...
         planner.accept(move)   or   planner.reject(move, refusal)
 
-It works through the findings, most urgent first. For each it takes the best candidate that may go (guards, budgets,
-admission's headroom) and whose landing is known to hold (`landings`): every node where kube-scheduler may put the
-replacement must stay at or under its target, with all earlier moves of this plan counted in. It stops when the
-finding's goal is reached: the node is at its target (COOL), so many are gone (REMOVE), or nothing is left (EMPTY,
-`emptying`). The same input gives the same plan, in whatever order nodes and pods are listed.
+Findings are processed in their order, the most urgent first. For each the best candidate is chosen that is admissible
+(guards, budgets, limits) and whose landing holds (`landings`): every node where kube-scheduler may put the replacement
+stays at or under its target, with all earlier moves of the plan counted. A finding ends when its goal is reached: the
+node is at its target (COOL), enough pods are gone (REMOVE), or none is left (EMPTY, `emptying`). The plan is
+deterministic and independent of the order in which nodes and pods are listed.
 
-With a `SoftTaintBudget` it is a rehearsal: nodes that stand in a landing's way get our soft taint, as far as that goes,
-and nodes that are to be emptied are cordoned.
+With a `SoftTaintBudget` the plan is a simulation: nodes that bar a landing get our soft taint, as far as the budget
+goes, and nodes to be emptied are cordoned.
 """
 
 import math
@@ -46,7 +46,7 @@ def _no_share(parts: int) -> Callable[[], bool]:
 
 
 class Planner:
-    """See the module. Not thread-safe; used for one cycle."""
+    """See the module. Not thread-safe; one for each plan."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Planner:
     # ---- the loop
 
     def next_move(self) -> Eviction | None:
-        """The best move left, or None when nothing is left to do. It is counted only when accepted."""
+        """The best move left, or None at the end of the plan. It is counted only when accepted."""
         while self._job is not None:
             if self._out_of_time():
                 self.stop(Refusal.of(Reason.PLANNING_TIMEOUT))
@@ -107,11 +107,11 @@ class Planner:
         return None
 
     def accept(self, move: Eviction) -> None:
-        """Count a move that happened, may have happened, or would in a real run."""
+        """Count a move that happened, may have happened, or would happen in a real run."""
         pod = self._snapshot.pod(move.pod_index)
         self._moved[move.pod_index] = True
         self._budgets.take(pod)
-        if move.target_nodes:  # a pod that has finished holds nothing, and nothing comes in its place
+        if move.target_nodes:  # a finished pod holds nothing and has no replacement
             self._landings.count(pod, self._landings_of[move.pod_index])
         if self._job is not None:
             self._job.taken += bool((counted(self._job.finding) == move.pod_index).any())
@@ -119,14 +119,14 @@ class Planner:
         self._drop(move.pod_index)
 
     def reject(self, move: Eviction, refusal: Refusal) -> None:
-        """Note why a move was refused after all; the planner goes on with the next best."""
+        """Record why a move was refused after all; the next best follows."""
         self._refused[move.pod_index] = refusal
         if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
             self._budgets.close(self._snapshot.pod(move.pod_index))
         self._drop(move.pod_index)
 
     def stop(self, refusal: Refusal) -> None:
-        """End the plan here: whatever was not decided yet is refused with this reason."""
+        """End the plan: every candidate that is still undecided is refused with this reason."""
         self._stopped = refusal
         if self._job is not None:
             self._refused.update((pod.index, refusal) for pod in self._job.left)
@@ -137,10 +137,10 @@ class Planner:
         if self._job is not None:
             self._job.left = [each for each in self._job.left if each.index != pod]
 
-    # ---- what came of it
+    # ---- the result
 
     def refusals(self) -> list[PodRefusal]:
-        """Every candidate that was not taken, with its reason, by node and name."""
+        """Every candidate that was not chosen, with its reason, by node and name."""
         out = []
         pods, snapshot = self._snapshot.pods, self._snapshot
         for index, refusal in self._refused.items():
@@ -160,7 +160,7 @@ class Planner:
         return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
 
     def planned_load(self, strategy: int = 0) -> Floats:
-        """(nodes, resources) loads of the given strategy's findings, with each replacement spread by its shares."""
+        """(nodes, resources) loads of the given strategy, with each replacement spread by its probabilities."""
         headroom = self._landings.headrooms[strategy]
         if headroom is None:
             raise ValueError("this strategy balances nothing")
@@ -168,7 +168,7 @@ class Planner:
 
     @property
     def cordoned(self) -> Bools:
-        """(nodes,) that are being emptied: they must be, or stay, cordoned. A rehearsal says so at its end."""
+        """(nodes,) that are being emptied and must be cordoned; complete at the end of the plan."""
         return self._drainer.worked_on
 
     # ---- one finding
@@ -178,7 +178,7 @@ class Planner:
         for at, findings in enumerate(found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
             for finding in sorted(findings.findings, key=self._order):
-                # thousands that come to nothing in one strategy must not keep all others from ever being asked
+                # thousands of refused candidates of one strategy must not starve the others
                 if self._stopped is None and turn_is_over():
                     late.append((at, finding))
                 else:
@@ -187,8 +187,8 @@ class Planner:
             yield from self._work_on(finding, at, found[at].empty_at_most)
 
     def _work_on(self, finding: Finding, at: int, at_most: int | None) -> Iterator[Job]:
-        """`at`, `at_most`: of which findings it is, and how many of these are emptied at a time. Guards aren't asked of
-        what isn't looked at: for 150,000 candidates that alone would take longer than a plan may."""
+        """`at`: index of its findings; `at_most`: how many of these are emptied at a time. Guards are evaluated for
+        processed findings only: for 150,000 candidates they alone would exceed the planning time."""
         empties = finding.goal is Goal.EMPTY
         if (refusal := self._stopped) is not None:
             if empties:
@@ -207,11 +207,11 @@ class Planner:
         yield job
 
     def _order(self, finding: Finding) -> bool:
-        """As they are given, but a node that is half empty before one that is not begun."""
+        """Sort key: the given order, but a node that is being drained before one whose draining hasn't begun."""
         return not (finding.goal is Goal.EMPTY and self._drainer.comes_first(finding.node))
 
     def _sort_out(self, job: Job) -> None:
-        """Find the candidates that no guard protects and whose move would help."""
+        """Keep the candidates that no guard protects and whose move would help."""
         finding, in_vain = job.finding, useless(job)
         for index in finding.candidates.tolist():
             if self._moved[index]:
@@ -224,7 +224,7 @@ class Planner:
                 self._refused[index] = refusal
 
     def _empty(self, job: Job, *, among: int) -> None:
-        """All of it, or none."""
+        """Empty the node as a whole, or not at all."""
         refusal = self._drainer.begin(
             job, among=among, may_go_now=lambda pod: self._admission_refusal(pod, self._move(job, pod))
         )
@@ -235,8 +235,8 @@ class Planner:
             job.left = []
 
     def _best(self, job: Job) -> Eviction | None:
-        """The best admissible move of a finding. Where the order is ours, a landing on a node under `low` comes before
-        a warmer one."""
+        """The best admissible move of a finding. Unless the strategy fixes the order, a target node under `low` is
+        preferred to a warmer one."""
         finding, headroom = job.finding, job.cooled
         if (refusal := goal_reached(job)) is not None:
             for pod in job.left:
@@ -260,7 +260,7 @@ class Planner:
         return warmer
 
     def _judge(self, job: Job, pod: Pod) -> Eviction | Refusal:
-        """The move of one candidate, or why it may not be made now."""
+        """The move of one candidate, or why it is refused now."""
         finding, even = job.finding, job.finding.landing.even
         if even is not None:
             enough = self._landings.even.enough(even, finding.node, self._landings.kind(pod))
@@ -279,19 +279,19 @@ class Planner:
         move.target_pool = self._pools[int(landing.nodes[0])]
         move.pull_bytes = self._landings.model.pull_bytes(pod, landing.nodes)
         self.admission.scope(move)
-        # once more, now that it is known where it goes: too much may be on its way there
+        # again, with the target node known: limits of replacements may refuse it
         return self.admission.refuses(move) or move
 
     def _admission_refusal(self, pod: Pod, move: Eviction) -> Refusal | None:
-        """Why it may not leave now, wherever it goes."""
+        """Why the pod may not leave now, whatever its target node."""
         return self._budgets.refuses(pod) or self.admission.refuses(move)
 
     def _move(self, job: Job, pod: Pod) -> Eviction:
-        """The move of a candidate, its landing not looked for yet."""
+        """The move of a candidate, without its target nodes."""
         finding, snapshot = job.finding, self._snapshot
         owner = int(snapshot.pods.owner[pod.index])
         service = snapshot.service_of(owner)
-        assert service is not None  # a bare pod never passes the guards
+        assert service is not None  # the guards reject bare pods
         traits = self.admission.traits(pod)
         return self.admission.scope(
             Eviction(
@@ -315,7 +315,7 @@ class Planner:
 
 
 def _reason(job: Job, pod: Pod) -> str:
-    """The finding's, and what the move brings where that is asked for."""
+    """The finding's reason, with the relief where the goal is to cool."""
     finding, headroom = job.finding, job.cooled
     if headroom is None:
         return finding.reason

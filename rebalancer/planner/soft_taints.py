@@ -1,8 +1,8 @@
-"""Which nodes shall carry our soft taint while a plan runs.
+"""Nodes with our soft taint while a plan runs.
 
-kube-scheduler knows requests, not real CPU: a hot node whose requests fall becomes its favourite, and a node that is
-empty by requests but warm in fact attracts every replacement. A rehearsal of the plan finds out which of them stand in
-its way; those come first, then the nodes that the plan relieves, as far as the policy's share of each pool goes.
+kube-scheduler goes by requests, not real CPU: it prefers a hot node whose requests fall, and a node that is empty by
+requests but warm by real CPU attracts every replacement. The simulation of the plan taints such nodes first, then those
+that the plan relieves, up to the policy's share of each pool.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,26 @@ Bools = NDArray[np.bool_]
 
 @dataclass(slots=True, kw_only=True)
 class SoftTaintBudget:
-    """Nodes that are steered away from, never more of a pool than allowed."""
+    """The tainted nodes, never more of a pool than the policy allows."""
 
     pool_of: NDArray[np.int32]
     """(nodes,) index of the pool, -1 for none: such a node is never tainted."""
     left: list[int]
-    """Of each pool: how many more."""
+    """For each pool: how many more."""
     hot: Bools
     """(nodes,)"""
     due: Bools | None = None
-    """(nodes,) relieved ahead of their peak; None = none is."""
+    """(nodes,) relieved ahead of their peak; None = none."""
     free: Bools | None = None
-    """(nodes,) that people gave up to be emptied: they don't count against `left`; None = none is."""
+    """(nodes,) chosen for maintenance: they don't count against `left`; None = none."""
     chosen: dict[int, str] = field(default_factory=dict)
     """Node -> the taint's value."""
 
     def take(self, nodes: Sequence[int]) -> list[int] | None:
-        """Steer away from all of these: those that are new; None when that is more than allowed, or none is new."""
+        """Taint all of these and return the new ones; None, with no taint, when they are too many or none is new."""
         new = [node for node in nodes if node not in self.chosen]
         if not new:
-            return None  # they are avoided already, and yet they are likely: more of the same doesn't help
+            return None  # tainted already and still likely
         wanted = np.bincount(self.pool_of[new] + 1, minlength=len(self.left) + 1)
         for node in filter(self._is_free, new):
             wanted[self.pool_of[node] + 1] -= self.pool_of[node] >= 0
@@ -59,7 +59,7 @@ class SoftTaintBudget:
         return PREDICTED_HOT if self.due is not None and self.due[node] else NO_ROOM
 
     def give_back(self, nodes: Sequence[int]) -> None:
-        """Don't steer away from these after all."""
+        """Remove the taints of these."""
         for node in nodes:
             self.left[int(self.pool_of[node])] += not self._is_free(node)
             del self.chosen[node]

@@ -1,4 +1,4 @@
-"""Room in the targets: how much load each node may still take and stay at or under its target."""
+"""Headroom under the targets: the load that each node may still take and stay at or under its target."""
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,21 +18,21 @@ ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
 
 PERCENTILE = 0.99
-"""What may land somewhere is counted up to it."""
+"""Percentile of the load that may land on a node."""
 
 DEVIATIONS = 2.4
-"""Of more draws than can be counted out: mean + so many standard deviations + the largest pod is never less than the
-99th percentile of a sum of whole pods (2.326, a normal distribution's, falls short of it by up to a pod)."""
+"""For many draws: mean + so many standard deviations + the largest pod is never less than the 99th percentile of a sum
+of whole pods (2.326, a normal distribution's, falls short of it by up to a pod)."""
 
 FEW_DRAWS = 8
-"""Up to so many draws, which are 2^8 courses, the percentile is counted out."""
+"""Up to so many draws (2^8 outcomes) the percentile is enumerated."""
 
 SURE = 1.0 - 1e-9
 
 
 @dataclass(slots=True)
 class _Ties:
-    """Pods of one kind that leave a node less attractive to the next of their kind: they take turns."""
+    """Pods of one kind of which each makes the node less attractive to the next: they take turns."""
 
     shares: float
     mean: Floats
@@ -41,7 +41,7 @@ class _Ties:
     """(resources,)"""
 
     def whole(self) -> tuple[int, float]:
-        """So many are surely there, and the probability of one more."""
+        """How many are there for sure, and the probability of one more."""
         count = math.floor(self.shares + 1 - SURE)
         return count, max(self.shares - count, 0.0)
 
@@ -54,13 +54,13 @@ class _Ties:
         return load
 
     def copy(self) -> "_Ties":
-        """As it is now, whatever is added later."""
+        """A copy that later additions don't change."""
         return replace(self, mean=self.mean.copy())
 
 
 @dataclass(slots=True)
 class _Row:
-    """All that is counted on one node."""
+    """Everything that is counted on one node."""
 
     sure: Floats
     mean: Floats
@@ -71,22 +71,22 @@ class _Row:
 
 
 class TargetHeadroom:
-    """Loads with this plan's moves counted in. A resource without a mark (NaN) is not judged on that node; a node
-    without any is no landing for the strategy whose room it is, and as good as any for all others.
+    """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't judged on that node. A node
+    without any threshold is no target for the strategy of these loads, and open to all others.
 
-    A replacement that may land on several nodes is counted on each of them: the node holds the 99th percentile of what
-    may have come, each pod drawn independently. Pods of one kind for which a node is less attractive with one of them
-    on it (`exclusive`) take turns instead: the number that is there is the sum of their shares, rounded up or down; and
-    the next of the same kind comes only where it is rounded down.
+    A replacement that may land on several nodes is counted on each of them: a node holds the 99th percentile of the
+    load that may have landed, each pod drawn independently. Pods of one kind for which a node is less attractive with
+    one of them on it (`exclusive`) take turns instead: their number is the sum of their probabilities, rounded up or
+    down, and the next of the same kind lands only where it is rounded down.
     """
 
     def __init__(self, loads: Loads, closed: Bools, *, coming: Floats | None = None) -> None:
-        """`closed` (nodes,) may not be landed on, whatever their load. `coming` (pods, resources) is what a landing
-        grows by; None = `loads.pod`."""
+        """`closed` (nodes,) are no targets, whatever their load. `coming` (pods, resources) is the added load of a
+        landing; None = `loads.pod`."""
         self.loads = loads
         self.coming = loads.pod if coming is None else coming
         self.balances = bool(np.isfinite(loads.high).any())
-        """Whether a node can be hot by it. Otherwise its marks are for its own landings alone."""
+        """Whether a node can be hot by these loads. If not, thresholds hold for the strategy's own moves alone."""
         self._sure = loads.node.copy()
         self._mean = np.zeros(loads.node.shape)
         self._drawn: dict[int, list[tuple[float, Floats]]] = {}
@@ -101,15 +101,15 @@ class TargetHeadroom:
         self.low: Bools = self._judged & _in_all((loads.node < loads.low) | ~self._marked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
         self._left = self._limit - loads.node
-        """What is free until the target for a pod of a kind of its own."""
+        """Free load up to the target for a pod that takes no turns."""
         self._left_for: dict[tuple[Hashable, int], Floats] = {}
         """(kind, node) -> the same for one more of a kind that takes turns there."""
         self._before: dict[int, _Row] | None = None
-        """What `tentatively` puts back; None while nothing is tentative."""
+        """State that `tentatively` restores; None outside it."""
 
     @property
     def expected(self) -> Floats:
-        """(nodes, resources) loads when every replacement is spread by its shares."""
+        """(nodes, resources) loads with every replacement spread by its probabilities."""
         out: Floats = self._sure + self._mean
         return out
 
@@ -121,10 +121,10 @@ class TargetHeadroom:
         kind: Hashable = None,
         strict: bool = True,
     ) -> Bools:
-        """(nodes,) nodes, or those asked for, that stay at or under their target with `pod_load` (resources,) added.
+        """(nodes,) of all nodes, or of `nodes`: at or under the target with `pod_load` (resources,) added.
 
-        `kind` is the same for pods that are alike to the scheduler; None = like no other. `strict`: nodes without any
-        mark don't take it; otherwise they take everything.
+        `kind` as in `Landings.kind`; None = takes no turns. `strict`: nodes without thresholds take nothing, otherwise
+        everything.
         """
         left, opened = self._left, self._judged if strict else self._open
         if own := self._nodes_of.get(kind):
@@ -136,12 +136,12 @@ class TargetHeadroom:
         return _in_all((pod_load <= left[nodes]) | ~self._marked[nodes]) & opened[nodes]
 
     def excess(self, node: int) -> Floats:
-        """(resources,) load over target; negative or zero where the goal is reached, NaN where nothing is judged."""
+        """(resources,) load over target; negative or zero where the goal is reached, NaN without a threshold."""
         over: Floats = self._sure[node] - self.loads.target[node]
         return over
 
     def reached(self, node: int) -> bool:
-        """Whether the node is at or under its target in every resource that is judged."""
+        """Whether the node is at or under its target in every resource with a threshold."""
         return not bool((self._sure[node] > self._limit[node]).any())
 
     def shift(
@@ -153,7 +153,7 @@ class TargetHeadroom:
         kind: Hashable = None,
         relief: Floats | None = None,
     ) -> None:
-        """Count a move; `kind` as in `takes`. `relief` (resources,) is what the source loses; None = `pod_load`."""
+        """Count a move; `kind` as in `takes`. `relief` (resources,) leaves the source; None = `pod_load`."""
         if self._before is not None:
             self._keep({source, *landing.nodes.tolist()}, self._before)
         self._sure[source] -= pod_load if relief is None else relief
@@ -179,7 +179,7 @@ class TargetHeadroom:
 
     @contextmanager
     def tentatively(self) -> Iterator[None]:
-        """What is counted inside is undone at the end, to the last bit."""
+        """Undo at the end what is counted inside, to the last bit."""
         assert self._before is None
         self._before = {}
         kinds = {kind: list(nodes) for kind, nodes in self._nodes_of.items()}
@@ -205,7 +205,7 @@ class TargetHeadroom:
             )
 
     def _count(self, node: int) -> None:
-        """Work out what is left of one node."""
+        """Update the free load of one node."""
         drawn, ties = self._drawn.get(node, []), self._ties.get(node, {})
         sure = self._sure[node].copy()
         chances = {}
@@ -220,7 +220,7 @@ class TargetHeadroom:
 
 
 def percentile(draws: Sequence[tuple[float, Floats]], resources: int) -> Floats:
-    """(resources,) up to which the sum of independent draws (probability, load) stays in 99 of 100 cases."""
+    """(resources,) 99th percentile of the sum of independent draws (probability, load)."""
     draws = [(chance, load) for chance, load in draws if chance > 1 - SURE]
     if not draws:
         return np.zeros(resources)
@@ -243,12 +243,12 @@ def percentile(draws: Sequence[tuple[float, Floats]], resources: int) -> Floats:
 
 
 def _in_all(each: Bools) -> Bools:
-    """(nodes,) whether it is so in every resource."""
+    """(nodes,) True in every resource."""
     out: Bools = np.asarray(each.all(axis=1), dtype=np.bool_)
     return out
 
 
 def _in_any(each: Bools) -> Bools:
-    """(nodes,) whether it is so in any resource."""
+    """(nodes,) True in any resource."""
     out: Bools = np.asarray(each.any(axis=1), dtype=np.bool_)
     return out
