@@ -67,9 +67,6 @@ class MetricsServerUsage:
 
         May take up to twice the stabilization window. Raises ConnectError when the metrics API is missing or can't be
         reached, UnsafeDataError when its responses can't be read.
-
-        May take up to twice the debounce's duration. Raises ConnectError when the metrics API is missing or can't be
-        reached, UnsafeDataError when its answers can't be read.
         """
         rows = self._poll(snapshot)
         pods = self._pod_cpu(snapshot)

@@ -1,4 +1,4 @@
-"""The lab's HTTP server: which path belongs to whom, and the faults in front of them."""
+"""The lab's HTTP server: routes, and the faults in front of them."""
 
 import asyncio
 from dataclasses import asdict
@@ -70,7 +70,7 @@ def build_app(lab: ServedLab) -> ASGIApp:
 
 
 class FaultGate:
-    """In front of the application: lets requests through, or breaks them as the switchboard says."""
+    """In front of the application: passes requests on, or breaks them as the faults demand."""
 
     def __init__(self, app: ASGIApp, faults: Switchboard) -> None:
         self._app = app
@@ -134,6 +134,6 @@ def _cutting(send: Send) -> Send:
 
 
 def _transport(send: Send) -> asyncio.Transport:
-    """The connection under an ASGI `send`. ASGI has no word for closing it, so this asks uvicorn's own object."""
+    """The connection under an ASGI `send`. ASGI has no message for closing it, so this uses uvicorn's own object."""
     transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]
     return transport

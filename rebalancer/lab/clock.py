@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 class LabClock:
     """`model.ports.Clock` with a speed: one real second is `speed` lab seconds.
 
-    Only what is simulated follows it (pods that start, CPU, samples). HTTP timeouts and lease durations stay real.
+    Only the simulation follows it (pods that start, CPU, samples). HTTP timeouts and lease durations stay real.
     """
 
     def __init__(self, *, speed: float = 60.0, start: float | None = None) -> None:
@@ -30,9 +30,9 @@ class LabClock:
 
 
 class SteppedClock(LabClock):
-    """Stands still until somebody sleeps; then what is due happens moment by moment, and the sleeper is back at once.
+    """Advances only in `sleep`: the due events happen one after another, and `sleep` returns at once.
 
-    What a test sees depends on no machine's speed then.
+    Test results are then independent of the machine's speed.
     """
 
     def __init__(self, *, start: float | None = None) -> None:
@@ -42,7 +42,8 @@ class SteppedClock(LabClock):
         self._lock: AbstractContextManager[object] | None = None
 
     def drive(self, step: Callable[[], float | None], lock: AbstractContextManager[object]) -> None:
-        """`step` does what is due now and returns when the next is (None = nothing is); `lock` keeps others out."""
+        """`step` does what is due now and returns when the next event is due (None = none); `lock` is held
+        meanwhile."""
         self._step, self._lock = step, lock
 
     def now(self) -> float:

@@ -1,4 +1,4 @@
-"""What can go wrong, switchable while the lab runs: from Python, or with PUT /lab/faults.
+"""Faults, switchable while the lab runs: from Python, or with PUT /lab/faults.
 
 A share is the part of the requests that are hit, drawn from a seeded RNG, so a test with share 1.0 or 0.0 is exact.
 """
@@ -15,7 +15,7 @@ Side = Literal["kubernetes", "prometheus"]
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One setting of the switchboard. The default is a lab in good health."""
+    """The faults that are set. By default there are none."""
 
     sides: tuple[Side, ...] = ("kubernetes", "prometheus")
     """Which of the two APIs the request faults hit."""
@@ -52,7 +52,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Switchboard:
-    """The faults that are on now. Thread-safe."""
+    """The current faults. Thread-safe."""
 
     def __init__(self, *, seed: int, clock: LabClock) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class Switchboard:
 
     @property
     def state(self) -> Faults:
-        """What is on."""
+        """The current faults."""
         return self._state
 
     def stale_since(self, node: str) -> float | None:
@@ -83,7 +83,7 @@ class Switchboard:
             return self._replace(state)
 
     def clear(self) -> None:
-        """Everything off."""
+        """Clear all faults."""
         with self._lock:
             self._replace(Faults())
 
@@ -101,5 +101,5 @@ class Switchboard:
 
 
 def names_node(nodes: tuple[str, ...], name: str) -> bool:
-    """Whether a fault's node list means the node."""
+    """Whether a fault's node list includes the node."""
     return "*" in nodes or name in nodes

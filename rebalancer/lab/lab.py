@@ -1,4 +1,4 @@
-"""One lab: the cluster, its HTTP server, and the thread that keeps it moving."""
+"""One lab: the cluster, its HTTP server, and the simulation's thread."""
 
 import os
 import socket
@@ -86,11 +86,11 @@ class Lab:
     ) -> Self:
         """Build the cluster, serve it on a loopback port, and return when it answers.
 
-        `token` is the bearer token that the Kubernetes API asks for (the `kubernetes` package sends it; kubectl does
-        so over TLS only, so not to the lab). `prometheus_auth` is the whole Authorization header that the Prometheus
-        API asks for (`Bearer ...`, `Basic ...`). `start_time` is the lab's first moment in seconds since the epoch,
-        the real time when absent. `stepped`: its clock stands still until somebody sleeps by it (`SteppedClock`).
-        Raises ScenarioError, and OSError when the port is taken.
+        `token` is the bearer token that the Kubernetes API requires (the `kubernetes` package sends it; kubectl does so
+        over TLS only, so not to the lab). `prometheus_auth` is the whole Authorization header that the Prometheus API
+        requires (`Bearer ...`, `Basic ...`). `start_time` is the lab's first moment in seconds since the epoch, the
+        real time when absent. `stepped`: its clock advances only in `sleep` (`SteppedClock`). Raises ScenarioError, and
+        OSError when the port is taken.
         """
         spec = scenarios.load(scenario) if isinstance(scenario, str) else scenario
         clock = SteppedClock(start=start_time) if stepped else LabClock(speed=speed, start=start_time)
@@ -103,12 +103,12 @@ class Lab:
 
     @property
     def prometheus_url(self) -> str:
-        """Where a Prometheus client finds the lab."""
+        """URL of the lab's Prometheus API."""
         return f"{self.url}/prometheus"
 
     @property
     def stopping(self) -> bool:
-        """Whether `stop` was called: streams end themselves then."""
+        """Whether `stop` was called: streams end then."""
         return self._stopping.is_set()
 
     def _serve(self, port: int) -> None:

@@ -1,4 +1,4 @@
-"""What happened in the lab, by its own account: tests check a program's claims against it."""
+"""The lab's event log: tests compare a program's statements with it."""
 
 import threading
 import time
@@ -63,7 +63,7 @@ class EventLog:
         value: str = "",
         effect: str = "",
     ) -> None:
-        """Keep one event."""
+        """Add one event."""
         entry = Entry(
             at=at,
             real_at=time.time(),
@@ -91,7 +91,7 @@ class EventLog:
             return tuple(each for each in self._entries if event is None or each.event == event)
 
     def evictions(self, *, code: int | None = None, dry_run: bool = False) -> tuple[Entry, ...]:
-        """Evictions that were asked for, with the code that each was answered."""
+        """Eviction requests, with the response code of each."""
         return tuple(
             each for each in self.entries("eviction") if each.dry_run == dry_run and (code is None or each.code == code)
         )

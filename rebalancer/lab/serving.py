@@ -1,4 +1,4 @@
-"""What the lab's HTTP servers share: the running lab as they see it, and JSON responses."""
+"""Shared by the lab's HTTP servers: their view of the running lab, and JSON responses."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

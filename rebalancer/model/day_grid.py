@@ -1,4 +1,4 @@
-"""A part of a day while it grows: rows by name, in the order in which the names were seen."""
+"""A part of a day under construction: rows by name, in the order in which the names were first seen."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _FIRST_ROWS = 1024
 
 
 class DayGrid:
-    """Rows of some slots of a day, NaN where nothing is known."""
+    """Rows for some slots of a day, NaN without data."""
 
     def __init__(self, *, first: int = 0, end: int = SLOTS, rows: int = _FIRST_ROWS) -> None:
         """Slots from `first` up to, not including, `end`. There is room for `rows`; it grows when there are more."""
@@ -35,7 +35,7 @@ class DayGrid:
         return found
 
     def onto(self, names: tuple[str, ...], values: Grid) -> tuple[tuple[str, ...], Grid]:
-        """Names and rows of a whole day (rows, 288): these figures where they are known, the given ones elsewhere."""
+        """Names and rows of a whole day (rows, 288): these values where they are known, the given ones elsewhere."""
         if not names and (self.first, self.end) == (0, SLOTS):
             return tuple(self._row), self.values
         row = {name: index for index, name in enumerate(names)}

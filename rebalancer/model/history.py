@@ -1,6 +1,6 @@
-"""CPU of the last days, in steps of five minutes: what forecasts are made from.
+"""CPU of the last days, in steps of five minutes: the input of forecasts.
 
-A day is a UTC day. A closed day never changes, so it is kept as a block and asked for once; only today is asked again.
+A day is a UTC day. A closed day never changes, so it is stored as a block and read once; only today is read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,9 +38,9 @@ class DayBlock:
     complete: bool = True
     """False for today, and for a day with a gap that may still be filled."""
     filled: int = SLOTS
-    """Slots that were asked for, from the first; what lies behind them is not known yet."""
+    """Slots that were read, from the first; later ones are not known yet."""
     notes: tuple[str, ...] = ()
-    """What is doubtful about this day, in sentences."""
+    """Doubts about this day's data, in sentences."""
 
     @cached_property
     def pod_row(self) -> Mapping[str, int]:
@@ -59,21 +59,22 @@ class History:
 
     days: Sequence[DayBlock]
     notes: tuple[str, ...] = ()
-    """What is missing or doubtful, in sentences: gaps, duplicate series, clocks that disagree, short retention."""
+    """Missing or doubtful data, in sentences: gaps, duplicate series, clocks that disagree, short retention."""
 
 
 class DayPull(Protocol):
     """A day, or a part of one, while it is read."""
 
     def advance(self) -> bool:
-        """Go on until all is there (True), or until the queries of the hour are used up or the program is to end.
+        """Continue until everything is read (True), or until the queries of the hour are used up or the program is
+        stopping.
 
-        Raises ConnectError, ConfigError; what was read before it is kept, and the next call goes on from there.
+        Raises ConnectError, ConfigError; what was read before it is kept, and the next call continues from there.
         """
         ...
 
     def onto(self, old: DayBlock | None) -> DayBlock | None:
-        """What was read, laid over what was known of the day; None when there is no sample at all.
+        """The day as read, completed by what was known of it; None without any sample.
 
         `filled` and `complete` are left to the caller.
         """
@@ -81,7 +82,7 @@ class DayPull(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Not empty: what was read is partial, as the source says."""
+        """Not empty: the responses were partial, as the source marks it."""
         ...
 
 
@@ -90,7 +91,7 @@ class HistorySource(Protocol):
 
     @property
     def identity(self) -> str:
-        """What is asked, in a few characters: days that were read with other queries can't be mixed with these."""
+        """A digest of the queries: days that were read with other queries can't be combined with these."""
         ...
 
     def seconds_ahead(self) -> float | None:
@@ -101,19 +102,19 @@ class HistorySource(Protocol):
         ...
 
     def pull(self, day: int, *, first: int, end: int, snapshot: ClusterSnapshot) -> DayPull:
-        """Read the slots from `first` up to, not including, `end`. Nothing is asked yet."""
+        """Read the slots from `first` up to, not including, `end`. No query is sent yet."""
         ...
 
 
 class DayStore(Protocol):
-    """Keeps days; losing one costs only the time to read it again."""
+    """Stores days; losing one costs only the time to read it again."""
 
     def days(self) -> Mapping[int, "StoredDay"]:
-        """What is kept. Whatever can't be read is removed."""
+        """The stored days. Unreadable ones are removed."""
         ...
 
     def load(self, day: int) -> DayBlock | None:
-        """None when it isn't there, or can't be read; then it is removed."""
+        """None when it isn't stored, or can't be read; then it is removed."""
         ...
 
     def nodes(self, day: int) -> tuple[Sequence[str], Grid] | None:
@@ -132,13 +133,13 @@ class DayStore(Protocol):
         ...
 
     def take_notes(self) -> tuple[str, ...]:
-        """What was removed since the last call, and why."""
+        """Removals since the last call, with their causes."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDay:
-    """What is known of a day without loading it."""
+    """A day's summary, without loading it."""
 
     day: int
     complete: bool

@@ -42,14 +42,14 @@ def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) 
     """Whether a label selector selects `labels`. None selects nothing, an empty selector everything."""
     if selector is None:
         return False
-    for key, value in selector.match_labels.items():  # a loop: this is asked a hundred thousand times in a cycle
+    for key, value in selector.match_labels.items():  # a loop: this runs a hundred thousand times in a cycle
         if labels.get(key) != value:
             return False
     return all(requirement_matches(each, labels) for each in selector.match_expressions)
 
 
 def labels_match(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether `labels` hold every wanted pair (a pod's `nodeSelector`)."""
+    """Whether `labels` contain every pair of `wanted` (a pod's `nodeSelector`)."""
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
@@ -85,6 +85,6 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def untolerated_taint(
     tolerations: Iterable[Toleration], taints: Iterable[Taint], effects: tuple[str, ...] = HARD_EFFECTS
 ) -> Taint | None:
-    """The first taint with one of `effects` that nothing tolerates, or None."""
+    """The first taint with one of `effects` that no toleration tolerates, or None."""
     kept = tuple(tolerations)
     return next((taint for taint in taints if taint.effect in effects and not tolerates(kept, taint)), None)

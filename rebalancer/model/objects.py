@@ -1,6 +1,6 @@
-"""Small Kubernetes nouns, under Kubernetes' own JSON names, so that an adapter can decode straight into them.
+"""Small Kubernetes types, under Kubernetes' own JSON names, so that an adapter can decode straight into them.
 
-Only what a decision reads is here. Field meanings: the Kubernetes API reference, v1.36.
+Only fields that a decision reads are here. Field meanings: the Kubernetes API reference, v1.36.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ class Taint(Noun, frozen=True):
     value: str = ""
     effect: str = ""
     time_added: str = ""
-    """RFC 3339; set by whoever added it, often absent."""
+    """RFC 3339; set by the taint's author, often absent."""
 
 
 class Toleration(Noun, frozen=True):
@@ -106,7 +106,7 @@ class SpreadConstraint(Noun, frozen=True):
 
 
 class Volume(Noun, frozen=True):
-    """A volume by what it means for moving its pod. `host_path` and `empty_dir` are None when absent."""
+    """A volume, as far as it matters for moving its pod. `host_path` and `empty_dir` are None when absent."""
 
     host_path: dict[str, str] | None = None
     empty_dir: dict[str, str] | None = None
@@ -115,7 +115,7 @@ class Volume(Noun, frozen=True):
 
 
 class PodTemplate(Noun, frozen=True):
-    """What pods of one template share, and all that matters for guarding and placing them.
+    """The part of a pod that its template determines, as far as guards and placement read it.
 
     Resource figures are effective requests: the larger of the running containers' sum and each init container's
     (sidecars counted), plus overhead. Source: KEP-753, `resourcehelper.PodRequests`.
@@ -137,8 +137,8 @@ class PodTemplate(Noun, frozen=True):
     memory_scored_bytes: float = 0.0
     """As kube-scheduler scores it: 200 MB for each container that requests no memory."""
     scored_on_arrival: tuple[float, float] | None = None
-    """CPU millicores and memory bytes that NodeResourcesFit scores for it when it comes, where a node counts it
-    otherwise once it is there: v1.36 doesn't see pod-level requests then."""
+    """CPU millicores and memory bytes that NodeResourcesFit scores for an incoming pod, where they differ from those of
+    a running one: v1.36 ignores pod-level requests then."""
     extended_requests: dict[str, float] = {}
     images: tuple[str, ...] = ()
     """One for each container and init container, as written in the spec."""

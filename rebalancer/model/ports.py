@@ -1,4 +1,4 @@
-"""The outside world, as the story of a cycle needs it. Adapters implement these; tests may too."""
+"""Ports of a cycle to the outside world. Adapters implement these protocols, and so do test fakes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -20,7 +20,7 @@ from rebalancer.model.usage import RecentMove, Usage
 
 
 class Clock(Protocol):
-    """Time. The lab's runs faster; lease and HTTP timeouts never use it."""
+    """The clock of decisions. The lab's runs faster; lease and HTTP timeouts never use it."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -32,7 +32,7 @@ class Clock(Protocol):
 
 
 class Progress(Protocol):
-    """Tells a person how far a long step is. Implementations draw on stderr, and only on a terminal."""
+    """Progress of a long step. Implementations draw on stderr, and only on a terminal."""
 
     def step(self, label: str, done: int, total: int | None) -> None:
         """`done` of `total` (None = not known yet) of the step named `label`."""
@@ -47,12 +47,12 @@ class ClusterReader(Protocol):
         ...
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], "PodState"]:
-        """What the API server says now of single (namespace, name) pods; a missing one is not in the answer."""
+        """Current state of single (namespace, name) pods; a missing one is not in the result."""
         ...
 
 
 class PodState(Protocol):
-    """A pod as re-read: enough to settle an eviction whose answer never came."""
+    """A pod as re-read: enough to reconcile an eviction whose answer never came."""
 
     @property
     def uid(self) -> str: ...
@@ -68,7 +68,7 @@ class PodState(Protocol):
 
 
 class UsageReader(Protocol):
-    """Reads real CPU."""
+    """Reads CPU usage."""
 
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """Usage of the snapshot's nodes and pods. Raises ConnectError, or ConfigError when no metric exists."""
@@ -79,7 +79,7 @@ class Evictor(Protocol):
     """The Eviction API."""
 
     def evict(self, eviction: Eviction, *, server_dry_run: bool = False) -> Answer:
-        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API answer.
+        """Re-read the pod, then evict it with its uid as precondition. Never raises for an API error.
 
         A server-side dry run that is accepted is answered as PLANNED.
         """
@@ -87,30 +87,31 @@ class Evictor(Protocol):
 
 
 class NodeTaints(Protocol):
-    """Sets and removes our own taint on nodes, and with it our own cordons; never touches anybody else's.
+    """Sets and removes the rebalancer's own taint on nodes, and with it its own cordons; other taints are never
+    changed.
 
     A value of `steering.CORDONS` means that the cordon (`spec.unschedulable`) is ours, too. Both are changed in one
-    patch, so neither is ever there without the other, unless people change the node by hand.
+    patch, so neither exists without the other, unless the node is changed by hand.
     """
 
     def granted(self) -> bool:
-        """Whether we may patch nodes. Raises ConnectError."""
+        """Whether nodes may be patched. Raises ConnectError."""
         ...
 
     def put(self, node: str, *, value: str) -> bool:
         """Taint a node (PreferNoSchedule, our key), or change the value; with a value of `steering.CORDONS` the node is
-        cordoned as well, with any other a cordon of ours ends. False when that could not be done, and where a node that
-        is to be cordoned is cordoned by somebody else: then it is left as it is."""
+        cordoned as well, with any other a cordon of ours ends. False when that fails, and where a node to be cordoned
+        is cordoned by another actor: then it is left unchanged."""
         ...
 
     def take(self, node: str) -> bool:
         """Remove our taint, and with it a cordon of ours; True when it is gone, also when the node is. False when that
-        could not be done."""
+        fails."""
         ...
 
 
 class EventSink(Protocol):
-    """Tells people in the cluster what we do, as Kubernetes Events. Never raises, and may leave some out."""
+    """Publishes Kubernetes Events about evictions. Never raises, and may drop some."""
 
     def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
         """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence."""
@@ -128,7 +129,7 @@ class Lease(Protocol):
         ...
 
     def holds(self, margin_seconds: float = 0.0) -> bool:
-        """Whether the lease is ours for at least `margin_seconds` more."""
+        """Whether the lease stays valid for at least `margin_seconds` more."""
         ...
 
 
@@ -151,26 +152,26 @@ class Records(Protocol):
 
 
 class Inbox(Protocol):
-    """Alerts, kept from before they are acknowledged until they are over."""
+    """Alerts, stored from before their acknowledgement until they are resolved or expired."""
 
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
-        """Write them down in one transaction; the same delivery again changes nothing. A resolved alert closes its
-        episode, for good; one that had expired or been refused is opened again by the next delivery.
+        """Store them in one transaction; a repeated delivery changes nothing. A resolved alert closes its episode for
+        good; one that had expired or been refused is opened again by the next delivery.
 
         Raises ConnectError when the database can't be written.
         """
         ...
 
     def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
-        """Open episodes whose time to be tried has come, oldest first; expired ones are closed on the way."""
+        """Open episodes that are due for an attempt, oldest first; expired ones are closed."""
         ...
 
     def next_at(self) -> float | None:
-        """When the next open episode is to be tried; None without any."""
+        """The next attempt at an open episode; None without any."""
         ...
 
     def tried(self, episode: AlertEpisode, *, reason: str, next_at: float) -> None:
-        """It stays open and is to be tried again then."""
+        """Keep the episode open and attempt it again at this time."""
         ...
 
     def close(self, episode: AlertEpisode, *, state: EpisodeState, reason: str) -> None: ...
@@ -196,7 +197,7 @@ class Ledger(Protocol):
         ...
 
     def outcome(self, eviction: Eviction) -> None:
-        """Write what the call came to; what certainly did not happen is refunded."""
+        """Record the outcome of the call; an eviction that certainly did not happen is refunded."""
         ...
 
     def entries(self, since_seconds: float) -> Sequence[LedgerEntry]: ...
@@ -212,7 +213,7 @@ class Ledger(Protocol):
     def backoffs(self) -> Sequence[EvictionBackoff]: ...
 
     def lineages(self, since: float) -> Mapping[str, ReplacementLineage]:
-        """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
+        """uid of each replacement of a pod evicted at or after `since` -> its predecessors."""
         ...
 
     def give_up(
@@ -228,7 +229,7 @@ class Ledger(Protocol):
     def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None: ...
 
     def replacement_uids(self, since: float) -> Collection[str]:
-        """Pods that were seen at or after `since` to have taken an evicted one's place."""
+        """Replacements that were observed at or after `since`."""
         ...
 
     def replacements(self, since: float) -> Mapping[str, str]:
@@ -244,6 +245,6 @@ class Ledger(Protocol):
         ...
 
     def prune_at_times(self, *, keep_details: float | None = None) -> None:
-        """Drop what no limit can see any more, and this cluster's details that are older than `keep_details` seconds,
-        if nobody has done so lately."""
+        """Delete entries that no limit counts any more, and this cluster's details older than `keep_details` seconds,
+        unless that was done recently."""
         ...

@@ -36,7 +36,7 @@ def parse_quantity(text: str) -> float:
     Raises ValueError if `text` is no quantity.
     """
     match = _QUANTITY.fullmatch(text)
-    # an exponent stands instead of a suffix, never before one
+    # an exponent replaces the suffix, never precedes one
     if match is None or (match[2] and "e" in match[1].lower()):
         raise ValueError(f"not a Kubernetes quantity: {text!r}")
     return float(match[1]) * _SUFFIX[match[2] or ""]

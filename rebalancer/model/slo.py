@@ -1,4 +1,4 @@
-"""Nodes' CPU as the organisation's own standard of a hot node sees it, read after the fact."""
+"""CPU shares of nodes by the hot-node SLO's query, read afterwards."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloSamples:
-    """What was read: neither debounced nor corrected for anything that we moved."""
+    """Samples without stabilization and without corrections for moves."""
 
     nodes: tuple[str, ...]
     times: Floats
@@ -21,11 +21,11 @@ class SloSamples:
     shares: Floats
     """(times, nodes) used cores / capacity; NaN where not known."""
     partial: tuple[str, ...] = ()
-    """Not empty: what was answered is partial, as the source says."""
+    """Not empty: the response was partial, as the source marks it."""
 
 
 class SloReader(Protocol):
-    """Reads the standard."""
+    """Reads the samples of the hot-node SLO."""
 
     def read(self, nodes: Nodes, *, start: float, end: float, step: float) -> SloSamples:
         """At start, start + step, … up to and including end (seconds since the epoch).

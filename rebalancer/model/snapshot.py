@@ -24,11 +24,11 @@ SCORED_DEFAULT_MEMORY_BYTES = 200.0 * 1024 * 1024
 
 
 class NodeImages:
-    """Which container images are on which nodes, by every name that a node reports for them."""
+    """Container images on nodes, by every name that a node reports for them."""
 
     def __init__(self, names: Mapping[str, int], size_bytes: Floats, image: Ints, node: Ints) -> None:
-        """`names` gives each image name a number; `size_bytes` (names,) is what the first node that reported it says;
-        `image` and `node` (pairs,) say which name is on which node, in any order, without repeats."""
+        """`names` numbers the image names; `size_bytes` (names,) is the first reporting node's; `image` and `node`
+        (pairs,) are the pairs of name and node, in any order, without repeats."""
         self._names = names
         self._size_bytes = size_bytes
         order = np.argsort(image, kind="stable")
@@ -37,7 +37,7 @@ class NodeImages:
 
     @classmethod
     def none(cls) -> "NodeImages":
-        """No node reports any."""
+        """No node reports any image."""
         nothing = np.empty(0, dtype=np.int32)
         return cls({}, np.empty(0), nothing, nothing)
 
@@ -70,7 +70,7 @@ class Nodes:
     labels: tuple[Mapping[str, str], ...]
     taints: tuple[tuple[Taint, ...], ...]
     addresses: tuple[tuple[str, ...], ...]
-    """Internal IPs and hostnames: what an `instance` label may name."""
+    """Internal IPs and hostnames: possible values of an `instance` label."""
     extended: tuple[Mapping[str, float], ...]
     """Allocatable of every resource besides cpu, memory and pods."""
     images: NodeImages = field(default_factory=NodeImages.none)
@@ -81,7 +81,7 @@ class Nodes:
 
 
 class PodTemplateOutline(NamedTuple):
-    """What is asked of every template of a cluster, and not only of those that a decision looks at."""
+    """The fields that are read of every template of a cluster, not only of those that a decision inspects."""
 
     labels: Mapping[str, str]
     affinity: bytes
@@ -89,10 +89,10 @@ class PodTemplateOutline(NamedTuple):
 
 
 class PodTemplateTable:
-    """Pod templates, interned. A template is decoded when somebody looks at it.
+    """Pod templates, interned, and decoded on access.
 
     `decode` turns one stored blob into a `PodTemplate`; adapters that have objects already pass them through. `outline`
-    does the same for the little that is asked of all of them, where that is quicker than decoding the whole.
+    does the same for the few fields that are read of all templates, where that is quicker than decoding the whole.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
 
 
 class PodStatus(NamedTuple):
-    """What a pod's status says besides its phase. Most pods have the empty one."""
+    """A pod's status besides its phase. Most pods have the empty one."""
 
     reason: str = ""
     """The pod's own, such as Evicted or NodeLost."""
@@ -168,11 +168,11 @@ class Pods:
     cpu_scored_millicores: Floats
     memory_scored_bytes: Floats
     gated: Bools
-    """Has scheduling gates: the scheduler doesn't look at it yet."""
+    """Has scheduling gates: the scheduler ignores it."""
     nominated: Ints
-    """Index of the node that it was nominated to (room is kept for it there), -1 for none."""
+    """Index of the node that it was nominated to (room is reserved there), -1 for none."""
     restarts: Ints
-    """Of its containers, added up."""
+    """Of its containers, summed."""
     init_restarts: Ints
     """The same of its init containers, sidecars included."""
     status: Ints
@@ -184,9 +184,9 @@ class Pods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A workload, or what an owner reference says of one that we do not list.
+    """A workload, or the owner reference of one that isn't listed.
 
-    `desired` and `ready` are None where the kind doesn't tell; then the pods themselves are counted.
+    `desired` and `ready` are None where the kind has no such field; then the pods themselves are counted.
     """
 
     kind: str
@@ -217,7 +217,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget, as its controller last wrote it."""
+    """A PodDisruptionBudget, with its controller's last status."""
 
     namespace: str
     name: str
@@ -226,14 +226,14 @@ class DisruptionBudget:
     current_healthy: int = 0
     desired_healthy: int = 0
     up_to_date: bool = True
-    """`observedGeneration` has reached `generation`: the figures are of the spec that is in force."""
+    """`observedGeneration` has reached `generation`: the status belongs to the current spec."""
     evicts_unhealthy: bool = False
     """`unhealthyPodEvictionPolicy: AlwaysAllow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod, made from the columns for the few that a decision looks at."""
+    """One pod, made from the columns for the few that a decision inspects."""
 
     index: int
     namespace: str
@@ -260,7 +260,7 @@ class ClusterSnapshot:
     """Everything that was read from the Kubernetes API for one cycle."""
 
     taken: float
-    """Seconds since the epoch, by the API server's side of our clock."""
+    """Seconds since the epoch, by our clock."""
     nodes: Nodes
     pods: Pods
     pod_templates: PodTemplateTable
@@ -269,7 +269,7 @@ class ClusterSnapshot:
     owners: tuple[Owner, ...]
     budgets: tuple[DisruptionBudget, ...]
     statuses: tuple[PodStatus, ...] = (PodStatus(),)
-    """What pods' statuses say, interned."""
+    """Statuses of the pods, interned."""
     listed_kinds: frozenset[str] = frozenset()
     """Kinds of which all workloads are among `owners`, also those without pods; of the others only those with pods."""
     priority_classes: Mapping[str, int] = field(default_factory=dict)
@@ -345,7 +345,7 @@ class ClusterSnapshot:
     def _counted(self) -> tuple[Ints, Ints]:
         """(owners,) pods that are not finished and pods that are ready, of each top owner.
 
-        A terminating pod is not ready, but its service still wants somebody in its place.
+        A terminating pod is not ready, but its service still needs a replacement.
         """
         pods = self.pods
         there = (pods.owner >= 0) & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
@@ -357,7 +357,7 @@ class ClusterSnapshot:
         )
 
     def replicas(self, owner: int) -> tuple[int, int]:
-        """(desired, ready) of an owner's top owner; counted from the pods where the kind doesn't tell."""
+        """(desired, ready) of an owner's top owner; counted from the pods where the kind has no such field."""
         top = int(self.top_owner[owner])
         record, there, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
         desired = there if record.desired is None else record.desired

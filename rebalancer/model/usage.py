@@ -1,4 +1,4 @@
-"""Measured CPU, laid over a snapshot's nodes and pods."""
+"""Measured CPU of a snapshot's nodes and pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ Floats = NDArray[np.float64]
 class Usage:
     """CPU of nodes and pods from one source, at one moment.
 
-    NaN means "not known"; it never means zero. A node that can't be trusted (no sample, stale, not finite, two nodes
-    with one name) is NaN and stands in `problems` with the reason.
+    NaN means "not known"; it never means zero. A node whose figure is unreliable (no sample, stale, not finite, two
+    nodes with one name) is NaN, with the reason in `problems`.
     """
 
     source: str
     at: float
     """Evaluation time, seconds since the epoch."""
     window_seconds: float
-    """Length of the rate window behind the figures: a pod that left is still seen for this long."""
+    """Length of the rate window of the figures: a departed pod is still measured for this long."""
     node_cpu_millicores: Floats
     """(nodes,)"""
     pod_cpu_millicores: Floats
@@ -31,15 +31,16 @@ class Usage:
     sample_times: Floats
     """(samples, nodes) time of the *raw* sample behind each of `samples`, oldest first; NaN where unknown."""
     samples: Floats
-    """(samples, nodes) node CPU in millicores over the debounce duration, oldest first; the last row is now."""
+    """(samples, nodes) node CPU in millicores over the stabilization window, oldest first; the last row is now."""
     departed_millicores: Floats | None = None
-    """(nodes,) CPU still measured on a node for pods that are no longer there; None where the source can't tell."""
+    """(nodes,) CPU still measured on a node for pods that are no longer there; None where the source doesn't show
+    it."""
     contention: "Contention | None" = None
-    """None where nobody asked for it."""
+    """None where it was not requested."""
     problems: Mapping[int, Refusal]
     """Node index -> why it is skipped."""
     warnings: tuple[str, ...] = ()
-    """What the source said of its own answer; not empty means the answer is partial."""
+    """The source's warnings; not empty means the figures are partial."""
 
     @property
     def coverage(self) -> float:
@@ -50,7 +51,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """Who waits for CPU: shares of time over the rate window, 0..1; NaN = not known.
+    """CPU contention: shares of time over the rate window, 0..1; NaN = not known.
 
     Sources: node_exporter's and the kubelet's PSI counters, cAdvisor's CFS counters.
     """
@@ -65,13 +66,13 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentMove:
-    """A pod that we evicted a while ago, as the records know it."""
+    """A pod that was evicted recently, from the records."""
 
     node: str
     cpu_millicores: float
     at: float
     service: str
     uid: str = ""
-    """The pod's uid: a pod that is still alive did not leave, whatever the record hopes."""
+    """The pod's uid: a pod that is still alive did not leave, whatever the record says."""
     settled_at: float | None = None
-    """When the replacement was seen Ready; None while not known."""
+    """When the replacement was observed Ready; None while not known."""

@@ -128,9 +128,6 @@ class LeaseLock:
 
         Raises UnsafeDataError when another process holds it or it belongs to another ledger, ConnectError when the
         server can't be reached or refuses. What `pause` raises ends the waiting.
-
-        Raises UnsafeDataError when somebody else holds it or it belongs to another ledger, ConnectError when the
-        server can't be reached or refuses. What `pause` raises ends the waiting.
         """
         give_up = self._boot_time() + self._wait
         sighting = self._observed

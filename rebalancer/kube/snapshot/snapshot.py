@@ -70,9 +70,6 @@ class KubeCluster:
 
         Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be read
         consistently or can't be decoded.
-
-        Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when a list can't be had in
-        one piece or can't be understood.
         """
         try:
             return self._snapshot()

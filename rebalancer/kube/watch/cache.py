@@ -139,8 +139,6 @@ class WatchedCluster:
         """Current state of single (namespace, name) pods; a missing one is not in the result.
 
         Read from the API server, not from memory. Raises ConnectError or UnsafeDataError.
-
-        Asked, not remembered. Raises ConnectError or UnsafeDataError.
         """
         return self._live.pod_states(pods)
 

@@ -1,4 +1,4 @@
-"""Who may do what: everybody everything, but for what the fault `denied` takes away."""
+"""Access control: everything is allowed, apart from what the fault `denied` names."""
 
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ REVIEW_PATH = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"]
 
 
 class Target(Protocol):
-    """What a path names."""
+    """The target of a path."""
 
     @property
     def kind(self) -> Kind: ...
@@ -25,7 +25,7 @@ class Target(Protocol):
 
 
 def verb_of(method: str, *, named: bool, watched: bool) -> str:
-    """The verb that RBAC knows a request by."""
+    """The RBAC verb of a request."""
     match method:
         case "GET" | "HEAD":
             return "watch" if watched else "get" if named else "list"
@@ -39,7 +39,7 @@ def verb_of(method: str, *, named: bool, watched: bool) -> str:
 
 
 def check(lab: ServedLab, target: Target, *, method: str, watched: bool) -> None:
-    """Raises ApiError 403 when the fault `denied` has the request's verb and resource."""
+    """Raises ApiError 403 when the fault `denied` names the request's verb and resource."""
     denied = lab.faults.state.denied
     if not denied:
         return

@@ -29,7 +29,7 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a path names. An empty `name` means the collection."""
+    """The target of a path. An empty `name` means the collection."""
 
     kind: Kind
     namespace: str
@@ -38,7 +38,7 @@ class Target:
 
 
 def parse_target(parts: list[str]) -> Target | None:
-    """The target of a split path below `/api` or `/apis`, None when it is none of ours."""
+    """The target of a split path below `/api` or `/apis`, None when the lab doesn't serve it."""
     if parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
     else:
@@ -178,7 +178,7 @@ class KubernetesApi:
         if table_version:
             now = self._lab.clock.now()
             return table(kind.plural, page.items, version=table_version, now=now, list_meta=meta)
-        # As the real one: items of a list don't say what they are.
+        # As the real one: items of a list have no kind and apiVersion.
         items = [{key: obj[key] for key in obj if key not in ("kind", "apiVersion")} for obj in page.items]
         return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta, "items": items}
 
@@ -280,7 +280,7 @@ class KubernetesApi:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _collect(self, owner_uid: str) -> None:
-        """Garbage collection in the background: what the removed object owned goes too."""
+        """Background garbage collection: objects owned by the removed one are removed too."""
         for plural in ("replicasets", "jobs", "pods"):
             for obj in self._store.sorted(plural):
                 meta = obj["metadata"]
@@ -304,7 +304,7 @@ def _core_event(event: Obj) -> Obj:
 
 
 def _check(kind: Kind, obj: Obj) -> None:
-    """The few fields without which the lab's own controllers can't work. Raises ApiError 422."""
+    """The few fields that the lab's own controllers need. Raises ApiError 422."""
     needed: dict[str, tuple[str, ...]] = {
         "poddisruptionbudgets": ("selector",),
         "pods": ("containers",),
@@ -318,7 +318,7 @@ def _check(kind: Kind, obj: Obj) -> None:
 
 
 def _complete(kind: Kind, obj: Obj) -> None:
-    """Check a new object and add what the API server's defaulting adds. Raises ApiError 422."""
+    """Validate a new object and apply the API server's defaulting. Raises ApiError 422."""
     _check(kind, obj)
     if "template" in (obj.get("spec") or {}):
         obj["spec"]["template"].setdefault("metadata", {})

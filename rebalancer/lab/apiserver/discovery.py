@@ -1,4 +1,4 @@
-"""What `/api`, `/apis` and their versions answer, so that kubectl finds every resource."""
+"""Discovery: the responses of `/api`, `/apis` and their versions, so that kubectl finds every resource."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`pods/eviction`: the one request that this whole program is about."""
+"""The Eviction API: `pods/eviction`."""
 
 import asyncio
 from typing import Any, Protocol
@@ -26,9 +26,9 @@ class PodTarget(Protocol):
 
 
 async def evict(lab: ServedLab, target: PodTarget, request: Request, body: Any) -> Obj:
-    """Evict or refuse; the log keeps what was asked and what happened. Raises ApiError 400, 404, 409, 429, 500.
+    """Evict or refuse; the log records request and result. Raises ApiError 400, 404, 409, 429, 500.
 
-    With the fault `eviction_delay_seconds` the pod goes at once and the answer comes late, perhaps to nobody.
+    With the fault `eviction_delay_seconds` the pod is evicted at once and the answer is delayed.
     """
     if not isinstance(body, dict) or body.get("kind", "Eviction") != "Eviction":
         raise bad_request("the body must be an Eviction")

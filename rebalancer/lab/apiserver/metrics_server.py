@@ -1,4 +1,4 @@
-"""`metrics.k8s.io`: what metrics-server answers, means over its short window."""
+"""`metrics.k8s.io` as metrics-server serves it: means over its short window."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lists in pages: all pages of one list are of one moment, whatever is written meanwhile."""
+"""Paged lists: all pages of one list are of one moment, whatever is written meanwhile."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ _MOST_OPEN_LISTS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some items of a list, and where it goes on."""
+    """Some items of a list, and the token of the next page."""
 
     items: list[Obj]
     version: int
@@ -27,7 +27,7 @@ class Page:
 
 
 class Pages:
-    """Lists that are under way. The oldest expires when there are too many."""
+    """Lists in progress. The oldest expires when there are too many."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, tuple[int, list[Obj]]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Server-side tables: what `kubectl get` prints.
+"""Server-side tables, as `kubectl get` prints them.
 
 Source of the columns: pkg/printers/internalversion/printers.go. A column with priority 1 shows only with `-o wide`.
 """
@@ -16,7 +16,7 @@ Cells = Callable[[Obj, float], list[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The columns of one kind: (name, type, priority), and how a row is filled. `NAME` comes first by itself."""
+    """The columns of one kind: (name, type, priority), and the function that fills a row. `NAME` is added first."""
 
     columns: tuple[tuple[str, str, int], ...]
     cells: Cells

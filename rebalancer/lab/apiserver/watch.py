@@ -1,4 +1,4 @@
-"""Watches: JSON lines, from a resourceVersion on, with bookmarks, until the client's time is over."""
+"""Watches: JSON lines, from a resourceVersion on, with bookmarks, until the client's timeout."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ BOOKMARK_SECONDS = 10.0
 
 
 def watch_response(lab: ServedLab, request: Request, kind: Kind, namespace: str, table_version: str | None) -> Response:
-    """The stream for one watch. Raises ApiError 400 for parameters that can't be read."""
+    """The stream of one watch. Raises ApiError 400 for invalid parameters."""
     query = request.query_params
     shows = predicate(
         kind.plural,
@@ -49,7 +49,7 @@ def watch_response(lab: ServedLab, request: Request, kind: Kind, namespace: str,
 
 
 class Watch:
-    """One watch under way."""
+    """One watch in progress."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Watch:
         self._columns_sent = False
 
     async def lines(self, version: int, seconds: float) -> AsyncIterator[bytes]:
-        """The events; version 0 begins with everything that is there."""
+        """The events; version 0 begins with all existing objects."""
         wake, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def poke() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended before this stream was told
+            with contextlib.suppress(RuntimeError):  # the loop may have ended before this stream was woken
                 loop.call_soon_threadsafe(wake.set)
 
         def notice(change: Change) -> None:
@@ -124,7 +124,7 @@ class Watch:
         return lines, version
 
     def _event(self, change: Change) -> bytes | None:
-        """The event as this watch sees it: an object may come into its selector, or leave it."""
+        """The event as this watch sees it: an object may enter its selector, or leave it."""
         shown_before = change.before is not None and self._shows(change.before)
         shown_now = change.type != "DELETED" and self._shows(change.object)
         if shown_now:

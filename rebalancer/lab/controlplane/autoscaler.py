@@ -17,7 +17,7 @@ DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 class Autoscaler:
-    """Remembers since when a node is empty."""
+    """Tracks since when nodes are empty."""
 
     def __init__(self, *, store: Store, log: EventLog, after_seconds: float) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class Autoscaler:
         return min((since + self._after_seconds for since in self._empty_since.values()), default=None)
 
     def run(self, now: float) -> None:
-        """Look at all nodes, and remove those that have been empty for long enough. The caller holds the lock."""
+        """Check all nodes, and remove those that have been empty for long enough. The caller holds the lock."""
         inhabited = {
             pod["spec"].get("nodeName")
             for pod in self._store.all("pods")

@@ -1,4 +1,4 @@
-"""Containers that end by themselves, and what a pod's status says of it."""
+"""Containers that end by themselves, and the pod's status then."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ Obj = dict[str, Any]
 WAITING = "CrashLoopBackOff"
 FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS = 10.0, 300.0
 FORGIVEN_SECONDS = 600.0
-"""A container that ran for so long starts from the first back-off again (pkg/kubelet, `containerBackOff`)."""
+"""After running for this long a container starts from the first back-off again (pkg/kubelet, `containerBackOff`)."""
 
 
 def is_waiting(pod: Obj) -> bool:
-    """Whether a container waits to be started again."""
+    """Whether a container waits for its restart."""
     return any("waiting" in each["state"] for each in pod["status"].get("containerStatuses") or ())
 
 
 def back_off_seconds(pod: Obj, how: Breaks | None) -> float:
-    """How long the kubelet waits until it starts the containers again."""
+    """The kubelet's back-off before it starts the containers again."""
     if how is not None and how.after_seconds >= FORGIVEN_SECONDS:
         return FIRST_BACK_OFF_SECONDS
     count = max(each["restartCount"] for each in pod["status"]["containerStatuses"])
@@ -45,7 +45,7 @@ def restart(pod: Obj, now: float) -> None:
 
 
 def fail(pod: Obj, how: Breaks, now: float) -> None:
-    """The pod has failed: it is finished, and nobody starts it again. Changes `pod`."""
+    """The pod has failed: it is finished, and is not started again. Changes `pod`."""
     status = pod["status"]
     status["phase"] = "Failed"
     if how.pod_reason:

@@ -66,7 +66,7 @@ class Cluster:
         self._addresses = 0
         self._changed = threading.Event()
         self._unseen = True
-        """Something was written since the controllers and the scheduler last looked."""
+        """Something was written since the last round of controllers and scheduler."""
         self._writer = ""
         self.store.subscribe(self._observe)
         with self.lock:
@@ -125,7 +125,7 @@ class Cluster:
         """Do what is due and what follows from it. Lab time of the next step that is known, None when idle."""
         with self.lock:
             self._round(self.clock.now())
-            self._changed.clear()  # whoever writes needs the lock, so nothing is missed
+            self._changed.clear()  # every writer needs the lock, so no change is missed
             return self._next_due()
 
     def _next_due(self) -> float | None:
@@ -205,7 +205,7 @@ class Cluster:
                 self.store.create("namespaces", {"metadata": meta, "spec": {}, "status": {"phase": "Active"}})
 
     def add_node(self, spec: NodeSpec) -> Obj:
-        """Add a machine that is made now."""
+        """Add a machine, created now."""
         with self.lock:
             return self._add_node(msgspec.structs.replace(spec, age_seconds=0.0))
 
@@ -246,7 +246,8 @@ class Cluster:
             self.store.change("nodes", self.store.get("nodes", "", name), lambda new: _set_labels(new, labels))
 
     def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
-        """The same of a pod: required anti-affinity of others may mind it from now on. Raises ApiError 404."""
+        """Set a pod's labels; required anti-affinity of other pods may conflict with it from now on. Raises ApiError
+        404."""
         with self.lock:
             self.store.change("pods", self.store.get("pods", namespace, name), lambda new: _set_labels(new, labels))
 
@@ -379,7 +380,7 @@ class Cluster:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Nothing changes while this is held."""
+        """Holds the lock, so that nothing changes."""
         with self.lock:
             yield
 

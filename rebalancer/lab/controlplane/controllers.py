@@ -1,7 +1,7 @@
-"""The lab's controllers: they compare what is wanted with what is there, and create or delete the difference.
+"""The lab's controllers: they compare the desired with the actual objects, and create or delete the difference.
 
-A round looks at everything; it is cheap, and it needs no memory of what happened. Not modelled: a Deployment's rolling
-update in steps (a changed template replaces all its pods at once), CronJob schedules, finalizers.
+A round checks everything; it is cheap and stateless. Not modelled: a Deployment's rolling update in steps (a changed
+template replaces all its pods at once), CronJob schedules, finalizers.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ HASH_LABEL = "pod-template-hash"
 
 
 class Controllers:
-    """All of them, over one store."""
+    """All controllers, over one store."""
 
     def __init__(self, *, store: Store, log: EventLog) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Controllers:
         """Job uid -> pods that failed, or went unfinished."""
 
     def observe(self, change: Change) -> None:
-        """The store's listener: a Job's pod that is deleted unfinished has failed, too."""
+        """Store listener: a Job's pod that is deleted unfinished counts as failed."""
         if change.plural != "pods":
             return
         pod, owner = change.object, controller_of(change.object)
@@ -65,9 +65,10 @@ class Controllers:
             self._deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []))
 
     def _evict_from_tainted_nodes(self) -> None:
-        """NoExecute: pods that don't tolerate it go at once, whatever their PDBs say (pkg/controller/tainteviction).
+        """NoExecute: pods that don't tolerate it are deleted at once, whatever their PDBs
+        (pkg/controller/tainteviction).
 
-        Not modelled: `tolerationSeconds`. Whoever tolerates a taint stays.
+        Not modelled: `tolerationSeconds`. Pods that tolerate a taint stay.
         """
         taints = {
             node["metadata"]["name"]: msgspec.convert(found, tuple[Taint, ...])
@@ -245,7 +246,7 @@ def daemon_node(pod: Obj) -> str:
 
 
 def daemon_runs_on(pod_template: Obj, node: Obj, *, running: bool = False) -> bool:
-    """Whether a DaemonSet wants a pod on the node. One that is `running` there minds only NoExecute taints."""
+    """Whether a DaemonSet needs a pod on the node. For one that is `running` there only NoExecute taints matter."""
     spec = pod_template["spec"]
     labels = node["metadata"].get("labels") or {}
     if not labels_match(spec.get("nodeSelector") or {}, labels):

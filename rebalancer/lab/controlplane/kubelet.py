@@ -1,7 +1,7 @@
-"""The lab's kubelets: bound pods start and get Ready, terminating pods go away, each after its delay in lab seconds.
+"""The lab's kubelets: bound pods start and get Ready, terminating pods end, each after its delay in lab seconds.
 
-A pod that breaks (`Breaks`) is started again after 10 s, then 20 s and so on up to 300 s, as the real one does; what it
-used goes on being used meanwhile.
+A pod that breaks (`Breaks`) is started again after 10 s, then 20 s and so on up to 300 s, as by the real kubelet; its
+CPU usage continues meanwhile.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _BREAK, _RESTART = "break", "restart"
 
 
 class Kubelet:
-    """All of them. What is due is remembered by pod uid; everything else is read from the pod."""
+    """All kubelets. Due steps are stored by pod uid; everything else is read from the pod."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Kubelet:
         """(namespace, name) of the pods that changed since the last round, in order."""
 
     def observe(self, change: Change) -> None:
-        """The store's listener: what is to be looked at in the next round."""
+        """Store listener: marks pods for the next round."""
         if change.plural == "nodes" and change.type != "MODIFIED":
             self._unseen.update(dict.fromkeys(self._store.keys("pods")))
         elif change.plural == "pods":
@@ -52,11 +52,11 @@ class Kubelet:
             self._unseen[meta["namespace"], meta["name"]] = None
 
     def next_due(self) -> float | None:
-        """Lab time of the next step, or None when nothing is under way."""
+        """Lab time of the next step, or None when nothing is due."""
         return min((due for due, _, _ in self._due.values()), default=None)
 
     def run(self, now: float) -> None:
-        """See what is new, then do what is due. The caller holds the lock."""
+        """Take in changes, then do what is due. The caller holds the lock."""
         unseen, self._unseen = self._unseen, {}
         for namespace, name in unseen:
             pod = self._store.find("pods", namespace, name)
@@ -102,7 +102,7 @@ class Kubelet:
         return float(image["sizeBytes"] / self._pull_bytes_per_second)
 
     def keep_image(self, pod: Obj) -> Obj | None:
-        """Let the pod's node have its image; the image, None when it was there. The caller holds the lock."""
+        """Add the pod's image to its node; returns the image, None when it was there. The caller holds the lock."""
         node = self._store.find("nodes", "", pod["spec"]["nodeName"])
         image = missing_image(pod, node)
         if image is None or node is None:

@@ -1,4 +1,4 @@
-"""What every controller does with the pods it owns: make one, end one, count them, tell how far it is."""
+"""Operations of controllers on the pods that they own: create, terminate, count, report status."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +13,12 @@ Obj = dict[str, Any]
 
 
 def controller_of(obj: Obj) -> Obj | None:
-    """The owner reference that is marked as controller."""
+    """The owner reference marked as controller."""
     return next((each for each in obj["metadata"].get("ownerReferences") or () if each.get("controller")), None)
 
 
 def ready_count(pods: list[Obj]) -> int:
-    """How many of the pods are Ready."""
+    """Number of Ready pods."""
     return sum(1 for pod in pods if is_ready(pod))
 
 
@@ -45,7 +45,7 @@ def create_pod(
 
 
 def daemon_affinity(node: str) -> Obj:
-    """What ties a DaemonSet's pod to its node."""
+    """Node affinity that ties a DaemonSet's pod to its node."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -62,7 +62,7 @@ def set_status(store: Store, plural: str, owner: Obj, status: Obj) -> None:
 
 
 def terminate(store: Store, log: EventLog, pod: Obj, *, grace_seconds: float | None = None) -> Obj:
-    """Begin a pod's graceful deletion; the kubelet ends it. The caller holds the lock."""
+    """Start a pod's graceful deletion; the kubelet completes it. The caller holds the lock."""
     if is_terminating(pod):
         return pod
     grace = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds

@@ -1,8 +1,8 @@
-"""A pod's labels and spec as the noun that placement reads.
+"""A pod's labels and spec as a `PodTemplate`.
 
-Effective requests, as the Kubernetes page "Sidecar Containers" has them: of what runs in the end (containers and
-sidecars) and of each step of the start (an init container beside the sidecars that began before it) the largest counts,
-for each resource; then the overhead. A request for the pod as a whole stands in place of its containers'.
+Effective requests, as defined on the Kubernetes page "Sidecar Containers": for each resource the largest of the running
+containers' sum (with sidecars) and each step of the start (an init container beside the sidecars that began before it);
+then the overhead. A pod-level request replaces its containers'.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
 
 
 def effective(spec: Obj, defaults: Mapping[str, float] | None = None) -> Amounts:
-    """What a pod requests, by resource; `defaults` stand in for what a container doesn't name."""
+    """A pod's requests, by resource; `defaults` replace what a container doesn't request."""
 
     def of(container: Obj) -> Amounts:
         return {**(defaults or {}), **_parsed((container.get("resources") or {}).get("requests"))}

@@ -1,4 +1,4 @@
-"""Which nodes kube-scheduler looks at for one pod: all of them, or from 100 nodes on a part that moves on.
+"""The nodes that kube-scheduler samples for one pod: all of them, or from 100 nodes on a part that advances.
 
 Source: pkg/scheduler/schedule_one.go (`findNodesThatPassFilters`) and pkg/scheduler/backend/cache/node_tree.go.
 """
@@ -15,7 +15,7 @@ _ZONE_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def visiting_order(labels: Sequence[Mapping[str, str]]) -> Rows:
-    """Node indices in the order in which the scheduler goes round: one of each zone in turn."""
+    """Node indices in the scheduler's visiting order: one of each zone in turn."""
     zones: dict[tuple[str | None, ...], list[int]] = {}
     for index, each in enumerate(labels):
         zones.setdefault(tuple(each.get(label) for label in _ZONE_LABELS), []).append(index)
@@ -24,10 +24,10 @@ def visiting_order(labels: Sequence[Mapping[str, str]]) -> Rows:
 
 
 class Sampler:
-    """Goes round the nodes; where it stopped for one pod it goes on for the next."""
+    """Iterates over the nodes; each pod starts where the previous one stopped."""
 
     def __init__(self, most: int | None = None) -> None:
-        """`most` feasible nodes are looked at, as many as kube-scheduler's when absent."""
+        """`most` feasible nodes are sampled; kube-scheduler's number when absent."""
         self._most = most
         self._next = 0
 

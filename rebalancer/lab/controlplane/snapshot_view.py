@@ -1,7 +1,7 @@
 """The lab's objects as the snapshot that the scheduler's model reads.
 
-Written apart from the adapter that reads a real API server, so that a mistake in one of the two shows as a difference.
-What is parsed once is kept: an object that the store holds never changes in place.
+Written independently of the adapter that reads a real API server, so that a mistake in one of the two shows as a
+difference. Parsed values are cached: a stored object never changes in place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ _PLAIN = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """What the columns hold of one pod."""
+    """The column values of one pod."""
 
     version: str
     namespace: str
@@ -44,7 +44,7 @@ class _Row:
 
 
 class SchedulerView:
-    """Makes snapshots; remembers what it parsed of pods and templates."""
+    """Makes snapshots; caches parsed pods and templates."""
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
@@ -54,7 +54,7 @@ class SchedulerView:
     def snapshot(
         self, *, nodes: Sequence[Obj], pods: Sequence[Obj], others: Callable[[str], Iterable[Obj]], now: float
     ) -> ClusterSnapshot:
-        """The snapshot of these nodes and pods, in their order. `others(plural)` gives the objects of other kinds."""
+        """The snapshot of these nodes and pods, in their order. `others(plural)` returns the objects of other kinds."""
         rows = [self._row(pod) for pod in pods]
         self._rows = {pod["metadata"]["uid"]: row for pod, row in zip(pods, rows, strict=True)}
         spaces = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in others("namespaces")}
@@ -110,7 +110,7 @@ class SchedulerView:
     def _number(self, pod: Obj, *, of_daemon_set: bool) -> int:
         spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
         if of_daemon_set and pod["spec"].get("nodeName"):
-            # What ties it to its node tells nobody else anything, and would make each pod a template of its own.
+            # Its node affinity is the pod's own, and would make each pod a template.
             spec.pop("affinity", None)
         key = msgspec.json.encode((pod["metadata"].get("labels"), spec), order="deterministic")
         number = self._template_numbers.get(key)
@@ -210,7 +210,7 @@ def _images(nodes: Sequence[Obj]) -> NodeImages:
 def _claims(
     others: Callable[[str], Iterable[Obj]],
 ) -> tuple[dict[tuple[str, str], NodeSelector], frozenset[tuple[str, str]]]:
-    """Where claims' volumes can be used, and which of them one pod at a time may use."""
+    """Nodes on which claims' volumes can be used, and the claims that one pod at a time may use."""
     tied: dict[tuple[str, str], NodeSelector] = {}
     for volume in others("persistentvolumes"):
         claim = volume["spec"].get("claimRef")

@@ -20,12 +20,12 @@ NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 
 
 def revision_of(owner: Obj) -> str:
-    """The name of the revision that the present template makes."""
+    """The revision name of the current template."""
     return f"{owner['metadata']['name']}-{template_hash(owner['spec']['template'])}"
 
 
 def pod_labels(owner: Obj, name: str) -> dict[str, str]:
-    """What the controller adds to the labels of the template."""
+    """Labels that the controller adds to those of the template."""
     return {NAME_LABEL: name, REVISION_LABEL: revision_of(owner)}
 
 
@@ -60,7 +60,7 @@ def run_stateful_set(store: Store, log: EventLog, owner: Obj, pods: list[Obj]) -
 
 
 def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], wanted: int) -> bool:
-    """Make what is missing and end what is too much; whether a rolling update may go on.
+    """Create missing pods and terminate surplus ones; returns whether a rolling update may go on.
 
     With OrderedReady each pod waits for the one before it, and an update for all of them.
     """
@@ -68,11 +68,11 @@ def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], 
     for ordinal in range(wanted):
         pod = by_ordinal.get(ordinal)
         if pod is None:
-            # Same name: the old one must be gone, which it is.
+            # The name is the same: the old pod is gone.
             name = f"{owner['metadata']['name']}-{ordinal}"
             create_pod(store, log, owner, name=name, labels=pod_labels(owner, name))
         elif is_finished(pod):
-            terminate(store, log, pod)  # its place is wanted; the next round fills it
+            terminate(store, log, pod)  # its ordinal is desired; the next round fills it
         if ordered and (pod is None or is_terminating(pod) or not is_ready(pod)):
             return False
     surplus = [pod for ordinal, pod in by_ordinal.items() if ordinal >= wanted]
@@ -82,7 +82,7 @@ def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], 
 
 
 def _roll(store: Store, log: EventLog, pods: list[Obj | None], newest: str) -> None:
-    """End the highest pod that has an old template, unless a pod above it isn't ready yet."""
+    """Terminate the highest pod with an old template, unless a pod above it isn't ready yet."""
     for pod in reversed(pods):
         if pod is None:
             return

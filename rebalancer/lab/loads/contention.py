@@ -1,4 +1,4 @@
-"""Who waits for CPU in the lab: a simple model, in shares of time.
+"""CPU contention in the lab: a simple model, in shares of time.
 
 - A machine is *crowded* from CALM of its capacity on: tasks wait for 0 % of the time there, for 100 % at FULL, linear
   between. A pod that bursts makes its machine as crowded as its bursts add, for as long as they take; bursts of several
@@ -29,7 +29,7 @@ class Waiting:
 
     columns: Columns
     rows: NDArray[np.int64]
-    """(pods,) which stays of `columns` these are."""
+    """(pods,) indices into the stays of `columns`."""
     ran: Floats
     """(pods,) share of the window in which the pod ran."""
     pods: Floats
@@ -43,7 +43,7 @@ class Waiting:
 
 
 class ContentionModel:
-    """Answers for every moment."""
+    """The model, at any moment."""
 
     def __init__(self, usage: UsageModel) -> None:
         self._usage = usage
@@ -90,12 +90,12 @@ class ContentionModel:
 
 
 def _crowded(load: Floats) -> Floats:
-    """Share of the time in which tasks wait, at a load that is a share of what there is."""
+    """Share of the time in which tasks wait, at a load relative to capacity."""
     out: Floats = np.clip((load - CALM) / (FULL - CALM), 0.0, 1.0)
     return out
 
 
 def _either(one: Floats, other: Floats) -> Floats:
-    """Share of time in which one of two independent things goes on."""
+    """Share of time in which at least one of two independent events occurs."""
     out: Floats = 1.0 - (1.0 - one) * (1.0 - other)
     return out

@@ -1,8 +1,8 @@
-"""What each pod really uses, at any moment: a closed form, so that 8 days of history need no memory.
+"""Each pod's CPU demand, at any moment: a closed form, so that 8 days of history need no memory.
 
 A pod's demand is `base * (1 + amplitude * daily + noise * wobble)`: a cosine with its peak at `peak_hour`, and three
-cosines with incommensurate periods whose phases come from the seed and the pod's name. With `amplitude + noise <= 1`
-it never goes below zero.
+cosines with incommensurate periods whose phases come from the seed and the pod's name. With `amplitude + noise <= 1` it
+never goes below zero.
 """
 
 import math
@@ -21,14 +21,14 @@ WOBBLE_WEIGHTS = (0.5, 0.3, 0.2)
 PERIODS_SECONDS = (DAY_SECONDS, *WOBBLE_PERIODS_SECONDS)
 
 BEHAVIOUR = "lab.rebalancer.dev/behaviour"
-"""Pod annotation with a `Behaviour` as JSON. It stands in the template, so a replacement behaves the same."""
+"""Pod annotation with a `Behaviour` as JSON. It is part of the template, so a replacement behaves the same."""
 
 OVERHEAD = "lab.rebalancer.dev/overhead-cores"
 """Node annotation: the cores that the machine uses besides its pods."""
 
 
 class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How much CPU a pod uses."""
+    """CPU demand of a pod."""
 
     base: float = 0.05
     """Cores, mean over a day."""
@@ -40,7 +40,7 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     total: float | None = None
     """Cores that all ready pods of the workload share evenly, instead of `base` for each."""
     burst_cores: float = 0.0
-    """What it wants besides for moments, too short to show in the means above; see `contention.py`."""
+    """Additional demand for moments, too short to show in the means above; see `contention.py`."""
     burst_share: float = 0.0
     """The part of the time that the bursts take."""
 
@@ -54,7 +54,7 @@ class CpuModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 class Breaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a pod's containers end by themselves, again and again or for good."""
+    """How a pod's containers end by themselves, repeatedly or for good."""
 
     after_seconds: float
     """From running to ended."""
@@ -62,7 +62,8 @@ class Breaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     reason: str = "Error"
     """Why a container ended: Error, OOMKilled."""
     restarts: bool = True
-    """The kubelet starts it again, ever later, and the pod waits in CrashLoopBackOff. False: the pod has failed."""
+    """The kubelet restarts it with a growing back-off, and the pod waits in CrashLoopBackOff. False: the pod has
+    failed."""
     pod_reason: str = ""
     """Of a pod that has failed: Evicted, NodeShutdown."""
     nodes: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class Breaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a pod behaves in the lab."""
+    """Behaviour of a pod in the lab."""
 
     cpu: CpuModel = CpuModel()
     group: str = ""

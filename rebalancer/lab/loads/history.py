@@ -1,6 +1,6 @@
-"""Who ran where and when: the memory behind every figure of usage.
+"""Placement history of pods and nodes: the source of all usage figures.
 
-It listens to the store, so whatever moves a pod (controllers, an eviction, `kubectl delete`) is seen here. Pods that
+It listens to the store, so every move of a pod (controllers, an eviction, `kubectl delete`) is recorded. Pods that
 exist when the lab starts count as having always been where they are.
 """
 
@@ -84,7 +84,7 @@ class History:
     clock: LabClock
     seed: int
     preparing: bool = True
-    """While the scenario is laid out: what appears has always been there."""
+    """While the scenario is built: objects count as having always existed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: dict[str, Stay] = field(default_factory=dict)
     _stays: list[Stay] = field(default_factory=list)
@@ -92,7 +92,7 @@ class History:
     _columns: Columns | None = None
 
     def observe(self, change: Change) -> None:
-        """Take in one write."""
+        """Record one write."""
         if change.plural == "pods":
             with self._lock:
                 self._observe_pod(change)
@@ -188,7 +188,7 @@ class History:
                 groups[name] = len(groups)
                 group_curves.append(stay.curve)
             group[row] = groups[name]
-        # Copies: whoever holds these columns sees one moment, whatever happens meanwhile.
+        # Copies: these columns show one moment, whatever is recorded meanwhile.
         return Columns(
             stays=tuple(kept),
             machines=tuple(self._machines),

@@ -1,7 +1,7 @@
-"""Who was hot, when and why: the lab's own answer, by plain loops.
+"""Ground truth: hot nodes, their times and causes, computed by plain loops.
 
-It shares nothing with the planner or the effect rooms, and not the array code behind the Prometheus answers either;
-so each can be checked against the other.
+It shares nothing with the planner or the effect rooms, nor with the array code behind the Prometheus API; so each can
+be checked against the other.
 """
 
 import math
@@ -15,7 +15,7 @@ SAMPLE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """What one pod used."""
+    """CPU of one pod."""
 
     namespace: str
     name: str
@@ -24,7 +24,7 @@ class PodCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotNode:
-    """A node over a threshold, and what made it hot."""
+    """A node over a threshold, and its pods' CPU."""
 
     name: str
     share: float
@@ -35,18 +35,18 @@ class HotNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One node, from becoming hot until it is cool again (or until the end of the look)."""
+    """One node, from becoming hot until it is cool again (or until the end of the period)."""
 
     node: str
     start: float
     end: float
     peak_share: float
     over: bool
-    """Whether it had ended when the look did."""
+    """Whether it had ended by the end of the period."""
 
 
 class Truth:
-    """Answers for any moment; `at` is lab time in seconds since the epoch, now when absent."""
+    """Values at any moment; `at` is lab time in seconds since the epoch, now when absent."""
 
     def __init__(self, *, history: History, clock: LabClock, origin: float, window_seconds: float) -> None:
         self._history = history

@@ -1,6 +1,6 @@
 """CPU of pods and nodes at any moment, and as Prometheus shows it: means over a rate window on the scrape grid.
 
-A node that is asked for more than it has gives everybody the same share of what they want.
+On a node with more demand than capacity every pod gets the same share of its demand.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Figures:
 
     columns: Columns
     rows: NDArray[np.int64]
-    """(pods,) which stays of `columns` these are: those that ran at all in the range."""
+    """(pods,) indices into the stays of `columns`: those that ran at all in the range."""
     pods: Floats
     """(pods, times)"""
     seen: Bools
@@ -38,7 +38,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Cores that were wanted, before a machine that is full has shared out what it has."""
+    """Demand in cores, before a full machine has divided its capacity."""
 
     columns: Columns
     rows: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Wanted:
 
 
 class UsageModel:
-    """Answers for every moment. `origin` is midnight of the curves' day zero, seconds since the epoch."""
+    """The model, at any moment. `origin` is midnight of the curves' day zero, seconds since the epoch."""
 
     def __init__(self, *, history: History, origin: float, window_seconds: float) -> None:
         self.history = history
@@ -102,7 +102,7 @@ class UsageModel:
         return Figures(columns=columns, rows=rows, pods=cores, seen=asked.running, nodes=wanted * given, up=asked.up)
 
     def wanted(self, times: Floats, *, columns: Columns | None = None, rows: NDArray[np.int64] | None = None) -> Wanted:
-        """What pods and machines want at each of `times` (ascending)."""
+        """Demand of pods and machines at each of `times` (ascending)."""
         columns = columns or self.history.columns()
         if rows is None:
             rows = _rows(columns, float(times[0]), float(times[-1]))
@@ -125,7 +125,7 @@ class UsageModel:
     def _share_totals(
         self, columns: Columns, rows: NDArray[np.int64], times: Floats, waves: Floats, cores: Floats
     ) -> None:
-        """Pods of a group get even shares of the group's total while they are ready and not leaving."""
+        """Pods of a group get even shares of the group's total while they are ready and not terminating."""
         group = columns.group[rows]
         for index in np.unique(group[group >= 0]):
             # Every member counts for the share, also those that are outside `rows`: they are not ready then.

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: their status, and what the Eviction API answers.
+"""PodDisruptionBudgets: their status, and the result of the Eviction API.
 
 Sources: pkg/controller/disruption (`countHealthyPods`, `getExpectedPodCount`) and
 pkg/registry/core/pod/storage/eviction.go.
@@ -19,7 +19,7 @@ from rebalancer.model.objects import LabelSelector
 Obj = dict[str, Any]
 
 WASTED_SECONDS = 20.0
-"""How long room stays taken after an eviction that failed on its uid (seen on a real control plane: over 20 s)."""
+"""How long a disruption stays counted after an eviction that failed on its uid (over 20 s on a real control plane)."""
 
 _SCALED = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
@@ -54,12 +54,12 @@ def _selector(pdb: Obj) -> LabelSelector | None:
 
 
 def update_statuses(store: Store) -> None:
-    """Bring the status of every PDB up to now. The caller holds the lock."""
+    """Update the status of every PDB. The caller holds the lock."""
     budgets = store.all("poddisruptionbudgets")
     if not budgets:
         return
     selectors = [_selector(pdb) for pdb in budgets]
-    # With some hundred budgets in one namespace most pods are none of their business: ask by one label pair first.
+    # With some hundred budgets in one namespace most select other pods: compare one label pair first.
     near: dict[tuple[str, tuple[str, str] | None], list[Obj]] = {
         (pdb["metadata"]["namespace"], _pair(selector)): [] for pdb, selector in zip(budgets, selectors, strict=True)
     }
@@ -74,7 +74,7 @@ def update_statuses(store: Store) -> None:
 
 
 def has_wasted_room(store: Store) -> bool:
-    """Whether a budget's room will come back with time alone."""
+    """Whether a budget's allowed disruptions will grow with time alone."""
     return any((pdb.get("status") or {}).get("disruptedPods") for pdb in store.all("poddisruptionbudgets"))
 
 
@@ -128,7 +128,7 @@ def _scaled(value: int | str, of: int) -> int:
 
 
 def _scale_of_owners(store: Store, pods: list[Obj]) -> int:
-    """Replicas that the pods' controllers want; pods without a scalable one count as themselves."""
+    """Desired replicas of the pods' controllers; pods without a scalable one count as themselves."""
     owners: dict[str, int] = {}
     loose = 0
     for pod in pods:
@@ -145,7 +145,7 @@ def _scale_of_owners(store: Store, pods: list[Obj]) -> int:
 def check_eviction(store: Store, pod: Obj, *, uid: str | None, dry_run: bool) -> None:
     """Refuse an eviction as the API server would. Raises ApiError 409, 429, 500. The caller holds the lock.
 
-    As on the real one, a stale uid is noticed only after the budget's room was spent.
+    As on the real one, a stale uid is noticed only after the disruption was counted.
     """
     stale = uid is not None and uid != pod["metadata"]["uid"]
     if not (pod["status"].get("phase") == "Pending" or is_finished(pod) or is_terminating(pod)):

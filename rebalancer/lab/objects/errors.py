@@ -1,4 +1,4 @@
-"""API errors, as the `Status` object that a Kubernetes API server answers."""
+"""API errors, as the `Status` object of a Kubernetes API server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from rebalancer.lab.objects.kinds import Kind
 
 
 class ApiError(Exception):
-    """An answer other than success."""
+    """A response other than success."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ def conflict(kind: Kind, name: str, why: str = "") -> ApiError:
 
 
 def forbidden(kind: Kind, name: str, *, verb: str, resource: str) -> ApiError:
-    """403: RBAC doesn't grant it."""
+    """403: not granted by RBAC."""
     where = f'User "lab" cannot {verb} resource "{resource}" in API group "{kind.group}"'
     message = f'{kind.qualified} "{name}" is forbidden: {where}' if name else f"{kind.qualified} is forbidden: {where}"
     return ApiError(403, "Forbidden", message, details=_named(kind, name))
 
 
 def expired(message: str) -> ApiError:
-    """410: a continue token or a watch that starts too far back."""
+    """410: the continue token or the watch's start is too old."""
     return ApiError(410, "Expired", message)
 
 

@@ -1,11 +1,11 @@
-"""The resources that the lab serves, as discovery tells them."""
+"""The resources that the lab serves."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One resource of the API. `plural` is the store's key; the first of a plural is what the store makes of it."""
+    """One resource of the API. `plural` is the store's key; of several with one plural the first is stored."""
 
     group: str
     version: str
@@ -26,7 +26,7 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """As error messages name it: `deployments.apps`, `pods`."""
+        """The name in error messages: `deployments.apps`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -45,7 +45,7 @@ KINDS: tuple[Kind, ...] = (
         categories=_ALL,
     ),
     Kind(group="", version="v1", kind="Event", plural="events", short_names=("ev",), subresources=()),
-    # the same objects in their newer form; kept, and shown, in the older one
+    # the same objects in their newer form; stored, and shown, in the older one
     Kind(group="events.k8s.io", version="v1", kind="Event", plural="events", short_names=("ev",), subresources=()),
     Kind(group="", version="v1", kind="Service", plural="services", short_names=("svc",), categories=_ALL),
     Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts", short_names=("sa",), subresources=()),

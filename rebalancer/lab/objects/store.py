@@ -1,7 +1,7 @@
 """The lab's etcd: plain dictionaries, one lock, one version counter, a bounded history for watches.
 
-A stored object is never changed in place: whoever changes it stores a new one. So a list, a page that is served
-later, and a watch event can share it without copying.
+A stored object is never changed in place: a change stores a new one. So a list, a page that is served later, and a
+watch event can share it without copying.
 """
 
 import random
@@ -101,7 +101,7 @@ class Store:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def create(self, plural: str, obj: Obj) -> Obj:
-        """Store a new object and answer it with its uid, version and times. Raises ApiError 409."""
+        """Store a new object and return it with its uid, version and times. Raises ApiError 409."""
         kind = kinds.by_plural(plural)
         with self.lock:
             new = deepcopy(obj)
@@ -152,7 +152,7 @@ class Store:
         return self._write("MODIFIED", plural, (meta.get("namespace", ""), meta["name"]), new, obj)
 
     def remove(self, plural: str, namespace: str, name: str) -> Obj:
-        """Take an object away at once. Raises ApiError 404."""
+        """Remove an object at once. Raises ApiError 404."""
         with self.lock:
             before = self.get(plural, namespace, name)
             last = {**before, "metadata": dict(before["metadata"])}

@@ -1,4 +1,4 @@
-"""A node's taints: what the API server accepts, what a cordon brings along, and what has changed."""
+"""A node's taints: validation, the taint of a cordon, and changes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def check_taints(node: Obj) -> None:
-    """Raises ApiError 422 for what the real one refuses (pkg/apis/core/validation, `validateNodeTaints`)."""
+    """Raises ApiError 422 as the API server does (pkg/apis/core/validation, `validateNodeTaints`)."""
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(node["spec"].get("taints") or ()):
         where = f'Node "{node["metadata"]["name"]}" is invalid: spec.taints[{number}]'
@@ -25,7 +25,7 @@ def check_taints(node: Obj) -> None:
 
 
 def set_cordon(node: Obj, *, on: bool) -> None:
-    """What `spec.unschedulable` brings with it. Changes `node`."""
+    """Set `spec.unschedulable` and its taint. Changes `node`."""
     taints = [each for each in node["spec"].get("taints") or () if each["key"] != UNSCHEDULABLE]
     node["spec"].pop("unschedulable", None)
     if on:

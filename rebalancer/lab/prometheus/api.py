@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API, for what `promql.py` reads.
+"""The Prometheus HTTP API, for the queries that `promql.py` parses.
 
 Source: https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -68,7 +68,7 @@ class PrometheusApi:
         return json_response(body)
 
     def _data(self, path: str, parameters: dict[str, list[str]]) -> Any:
-        # in milliseconds, as Prometheus cuts it off: a rounded one could lie in the future
+        # in milliseconds, truncated as by Prometheus: a rounded one could lie in the future
         now = math.floor(self._lab.clock.now() * 1000.0) / 1000.0
         one = {key: values[-1] for key, values in parameters.items()}
         match path:

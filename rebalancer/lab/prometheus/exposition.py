@@ -1,6 +1,6 @@
-"""`/metrics`: what a real Prometheus can scrape, as text. Set `honor_labels: true`: one target speaks for all nodes.
+"""`/metrics`: text that a real Prometheus can scrape. Set `honor_labels: true`: one target has the series of all nodes.
 
-Counters follow the pods, with throttling, and never go down. They are brought forward at each scrape.
+Counters follow the pods, with throttling, and never decrease. They are advanced at each scrape.
 """
 
 import threading
@@ -44,7 +44,7 @@ class Counters:
         self._up: dict[str, float] = {}
 
     def advance(self) -> tuple[Columns, float, dict[str, float], dict[str, float], dict[str, float]]:
-        """Bring everything up to now: (history, now, pod uid -> seconds, node -> busy seconds, node -> all)."""
+        """Advance to now: (history, now, pod uid -> seconds, node -> busy seconds, node -> all)."""
         with self._lock:
             now = self._clock.now()
             span = now - self._last
@@ -70,7 +70,7 @@ class Counters:
 
 
 class WaitingCounters:
-    """What tasks waited since the lab's start. Thread-safe."""
+    """Waiting time of tasks since the lab's start. Thread-safe."""
 
     def __init__(self, *, model: ContentionModel, clock: LabClock) -> None:
         self._model = model
@@ -86,7 +86,7 @@ class WaitingCounters:
         """Pod uid -> those in which it was throttled."""
 
     def advance(self, now: float) -> None:
-        """Bring everything up to now."""
+        """Advance to now."""
         with self._lock:
             span = now - self._last
             if span > 0:

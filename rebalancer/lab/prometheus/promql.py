@@ -1,4 +1,4 @@
-"""The part of PromQL that the lab reads: one plain selector, or `timestamp()` of one.
+"""The part of PromQL that the lab supports: one plain selector, or `timestamp()` of one.
 
 And of the contention counters `max by (...) (rate(selector[5m]))`, or the same of one rate divided by another.
 """
@@ -20,7 +20,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class NotPlainError(ValueError):
-    """PromQL that the lab doesn't answer."""
+    """PromQL that the lab doesn't support."""
 
     def __init__(self, query: str) -> None:
         super().__init__(f"the lab answers plain selectors only, not: {query}")
@@ -44,7 +44,7 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """What a query asks for."""
+    """A parsed query."""
 
     name: str
     matchers: tuple[Matcher, ...] = ()
@@ -66,7 +66,7 @@ class Rate:
 
 
 def parse_rate(query: str) -> Rate | None:
-    """Read a query of rates; None where it is none. Raises NotPlainError for one that the lab doesn't answer."""
+    """Parse a query of rates; None where it is none. Raises NotPlainError for one that the lab doesn't support."""
     outer = _MAX_BY.match(query)
     if outer is None:
         return None
@@ -84,7 +84,7 @@ def parse_rate(query: str) -> Rate | None:
 
 
 def parse(query: str) -> Selector:
-    """Read a query. Raises NotPlainError for everything but a selector or the timestamp of one."""
+    """Parse a query. Raises NotPlainError for everything but a selector or the timestamp of one."""
     wrapped = _TIMESTAMP.match(query)
     match = _SELECTOR.match(wrapped["inner"] if wrapped else query)
     if match is None:

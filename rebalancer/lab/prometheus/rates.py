@@ -1,4 +1,4 @@
-"""Rates of the contention counters, as the lab's Prometheus answers them.
+"""Rates of the contention counters, as the lab's Prometheus serves them.
 
 Names and labels are node_exporter's and cAdvisor's. cAdvisor has the CFS counters only for containers with a CPU limit.
 """
@@ -30,7 +30,7 @@ class RateRow:
 
 
 class ContentionRates:
-    """Answers `Rate` queries."""
+    """Evaluates `Rate` queries."""
 
     def __init__(self, *, model: ContentionModel, faults: Switchboard) -> None:
         self._model = model
@@ -45,7 +45,7 @@ class ContentionRates:
         }
 
     def select(self, rate: Rate, *, at: float, window_seconds: float) -> list[tuple[Labels, float]]:
-        """(labels, value) of each group. Raises NotPlainError for a metric whose rate the lab doesn't know."""
+        """(labels, value) of each group. Raises NotPlainError for a metric that has no rate in the lab."""
         waiting = self._model.window_mean(at, window_seconds=window_seconds)
         rows = self._rows(rate.counter, waiting)
         if rate.per is not None:
@@ -106,7 +106,7 @@ def limited_rates(waiting: Waiting, value_of: Callable[[int], float]) -> Iterato
 
 
 def container_labels(stay: Stay, address: str) -> list[Labels]:
-    """What cAdvisor's series carry: first those of the whole pod, without a container, then each container's."""
+    """Labels of cAdvisor's series: first those of the whole pod, without a container, then each container's."""
     common = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "job": "kubelet"}
     common["instance"] = f"{address}:10250"
     return [common, *({**common, "container": name, "image": image} for name, image, _ in stay.containers)]

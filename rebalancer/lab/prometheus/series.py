@@ -1,8 +1,8 @@
-"""The series that the lab's Prometheus has, and what each shows at any moment.
+"""The series of the lab's Prometheus, and their values at any moment.
 
 Names and labels are those of kube-prometheus-stack (node-exporter mixin, kubernetes mixin, cAdvisor, kube-state-
 metrics), so that a program's default queries need no change where they are plain selectors. Values of the raw counters
-are the integral of what was wanted, without throttling; `/metrics` is exact. Sample times lie on the 15 s scrape grid.
+are the integral of the demand, without throttling; `/metrics` is exact. Sample times lie on the 15 s scrape grid.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ class Row:
 
     labels: dict[str, str]
     node: str
-    """Whose faults it shares."""
+    """The node whose faults apply to it."""
     values: Floats
     present: Bools
     raw: bool = False
@@ -49,12 +49,12 @@ class Row:
 
 
 def node_labels(address: str) -> dict[str, str]:
-    """What node-exporter's series carry."""
+    """Labels of node-exporter's series."""
     return {"instance": f"{address}:9100", "job": "node-exporter"}
 
 
 def cores_of(cores: float) -> int:
-    """How many `cpu` labels a machine has."""
+    """Number of `cpu` labels of a machine."""
     return max(1, round(cores))
 
 
@@ -183,7 +183,7 @@ class SeriesBook:
                 "instance": f"{addresses[stay.node]}:10250",
             }
             here = figures.seen[row]
-            # cAdvisor also has the whole pod, without a container label: who sums carelessly counts twice.
+            # cAdvisor also has the whole pod, without a container label: a careless sum counts twice.
             yield Row(labels=common, node=stay.node, values=wanted[row], present=here, raw=True)
             for name, image, share in stay.containers:
                 labels = {**common, "container": name, "image": image}

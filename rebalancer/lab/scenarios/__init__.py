@@ -1,1 +1,1 @@
-"""What a practice cluster is made of, and what happens to it."""
+"""Scenarios: the contents of a practice cluster, and its scheduled events."""

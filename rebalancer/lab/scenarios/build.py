@@ -1,4 +1,4 @@
-"""From the short form to Kubernetes objects."""
+"""Kubernetes objects from the short form."""
 
 import zlib
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ DAEMON_TOLERATIONS: tuple[tuple[str, str], ...] = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""What the DaemonSet controller adds to its pods (pkg/controller/daemon/util)."""
+"""Tolerations that the DaemonSet controller adds to its pods (pkg/controller/daemon/util)."""
 
 MOST_REPORTED = 50
 """The kubelet's `--node-status-max-images`; the largest are reported."""
@@ -52,7 +52,7 @@ def set_ready(pod: Obj, now: float, *, ready: bool) -> None:
 
 
 def node_object(spec: NodeSpec, *, now: float, address: str) -> Obj:
-    """A node. The taint of a cordoned node is the node controller's, so it is here too."""
+    """A node. The taint of a cordoned node is set by the node controller, so it is here too."""
     labels = {
         "kubernetes.io/hostname": spec.name,
         "kubernetes.io/os": "linux",
@@ -140,12 +140,12 @@ def _resources(spec: NodeSpec, cores: float) -> Obj:
 
 
 def selector_labels(spec: WorkloadSpec) -> dict[str, str]:
-    """What the workload selects its pods by."""
+    """The workload's label selector."""
     return {"app.kubernetes.io/name": spec.name}
 
 
 def behaviour(spec: WorkloadSpec) -> Behaviour:
-    """How the workload's pods behave."""
+    """The behaviour of the workload's pods."""
     return Behaviour(
         cpu=spec.cpu,
         group=f"{spec.namespace}/{spec.name}" if spec.cpu.total is not None else "",
@@ -205,7 +205,7 @@ def template_hash(pod_template: Obj) -> str:
 
 
 def workload_object(spec: WorkloadSpec, *, replicas: int, created: float) -> tuple[str, Obj]:
-    """The plural and the object that a user would have applied. Not for bare pods."""
+    """The plural and the object that a user would apply. Not for bare pods."""
     meta: Obj = {
         "name": spec.name,
         "namespace": spec.namespace,
@@ -267,7 +267,7 @@ def pod_object(pod_template: Obj, *, namespace: str, name: str = "", prefix: str
 
 
 def complete_pod(pod: Obj) -> Obj:
-    """A pod with what the API server's defaulting adds: QoS class, priority, restart policy."""
+    """A pod after the API server's defaulting: QoS class, priority, restart policy."""
     spec, status = pod.setdefault("spec", {}), pod.setdefault("status", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("schedulerName", "default-scheduler")

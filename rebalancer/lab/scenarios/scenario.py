@@ -1,7 +1,7 @@
-"""What a practice cluster is made of: a short form for nodes and workloads, in YAML or Python.
+"""A practice cluster in a short form for nodes and workloads, in YAML or Python.
 
-`node(...)` and `workload(...)` are the builders that tests use; a YAML file has the same fields. Unknown fields are
-errors. Scenarios that ship with the package stand in `scenarios/`.
+`node(...)` and `workload(...)` are the builders for tests; a YAML file has the same fields. Unknown fields are errors.
+Scenarios that ship with the package stand in `scenarios/`.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ScenarioError(ValueError):
-    """A scenario that can't be used; one line."""
+    """An invalid scenario; one line."""
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     nodes: tuple[NodeSpec, ...] = ()
     workloads: tuple[WorkloadSpec, ...] = ()
     steps: tuple[Step, ...] = ()
-    """What happens later, each at its time."""
+    """Scheduled events."""
     remove_empty_after_seconds: float | None = None
     """A simple autoscaler, see `autoscaler.py`; none when absent."""
     priority_classes: dict[str, int] = {}
@@ -39,11 +39,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
     stop_seconds: float = 10.0
     """From deletionTimestamp to gone."""
     pull_bytes_per_second: float | None = None
-    """How fast a node pulls an image that it doesn't have; no time when absent."""
+    """Bandwidth of image pulls on a node; pulls take no time when absent."""
     scheduler: Literal["default", "differs"] = "default"
     """`differs`: other weights, a sample of a few nodes, a view that is some seconds old; see `scheduler.py`."""
     rate_window_seconds: float = 300.0
-    """Over which Prometheus shows means: a pod that left is still seen for this long."""
+    """Window of Prometheus' means: a departed pod is still measured for this long."""
     anchor_hour: float | None = None
     """Hour of the day that the CPU curves start at. Absent: the lab clock's hour (UTC)."""
     history_days: float = 8.0

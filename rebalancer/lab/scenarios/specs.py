@@ -1,4 +1,4 @@
-"""The short form of what a practice cluster is made of: nodes, workloads, PodDisruptionBudgets."""
+"""The short form of a practice cluster's contents: nodes, workloads, PodDisruptionBudgets."""
 
 from typing import Any, Literal
 
@@ -39,13 +39,13 @@ class NodeSpec(Spec, frozen=True, kw_only=True):
     unschedulable: bool = False
     ready: bool = True
     overhead_cores: float = 0.3
-    """What the machine uses besides its pods."""
+    """CPU that the machine uses besides its pods."""
     reserved_cores: float = 0.0
     """Capacity less allocatable."""
     age_seconds: float = 30 * 86400.0
     """At the start of the lab; a node that is added later is new."""
     images: dict[str, int | str] = {}
-    """Image name with its tag -> bytes (or a quantity): what is on the node besides what its pods brought."""
+    """Image name with its tag -> bytes (or a quantity): images on the node besides those of its pods."""
 
 
 class PdbSpec(Spec, frozen=True, kw_only=True):
@@ -67,15 +67,15 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     namespace: str = "default"
     kind: WorkloadKind = "Deployment"
     place: dict[str, int] = {}
-    """Node name -> pods on it at the start. A DaemonSet is placed on every node that takes it."""
+    """Node name -> pods on it at the start. A DaemonSet is placed on every node that admits it."""
     replicas: int | None = None
-    """As many as are placed when absent; what exceeds them starts Pending."""
+    """As many as are placed when absent; those beyond start Pending."""
     cpu_request: str = ""
     memory_request: str = ""
     cpu_limit: str = ""
     memory_limit: str = ""
     cpu: CpuModel = CpuModel()
-    """What each pod really uses."""
+    """CPU demand of each pod."""
     sidecar: str = ""
     """Name of a second container that uses a tenth of the pod's CPU and requests 10m and 32Mi."""
     pdb: PdbSpec | None = None
@@ -93,11 +93,11 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     """`topologySpreadConstraints`, as in a pod's spec."""
     scheduler_name: str = "default-scheduler"
     host_ports: tuple[int, ...] = ()
-    """TCP ports of the machine that each pod takes."""
+    """Host TCP ports of each pod."""
     init_containers: tuple[dict[str, Any], ...] = ()
     """As in a pod's spec."""
     gates: tuple[str, ...] = ()
-    """Names of scheduling gates: the scheduler leaves the pods alone until somebody takes them off."""
+    """Names of scheduling gates: the scheduler ignores the pods until they are removed."""
     image: str = ""
     image_size: int | str = ""
     """Bytes (or a quantity) of the image. Empty: nodes don't report it and pulling it takes no time."""
@@ -107,7 +107,7 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     run_seconds: float | None = None
     """Job: how long a pod runs until it has succeeded; for ever when absent."""
     ready: bool = True
-    """Whether its pods ever get Ready."""
+    """Whether its pods ever become Ready."""
     breaks: Breaks | None = None
     """How its containers end by themselves."""
     restarts: int = 0

@@ -23,7 +23,7 @@ class Uncordon(_Step, frozen=True, kw_only=True, tag="uncordon"):
 
 
 class Taint(_Step, frozen=True, kw_only=True, tag="taint"):
-    """Running pods stay; NoExecute alone drives out those that don't tolerate it."""
+    """Running pods stay; only NoExecute evicts those that don't tolerate it."""
 
     node: str
     key: str
@@ -37,14 +37,14 @@ class Untaint(_Step, frozen=True, kw_only=True, tag="untaint"):
 
 
 class LabelNode(_Step, frozen=True, kw_only=True, tag="label-node"):
-    """A label that is null is taken off."""
+    """A label that is null is removed."""
 
     node: str
     labels: dict[str, str | None]
 
 
 class LabelPods(_Step, frozen=True, kw_only=True, tag="label-pods"):
-    """All pods that the workload has then."""
+    """All pods of the workload at that time."""
 
     workload: str
     namespace: str = "default"
@@ -52,7 +52,7 @@ class LabelPods(_Step, frozen=True, kw_only=True, tag="label-pods"):
 
 
 class EndContainers(_Step, frozen=True, kw_only=True, tag="end-containers"):
-    """Of the workload's running pods, of those on `node` where one is named."""
+    """Of the workload's running pods; of those on `node` where one is named."""
 
     workload: str
     namespace: str = "default"
