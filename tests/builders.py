@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
+from rebalancer.model.annotations import is_kept
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
 from rebalancer.model.snapshot import (
     RUNNING,
@@ -203,7 +204,7 @@ def _images(nodes: Sequence[ANode]) -> NodeImages:
 
 
 def _template(pod: APod) -> PodTemplate:
-    labels = {"app": pod.owner} if pod.owner else {}
+    labels, annotations = {"app": pod.owner} if pod.owner else {}, pod.template.get("annotations", {})
     return msgspec.convert(
         {
             "labels": {**labels, **pod.labels},
@@ -213,6 +214,8 @@ def _template(pod: APod) -> PodTemplate:
             "memoryScoredBytes": float(pod.memory or 200 * 2**20),
             "qos": "Burstable" if pod.cpu or pod.memory else "BestEffort",
             **pod.template,
+            # as readers of the cluster do: a guard on an annotation that they drop must fail its own test
+            "annotations": {key: value for key, value in annotations.items() if is_kept(key)},
         },
         PodTemplate,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rebalancer.model.annotations import MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.reason import Reason, Refusal
@@ -19,7 +20,7 @@ SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 """Priority of system-cluster-critical; source: k8s.io/kubernetes/pkg/apis/scheduling/types.go."""
 
 RECREATING_KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
-OPT = "rebalancer.dev/evict"
+OPT = f"{OWN_PREFIX}evict"
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
@@ -87,10 +88,9 @@ def parse_flag(value: str) -> bool | None:
 
 
 def _mirror(pod: Pod, view: GuardView) -> Refusal | None:
-    if "kubernetes.io/config.mirror" in pod.template.annotations:
+    if MIRROR in pod.template.annotations:
         return Refusal.of(Reason.MIRROR_POD)
-    source = pod.template.annotations.get("kubernetes.io/config.source", "api")
-    if source != "api" or (pod.owner is not None and pod.owner.kind == "Node"):
+    if run_by_kubelet(pod.template.annotations) or (pod.owner is not None and pod.owner.kind == "Node"):
         return Refusal.of(Reason.STATIC_POD)
     return None
 
@@ -178,17 +178,8 @@ def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
-# Annotation, and the flag that forbids an eviction. A value that is neither true nor false forbids it too.
-VETOES: tuple[tuple[str, bool], ...] = (
-    ("cluster-autoscaler.kubernetes.io/safe-to-evict", False),
-    ("descheduler.alpha.kubernetes.io/evict", False),
-    ("descheduler.alpha.kubernetes.io/prefer-no-eviction", True),
-    ("karpenter.sh/do-not-disrupt", True),
-)
-
-
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
-    for annotation, forbids in VETOES:
+    for annotation, forbids in VETOES.items():
         value = pod.template.annotations.get(annotation)
         if value is not None and parse_flag(value) in (forbids, None):
             return Refusal.of(Reason.ANNOTATION_VETO, f'{annotation} is "{value}"')

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.annotations import run_by_kubelet
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.strategies.selection import by_name
 
@@ -23,11 +24,7 @@ def fills(snapshot: ClusterSnapshot) -> Bools:
     # only pods without an owner are asked: decoding every template takes long
     ownerless = np.flatnonzero(out & (pods.owner < 0))
     for template in np.unique(pods.template[ownerless]).tolist():
-        annotations = snapshot.pod_templates[template].annotations
-        if (
-            "kubernetes.io/config.mirror" in annotations
-            or annotations.get("kubernetes.io/config.source", "api") != "api"
-        ):
+        if run_by_kubelet(snapshot.pod_templates[template].annotations):
             out[ownerless[pods.template[ownerless] == template]] = False
     return out
 

@@ -1,11 +1,14 @@
 """Guards: annotations by their value, replicas by their top owner, and the order in which reasons are named."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
-from rebalancer.constraints.guards import GUARDS, VETOES, guarded, parse_flag
+from rebalancer.constraints.guards import GUARDS, guarded, parse_flag
+from rebalancer.model.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from tests.builders import APod, a_node, a_pod, cluster
@@ -39,7 +42,7 @@ def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, 
         assert f'"{value}"' in refusal.message
 
 
-@pytest.mark.parametrize("annotation", [name for name, _ in VETOES])
+@pytest.mark.parametrize("annotation", VETOES)
 def test_no_annotation_lifts_a_protection(annotation: str) -> None:
     lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", OPT: "true"}
     assert annotation in lifting
@@ -199,3 +202,31 @@ def test_what_protects_a_pods_work_does_not_protect_a_broken_one(
 def test_everything_else_protects_a_broken_pod_too(pod: dict[str, Any], fields: dict[str, Any], reason: Reason) -> None:
     broken = {"phase": FAILED, "ready": False, **pod}
     assert code(broken, **{"siblings": 0, **fields}, broken=True) is reason
+
+
+class Recording(dict[str, str]):
+    """Annotations that note which keys are read."""
+
+    keys_read: ClassVar[set[str]] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_read.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.keys_read.add(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> str:
+        self.keys_read.add(key)
+        return super().__getitem__(key)
+
+
+def test_guards_read_only_annotations_that_readers_of_the_cluster_keep() -> None:
+    made = cluster([a_node("n1")], [a_pod("web-0", "n1", owner="web")])
+    pod = made.pod(0)
+    pod = replace(pod, template=msgspec.structs.replace(pod.template, annotations=Recording()))
+    for guard in GUARDS:
+        guard(pod, view_of(made))
+    assert Recording.keys_read == {*KEPT, f"{OWN_PREFIX}evict"}
+    assert all(is_kept(key) for key in Recording.keys_read)

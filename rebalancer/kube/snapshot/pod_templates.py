@@ -15,22 +15,12 @@ from numpy.typing import NDArray
 
 from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
+from rebalancer.model.annotations import is_kept
 from rebalancer.model.objects import PodTemplate, Volume
 from rebalancer.model.snapshot import PodTemplateOutline, PodTemplateTable
 
 Floats = NDArray[np.float64]
 
-KEPT_ANNOTATIONS = frozenset(
-    {
-        "karpenter.sh/do-not-disrupt",
-        "cluster-autoscaler.kubernetes.io/safe-to-evict",
-        "descheduler.alpha.kubernetes.io/evict",
-        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
-        "kubernetes.io/config.mirror",
-        "kubernetes.io/config.source",
-    }
-)
-OWN_PREFIX = "rebalancer.dev/"
 DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"
 
@@ -50,7 +40,7 @@ class _KeptKeys(dict[str, bool]):
     """Whether an annotation is one that decisions read; evaluated once for each key."""
 
     def __missing__(self, key: str) -> bool:
-        kept = self[key] = key in KEPT_ANNOTATIONS or key.startswith(OWN_PREFIX)
+        kept = self[key] = is_kept(key)
         return kept
 
 

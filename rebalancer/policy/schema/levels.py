@@ -5,13 +5,13 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.model.annotations import OWN_PREFIX
 from rebalancer.policy.schema.limits import ScopeLimits
 from rebalancer.policy.schema.lists import ServiceGlobs
 from rebalancer.policy.schema.types import AsTuple, FieldError, NonEmpty, Section
 from rebalancer.policy.schema.windows import Window
 
-LEVEL_KEY = "rebalancer.dev/level"
-KEPT_PREFIX = "rebalancer.dev/"
+LEVEL_KEY = f"{OWN_PREFIX}level"
 
 
 class Level(Section):
@@ -49,8 +49,8 @@ class ServiceLevels(Section):
     @field_validator("annotation")
     @classmethod
     def _is_read(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(KEPT_PREFIX):
-            raise ValueError(f"expected an annotation that starts with {KEPT_PREFIX}: others are not read")
+        if value is not None and not value.startswith(OWN_PREFIX):
+            raise ValueError(f"expected an annotation that starts with {OWN_PREFIX}: others are not read")
         return value
 
     @field_validator("levels")

@@ -1,0 +1,34 @@
+"""Annotations of pods that decisions read.
+
+Readers of the cluster keep these and drop all others, before any policy is known: a guard on an annotation that is
+missing here would never refuse.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+OWN_PREFIX: Final = "rebalancer.dev/"
+"""Every annotation with it is kept: a policy may name one."""
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+SOURCE: Final = "kubernetes.io/config.source"
+
+VETOES: Final[Mapping[str, bool]] = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": False,
+    "descheduler.alpha.kubernetes.io/evict": False,
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction": True,
+    "karpenter.sh/do-not-disrupt": True,
+}
+"""Annotation -> the flag that forbids an eviction. A value that is neither true nor false forbids it too."""
+
+KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES})
+
+
+def is_kept(key: str) -> bool:
+    """Whether a snapshot holds this annotation of pods."""
+    return key in KEPT or key.startswith(OWN_PREFIX)
+
+
+def run_by_kubelet(annotations: Mapping[str, str]) -> bool:
+    """Whether these are of a mirror pod or a static pod."""
+    return MIRROR in annotations or annotations.get(SOURCE, "api") != "api"
