@@ -1,7 +1,7 @@
 """InterPodAffinity: required terms as a filter, preferred ones as a score, in both directions.
 
 Source: Kubernetes v1.36, plugins/interpodaffinity (`filtering.go`, `scoring.go`, `plugin.go`). Terms of existing pods
-are grouped by distinct (term, namespace), so that an incoming pod asks each once, whoever holds it.
+are grouped by distinct (term, namespace), so that each is matched once with an incoming pod.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class Attraction:
-    """What InterPodAffinity does with one kind of pod."""
+    """InterPodAffinity of one kind of pod."""
 
     near: tuple[str, ...]
     """Topology keys of its required affinity terms."""
@@ -48,7 +48,7 @@ class Attraction:
     """The pods that match all of them."""
     near_itself: bool
     away: tuple[tuple[str, Group], ...]
-    """Of its required anti-affinity."""
+    """Topology key and matching pods of its required anti-affinity."""
     avoided: tuple[tuple[str, Group], ...]
     """Of existing pods' required anti-affinity that selects it: topology key and holders."""
     pulls: tuple[tuple[str, float, Group], ...]
@@ -56,16 +56,16 @@ class Attraction:
     counted: bool
     """False where the score plugin skips it."""
     pulls_itself: bool
-    """A pod of this kind makes its own place more attractive for the next."""
+    """A pod of this kind makes its node more attractive for the next."""
 
     @property
     def filters(self) -> bool:
-        """Whether any node can be refused."""
+        """Whether it can reject a node."""
         return bool(self.near or self.away or self.avoided)
 
 
 class Terms:
-    """The terms of all pods of a board, found by the label pairs that they ask for."""
+    """The terms of all pods of a board, indexed by the label pairs that they require."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -91,7 +91,7 @@ class Terms:
             self._by_pair.setdefault(pair, []).append((key, held))
 
     def namespaces(self, term: PodAffinityTerm, own: int) -> frozenset[int] | None:
-        """Indices of the namespaces that a term of a pod in namespace `own` looks at; None = all."""
+        """Indices of the namespaces of a term of a pod in namespace `own`; None = all."""
         key = (repr(term.namespace_selector), term.namespaces, own)
         if key not in self._namespaces:
             self._namespaces[key] = self._find_namespaces(term, own)
@@ -117,8 +117,7 @@ class Terms:
                     yield key, held
 
     def required_anti(self) -> Iterator[tuple[str, Group, Group]]:
-        """Of each distinct required anti-affinity term: its topology key, the pods that have it, those that it
-        selects."""
+        """Each distinct required anti-affinity term: its topology key, the pods that have it, the pods it selects."""
         for found in self._by_pair.values():
             for key, held in found:
                 if held.role == ANTI:
@@ -183,7 +182,7 @@ def allows(board: Board, pod: Attraction) -> tuple[Bools, Bools, Bools]:
             labelled &= domains.here
             found &= sums[domains.at] > EPS
             anywhere |= bool((sums > EPS).any())
-        # the first of a series that is near itself may go anywhere
+        # the first pod of a group with affinity to itself may go anywhere
         near = labelled if not anywhere and pod.near_itself else labelled & found
     return near, ~_crowded(board, pod.away), ~_crowded(board, pod.avoided)
 
@@ -200,7 +199,7 @@ def points(board: Board, pod: Attraction, feasible: Bools) -> tuple[Floats, Floa
     by_key: dict[str, Floats] = {}
     for key, weight, group in pod.pulls:
         tally = board.tally(group)
-        # a pod that is split over a zone's nodes is surely in the zone; on each of the nodes only whole ones count
+        # a pod that is split over the nodes of a zone is in the zone for sure; on a node only whole pods count
         counts = weight * (board.present(tally) if key == HOSTNAME else tally.held + tally.booked)
         by_key[key] = by_key[key] + counts if key in by_key else counts
     raw = np.zeros(len(board.nodes))

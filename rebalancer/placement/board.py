@@ -1,12 +1,11 @@
-"""What kube-scheduler has in its cache, as columns over nodes: which pods are where, and what they request.
+"""kube-scheduler's cache as columns over nodes: which pods are where, and what they request.
 
-Pods come in kinds: everything that the scheduler reads of a pod. A pod whose landing is not certain is booked as
-fractions over the nodes where it may land. Only whole pods are counted: on each node floor(s)/s of everything that is
-booked in fractions there, s being the sum of its shares. So, of two equal nodes of which each leaves the top with such
-a pod on it, the next equal pod is again equally likely on both, and whichever it takes is the one still free; only
-then, with one whole pod booked on each, are both seen as taken. Half a pod on each would make both look worse than a
-third node that in truth comes after them. Domains larger than a node are scored with the fractions: a pod that is
-split over two nodes of a zone is surely in that zone.
+A kind of pods is everything that the scheduler reads of a pod. A pod whose target node is not certain is booked as
+fractions over its possible nodes. Only whole pods are counted: on each node floor(s)/s of all fractions booked there,
+where s is the sum of their probabilities. So after one pod booked half on each of two equal nodes, the next equal pod
+is again equally likely on both; with one whole pod booked on each, both count as taken. Half a pod counted on each
+would make both score worse than a third node that in truth comes after them. Domains larger than a node are scored with
+the fractions: a pod that is split over two nodes of a zone is in that zone for sure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +26,7 @@ CPU, MEMORY, SCORED_CPU, SCORED_MEMORY, PODS = range(5)
 """Columns of `Board.held`, `Board.booked` and `Board.demand`."""
 
 MOST_TALLIES = 512
-"""Counts that are kept ready; at 5,000 nodes one takes 120 kB. The one that was not asked for
-longest is dropped, and made again when needed."""
+"""Size of the cache of tallies, least recently used first out; at 5,000 nodes a tally takes 120 kB."""
 
 MANY_KINDS = 64
 
@@ -38,7 +36,7 @@ Spaces = frozenset[int] | None
 
 
 class Kind(NamedTuple):
-    """All that the scheduler reads of a pod: pods of one kind are interchangeable."""
+    """Everything that the scheduler reads of a pod: pods of one kind are interchangeable."""
 
     template: int
     namespace: int
@@ -48,20 +46,20 @@ class Kind(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Something counted over nodes: of each kind, how much one pod adds."""
+    """Pods of a group, counted over nodes."""
 
     weights: Mapping[int, float]
-    """Number of a kind -> what one pod of it adds."""
+    """Number of a kind -> amount that one pod of it adds."""
     held: Floats
-    """(nodes,) of pods that are surely there, terminating ones included."""
+    """(nodes,) of pods that are there for sure, terminating ones included."""
     staying: Floats
-    """(nodes,) the same without terminating ones."""
+    """(nodes,) the same without terminating pods."""
     booked: Floats
     """(nodes,) of fractional bookings."""
 
 
 class _Shifted(NamedTuple):
-    """What `tentatively` puts back: a kind's number, the nodes of one change, and what was there before."""
+    """State before one change, for `tentatively`: the kind's number, the nodes, and their values."""
 
     number: int
     nodes: Rows
@@ -72,7 +70,7 @@ class _Shifted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A set of kinds with weights, under a name by which its tally is kept."""
+    """A set of kinds with weights; `key` is that of its tally."""
 
     key: object
     weights: Mapping[int, float]
@@ -89,42 +87,41 @@ class Board:
         cordoned: Bools | None = None,
         steering_taint: Taint | None = None,
     ) -> None:
-        """`steered` and `cordoned` (nodes,): nodes to be seen with our taint, and as cordoned by us, instead of
-        whatever taint and cordon of ours they carry in the snapshot; None = as the snapshot shows. A cordon of others
-        stays."""
+        """`steered` and `cordoned` (nodes,): nodes with our soft taint, and cordoned by us, instead of our taints and
+        cordons in the snapshot; None = as in the snapshot. Cordons of others stay."""
         self.snapshot = snapshot
         self.nodes = NodeTable(snapshot.nodes)
         self._steering_taint = steering_taint or Taint(key=SOFT_TAINT, effect="PreferNoSchedule")
         self._look(steered, cordoned)
         self.version = 0
-        """Differs whenever the board differs."""
+        """Changes with every change of the board."""
         self._stamps = count(1)
         self.changes = 0
-        """So often did requests or ports of some rows change; see `changed_since`."""
+        """Number of changes of requests or ports; see `changed_since`."""
         self._changed_at: Rows = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """(nodes,) what `changes` was when that row changed last."""
+        """(nodes,) `changes` at the last change of the row."""
         self._intern_kinds()
         size = len(snapshot.nodes)
         self.held: Floats = np.column_stack([snapshot.per_node(column) for column in _requests(snapshot.pods)])
-        """(nodes, 5) of pods that are surely there."""
+        """(nodes, 5) of pods that are there for sure."""
         self._held_at_first = self.held.copy()
         self.booked: Floats = np.zeros((size, 5))
         """(nodes, 5) of fractional bookings."""
         self.whole: Floats = np.zeros(size)
-        """(nodes,) the part of the fractional bookings that counts as whole pods."""
+        """(nodes,) share of the fractional bookings that counts as whole pods."""
         self.counted: Floats = self.held.T.copy()
-        """(5, nodes) pods that are surely there and the whole ones of the bookings."""
+        """(5, nodes) pods that are there for sure, and whole pods of the bookings."""
         self._tallies: dict[object, Tally] = {}
         self._counting: dict[int, list[Tally]] = {}
         """Number of a kind -> the tallies that count it."""
         self._selected: dict[object, Group] = {}
         self._changes: dict[int, list[tuple[Rows, float, float, Floats | None]]] = {}
         self._undo: list[_Shifted] | None = None
-        """What was changed tentatively; None while nothing is tentative."""
+        """Changes inside `tentatively`; None outside it."""
         self._postings: dict[tuple[str, str], list[int]] = {}
         """Label pair -> templates that have it."""
         self.affinities: dict[bytes, list[int]] = {}
-        """Affinity, as in `PodTemplateOutline` -> numbers of the kinds that have it, ascending."""
+        """Affinity, as in `PodTemplateOutline` -> numbers of its kinds, ascending."""
         self._read_outlines()
 
     def _look(self, steered: Bools | None, cordoned: Bools | None) -> None:
@@ -142,7 +139,7 @@ class Board:
         self.held[rows], self.booked[rows], self.whole[rows] = self._held_at_first[rows], 0.0, 0.0
         self._recount(rows)
         self._changes.clear()
-        # the others count nothing that changed; these are counted again when needed
+        # tallies of changed kinds are counted again when needed
         self._tallies = {key: each for key, each in self._tallies.items() if changed.isdisjoint(each.weights)}
         self._counting.clear()
         for tally in self._tallies.values():
@@ -166,7 +163,7 @@ class Board:
         self._number = {kind: index for index, kind in enumerate(self.kinds)}
         self._kind_of_pod = number.reshape(-1)
         self.demand: Floats = np.column_stack([column[first] for column in _requests(pods)])
-        """(kinds, 5) what one pod of a kind requests."""
+        """(kinds, 5) requests of one pod of a kind."""
         active = np.flatnonzero(snapshot.active)
         active = active[np.argsort(self._kind_of_pod[active], kind="stable")]
         self._active_kind = self._kind_of_pod[active]
@@ -192,12 +189,12 @@ class Board:
         return self.kinds[int(self._kind_of_pod[pod])]
 
     def numbers_of(self, pods: Rows) -> Rows:
-        """Where the kinds of these pods stand in `kinds`."""
+        """Indices in `kinds` of the kinds of these pods."""
         numbers: Rows = self._kind_of_pod[pods]
         return numbers
 
     def number_of(self, kind: Kind) -> int:
-        """Where a kind stands in `kinds` and `demand`."""
+        """Index of a kind in `kinds` and `demand`."""
         return self._number[kind]
 
     def template_of(self, kind: Kind) -> PodTemplate:
@@ -230,7 +227,7 @@ class Board:
         }
 
     def _candidates(self, selector: LabelSelector) -> list[int]:
-        """Shapes that may match: those with the rarest of the label pairs that the selector asks for."""
+        """Templates that may match: those with the rarest label pair that the selector requires."""
         pairs = pairs_of(selector)
         if not pairs:
             return list(self._kinds_of_template)
@@ -245,7 +242,7 @@ class Board:
         return group
 
     def grouped(self, key: object, weight_of: Callable[[Kind, PodTemplate], float]) -> Group:
-        """The kinds to which `weight_of` gives something; it is asked once for each kind."""
+        """The kinds with a weight other than 0; `weight_of` is called once for each kind."""
         group = self._selected.get(key)
         if group is None:
             weights = {}
@@ -256,7 +253,7 @@ class Board:
         return group
 
     def tally(self, group: Group) -> Tally:
-        """The group counted over nodes; kept up to date."""
+        """The group counted over nodes, kept up to date."""
         tally = self._tallies.get(group.key)
         if tally is None:
             if len(self._tallies) >= MOST_TALLIES:
@@ -265,7 +262,7 @@ class Board:
             for kind in group.weights:
                 self._counting.setdefault(kind, []).append(tally)
         else:
-            self._tallies[group.key] = self._tallies.pop(group.key)  # the last to be dropped
+            self._tallies[group.key] = self._tallies.pop(group.key)
         return tally
 
     def _count(self, weights: Mapping[int, float]) -> Tally:
@@ -284,7 +281,7 @@ class Board:
                 nodes = np.concatenate([self._active_node[each] for each in slices])
                 stays = np.concatenate([self._active_stays[each] for each in slices])
                 values = np.repeat(list(weights.values()), [each.stop - each.start for each in slices])
-        # an empty sum would be of integers
+        # the sum of no rows has integer type
         held = np.bincount(nodes, weights=values, minlength=size).astype(np.float64, copy=False)
         staying = held.copy()
         if not stays.all():
@@ -296,7 +293,7 @@ class Board:
         return tally
 
     def present(self, tally: Tally) -> Floats:
-        """(nodes,) sure pods, and of bookings the whole ones."""
+        """(nodes,) pods that are there for sure, and whole pods of the bookings."""
         total: Floats = tally.held + tally.booked * self.whole
         return total
 
@@ -308,19 +305,19 @@ class Board:
     # ---- changes
 
     def put(self, kind: Kind, nodes: Rows, shares: Floats) -> None:
-        """One pod lands on `nodes` (no repeats) with these probabilities (sum 1); one share of 1 is a sure landing."""
+        """One pod lands on `nodes` (no repeats) with these probabilities (sum 1)."""
         if len(nodes) == 1 and shares[0] >= 1.0 - EPS:
             self._shift(self._number[kind], nodes, 1.0, 1.0, None)
         else:
             self._shift(self._number[kind], nodes, 0.0, 0.0, shares)
 
     def take_out(self, kind: Kind, node: int, *, terminating: bool = False) -> None:
-        """One pod of this kind is gone from `node`; `terminating`: one that was terminating already."""
+        """Remove one pod of this kind from `node`; `terminating`: one that was terminating already."""
         self._shift(self._number[kind], np.array([node]), -1.0, 0.0 if terminating else -1.0, None)
 
     @contextmanager
     def tentatively(self) -> Iterator[None]:
-        """What is put and taken out inside is undone at the end, to the last bit."""
+        """Undo at the end every change made inside, to the last bit."""
         assert self._undo is None
         self._undo = []
         tallies = dict(self._tallies)
@@ -329,7 +326,7 @@ class Board:
         finally:
             shifted, self._undo = self._undo, None
             changed = {each.number for each in shifted}
-            # one that was counted meanwhile has the changes in it
+            # a tally counted inside includes the changes
             for key in [key for key, tally in self._tallies.items() if tally is not tallies.get(key)]:
                 if not changed.isdisjoint(self._tallies[key].weights):
                     self._forget(key)
@@ -342,11 +339,11 @@ class Board:
             self.touch()
 
     def touch(self) -> None:
-        """Something that nodes are ranked by has changed."""
+        """Mark the board as changed."""
         self.version = next(self._stamps)
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
-        """From now on these nodes are seen with our taint, or without it."""
+        """See these nodes with our soft taint from now on, or without it."""
         seen = list(self.taints)
         for node in nodes:
             others = tuple(each for each in seen[node] if each.key != SOFT_TAINT)
@@ -356,7 +353,7 @@ class Board:
 
     @contextmanager
     def seen_without(self, kind: Kind, node: int, *, terminating: bool = False) -> Iterator[None]:
-        """For a moment, as if one pod of this kind were gone from `node`, or (`terminating`) terminating there."""
+        """Inside, one pod of this kind is gone from `node`, or with `terminating` is terminating there."""
         number, row, version = self._number[kind], np.array([node]), self.version
         before, held = self.held[node].copy(), 0.0 if terminating else 1.0
         self._shift(number, row, -held, -1.0, None)
@@ -398,7 +395,7 @@ class Board:
         return _Shifted(number, nodes, (self.held[nodes], self.booked[nodes], self.whole[nodes]), tallies)
 
     def _forget(self, key: object) -> None:
-        """Drop a tally; it is made again when needed."""
+        """Drop a tally; it is counted again when needed."""
         dropped = self._tallies.pop(key)
         for kind in dropped.weights:
             self._counting[kind] = [each for each in self._counting[kind] if each is not dropped]
@@ -410,8 +407,7 @@ class Board:
         self._changed_at[nodes] = self.changes
 
     def changed_since(self, seen: int) -> Rows | slice | None:
-        """The rows whose requests or ports changed after `changes` was `seen`; None for none, a full slice where most
-        of them did."""
+        """The rows whose requests or ports changed after `changes` was `seen`; None for none, a full slice for most."""
         if seen == self.changes:
             return None
         rows = np.flatnonzero(self._changed_at > seen)
@@ -430,12 +426,12 @@ def _requests(pods: Pods) -> tuple[Floats, ...]:
 
 
 def _content(selector: LabelSelector | None) -> object:
-    """A selector as something that can be hashed."""
+    """A selector in a hashable form."""
     return None if selector is None else (tuple(selector.match_labels.items()), selector.match_expressions)
 
 
 def pairs_of(selector: LabelSelector) -> list[tuple[str, str]]:
-    """Label pairs that whatever the selector selects must have."""
+    """Label pairs that every selected pod has."""
     single = [
         (each.key, each.values[0])
         for each in selector.match_expressions

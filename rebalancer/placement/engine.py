@@ -1,7 +1,7 @@
-"""kube-scheduler's decision for one pod over a board: where it may go, and how each node scores.
+"""kube-scheduler's decision for one pod over a board: the feasible nodes and their scores.
 
-Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Known to be left out: CSI volume limits, volume
-binding of claims that are not bound, DRA, extenders, what Services add to default spreading.
+Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Not modelled: CSI volume limits, volume binding of
+unbound claims, DRA, extenders, what Services add to default spreading.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,13 +30,13 @@ CLAIM_IN_USE = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the scheduler thinks of every node, for explanations. Arrays are (nodes,)."""
+    """Filters and scores of every node, for explanations. Arrays are (nodes,)."""
 
     feasible: Bools
     filtered: tuple[tuple[str, str] | None, ...]
-    """The first filter that refuses the node, with its words; None where it is feasible."""
+    """The first filter that rejects the node, with its message; None where it is feasible."""
     raw: Mapping[str, Floats]
-    """Score plugin -> what it counts. Plugins that the scheduler skips for this pod are missing."""
+    """Score plugin -> raw score. Plugins that the scheduler skips for this pod are left out."""
     weighted: Mapping[str, Floats]
     """Score plugin -> normalised score times its weight."""
     total: Floats
@@ -51,7 +51,7 @@ class _Ranking:
 
 @dataclass(slots=True)
 class _Pod:
-    """One kind of pod, worked out once."""
+    """Everything about one kind of pod that doesn't change."""
 
     kind: Kind
     template: PodTemplate
@@ -60,19 +60,19 @@ class _Pod:
     spread: Spread
     attraction: Attraction
     claims: tuple[Group, ...]
-    """Users of its claims that only one pod may use."""
+    """Pods that use its ReadWriteOncePod claims."""
     images: Floats
     filter_class: tuple[object, ...]
     only_worse: bool
 
     @property
     def profile(self) -> SchedulerProfile:
-        """Of the scheduler that places it."""
+        """The profile of the pod's scheduler."""
         return self.rules.profile
 
     @property
-    def asks_others(self) -> bool:
-        """Whether a filter depends on what other pods are there, besides requests and ports."""
+    def depends_on_pods(self) -> bool:
+        """Whether a filter depends on other pods, besides requests and ports."""
         return bool(self.claims or self.spread.hard or self.attraction.filters)
 
 
@@ -83,19 +83,19 @@ class Engine:
         self.board = board
         self._config = config or SchedulerConfig()
         self._shut: Bools = np.zeros(len(board.nodes), dtype=np.bool_)
-        """(nodes,) cordoned while the plan is made."""
+        """(nodes,) cordoned by `cordon`."""
         self._supply = Supply(board)
         self._terms: Terms | None = None
         self._requests: dict[object, Requests] = {}
         self._images: dict[object, Floats] = {}
         self._rankings: dict[tuple[Kind, int | None, int | None], _Ranking] = {}
         self._fitting: dict[tuple[int, bool, int], Feasible] = {}
-        """(id of a static mask, ignores cordons, id of requests) -> nodes that let it in; for the board as it is."""
+        """(id of a static mask, ignores cordons, id of requests) -> feasible nodes at the board's current version."""
         self._ranked_at = -1
         self._look()
 
     def _look(self) -> None:
-        """Take the board's taints and cordons for what every kind finds on the nodes by its spec."""
+        """Take over the board's taints and cordons."""
         board = self.board
         self._hard = hard_taints(board.taints)
         self._unschedulable = board.unschedulable
@@ -115,7 +115,7 @@ class Engine:
     # ---- questions
 
     def knows(self, kind: Kind) -> Refusal | None:
-        """Why the landing of such a pod can't be told, or None."""
+        """Why the target node of such a pod can't be predicted, or None."""
         template, snapshot = self.board.template_of(kind), self.board.snapshot
         if template.scheduler_name not in self._config.profiles:
             return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, f"schedulerName {template.scheduler_name}")
@@ -130,14 +130,14 @@ class Engine:
     def feasible(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Bools:
         """(nodes,) nodes that pass every filter.
 
-        `without`: the node where one pod of this kind is to be seen as gone (the evicted one, when its replacement
-        comes after it). `terminating`: the node where one is to be seen as terminating (when the replacement comes
-        while the evicted pod still holds its room): spreading doesn't count it any more, everything else does.
+        `without`: the node from which one pod of this kind is gone (the evicted pod of an owner that creates its
+        replacement afterwards). `terminating`: the node where one is terminating (the replacement is created at once):
+        spreading doesn't count it any more, everything else does.
         """
         return self._ranking(kind, without, terminating).feasible.nodes
 
     def feasible_count(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> int:
-        """How many nodes pass every filter."""
+        """Number of nodes that pass every filter."""
         return self._ranking(kind, without, terminating).feasible.count
 
     def scores(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Floats:
@@ -145,24 +145,24 @@ class Engine:
         ranking = self._ranking(kind, without, terminating)
         if ranking.scores is None:
             pod = self._pod(kind)
-            seen_going = terminating if pod.spread.soft else None  # nothing else looks whether a pod terminates
+            seen_going = terminating if pod.spread.soft else None  # no other score depends on terminating pods
             with self._seen(kind, without, seen_going):
                 ranking.scores = self._score(pod, ranking.feasible)
         return ranking.scores
 
     def verdict(self, kind: Kind, *, without: int | None = None, terminating: int | None = None) -> Verdict:
-        """Everything at once, for explanations."""
+        """Filters and scores of every node, for explanations."""
         pod = self._pod(kind)
         with self._seen(kind, without, terminating):
             pod.requests.refresh()
             filtered: list[tuple[str, str] | None] = [None] * len(self.board.nodes)
             for plugin, passes, words in self._all_checks(pod):
                 for node in np.flatnonzero(~passes):
-                    said = filtered[node]
-                    if said is None:
+                    known = filtered[node]
+                    if known is None:
                         filtered[node] = (plugin, words)
-                    elif said[0] == plugin == "NodeResourcesFit":
-                        filtered[node] = (plugin, f"{said[1]}, {words}")
+                    elif known[0] == plugin == "NodeResourcesFit":
+                        filtered[node] = (plugin, f"{known[1]}, {words}")
             feasible = np.array([each is None for each in filtered], dtype=np.bool_)
             raw, weighted, total = {}, {}, np.zeros(len(feasible))
             for plugin, counted, normalised in self._parts(pod, Feasible(feasible)):
@@ -172,7 +172,7 @@ class Engine:
         return Verdict(feasible, tuple(filtered), raw, weighted, np.where(feasible, total, -np.inf))
 
     def fits(self, kind: Kind, node: int, *, freed: Kind | None = None) -> bool:
-        """Whether it would be feasible on one node, once one pod of `freed` has left it."""
+        """Whether the kind would fit on one node once one pod of `freed` has left it."""
         pod = self._pod(kind)
         if not self._let_in(pod)[node]:
             return False
@@ -182,21 +182,21 @@ class Engine:
             return all(bool(passes[node]) for _, passes, _ in self._by_others(pod))
 
     def statically_feasible(self, kind: Kind) -> Bools:
-        """(nodes,) nodes that let it in whatever other pods are there."""
+        """(nodes,) feasible by the pod's spec alone."""
         return self._let_in(self._pod(kind))
 
     def filter_class(self, kind: Kind) -> tuple[object, ...]:
-        """The same for kinds that the filters can't tell apart."""
+        """Equal for kinds that the filters can't tell apart."""
         return self._pod(kind).filter_class
 
     def only_gets_worse(self, kind: Kind) -> bool:
-        """Whether pods that are added anywhere can never make a node feasible for this kind."""
+        """Whether no additional pod can make a node feasible for this kind."""
         return self._pod(kind).only_worse
 
     def exclusive(self, kind: Kind, rows: Rows) -> Bools:
-        """(rows,) whether the node would surely be less attractive with one such pod on it.
+        """(rows,) whether the node is certainly less attractive to the next such pod with one on it.
 
-        What only ever pushes the next one away (spreading, image locality after the pull) isn't needed to say yes.
+        Spreading is left out: it only ever pushes the next pod away.
         """
         pod = self._pod(kind)
         pod.requests.refresh()
@@ -214,7 +214,7 @@ class Engine:
         return less
 
     def sample_size(self, kind: Kind, feasible: int) -> int:
-        """How many of so many feasible nodes the scheduler looks at."""
+        """How many of so many feasible nodes the scheduler scores."""
         profile, percentage = self._pod(kind).profile, self._config.percentage_of_nodes_to_score
         if profile.percentage_of_nodes_to_score is not None:
             percentage = profile.percentage_of_nodes_to_score
@@ -222,12 +222,12 @@ class Engine:
         return min(most, feasible)
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
-        """From now on these nodes are seen with our PreferNoSchedule taint, or without it."""
+        """See these nodes with our soft taint from now on, or without it."""
         self.board.steer(nodes, away=away)
         self._rules.see_soft_taints(self.board.taints)
 
     def cordon(self, node: int, *, cordoned: bool = True) -> bool:
-        """See this node as cordoned, or as without this (spreading's domains stay as they were); what it was before."""
+        """See this node as cordoned, or not; returns the state before. Domains of spreading don't change."""
         before = bool(self._shut[node])
         self._shut[node] = cordoned
         self.board.touch()
@@ -324,7 +324,7 @@ class Engine:
             self._fitting.clear()
         ranking = self._rankings.get((kind, without, terminating))
         if ranking is None:
-            if pod.asks_others or without is not None:
+            if pod.depends_on_pods or without is not None:
                 with self._seen(kind, without, terminating):
                     pod.requests.refresh()
                     nodes = self._let_in(pod) & pod.requests.fits
@@ -332,12 +332,12 @@ class Engine:
                         nodes &= passes
                 ranking = _Ranking(Feasible(nodes))
             else:
-                ranking = _Ranking(self._fitting_nodes(pod))  # spreading alone sees that a pod terminates
+                ranking = _Ranking(self._fitting_nodes(pod))  # only spreading depends on terminating pods
             self._rankings[kind, without, terminating] = ranking
         return ranking
 
     def _let_in(self, pod: _Pod) -> Bools:
-        """(nodes,) that let it in whatever other pods are there."""
+        """(nodes,) feasible by the pod's spec alone."""
         rules = pod.rules
         return rules.static if rules.ignores_cordons or not self._shut.any() else rules.static & ~self._shut
 
@@ -350,7 +350,7 @@ class Engine:
         return fitting
 
     def _by_others(self, pod: _Pod) -> Iterator[Check]:
-        """Filters that depend on other pods, besides requests and ports."""
+        """The filters that depend on other pods, besides requests and ports."""
         board, filters = self.board, pod.profile.filters
         for group in pod.claims:
             if "VolumeBinding" in filters and board.present(board.tally(group)).sum() > EPS:
@@ -366,7 +366,7 @@ class Engine:
             yield "InterPodAffinity", avoided, affinity.NO_EXISTING
 
     def _all_checks(self, pod: _Pod) -> Iterator[Check]:
-        """Every filter in the order in which the scheduler asks them."""
+        """Every filter, in the scheduler's order."""
         yield from (check for check in pod.rules.checks if check[0] != "VolumeBinding")
         yield from pod.requests.lacking()
         others = list(self._by_others(pod))
@@ -376,7 +376,7 @@ class Engine:
 
     def _score(self, pod: _Pod, feasible: Feasible) -> Floats:
         pod.requests.refresh()
-        # all that is added up are whole numbers: in which order doesn't matter
+        # sums of whole numbers: their order doesn't matter
         total = pod.requests.points.copy()
         for plugin, _, normalised in self._parts(pod, feasible, explained=False):
             total += pod.profile.weights[plugin] * normalised
@@ -385,8 +385,8 @@ class Engine:
         return total
 
     def _parts(self, pod: _Pod, feasible: Feasible, *, explained: bool = True) -> Iterator[tuple[str, Floats, Floats]]:
-        """Each score plugin with its raw and its normalised score; skipped ones are missing, and what `Requests.points`
-        has already if it needn't be `explained`."""
+        """Each score plugin with its raw and its normalised score. Skipped plugins are left out; without `explained`
+        also those in `Requests.points`."""
         weights, rules = pod.profile.weights, pod.rules
         if not feasible.count:
             return

@@ -1,7 +1,7 @@
-"""Which nodes a pod may go to by its spec alone: kube-scheduler's filters that don't depend on other pods.
+"""kube-scheduler's filters that depend on the pod's spec alone.
 
-Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffinity and volumebinding. Whether a node is
-Ready is not filtered on: the scheduler goes by taints.
+Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffinity and volumebinding. Node readiness is
+no filter: the scheduler goes by taints.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterA
 """Taint keys of nodes that an autoscaler is about to remove. Sources: cluster-autoscaler utils/taints, karpenter v1."""
 
 Check = tuple[str, Bools, str]
-"""A filter plugin, (nodes,) where it lets the pod in, and its words for where it doesn't."""
+"""A filter plugin, (nodes,) where the pod passes, and the message where it doesn't."""
 
 
 class StaticFilter:
@@ -33,7 +33,7 @@ class StaticFilter:
         taints: tuple[tuple[Taint, ...], ...],
         unschedulable: Bools | None = None,
     ) -> None:
-        """`taints` and `unschedulable` (nodes,) as the scheduler sees them; None = as the nodes say."""
+        """`taints` and `unschedulable` (nodes,) as the scheduler sees them; None = as in `nodes`."""
         self._table = table
         self._unschedulable = nodes.unschedulable if unschedulable is None else unschedulable
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
@@ -44,7 +44,7 @@ class StaticFilter:
         self.see_soft_taints(taints)
 
     def see_soft_taints(self, taints: tuple[tuple[Taint, ...], ...]) -> None:
-        """`taints` (nodes,) differ from before in soft ones only. Arrays that were given out are kept up to date."""
+        """`taints` (nodes,) differ from before in soft taints only. Returned arrays are updated in place."""
         self._tainted.clear()
         for index, each in enumerate(taints):
             self._tainted.setdefault(each, []).append(index)
@@ -58,8 +58,8 @@ class StaticFilter:
         added: NodeAffinity | None = None,
         volume_nodes: tuple[NodeSelector, ...] = (),
     ) -> list[Check]:
-        """What each filter says, in the scheduler's order. `added` is the profile's own affinity; `volume_nodes` says
-        where the pod's volumes can be used."""
+        """The result of each filter, in the scheduler's order. `added` is the profile's `addedAffinity`; `volume_nodes`
+        are the node affinities of the pod's volumes."""
         everywhere = np.ones(len(self._table), dtype=np.bool_)
         cordoned = tolerates(template.tolerations, UNSCHEDULABLE)
         enforced = self._by_selector(added.required) if added is not None and added.required is not None else everywhere
@@ -79,7 +79,7 @@ class StaticFilter:
         ]
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> Bools:
-        """(nodes,) no NoSchedule or NoExecute taint that isn't tolerated."""
+        """(nodes,) without an untolerated NoSchedule or NoExecute taint."""
         mask = self._hard.get(tolerations)
         if mask is None:
             mask = self._hard[tolerations] = np.ones(len(self._table), dtype=np.bool_)
@@ -89,10 +89,10 @@ class StaticFilter:
         return mask
 
     def node_affinity(self, template: PodTemplate) -> Bools:
-        """(nodes,) node selector and required node affinity."""
+        """(nodes,) that match the node selector and the required node affinity."""
         affinity = template.affinity.node_affinity if template.affinity is not None else None
         required = None if affinity is None else affinity.required
-        # structs that hold dicts can't be hashed; their text can
+        # structs with dicts aren't hashable; their text is
         key = (_pairs(template.node_selector), repr(required))
         mask = self._selected.get(key)
         if mask is None:
@@ -110,7 +110,7 @@ class StaticFilter:
         return mask
 
     def soft_taints(self, tolerations: tuple[Toleration, ...]) -> Floats:
-        """(nodes,) number of PreferNoSchedule taints that nothing tolerates."""
+        """(nodes,) number of untolerated PreferNoSchedule taints."""
         counts = self._soft.get(tolerations)
         if counts is None:
             counts = self._soft[tolerations] = np.zeros(len(self._table))
@@ -124,7 +124,7 @@ class StaticFilter:
             )
 
     def preferred(self, *affinities: NodeAffinity | None) -> Floats | None:
-        """(nodes,) sum of the weights of the preferred terms that select the node; None where nothing is preferred."""
+        """(nodes,) sum of the weights of the preferred terms that select the node; None without such terms."""
         terms = [term for each in affinities if each is not None for term in each.preferred]
         if not terms:
             return None
@@ -172,7 +172,7 @@ class NodeRules:
 
 
 class NodeRulesCache:
-    """Rules of each distinct template over a board, as its nodes look now."""
+    """The rules of each distinct template, for the board's current taints and cordons."""
 
     def __init__(self, board: Board, config: SchedulerConfig) -> None:
         self._board, self._config = board, config
@@ -185,9 +185,9 @@ class NodeRulesCache:
         self._static.see_soft_taints(taints)
 
     def of(self, template: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> NodeRules:
-        """`placed_claims`: (namespace, name) of its claims whose volume is not everywhere."""
+        """`placed_claims`: (namespace, name) of its claims whose volume is tied to some nodes."""
         affinity = template.affinity.node_affinity if template.affinity is not None else None
-        # structs that hold dicts can't be hashed; their text can
+        # structs with dicts aren't hashable; their text is
         key = (
             template.scheduler_name,
             tuple(sorted(template.node_selector.items())),
@@ -197,7 +197,7 @@ class NodeRulesCache:
         )
         rules = self._rules.get(key)
         if rules is None:
-            # only filters are asked for pods of unknown schedulers: they go by what every scheduler has
+            # of pods of unknown schedulers only the filters are used, with the default profile
             profile = self._config.profiles.get(template.scheduler_name) or SchedulerProfile()
             volume_nodes = tuple(self._board.snapshot.volume_nodes[claim] for claim in placed_claims)
             checks = tuple(

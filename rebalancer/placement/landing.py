@@ -1,7 +1,7 @@
-"""Where kube-scheduler would put the replacement of an evicted pod, with this plan's moves counted in.
+"""Where kube-scheduler would put the replacement of an evicted pod, with this plan's moves counted.
 
-The answer is a distribution: equal scores are equally likely, and above 100 nodes the scheduler scores only a sample.
-A pod whose placement rules are not modelled is refused: not knowing is no reason to gamble.
+The result is a distribution: equal scores are equally likely, and above 100 nodes the scheduler scores only a sample.
+A pod whose placement rules are not modelled is refused.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,35 +24,35 @@ from rebalancer.placement.sampling import winners
 from rebalancer.placement.scores import missing_bytes
 
 SHOWN_LANDINGS = 8
-"""People are shown so many of the likeliest; all are judged."""
+"""Target nodes that are shown, the likeliest first; all are checked."""
 YOUNG_SECONDS = 300.0
-"""A node that joined less than this ago is still filling up."""
+"""A younger node is still filling up."""
 
 
 def never() -> bool:
-    """There is time."""
+    """No time limit."""
     return False
 
 
 class LikelyTargets(NamedTuple):
-    """Where a replacement lands."""
+    """Possible target nodes of a replacement."""
 
     nodes: Rows
     """Likeliest first, equal ones by name."""
     shares: Floats
-    """Probabilities; those listed make up 99 % or more."""
+    """Probabilities; together 99 % or more."""
     feasible: int
     """Number of feasible nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The same, with what is needed to count it."""
+    """Possible target nodes of a replacement, as it is counted."""
 
     nodes: Rows
     shares: Floats
     exclusive: Bools
-    """Whether the node would be less attractive with one such pod on it."""
+    """Whether the node is less attractive to the next such pod with one on it."""
     feasible: int
 
     def shown(self, names: Sequence[str]) -> tuple[TargetNode, ...]:
@@ -63,14 +63,14 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class _ReplacementView:
-    """How the scheduler sees the evicted pod when its replacement comes."""
+    """The evicted pod in the scheduler's view when its replacement is created."""
 
     without: int | None = None
     terminating: int | None = None
 
 
 class PlacementModel:
-    """The scheduler's view of a snapshot, with this plan's moves counted in."""
+    """The scheduler's view of a snapshot, with this plan's moves counted."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class PlacementModel:
         out_of_time: Callable[[], bool] = never,
         young_seconds: float = YOUNG_SECONDS,
     ) -> None:
-        """`steered`, `cordoned` (nodes,): as in `Board`. `out_of_time` is asked before each pod that already waits is
-        placed."""
+        """`steered`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
+        until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets."""
         self._snapshot = snapshot
         self._board = Board(snapshot, steered=steered, cordoned=cordoned)
         self._engine = Engine(self._board, config)
@@ -105,14 +105,13 @@ class PlacementModel:
         closed: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
     ) -> None:
-        """Undo everything that was counted, steered or cordoned: the model equals a new one with these arguments."""
+        """Undo everything that was counted, tainted or cordoned: the model equals a new one with these arguments."""
         self._board.start_over(steered=steered, cordoned=cordoned)
         self._engine.start_over()
         self._begin(cordoned, closed, out_of_time)
 
     def without_pending(self) -> Engine:
-        """The scheduler over the snapshot alone: no pending pod is placed, nothing of a plan is counted. Everything
-        that was counted is undone."""
+        """The scheduler over the snapshot alone, with no pending pod placed. Undoes everything that was counted."""
         self._board.start_over()
         self._engine.start_over()
         return self._engine
@@ -121,16 +120,16 @@ class PlacementModel:
         self._pending = PendingPods(self._snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)
         self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
-        """(nodes,) cordoned from the start."""
+        """(nodes,) cordoned before the plan."""
         self.closed: Bools = self._unfit | self._board.unschedulable
-        """(nodes,) never to be landed on: leaving, cordoned, younger than `young_seconds`, or not Ready."""
+        """(nodes,) no targets: leaving, cordoned, young, not Ready, or closed by the caller."""
         if closed is not None:
             self.closed |= closed
 
     # ---- questions
 
     def feasible(self, pod: Pod) -> Bools | Refusal:
-        """(nodes,) where the replacement fits by every filter, or why that isn't known."""
+        """(nodes,) feasible for the replacement, or why that isn't known."""
         kind = self._board.kind_of(pod.index)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
             return refusal
@@ -138,7 +137,7 @@ class PlacementModel:
         return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
 
     def landings(self, pod: Pod) -> Distribution | Refusal:
-        """Where the replacement lands, or why it lands nowhere or nobody knows."""
+        """Where the replacement lands, or why that is nowhere or unknown."""
         likely = self.likely(pod)
         if isinstance(likely, Refusal):
             return likely
@@ -146,7 +145,7 @@ class PlacementModel:
         return Distribution(likely.nodes, likely.shares, self._engine.exclusive(kind, likely.nodes), likely.feasible)
 
     def likely(self, pod: Pod) -> LikelyTargets | Refusal:
-        """The same without what only those ask that let it land there."""
+        """The same without `exclusive`."""
         kind = self._board.kind_of(pod.index)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
             return refusal
@@ -173,12 +172,12 @@ class PlacementModel:
         return LikelyTargets(rows, shares, most)
 
     def pending_takes(self, pod: Pod) -> Refusal | None:
-        """Whether a pending pod that fits nowhere would take the room that this one leaves."""
+        """Why a pending pod that fits nowhere would take the place of this pod, or None."""
         name = self._pending.taking(self._board.kind_of(pod.index), pod.node)
         return None if name is None else Refusal.of(Reason.PENDING_TAKES_ROOM, name)
 
     def pull_bytes(self, pod: Pod, nodes: Rows) -> float:
-        """The most that any of these nodes would have to pull; images that no node has reported count 0."""
+        """The most bytes that any of these nodes would have to pull; images that no node has reported count 0."""
         snapshot = self._snapshot
         missing = missing_bytes(snapshot.nodes.images, pod.template, nodes, len(snapshot.nodes))
         return float(missing.max(initial=0.0))
@@ -195,23 +194,23 @@ class PlacementModel:
     # ---- this plan's moves
 
     def commit(self, pod: Pod, landing: Distribution) -> None:
-        """Count one eviction and its replacement: later landings see both."""
+        """Count an eviction and its replacement."""
         kind = self._board.kind_of(pod.index)
         self._board.take_out(kind, pod.node, terminating=pod.terminating)
         self._board.put(kind, landing.nodes, landing.shares / landing.shares.sum())
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
-        """From now on these nodes are seen with our PreferNoSchedule taint, or without it."""
+        """See these nodes with our soft taint from now on, or without it."""
         self._engine.steer(nodes, away=away)
 
     def cordon(self, node: int) -> None:
-        """From now on this node is seen as cordoned."""
+        """See this node as cordoned from now on."""
         self._engine.cordon(node)
         self.closed[node] = True
 
     @contextmanager
     def as_if_cordoned(self, node: int) -> Iterator[None]:
-        """For a moment, and without what is committed inside."""
+        """See the node as cordoned inside, and undo at the end what is committed there."""
         before = self._engine.cordon(node)
         try:
             with self._board.tentatively():
@@ -222,13 +221,13 @@ class PlacementModel:
     # ---- scenes
 
     def _scenes(self, pod: Pod) -> list[_ReplacementView]:
-        """A ReplicaSet's replacement is made at once, while the old pod terminates; a StatefulSet's only afterwards,
-        and so is one that needs the same exclusive claim. Of other owners nobody knows: both."""
+        """A ReplicaSet creates the replacement at once, while the old pod terminates; a StatefulSet only afterwards.
+        A pod with an exclusive claim is placed afterwards too. For other owners both are assumed."""
         if pod.node < 0:
             return [_ReplacementView()]
         kind = pod.owner.kind if pod.owner is not None else ""
         after = _ReplacementView(without=pod.node)
-        # a pod that terminates already is no longer counted by spreading
+        # spreading doesn't count a pod that is terminating already
         while_it_goes = _ReplacementView() if pod.terminating else _ReplacementView(terminating=pod.node)
         if kind in MADE_AFTERWARDS or self._uses_exclusive_claim(pod):
             return [after]

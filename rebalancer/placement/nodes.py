@@ -1,4 +1,4 @@
-"""Nodes by their labels: each label key is a column of small numbers, so that selectors are asked once a value.
+"""Nodes by labels, taints and cordons. A label key is a column of small numbers: a selector is evaluated once a value.
 
 Sources: Kubernetes v1.36, component-helpers `nodeaffinity`; topology domains as in plugins podtopologyspread and
 interpodaffinity.
@@ -28,7 +28,7 @@ NAME_FIELD = "metadata.name"
 HOSTNAME = "kubernetes.io/hostname"
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What the control plane puts on a cordoned node; whoever tolerates it passes NodeUnschedulable, too."""
+"""The control plane's taint of a cordoned node; a pod that tolerates it passes NodeUnschedulable too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Domains:
     here: Bools
     """(nodes,) whether the node has the label."""
     alone: bool
-    """Every node has the label, each a value of its own (as with hostnames)."""
+    """Every node has a value of its own, as with hostnames."""
 
     def sums(self, counts: Floats) -> Floats:
         """(domains + 1,) sum of `counts` (nodes,) over each domain; the last, of nodes without the label, is 0."""
@@ -58,7 +58,7 @@ class Domains:
 
 
 class NodeTable:
-    """What never changes about the nodes, looked up by label."""
+    """Labels of the nodes, indexed."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -91,7 +91,7 @@ class NodeTable:
         return mask
 
     def has_pairs(self, pairs: Mapping[str, str]) -> Bools:
-        """(nodes,) nodes that hold every pair (a pod's `nodeSelector`)."""
+        """(nodes,) nodes with every pair (a pod's `nodeSelector`)."""
         mask = np.ones(len(self), dtype=np.bool_)
         for key, value in pairs.items():
             mask &= self._satisfies(Requirement(key=key, operator="In", values=(value,)))
@@ -137,7 +137,7 @@ class NodeTable:
 def seen_taints(
     snapshot: ClusterSnapshot, steered: Bools | None, cordoned: Bools | None, ours: Taint
 ) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) with our taint on the steered nodes and only there; None = as the snapshot shows."""
+    """(nodes,) with our taint on exactly the steered nodes; None = as in the snapshot."""
     seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
     if cordoned is not None:
         before = ours_cordoned(snapshot)
@@ -160,7 +160,7 @@ def _with_cordon(taints: tuple[Taint, ...], cordon: bool) -> tuple[Taint, ...]:
 
 
 def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
-    """(nodes,) unschedulable ones; `cordoned` instead of the cordons of ours that the snapshot shows."""
+    """(nodes,) unschedulable, with `cordoned` instead of our cordons in the snapshot."""
     if cordoned is None:
         return snapshot.nodes.unschedulable
     seen: Bools = (snapshot.nodes.unschedulable & ~ours_cordoned(snapshot)) | cordoned
@@ -168,7 +168,7 @@ def seen_cordons(snapshot: ClusterSnapshot, cordoned: Bools | None) -> Bools:
 
 
 def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
-    """(nodes,) nodes that are cordoned, by us."""
+    """(nodes,) cordoned by us."""
     nodes = snapshot.nodes
     marked = (any(each.key == SOFT_TAINT and each.value in CORDONS for each in taints) for taints in nodes.taints)
     ours: Bools = np.fromiter(marked, np.bool_, len(nodes)) & nodes.unschedulable
@@ -176,5 +176,5 @@ def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
 
 
 def hard_taints(taints: tuple[tuple[Taint, ...], ...]) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) those that filters go by."""
+    """(nodes,) the taints that filters go by."""
     return tuple(tuple(each for each in of_node if each.effect != "PreferNoSchedule") for of_node in taints)

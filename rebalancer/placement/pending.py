@@ -1,7 +1,7 @@
-"""Pods that wait: they take their room before any replacement does.
+"""Pending pods, which are scheduled before any replacement.
 
-First the pending pods as the scheduler's queue would take them (by priority, a nominated one before others, then by
-age), then the successors of terminating pods whose owner makes them only afterwards.
+First the pending pods in the order of the scheduler's queue (by priority, nominated pods first, then by age), then the
+successors of terminating pods whose owner creates them only afterwards.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,25 +16,25 @@ from rebalancer.placement.nodes import EPS
 from rebalancer.placement.sampling import winners
 
 ENOUGH = 0.99
-"""Landings are listed until their probabilities reach it."""
+"""Target nodes are listed until their probabilities reach it."""
 
 MADE_AFTERWARDS = ("StatefulSet", "Job")
-"""Owners that make a pod's successor only when it is gone: a StatefulSet because of the name, a Job with a
+"""Owners that create a pod's successor when it is gone: a StatefulSet because of the name, a Job with a
 podFailurePolicy because its podReplacementPolicy can only be Failed."""
 
 
 class PendingPods:
-    """Places what waits; what fits nowhere is remembered."""
+    """Places pending pods and keeps those that fit nowhere."""
 
     def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine) -> None:
         self._snapshot, self._board, self._engine = snapshot, board, engine
         self._homeless: dict[Kind, int] = {}
-        """Kind -> the first pod of it that fits nowhere."""
+        """Kind -> its first pod that fits nowhere."""
         self._nowhere: dict[tuple[object, ...], int] = {}
-        """Pods that filters can't tell apart -> version of the board for which they fit nowhere."""
+        """Filter class -> version of the board at which it fits nowhere."""
 
     def place(self, out_of_time: Callable[[], bool]) -> Refusal | None:
-        """Book them all; OUT_OF_TIME when that was not finished."""
+        """Book them all; a refusal when the time was up before the last."""
         waiting, successors = self._queue(), self._successors()
         total = len(waiting) + len(successors)
         for done, pod in enumerate(waiting + successors):
@@ -66,7 +66,7 @@ class PendingPods:
         )
 
     def _successors(self) -> list[int]:
-        """Terminating pods in whose place a new one will come, and doesn't exist yet."""
+        """Terminating pods whose successor will be created and doesn't exist yet."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         going = np.flatnonzero(snapshot.active & pods.terminating & (pods.owner >= 0))
         going = going[[snapshot.owners[owner].kind in MADE_AFTERWARDS for owner in pods.owner[going]]]
@@ -82,7 +82,7 @@ class PendingPods:
         return chosen
 
     def _missing(self, owner: int) -> int:
-        """How many pods an owner will still make; all that go where it doesn't say how many it wants."""
+        """How many pods an owner will still create; where its desired replicas are unknown, as many as it has."""
         pods, desired = self._snapshot.pods, self._snapshot.owners[owner].desired
         own = pods.owner == owner
         if desired is None:
@@ -107,7 +107,7 @@ class PendingPods:
         return True
 
     def taking(self, kind: Kind, node: int) -> str | None:
-        """Name of a pod that waits and would fit on `node` once one pod of `kind` has left it."""
+        """Name of a pending pod that would fit on `node` once one pod of `kind` has left it."""
         for homeless in self._likely(kind, node):
             if self._engine.fits(homeless, node, freed=kind):
                 pod = self._homeless[homeless]
@@ -115,7 +115,7 @@ class PendingPods:
         return None
 
     def _likely(self, kind: Kind, node: int) -> Iterator[Kind]:
-        """Those that aren't too large for the room."""
+        """The kinds that aren't too large."""
         if not self._homeless:
             return
         board, nodes = self._board, self._snapshot.nodes

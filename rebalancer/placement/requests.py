@@ -1,7 +1,7 @@
-"""NodeResourcesFit, NodeResourcesBalancedAllocation and NodePorts: what a pod asks for against what a node has left.
+"""NodeResourcesFit, NodeResourcesBalancedAllocation and NodePorts: a pod's requests against a node's free resources.
 
 Source: Kubernetes v1.36, plugins/noderesources (`fit.go`, `resource_allocation.go`, `balanced_allocation.go`) and
-plugins/nodeports. Pods that ask for the same share one `Requests`; nodes that did not change are not ranked again.
+plugins/nodeports. Pods with the same requests share one `Requests`; only changed nodes are ranked again.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ PLAIN_NAMES = tuple(PLAIN)
 REAL, SCORED = slice(CPU, MEMORY + 1), slice(SCORED_CPU, SCORED_MEMORY + 1)
 """Rows of `Board.counted`."""
 NOT_SCALAR = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources that are scored even if the pod doesn't ask for them."""
+"""Resources that are scored even if the pod doesn't request them."""
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 ALL = slice(None)
@@ -26,7 +26,7 @@ Port = tuple[str, int, str]
 
 
 class Supply:
-    """What nodes have of each resource, and which pods ask for it."""
+    """Allocatable resources of nodes, and the pods that request them."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -39,7 +39,7 @@ class Supply:
         self._seen = board.changes
 
     def balance(self) -> Floats:
-        """(nodes,) of cpu and memory as requested now; pods of every kind are compared with it."""
+        """(nodes,) balance of CPU and memory as requested now, the same for pods of every kind."""
         rows = self._board.changed_since(self._seen)
         if rows is not None:
             self._seen = self._board.changes
@@ -59,13 +59,13 @@ class Supply:
         return held
 
     def asking(self, resource: str) -> Group:
-        """Kinds that ask for an extended resource, by how much."""
+        """Kinds that request an extended resource, weighted by the amount."""
         return self._board.grouped(
             ("extended", resource), lambda _, template: template.extended_requests.get(resource, 0.0)
         )
 
     def holding(self, port: Port) -> Group:
-        """Kinds that a host port is in conflict with; every address is in conflict with 0.0.0.0."""
+        """Kinds in conflict with a host port; every address is in conflict with 0.0.0.0."""
 
         def conflicts(_: Kind, template: PodTemplate) -> float:
             return float(any(in_conflict(port, each) for each in template.host_ports))
@@ -80,7 +80,7 @@ def in_conflict(one: Port, other: Port) -> bool:
 
 
 class Requests:
-    """What pods of the same requests and host ports find on the nodes, kept up to date row by row."""
+    """Fit and scores of pods with the same requests and host ports, updated row by row."""
 
     def __init__(
         self, board: Board, supply: Supply, profile: SchedulerProfile, demand: Floats, template: PodTemplate
@@ -100,11 +100,11 @@ class Requests:
             self._amount(name, scored=False) for name, _ in profile.balanced_resources
         )
         self.fits, self.points = self._rank(ALL)
-        """(nodes,) whether filters let it in; NodeResourcesFit and BalancedAllocation, weighted and added up."""
+        """(nodes,) whether it passes the filters; weighted sum of NodeResourcesFit and BalancedAllocation."""
         self._seen = board.changes
 
     def refresh(self) -> None:
-        """Rank the rows that changed since."""
+        """Rank the rows that have changed."""
         rows = self._board.changed_since(self._seen)
         if rows is None:
             return
@@ -120,7 +120,7 @@ class Requests:
         return bool(self._fits(row, 0.0)[0] & self._ports_free(row)[0])
 
     def with_one_more(self, rows: Rows) -> tuple[Bools, Floats]:
-        """(rows,) whether it still fits with one such pod more on the node, and its weighted points then."""
+        """(rows,) whether it still fits with one more such pod on the node, and its weighted points then."""
         fits = self._fits(rows, 1.0) & self._ports_free(rows)
         if self._ports and self._checks_ports:
             fits &= False
@@ -151,7 +151,7 @@ class Requests:
         return total
 
     def lacking(self) -> list[tuple[str, Bools, str]]:
-        """Each filter with (nodes,) where it lets the pod in and its words, for explanations."""
+        """Each filter with (nodes,) where the pod passes and its message, for explanations."""
         checks = [("NodePorts", self._ports_free(ALL), NO_PORTS)]
         if self._checks_fit:
             for words, short in self._shortages(ALL, 0.0):
@@ -166,7 +166,7 @@ class Requests:
         return ~short
 
     def _shortages(self, rows: Rows | slice, extra: float) -> list[tuple[str, Bools]]:
-        """Words and (rows,) where there is too little. A resource that isn't requested can't be short."""
+        """Message and (rows,) where there is too little of a requested resource."""
         board, supply = self._board, self._supply
 
         def short(there: Floats, amount: float, allocatable: Floats) -> Bools:
@@ -211,7 +211,7 @@ class Requests:
     ) -> tuple[Floats, Floats, Floats]:
         """(rows, resources) requested without the pod, (resources,) the pod's, (rows, resources) allocatable.
 
-        An extended resource that the pod doesn't ask for isn't counted: nothing of it is allocatable.
+        An extended resource that the pod doesn't request isn't counted: its allocatable amount is 0.
         """
         board = self._board
         pod = np.array([self._amount(name, scored=scored) for name, _ in resources])
@@ -236,22 +236,22 @@ class Requests:
         return before, pod, allocatable
 
     def _each_counts(self, resources: tuple[tuple[str, int], ...], *, scored: bool) -> Floats:
-        """(resources,) what a node counts for one pod that is there."""
+        """(resources,) what one scheduled pod counts on its node."""
         return np.array([self._counted(name, scored=scored) for name, _ in resources])
 
     def _amount(self, name: str, *, scored: bool) -> float:
-        """What one pod asks for as it comes."""
+        """What one incoming pod counts."""
         return float(self._on_arrival[name]) if scored and name in PLAIN else self._counted(name, scored=scored)
 
     def _counted(self, name: str, *, scored: bool) -> float:
-        """What a node counts for one pod that is there."""
+        """What one scheduled pod counts on its node."""
         if name in PLAIN:
             return float(self._demand[PLAIN[name][scored]])
         return self._extended.get(name, 0.0)
 
 
 def at(columns: Floats, rows: Rows | slice) -> Floats:
-    """(..., rows) of (..., nodes); much quicker than indexing when it is few rows of several columns."""
+    """(..., rows) of (..., nodes); quicker than indexing for few rows of several columns."""
     return columns[..., rows] if isinstance(rows, slice) else columns.take(rows, axis=-1)
 
 

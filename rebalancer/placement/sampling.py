@@ -1,7 +1,7 @@
-"""Above 100 nodes kube-scheduler scores only as many feasible nodes as it needs; who wins is then a matter of luck.
+"""kube-scheduler's sample: above 100 nodes it scores only a part of the feasible nodes.
 
-Source: Kubernetes v1.36, `schedule_one.go` (`numFeasibleNodesToFind`, `selectHost`). Where the round robin over the
-nodes stands isn't known, so the sample is taken as drawn at random.
+Source: Kubernetes v1.36, `schedule_one.go` (`numFeasibleNodesToFind`, `selectHost`). The position of its round robin
+over the nodes isn't known, so the sample is modelled as drawn at random.
 """
 
 from functools import lru_cache
@@ -14,11 +14,11 @@ MIN_NODES = 100
 MIN_PERCENTAGE = 5
 
 FIRST_REACH = 16.0
-"""Winners are looked for so many points below the best score, and further down only if those don't suffice."""
+"""Points below the best score within which winners are searched first."""
 
 
 def nodes_to_find(nodes: int, percentage: int) -> int:
-    """How many feasible nodes the scheduler looks for; `percentage` 0 = adaptive."""
+    """How many feasible nodes the scheduler searches; `percentage` 0 = adaptive."""
     if nodes < MIN_NODES:
         return nodes
     if percentage == 0:
@@ -59,6 +59,6 @@ def winners(scores: Floats, sample: int, *, enough: float) -> tuple[Rows, Floats
 
 @lru_cache(maxsize=64)
 def _missed(total: int, sample: int) -> Floats:
-    """(total + 1,) probabilities that a sample of so many has none of the best 0, 1, 2 ... nodes."""
+    """(total + 1,) probabilities that a sample contains none of the best 0, 1, 2 ... nodes."""
     ahead = np.arange(total - sample)
     return np.concatenate([[1.0], np.cumprod((total - sample - ahead) / (total - ahead)), np.zeros(sample)])

@@ -1,8 +1,8 @@
-"""kube-scheduler's scores by requests, over columns of nodes. Integers 0..100, cut where the scheduler cuts.
+"""kube-scheduler's scores by requests and images, over columns of nodes: integers 0..100, truncated where it truncates.
 
 Source: Kubernetes v1.36, plugins/noderesources (`least_allocated.go`, `most_allocated.go`,
-`requested_to_capacity_ratio.go`, `balanced_allocation.go`, `resource_allocation.go`). Arrays are (nodes, resources);
-a resource with nothing allocatable isn't counted.
+`requested_to_capacity_ratio.go`, `balanced_allocation.go`, `resource_allocation.go`) and plugins/imagelocality. Arrays
+are (nodes, resources); a resource with nothing allocatable isn't counted.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def fit_score(profile: SchedulerProfile, requested: Floats, allocatable: Floats)
 
 
 def least_allocated(requested: Floats, allocatable: Floats, weights: Sequence[float] | None = None) -> Floats:
-    """The emptier, the better. A resource that would be exhausted scores 0."""
+    """Emptier nodes score more. A resource that would be exhausted scores 0."""
     there = allocatable > 0
     if there.all():
         each = allocatable - requested
@@ -48,7 +48,7 @@ def least_allocated(requested: Floats, allocatable: Floats, weights: Sequence[fl
 
 
 def most_allocated(requested: Floats, allocatable: Floats, weights: Sequence[float] | None = None) -> Floats:
-    """The fuller, the better."""
+    """Fuller nodes score more."""
     there = allocatable > 0
     each = np.floor(np.minimum(requested, allocatable) * MAX_SCORE / np.where(there, allocatable, 1.0))
     return _mean(np.where(there, each, 0.0), there, weights)

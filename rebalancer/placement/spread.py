@@ -2,7 +2,7 @@
 
 Source: Kubernetes v1.36, plugins/podtopologyspread (`common.go`, `filtering.go`, `scoring.go`, `plugin.go`) and
 plugins/helper/spread.go. The default constraints' selector is the pod's ReplicaSet's, StatefulSet's or
-ReplicationController's, which selects just its own pods; what a Service's selector would add is not seen.
+ReplicationController's, which selects just its own pods; what a Service's selector would add is not modelled.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ NO_LABEL = f"{NO_MATCH} (missing required label)"
 
 
 class Feasible:
-    """The nodes that a pod may go to, with what is asked of them again and again."""
+    """The feasible nodes of a pod, with their counts by domain."""
 
     def __init__(self, nodes: Bools) -> None:
-        nodes.flags.writeable = False  # it is given out and kept
+        nodes.flags.writeable = False  # shared
         self.nodes = nodes
         self.count = int(np.count_nonzero(nodes))
         self._domains: dict[int, Rows] = {}
@@ -46,14 +46,14 @@ class Feasible:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint of one kind of pod, ready to be counted."""
+    """One constraint of one kind of pod."""
 
     key: str
     domains: Domains
     max_skew: int
     min_domains: int
     group: Group
-    """The pods that it spreads."""
+    """The pods that it counts."""
     counts_itself: bool
     eligible: Bools
     """(nodes,) nodes whose pods and domains count."""
@@ -65,7 +65,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What PodTopologySpread does with one kind of pod."""
+    """PodTopologySpread of one kind of pod."""
 
     hard: tuple[Constraint, ...]
     soft: tuple[Constraint, ...]
@@ -132,7 +132,7 @@ def compile_spread(
 
 
 class EligibleNodes:
-    """Masks that constraints share: thousands of templates have the same few rules."""
+    """Masks shared by the constraints of many templates with the same rules."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -146,7 +146,7 @@ class EligibleNodes:
         if found is None:
             eligible = np.logical_and.reduce(rules)
             there = self._board.nodes.domains(key).sums(eligible.astype(np.float64)) > 0
-            # the rules are kept, so that their ids stay theirs
+            # the rules are kept, so that their ids stay unique
             found = self._masks[name] = (rules, eligible, bool(eligible.all()), there)
         return found[1:]
 
@@ -162,7 +162,7 @@ def _with_keys(constraint: SpreadConstraint, template: PodTemplate) -> LabelSele
 
 def _selected(board: Board, selector: LabelSelector | None, kind: Kind) -> Group:
     if selector is None or (not selector.match_labels and not selector.match_expressions):
-        return Group(("nobody",), {})  # the scheduler counts no pods by an empty selector
+        return Group(("none",), {})  # an empty selector counts no pods
     return board.selected((selector,), (frozenset({kind.namespace}),))
 
 
@@ -183,10 +183,10 @@ def allows(board: Board, spread: Spread) -> tuple[Bools, Bools]:
 def points(
     board: Board, spread: Spread, feasible: Feasible, sampled: float, *, with_raw: bool = True
 ) -> tuple[Floats, Floats]:
-    """(nodes,) raw and normalised score; `sampled` is the part of the feasible nodes that the scheduler looks at.
+    """(nodes,) raw and normalised score; `sampled` is the share of the feasible nodes that the scheduler scores.
 
-    Smallest and largest are taken over all feasible nodes: which ones are in the sample isn't known. Without
-    `with_raw` the first may be anything.
+    Minimum and maximum are taken over all feasible nodes: the sample isn't known. Without `with_raw` the first array is
+    undefined.
     """
     scored = feasible
     if spread.needs_all_keys and not spread.all_labelled:
@@ -217,7 +217,7 @@ def points(
 
 
 def _of_domains(board: Board, constraint: Constraint, scored: Feasible) -> Floats:
-    """(domains + 1,) what one constraint counts."""
+    """(domains + 1,) raw score of one constraint."""
     tally, domains = board.tally(constraint.group), constraint.domains
     counts = tally.staying + tally.booked
     found = domains.sums(counts if constraint.everywhere else np.where(constraint.eligible, counts, 0.0))
@@ -228,7 +228,7 @@ def _of_domains(board: Board, constraint: Constraint, scored: Feasible) -> Float
 
 
 def _turned(raw: Floats, compared: Floats) -> Floats:
-    """`raw` turned round: what has the least of `compared` gets 100."""
+    """`raw` reversed: the minimum of `compared` gets 100."""
     least, most = float(compared.min()), float(compared.max())
     score: Floats = np.full(len(raw), 100.0) if most == 0 else np.floor(100.0 * (most + least - raw) / most)
     return score
