@@ -54,11 +54,11 @@ def _strategies(strategies: dict[str, dict[str, Any]], sections: dict[str, Any])
     names = ", ".join(f"[{name}](#{name.lower()})" for name in strategies)
     of_all = next(iter(strategies.values()))["properties"]
     shared = {
-        "name": {"type": "string", "description": "Which strategy."},
-        "args": {"type": "object", "description": "Its arguments, see below."},
+        "name": {"type": "string", "description": "Name of the strategy."},
+        "args": {"type": "object", "description": "Arguments, see below."},
         **{field: spec for field, spec in of_all.items() if field not in ("name", "args")},
     }
-    out = f"\n## Strategies\n\nOne entry of `strategies` switches one on: {names}.\n\n"
+    out = f"\n## Strategies\n\nEach entry of `strategies` enables one: {names}.\n\n"
     out += _table({"properties": shared, "required": ["name"]})
     for name, section in strategies.items():
         arguments = sections.get(_args_of(section), {})
@@ -120,8 +120,8 @@ def _line(text: str) -> str:
 def reasons_page() -> str:
     """Every reason code with its sentence."""
     out = (
-        "# Reasons\n\nWhy a pod was not moved, or a node not touched. The same codes stand in tables, JSON and the "
-        "database.\n\n| code | meaning |\n|---|---|\n"
+        "# Reasons\n\nWhy a pod was not evicted or a node left alone. Tables, JSON and the database use the same "
+        "codes.\n\n| code | meaning |\n|---|---|\n"
     )
     return out + "".join(f"| `{code}` | {code.sentence} |\n" for code in Reason)
 

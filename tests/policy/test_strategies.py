@@ -95,7 +95,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: PodLifeTime\n  interval: 5s\n", 1, "strategies[0].interval", "expected at least 10s, got '5s'"),
     ("- name: NodeMaintenance\n", 0, "strategies[0].args", "required field is missing"),
     ("- name: NodeMaintenance\n  args: {}\n", 1, "strategies[0].args.nodeSelector", "expected nodeSelector, annotation or nodes"),
-    ("- name: NodeMaintenance\n  args:\n    nodeSelector: {}\n", 2, "strategies[0].args.nodeSelector", "an empty selector would empty every node"),
+    ("- name: NodeMaintenance\n  args:\n    nodeSelector: {}\n", 2, "strategies[0].args.nodeSelector", "an empty selector would drain every node"),
     ("- name: HighNodeUtilization\n  args: {releaseTarget: 90}\n", 1, "strategies[0].args.releaseTarget", "expected releaseTarget < full, got releaseTarget 90 and full 85"),
     ("- name: HighNodeUtilization\n  args: {headroom: 51}\n", 1, "strategies[0].args.headroom", "expected at most 50, got 51"),
     ("- name: HighNodeUtilization\n  args: {mode: Foo}\n", 1, "strategies[0].args.mode", "expected 'Drain' or 'Release', got 'Foo'"),

@@ -1,6 +1,6 @@
-"""The strategies section of a policy: which strategies are switched on, and their arguments.
+"""The `strategies` section of the policy file: the strategies in use and their arguments.
 
-Names and arguments are those that users of kubernetes-sigs/descheduler know, as far as they mean the same.
+Names and arguments are those of kubernetes-sigs/descheduler where they mean the same.
 """
 
 import re
@@ -23,68 +23,68 @@ AffinityType = Literal[
 
 
 STUCK_SECONDS = 3600.0
-"""A node that is being drained, and that no pod could leave for so long, is uncordoned: its obstacle may never go.
-Longer where drained nodes stay cordoned for longer."""
+"""A draining node that no pod could be evicted from for this long is uncordoned; longer if `cordonAfterDrain` is."""
 
 
 class NamespaceFilter(Section):
     """Globs; `exclude` wins."""
 
     include: Globs = ("*",)
-    """Namespaces whose pods may move."""
+    """Namespaces whose pods may be evicted."""
     exclude: Globs = ("kube-system",)
-    """Namespaces whose pods stay."""
+    """Namespaces whose pods are never evicted."""
 
 
 class Namespaces(Section):
-    """Globs; `exclude` wins. `guards.namespaces` holds besides."""
+    """Globs; `exclude` wins. `guards.namespaces` applies as well."""
 
     include: Globs = ("*",)
-    """Namespaces that the strategy looks at."""
+    """Namespaces that the strategy selects pods from."""
     exclude: Globs = ()
-    """Namespaces that it doesn't look at."""
+    """Namespaces that it ignores."""
 
 
 class PodArgs(Section):
-    """Which pods a strategy looks at. What it counts (a spread, say) is all pods all the same."""
+    """Which pods a strategy may select. Counts, such as a topology spread, still include all pods."""
 
     namespaces: Namespaces = Namespaces()
-    """By namespace."""
+    """Filter by namespace."""
     label_selector: Selector = Selector()
-    """By the pods' labels."""
+    """Filter by pod labels."""
 
 
 class UtilizationArgs(Section):
     """Arguments of LowNodeUtilization."""
 
     source: Literal["CPU", "Requests"] = "CPU"
-    """Real CPU, or what pods request (cpu, memory, pods)."""
+    """Real CPU, or the requests of pods (cpu, memory, pods)."""
 
 
 class HighNodeUtilizationArgs(Section):
     """Arguments of HighNodeUtilization."""
 
     source: Literal["CPU", "Requests"] = "CPU"
-    """What says that a node is low: real CPU under the pool's `thresholds.low`, or requests under all of
+    """What makes a node low: real CPU below the pool's `thresholds.low`, or requests below all of
     `requestThresholds.low`."""
     mode: Literal["Drain", "Release"] = "Drain"
-    """Drain empties low nodes. Release moves pods off nodes that are full by requests and idle in fact."""
+    """Drain drains low nodes. Release evicts pods from nodes that are full by requests and idle by usage."""
     whole_nodes: bool = True
-    """Drain: a node whose pods can't all land elsewhere keeps all of them. Without it, what can move is moved."""
+    """Drain: whether a node is left alone unless all its pods fit elsewhere. false: pods that fit are evicted."""
     max_concurrent_nodes: Annotated[int, Field(ge=1)] = 1
-    """Drain: so many nodes of the cluster at a time; each is cordoned until it is empty, or let go."""
+    """Drain: maximum number of nodes of the cluster at a time. Each is cordoned until it is drained, or uncordoned if
+    that fails."""
     cordon_after_drain: Annotated[Duration, at_least(0)] = 1800.0
-    """Drain: an emptied node stays cordoned for so long, for an autoscaler to remove it."""
+    """Drain: how long a drained node stays cordoned, for an autoscaler to remove it."""
     headroom: Annotated[float, Field(ge=0, le=50)] = 5.0
-    """Percentage points under `target` that the landings keep free, now and at their predicted peak."""
+    """Percentage points below `target` that target nodes keep free, now and at their predicted peak."""
     full: Percent = 85.0
-    """Release: a node with at least this share of its allocatable CPU requested is full."""
+    """Release: a node is full if at least this percentage of its allocatable CPU is requested."""
     idle: Percent = 30.0
-    """Release: a full node with at most this share of its CPU in use is idle."""
+    """Release: a full node is idle if at most this percentage of its CPU is in use."""
     release_target: Percent = 70.0
-    """Release: so far the requested share is brought down."""
+    """Release: requested percentage to which the node is relieved."""
     min_age: Annotated[Duration, at_least(0)] = 30 * 86_400.0
-    """Release: only pods that run for so long."""
+    """Release: minimum age of the pods evicted."""
 
     @model_validator(mode="after")
     def _release_in_order(self) -> "HighNodeUtilizationArgs":
@@ -113,37 +113,36 @@ class NodeAffinityArgs(PodArgs):
     node_affinity_type: Annotated[tuple[AffinityType, ...], AsTuple, Field(min_length=1)] = (
         "requiredDuringSchedulingIgnoredDuringExecution",
     )
-    """Which kinds of rules count. A preferred one evicts only when a node that is better would surely take the pod."""
+    """Kinds of rules. For a preferred one a pod is evicted only if a better node is certain to take it."""
 
 
 class NodeTaintsArgs(PodArgs):
     """Arguments of RemovePodsViolatingNodeTaints."""
 
     include_prefer_no_schedule: bool = False
-    """Whether PreferNoSchedule taints count besides NoSchedule."""
+    """Whether PreferNoSchedule taints count, in addition to NoSchedule."""
     excluded_taints: Names = ()
-    """Taints that don't count, as `key` or `key=value`."""
+    """Taints that do not count, as `key` or `key=value`."""
     included_taints: Names = ()
-    """When given, only these count."""
+    """If set, only these taints count."""
 
 
 class TopologySpreadArgs(PodArgs):
     """Arguments of RemovePodsViolatingTopologySpreadConstraint."""
 
     constraints: Annotated[tuple[SpreadMode, ...], AsTuple, Field(min_length=1)] = ("DoNotSchedule",)
-    """Which constraints count."""
+    """Kinds of constraints that count."""
 
 
 class RestartsArgs(PodArgs):
     """Arguments of RemovePodsHavingTooManyRestarts."""
 
     pod_restart_threshold: Annotated[int, Field(ge=1)] = 100
-    """A pod whose containers restarted so often, added up, is evicted."""
+    """A pod is evicted if its containers restarted at least this often in total."""
     including_init_containers: bool = False
     """Whether restarts of init containers count."""
     states: Names = ()
-    """When given, only pods in one of these states: a phase, or the reason why a container waits, such as
-    CrashLoopBackOff."""
+    """If set, only pods in one of these states: a phase, or a container's waiting reason such as CrashLoopBackOff."""
 
 
 class LifeTimeArgs(PodArgs):
@@ -152,8 +151,8 @@ class LifeTimeArgs(PodArgs):
     max_pod_life_time: Annotated[Duration, at_least(60)] = 7 * 86_400.0
     """Older pods are evicted, oldest first."""
     states: Names = ()
-    """When given, only pods in one of these states: a phase, a pod's status reason, or the reason why a container
-    waits or ended."""
+    """If set, only pods in one of these states: a phase, the pod's status reason, or a container's waiting or
+    termination reason."""
     including_init_containers: bool = False
     """Whether the states of init containers count."""
 
@@ -162,19 +161,20 @@ class FailedPodsArgs(PodArgs):
     """Arguments of RemoveFailedPods."""
 
     reasons: Names = ()
-    """When given, only pods with one of these reasons: the pod's own, or a container's."""
+    """If set, only pods with one of these reasons, of the pod or of a container."""
     exit_codes: Annotated[tuple[int, ...], AsTuple] = ()
-    """When given, only pods of which a container ended with one of these."""
+    """If set, only pods with a container that exited with one of these codes."""
     including_init_containers: bool = False
     """Whether reasons and exit codes of init containers count."""
     exclude_owner_kinds: Names = ()
-    """Kinds of direct owners whose pods stay."""
+    """Kinds of direct owners whose pods are not evicted."""
     min_pod_lifetime: Duration = 3600.0
-    """Younger ones stay, so that somebody can look at them."""
+    """Younger pods are kept for inspection."""
 
 
 class MaintenanceArgs(Section):
-    """Arguments of NodeMaintenance. A node is chosen by any of the three; at least one must be given."""
+    """Arguments of NodeMaintenance. `nodeSelector`, `annotation` and `nodes` each select nodes; at least one is
+    required."""
 
     node_selector: Selector | None = None
     """Nodes with these labels."""
@@ -183,17 +183,17 @@ class MaintenanceArgs(Section):
     nodes: Names = ()
     """Nodes by name."""
     wave_label: NonEmpty | None = "topology.kubernetes.io/zone"
-    """A label: one wave is what shares its value; the next begins when every node of it is empty. Without a label all
-    nodes are one wave."""
+    """Node label whose values form waves: the next wave begins when all nodes of the current one are drained. null:
+    one wave of all nodes."""
     max_concurrent_nodes: Annotated[int, Field(ge=1)] = 2
-    """So many nodes of a wave are emptied at a time."""
+    """Maximum number of nodes of a wave drained at a time."""
 
     @model_validator(mode="after")
     def _something_is_chosen(self) -> "MaintenanceArgs":
         if self.node_selector is None and self.annotation is None and not self.nodes:
             raise FieldError("nodeSelector", "expected nodeSelector, annotation or nodes")
         if self.node_selector is not None and self.node_selector.is_empty:
-            raise FieldError("nodeSelector", "expected labels: an empty selector would empty every node")
+            raise FieldError("nodeSelector", "expected labels: an empty selector would drain every node")
         return self
 
 
@@ -201,28 +201,29 @@ class InterferenceArgs(PodArgs):
     """Arguments of Interference. Pressure comes from PSI, throttling from the CFS quota; both are shares of time."""
 
     node_pressure: Percent = 30.0
-    """A node on which tasks waited for CPU for at least this share of time suffers."""
+    """A node is affected if its tasks waited for CPU for at least this percentage of time."""
     pod_pressure: Percent = 30.0
-    """The same for a pod: its tasks waited for so long, though it uses no more than it requests."""
+    """A pod is affected if its tasks waited for at least this percentage of time while it used no more than it
+    requests."""
     excess: Percent = 20.0
-    """A pod that uses more than it requests, by at least this share of its node's CPU, is noisy."""
+    """A pod is a noisy neighbour if it uses more than it requests by at least this percentage of the node's CPU."""
 
 
 class ServiceSpreadArgs(PodArgs):
     """Arguments of ServiceSpread."""
 
     min_correlation: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Two services whose usual days correlate by at least this peak together."""
+    """Minimum correlation of the load profiles of two services that peak together."""
     min_days: Annotated[int, Field(ge=1)] = 3
-    """So many days of history before anything is said of a service."""
+    """Minimum days of history of a service."""
     min_share: Percent = 5.0
-    """Only services of which one pod takes at least this share of its node's CPU at its peak."""
+    """Minimum percentage of a node's CPU that one pod of the service uses at its peak."""
     feature: NonEmpty | None = None
-    """A label of pods: services with the same value should not share a node, whatever their days look like."""
+    """Pod label: services with the same value should not share a node, whatever their load profiles."""
 
 
 class Need(StrEnum):
-    """Data that a strategy is given only when it declares it."""
+    """Data that a strategy receives only if it declares the need."""
 
     DAYS = "days"
     """`StrategyView.days`: services' usual days, from the forecasts."""
@@ -231,20 +232,20 @@ class Need(StrEnum):
 
 
 class StrategyBase(Section):
-    """What is the same for all strategies. Upper-case attributes of the class say what a strategy needs and does."""
+    """Base of all strategies. Upper-case class attributes declare what a strategy needs and does."""
 
     MODULE: ClassVar[str] = ""
     """The module in `rebalancer.strategies` with its `find`."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
     CORDONS: ClassVar[bool] = False
-    """Whether it may cordon nodes: it needs the permission to patch them."""
+    """Whether it may cordon nodes, which requires the permission to patch them."""
     BALANCE: ClassVar[Literal["Spread", "Pack"] | None] = None
-    """Whether it evens nodes out or fills some and empties others."""
+    """Whether it spreads load over nodes or packs it onto fewer."""
 
     pools: Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
-    """Names of the pools it looks at; all when absent."""
+    """Names of its pools. Default: all."""
     interval: Annotated[Duration, at_least(10)] = 120.0
-    """How often the daemon looks at each of its pools, give or take a tenth."""
+    """Interval of its cycles for each pool, with a jitter of a tenth."""
 
     if TYPE_CHECKING:  # every strategy declares both, with types of its own
         name: str
@@ -252,12 +253,12 @@ class StrategyBase(Section):
 
     @property
     def by_cpu(self) -> bool:
-        """Whether it finds nodes that are hot by real CPU, which can be measured again afterwards."""
+        """Whether it finds nodes that are hot by real CPU."""
         return False
 
     @property
     def pool_thresholds(self) -> Literal["thresholds", "request_thresholds"] | None:
-        """Which thresholds its pools must have."""
+        """The thresholds its pools must have."""
         return None
 
     @property
@@ -266,23 +267,23 @@ class StrategyBase(Section):
         return 0.0
 
     def repeats(self, other: "StrategyBase") -> bool:
-        """Whether the two would do the same where they look at the same pool. Pods can be chosen in several ways, a
-        node is cooled or drained in one."""
+        """Whether both do the same in a common pool. Pods can be selected in several ways, nodes cooled or drained
+        in one only."""
         if self.by_cpu or self.pool_thresholds is not None:
             return (type(self), self.pool_thresholds) == (type(other), other.pool_thresholds)
         return self.model_dump(exclude={"pools", "interval"}) == other.model_dump(exclude={"pools", "interval"})
 
 
 class LowNodeUtilization(StrategyBase):
-    """Cools hot nodes: those over `high`, down to `target`, while others are under `low`."""
+    """Cools nodes above `high` to `target`, while other nodes are below `low`."""
 
     MODULE = "low_node_utilization"
     BALANCE = "Spread"
 
     name: Literal["LowNodeUtilization"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: UtilizationArgs = UtilizationArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
     @property
     def by_cpu(self) -> bool:
@@ -294,16 +295,16 @@ class LowNodeUtilization(StrategyBase):
 
 
 class HighNodeUtilization(StrategyBase):
-    """Empties low nodes so that an autoscaler may remove them, or frees room on nodes full of idle requests."""
+    """Drains low nodes so that an autoscaler can remove them, or releases requests on nodes that are full but idle."""
 
     MODULE = "high_node_utilization"
     CORDONS = True
     BALANCE = "Pack"
 
     name: Literal["HighNodeUtilization"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: HighNodeUtilizationArgs = HighNodeUtilizationArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
     @property
     def pool_thresholds(self) -> Literal["thresholds", "request_thresholds"] | None:
@@ -318,127 +319,127 @@ class HighNodeUtilization(StrategyBase):
 
 
 class RemoveDuplicates(StrategyBase):
-    """Pods of one owner that share a node while other nodes have fewer of them."""
+    """Evicts pods of one owner that share a node while other nodes have fewer of them."""
 
     MODULE = "remove_duplicates"
 
     name: Literal["RemoveDuplicates"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: DuplicatesArgs = DuplicatesArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemovePodsViolatingInterPodAntiAffinity(StrategyBase):
-    """Pods that share a domain although the required anti-affinity of one of them forbids it."""
+    """Evicts pods that share a topology domain against the required anti-affinity of one of them."""
 
     MODULE = "inter_pod_anti_affinity"
 
     name: Literal["RemovePodsViolatingInterPodAntiAffinity"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: AntiAffinityArgs = AntiAffinityArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemovePodsViolatingNodeAffinity(StrategyBase):
-    """Pods on a node that their node affinity or node selector doesn't want any more."""
+    """Evicts pods from nodes that no longer match their node affinity or node selector."""
 
     MODULE = "node_affinity"
 
     name: Literal["RemovePodsViolatingNodeAffinity"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: NodeAffinityArgs = NodeAffinityArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemovePodsViolatingNodeTaints(StrategyBase):
-    """Pods on a node with a taint that they don't tolerate."""
+    """Evicts pods from nodes with a taint that they do not tolerate."""
 
     MODULE = "node_taints"
 
     name: Literal["RemovePodsViolatingNodeTaints"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: NodeTaintsArgs = NodeTaintsArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemovePodsViolatingTopologySpreadConstraint(StrategyBase):
-    """Pods in a domain that has more of them than their spread constraint allows."""
+    """Evicts pods from topology domains that exceed the maximum skew of their spread constraint."""
 
     MODULE = "topology_spread"
 
     name: Literal["RemovePodsViolatingTopologySpreadConstraint"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: TopologySpreadArgs = TopologySpreadArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemovePodsHavingTooManyRestarts(StrategyBase):
-    """Pods whose containers keep restarting."""
+    """Evicts pods whose containers restart too often."""
 
     MODULE = "too_many_restarts"
 
     name: Literal["RemovePodsHavingTooManyRestarts"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: RestartsArgs = RestartsArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class PodLifeTime(StrategyBase):
-    """Pods that run for too long."""
+    """Evicts pods that exceed a maximum age."""
 
     MODULE = "pod_life_time"
 
     name: Literal["PodLifeTime"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: LifeTimeArgs = LifeTimeArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class RemoveFailedPods(StrategyBase):
-    """Pods that have failed, and lie around."""
+    """Evicts failed pods."""
 
     MODULE = "failed_pods"
 
     name: Literal["RemoveFailedPods"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: FailedPodsArgs = FailedPodsArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class NodeMaintenance(StrategyBase):
-    """Empties chosen nodes, in waves, and keeps them cordoned until they are no longer chosen."""
+    """Drains selected nodes in waves and keeps them cordoned until they are no longer selected."""
 
     MODULE = "node_maintenance"
     CORDONS = True
 
     name: Literal["NodeMaintenance"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: MaintenanceArgs
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class Interference(StrategyBase):
-    """Moves the pod that makes its neighbours wait for CPU although the node isn't hot."""
+    """Evicts a noisy neighbour: a pod that makes others wait for CPU although the node is not hot."""
 
     MODULE = "interference"
     NEEDS = frozenset({Need.CONTENTION})
 
     name: Literal["Interference"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: InterferenceArgs = InterferenceArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 class ServiceSpread(StrategyBase):
-    """Services that peak together, or share a stated feature, on one node."""
+    """Evicts pods of services that share a node and peak together, or share a value of `feature`."""
 
     MODULE = "service_spread"
     NEEDS = frozenset({Need.DAYS})
 
     name: Literal["ServiceSpread"]
-    """Which strategy."""
+    """Name of the strategy."""
     args: ServiceSpreadArgs = ServiceSpreadArgs()
-    """Its arguments."""
+    """Arguments of the strategy."""
 
 
 _PLUGIN_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z][A-Za-z0-9]*$"
@@ -461,12 +462,12 @@ def _plain(value: Any, way: tuple[str | int, ...] = ()) -> Any:
 
 
 class PluginStrategy(StrategyBase):
-    """A strategy from another package, found by its entry point. What it needs and does stands on its module."""
+    """A strategy from another package, found by its entry point. Its module declares what it needs and does."""
 
     name: Annotated[str, AfterValidator(_plugin_name), WithJsonSchema({"type": "string", "pattern": _PLUGIN_NAME})]
-    """Its domain and name, such as example.com/QuietNodes."""
+    """Domain and name, such as example.com/QuietNodes."""
     args: Annotated[dict[str, Any], AfterValidator(_plain), WithJsonSchema({"type": "object"})] = {}
-    """Its arguments; it checks them itself."""
+    """Arguments, validated by the strategy."""
 
 
 BUILT_IN = (
