@@ -22,8 +22,8 @@ import pytest
 from sqlalchemy import Engine
 
 from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, NOW, fill
+from rebalancer.cli.output.report_document import json_text
 from rebalancer.cycle.context import SystemClock
-from rebalancer.effect.document import to_json
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.effect import DIMENSIONS, EffectRecords
 from rebalancer.model.forecasts import ForecastRecords
@@ -72,7 +72,7 @@ def a_report(engine: Engine) -> Counter[str]:
     if not (report.total and report.hottest and report.services and report.accuracy and report.comparison):
         raise RuntimeError("the report is not of all that there is")
     began = time.perf_counter()
-    json.dumps(to_json(report))
+    json_text(report, ["bench"])
     took["JSON"] = time.perf_counter() - began
     return took
 

@@ -15,7 +15,7 @@ import typer
 os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 
 from rebalancer.cli.main import app
-from rebalancer.cli.output.report_schema import report_schema
+from rebalancer.cli.output.report_document import report_schema
 from rebalancer.model.reason import Reason
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.types import DURATION_PATTERN

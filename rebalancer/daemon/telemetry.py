@@ -84,7 +84,7 @@ class EffectTelemetry:
 
     def update(self, rows: Sequence[DayRow]) -> None:
         """Export the current rows. The first call after `reset` sets the rates and no counter."""
-        lines = [(line.key["pool"], line) for line in rates(rows, ("pool",))]
+        lines = [(line.pool or "", line) for line in rates(rows, ("pool",))]
         for gauge, shares in (
             (self._metrics.discovery_rate, {pool: line.discovery.share for pool, line in lines}),
             (self._metrics.eviction_rate, {pool: line.eviction.share for pool, line in lines}),

@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.document import INLINE, Amount, Count, Day
 from rebalancer.model.effect import PoolHour, Rate
 
 Floats = NDArray[np.float64]
@@ -25,34 +26,36 @@ HOUR_SECONDS: Final = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSummary:
-    """Some hours of a pool, or of all (then figures of nodes are means over nodes). None = not known."""
+    """Means over some hours of a pool, or of all pools (then weighted by nodes). null = unknown."""
 
     pool: str | None
-    """None: all of them."""
-    hours: int
-    """Of which something is known."""
-    nodes: float | None
+    """null: all pools."""
+    hours: Count
+    """Hours with data."""
+    nodes: Amount | None
     """Mean."""
-    hot_nodes: float | None
+    hot_nodes: Amount | None
     """Mean number at a time."""
-    hot_node_minutes: float
-    spread: float | None
-    highest_share: float | None
-    cpu_share: float | None
+    hot_node_minutes: Amount
+    share_stddev: Amount | None
+    """Standard deviation of the nodes' CPU shares."""
+    highest_share: Amount | None
+    """CPU share of the hottest node."""
+    cpu_share: Amount | None
     cpu_change: float | None
-    """Against the same hours last week, as a part of then; of hours that are known on both sides."""
+    """Relative to the same hours of the week before; only of hours with data in both weeks."""
     free_by_usage: float | None
     free_by_requests: float | None
-    warm_landings: Rate
-    """New pods that were placed on nodes over target, of all new pods."""
+    new_pods_over_target: Rate
+    """New pods on nodes over target / all new pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolDay:
-    """One UTC day of a pool, or of all."""
+    """One UTC day of a pool, or of all pools."""
 
-    day: int
-    summary: PoolSummary
+    day: Day
+    summary: Annotated[PoolSummary, INLINE]
 
 
 def summaries(hours: Sequence[PoolHour], *, since: float, until: float) -> list[PoolSummary]:
@@ -85,7 +88,7 @@ class _Columns:
         self.hot_minutes = np.array([each.hot_node_minutes for each in hours], dtype=np.float64)
         self.cpu = np.array([each.cpu_share for each in hours], dtype=np.float64)
         self.requested = np.array([each.requested_share for each in hours], dtype=np.float64)
-        self.spread = np.array([each.share_stddev for each in hours], dtype=np.float64)
+        self.share_stddev = np.array([each.share_stddev for each in hours], dtype=np.float64)
         self.highest = np.array([each.highest_share for each in hours], dtype=np.float64)
         self.new_pods = np.array([each.new_pods for each in hours], dtype=np.float64)
         self.on_warm = np.array([each.new_pods_over_target for each in hours], dtype=np.float64)
@@ -148,7 +151,7 @@ class _Columns:
             "nodes": ratio(total(nodes), hours),
             "hot_nodes": np.where(hot_known > 0, ratio(total(self.hot_nodes[rows]), hours), np.nan),
             "hot_node_minutes": total(self.hot_minutes[rows]),
-            "spread": mean(self.spread[rows]),
+            "share_stddev": mean(self.share_stddev[rows]),
             "highest_share": highest,
             "cpu_share": mean(self.cpu[rows]),
             "cpu_change": ratio(used, used_then) - 1,
@@ -170,13 +173,13 @@ def _summary(pool: str | None, figures: dict[str, Floats], group: int) -> PoolSu
         nodes=of("nodes"),
         hot_nodes=of("hot_nodes"),
         hot_node_minutes=float(figures["hot_node_minutes"][group]),
-        spread=of("spread"),
+        share_stddev=of("share_stddev"),
         highest_share=of("highest_share"),
         cpu_share=cpu,
         cpu_change=of("cpu_change"),
         free_by_usage=None if cpu is None else 1 - cpu,
         free_by_requests=None if requested is None else 1 - requested,
-        warm_landings=Rate(part=int(figures["on_warm"][group]), whole=int(figures["new_pods"][group])),
+        new_pods_over_target=Rate(part=int(figures["on_warm"][group]), whole=int(figures["new_pods"][group])),
     )
 
 

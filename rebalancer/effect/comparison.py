@@ -1,4 +1,4 @@
-"""Before against after, or pools that were left alone: what can honestly be said, and when nothing can.
+"""The reported time against the time before it, with a control group: pools without evictions.
 
 A comparison pairs days: each day after with one of the same weekday before, hour by hour, the nearest ones first. Of
 the differences it tells the median, and the interval that the sign test gives for it: no assumption about how they are
@@ -14,6 +14,7 @@ from typing import Final
 
 from rebalancer.effect.cluster import DAY_HOURS, HOUR_SECONDS, load_change, mean_of
 from rebalancer.effect.messages import NOTHING, counted, percent
+from rebalancer.model.document import Amount, Count, Share
 from rebalancer.model.effect import PoolHour
 from rebalancer.policy.schema.forecast import Event
 
@@ -29,32 +30,32 @@ DOUBT: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The median of paired differences, and where it lies with this confidence (0..1)."""
+    """The median of paired differences, and its confidence interval."""
 
     median: float
     low: float
     high: float
-    confidence: float
+    confidence: Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Before against after. Hot minutes are per node and day; differences are after - before."""
+    """The reported time against the time before it: hot minutes per node and day; differences are after - before."""
 
-    matched_days: int
-    enough: bool
-    before: float | None
+    matched_days: Count
+    sufficient_data: bool
+    before: Amount | None
     """Median of the matched days."""
-    after: float | None
+    after: Amount | None
     change: Interval | None
-    spread: Interval | None
-    """Change of the nodes' standard deviation, in shares."""
-    untouched: Interval | None
-    """Change of the pools that were left alone."""
-    net: Interval | None
-    """Change beyond that of the pools that were left alone, on the same days."""
-    moved: tuple[str, ...]
-    """What else changed, in sentences."""
+    share_stddev: Interval | None
+    """Change of the standard deviation of the nodes' CPU shares."""
+    control: Interval | None
+    """Change of the control group: pools without evictions."""
+    net_change: Interval | None
+    """Change beyond that of the control group, on the same days (difference in differences)."""
+    confounders: tuple[str, ...]
+    """Other changes that may explain the difference, in sentences."""
     verdict: str
     """A sentence."""
 
@@ -65,7 +66,7 @@ def compare(
     untouched: Collection[str] = (),
     events: Sequence[Event] = (),
 ) -> Comparison:
-    """Hot minutes before and after, beside pools that were left alone (by name), where there are some.
+    """Hot minutes before and after; `untouched` are the pools of the control group.
 
     Pools that are known on one side only are left out.
     """
@@ -83,19 +84,19 @@ def compare(
     ]
     change = _interval(list(difference.values()))
     net = _interval([difference[key] - other[key] for key in difference if key in other])
-    moved = tuple(_moved(pairs, touched, events))
-    but = [*moved, "too little is known of the pools that were left alone"] if untouched and net is None else moved
+    confounders = tuple(_confounders(pairs, touched, events))
+    unknown = ["insufficient data of the control group"] if untouched and net is None else []
     return Comparison(
         matched_days=len(pairs),
-        enough=change is not None,
+        sufficient_data=change is not None,
         before=median([then for then, _ in days]) if days else None,
         after=median([now for _, now in days]) if days else None,
         change=change,
-        spread=_interval(spreads),
-        untouched=_interval(list(other.values())),
-        net=net,
-        moved=moved,
-        verdict=_verdict(len(pairs), change, net, but),
+        share_stddev=_interval(spreads),
+        control=_interval(list(other.values())),
+        net_change=net,
+        confounders=confounders,
+        verdict=_verdict(len(pairs), change, net, [*confounders, *unknown]),
     )
 
 
@@ -151,7 +152,7 @@ def _interval(differences: Sequence[float]) -> Interval | None:
     return Interval(median=median(ranked), low=ranked[k - 1], high=ranked[count - k], confidence=1 - outside)
 
 
-def _moved(pairs: _Pairs, pools: Collection[str], events: Sequence[Event]) -> Iterable[str]:
+def _confounders(pairs: _Pairs, pools: Collection[str], events: Sequence[Event]) -> Iterable[str]:
     for pool in sorted(pools):
         hours = [
             (later, earlier)
@@ -182,9 +183,9 @@ def _holds(event: Event, hour: PoolHour) -> bool:
 
 def _verdict(days: int, change: Interval | None, net: Interval | None, but: Sequence[str]) -> str:
     if change is None:
-        return f"too little data: {counted(days, 'matched day')}, at least {ENOUGH_DAYS} are needed"
+        return f"insufficient data: {counted(days, 'matched day')}, at least {ENOUGH_DAYS} are needed"
     told = net or change
-    against = " than in the pools that were left alone" if net else ""
+    against = " than in the control group" if net else ""
     sure = f"{told.confidence * 100:.0f} % sure, {counted(days, 'matched day')}"
     if told.low <= 0 <= told.high:
         text = f"no clear change of the time that nodes are hot: {_minutes(told)} ({sure})"

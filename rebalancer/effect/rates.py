@@ -10,12 +10,13 @@ episodes, so that the lines add up; the line of the missed ones has none.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
-from rebalancer.model.effect import DIMENSIONS, Assessment, DayRow, Dimension, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.document import INLINE, Day, Shown
+from rebalancer.model.effect import DIMENSIONS, Assessment, Counts, DayRow, Dimension, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
@@ -28,19 +29,32 @@ _COUNTED: Final = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLine:
-    """The rates of one group of rows, and what they are made of."""
+    """The rates of one group of episodes, and the counts behind them."""
 
-    key: Mapping[Dimension, str]
-    """What the group has in common."""
-    counts: DayRow
-    """Its sums; `day` is its first, and dimensions that it isn't grouped by are empty."""
+    cluster: str | None = None
+    """null, here and in the next three: the line is not split by it."""
+    pool: str | None = None
+    """Empty: nodes in no pool."""
+    strategy: str | None = None
+    """Empty: episodes that were not discovered."""
+    trigger: str | None = None
+    """Empty: episodes that were not discovered."""
     discovery: Rate
+    """Discovered hot episodes / all hot episodes by the hot-node SLO."""
     eviction: Rate
+    """Episodes with at least one eviction / discovered episodes."""
     effectiveness: Rate
+    """Episodes at or under target after the settling time / assessable episodes with evictions."""
+    counts: Annotated[Counts, INLINE]
+
+    def key(self, dimension: Dimension) -> str | None:
+        """What the group has in common; None: it is not split by this dimension."""
+        value: str | None = getattr(self, dimension)
+        return value
 
     @property
     def missed(self) -> bool:
-        """Nothing but episodes that were not found."""
+        """Only episodes that were not discovered."""
         return self.discovery.whole == 0 < self.counts.hot
 
 
@@ -48,11 +62,10 @@ class RateLine:
 class TrendPoint:
     """A day, or a week from Monday on."""
 
-    day: int
-    """Its first, days since the epoch, UTC."""
-    days: int
-    """1 or 7."""
-    line: RateLine
+    day: Annotated[Day, Shown(name="from")]
+    """The first day."""
+    days: Literal[1, 7]
+    line: Annotated[RateLine, INLINE]
 
 
 def day_of(at: float) -> int:
@@ -161,7 +174,10 @@ class _Book:
 def merged(rows: Iterable[DayRow]) -> list[DayRow]:
     """One row for each cluster, pool, strategy, trigger and day, with the sums; in the order of day_rows."""
     groups = _grouped(rows, lambda row: (row.day, row.cluster, row.pool, row.strategy, row.trigger))
-    return [_sum(group) for _, group in sorted(groups.items())]
+    return [
+        DayRow(day=day, cluster=cluster, pool=pool, strategy=strategy, trigger=trigger, **_sums(group))
+        for (day, cluster, pool, strategy, trigger), group in sorted(groups.items())
+    ]
 
 
 def rates(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> list[RateLine]:
@@ -176,12 +192,12 @@ def rates(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> list[
         hot[tuple(_dimension(row, name) for name in places)] += row.hot
     lines = []
     for values, group in sorted(groups.items()):
-        key = dict(zip(by, values, strict=True))
-        sums = _sum(group, by)
+        key: dict[Dimension, str] = dict(zip(by, values, strict=True))
+        sums = Counts(**_sums(group))
         missed = len(places) < len(by) and sums.hot > 0 and not sums.discovered
         lines.append(
             RateLine(
-                key=key,
+                **key,
                 counts=sums,
                 discovery=Rate(part=sums.discovered, whole=0 if missed else hot[tuple(key[name] for name in places)]),
                 eviction=Rate(part=sums.evicted_from, whole=sums.discovered),
@@ -214,29 +230,14 @@ def _grouped(rows: Iterable[DayRow], key: Callable[[DayRow], Key]) -> dict[Key, 
     return groups
 
 
-def _sum(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> DayRow:
-    """The sums, under the names that the rows have in common and the first of their days."""
+def _sums(rows: Sequence[DayRow]) -> dict[str, Any]:
+    """The fields of Counts, summed."""
     reasons: Counter[str] = Counter()
     for row in rows:
         reasons.update(row.reasons or {})
-    first = rows[0]
-    return DayRow(
-        cluster=first.cluster if "cluster" in by else "",
-        pool=first.pool if "pool" in by else "",
-        strategy=first.strategy if "strategy" in by else "",
-        trigger=first.trigger if "trigger" in by else "",
-        day=min(row.day for row in rows),
-        hot=sum(row.hot for row in rows),
-        discovered=sum(row.discovered for row in rows),
-        evicted_from=sum(row.evicted_from for row in rows),
-        cooled=sum(row.cooled for row in rows),
-        assessed=sum(row.assessed for row in rows),
-        evictions=sum(row.evictions for row in rows),
-        relief_planned=math.fsum(row.relief_planned for row in rows),
-        relief_measured=math.fsum(row.relief_measured for row in rows),
-        hot_node_minutes=math.fsum(row.hot_node_minutes for row in rows),
-        prevented=sum(row.prevented for row in rows),
-        false_alarms=sum(row.false_alarms for row in rows),
-        too_late=sum(row.too_late for row in rows),
-        reasons=dict(sorted(reasons.items())),
-    )
+    numbers = [each for each in fields(Counts) if each.name != "reasons"]
+    sums: dict[str, Any] = {
+        each.name: (math.fsum if isinstance(each.default, float) else sum)(getattr(row, each.name) for row in rows)
+        for each in numbers
+    }
+    return {**sums, "reasons": dict(sorted(reasons.items()))}

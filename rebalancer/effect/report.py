@@ -1,19 +1,20 @@
-"""What is told of some days: the command's table, the HTML file and the dashboard show this and nothing else.
+"""The report of some days: what the command's table, JSON, CSV and HTML and the dashboard show.
 
-Rates, reasons and trends come from the days' counts, so they are of whole UTC days. Nodes, services and accounts come
-from details, which are dropped earlier.
+Rates, reasons and trends come from daily counts, so they are of whole UTC days. Nodes, services and breakdowns come
+from details, which are kept for a shorter time. Fields and docstrings are those of the JSON document and its schema.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Annotated, Final
 
 from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
+from rebalancer.model.document import Amount, Count, Instant, Share, Shown
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
@@ -29,43 +30,46 @@ from rebalancer.model.effect import (
 from rebalancer.model.history import DAY_SECONDS
 
 ENOUGH_EPISODES: Final = 20
-"""Rates of fewer say little."""
+"""Fewer episodes are too little data for a rate."""
 CLOSES: Final = 0.05
-"""An account that leaves more of the change unexplained is named."""
+"""A residual above this share of the change is noted."""
 WEEKLY_FROM_DAYS: Final = 45
-"""A longer time is told by weeks."""
+"""The trend of a longer time is weekly."""
 SHOWN: Final = 10
-"""Worst nodes, most moved services."""
+"""Nodes, services."""
 COOLED: Final = f"effect/{Outcome.COOLED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyLine:
-    """How good the forecasts of a pool were; None = too few to tell. Errors are shares of a node's capacity."""
+    """Accuracy of the forecasts of a pool; null = too few forecasts. Errors are shares of a node's capacity."""
 
     pool: str | None
-    """None: of all."""
-    forecasts: int
-    mae: float | None
-    coverage: float | None
-    hot_recall: float | None
-    hot_precision: float | None
-    peak_hour_error: float | None
+    """null: all pools."""
+    forecasts: Count
+    mae: Amount | None
+    """Mean absolute error."""
+    coverage: Share | None
+    """Share of forecasts whose prediction interval held the actual."""
+    hot_recall: Share | None
+    hot_precision: Share | None
+    peak_hour_error: Amount | None
+    """Median, in hours."""
     drift: str = ""
-    """A sentence when they are getting worse."""
+    """A sentence when the forecasts get worse, else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonLine:
-    """Why something did not come to what it should have."""
+    """Why hot episodes were not discovered, not acted on, or did not cool."""
 
-    key: str
-    """`discovery/<MissReason>`, `eviction/<Stuck>` or `effect/<Outcome>`"""
+    key: Annotated[str, Shown(schema={"pattern": "^(discovery|eviction|effect)/"})]
+    """`discovery/<MissReason>`, `eviction/<BlockedReason>` or `effect/<Outcome>`"""
     rate: Rate
-    """How many, of the episodes missed, of the found ones that nothing left, of the assessments."""
+    """Of the missed episodes, of the discovered episodes without an eviction, or of the assessments."""
     sentence: str
     example: str
-    """What was written down of the newest; empty when that isn't kept any more."""
+    """Details of the newest one; empty when they are no longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,54 +78,57 @@ class NodeRow:
 
     node: str
     pool: str
-    episodes: int
-    hot_minutes: float
-    """By the standard, in the time of the report."""
-    evictions: int
-    useless: int
-    """Evictions after which it did not cool."""
+    episodes: Count
+    hot_minutes: Amount
+    """By the hot-node SLO, in the time of the report."""
+    evictions: Count
+    ineffective_evictions: Count
+    """Evictions after which the node did not cool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRow:
-    """A service whose pods were moved."""
+    """A service with evicted pods."""
 
     service: str
-    evictions: int
-    nodes: int
-    """That they left."""
-    triggers: Mapping[str, int]
-    helped: Rate
-    """Evictions after which the node had cooled, of those that could be assessed."""
+    evictions: Count
+    nodes: Count
+    """Nodes that pods were evicted from."""
+    triggers: Mapping[str, Count]
+    """Trigger -> evictions."""
+    effective: Rate
+    """Evictions after which the node had cooled / evictions that could be assessed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """See the module. Instants in seconds since the epoch."""
+    """What happened in the reported time, and whether evictions helped."""
 
-    since: float
-    until: float
+    since: Instant
+    until: Instant
+    """Not included."""
     by: tuple[Dimension, ...]
     total: RateLine | None
-    """None: nothing is known of these days."""
+    """null: nothing is recorded of these days."""
     lines: tuple[RateLine, ...]
     reasons: tuple[ReasonLine, ...]
     """The most frequent of each rate first."""
     trend: tuple[TrendPoint, ...]
     pools: tuple[PoolSummary, ...]
-    over_days: tuple[PoolDay, ...]
+    daily: tuple[PoolDay, ...]
     hottest: tuple[NodeRow, ...]
     """Nodes with the most hot minutes."""
-    useless: tuple[NodeRow, ...]
+    ineffective: tuple[NodeRow, ...]
     """Nodes with the most evictions without effect."""
     services: tuple[ServiceRow, ...]
-    """Most moved first."""
-    account: ChangeBreakdown | None
-    """Sums over the assessments after settling."""
+    """Most evictions first."""
+    breakdown: ChangeBreakdown | None
+    """Sums over the assessments after the settling time."""
     accuracy: tuple[AccuracyLine, ...]
     comparison: Comparison | None
+    """null: no hot node was relieved in this time."""
     notes: tuple[str, ...]
-    """What makes the figures doubtful, in sentences."""
+    """Reasons to doubt the figures, in sentences."""
 
 
 def make_report(
@@ -138,17 +145,17 @@ def make_report(
     comparison: Comparison | None = None,
     details_since: float | None = None,
 ) -> Report:
-    """The report of the days that touch [since, until).
+    """The report of the days that overlap [since, until).
 
-    `hours` from a week before `since` on, to compare with. `details_since`: from when on episodes and assessments are
-    kept; None = all of that time.
+    `hours` begin a week before `since`, for the comparison. `details_since`: start of the episodes and assessments that
+    are kept; None = all of the time.
     """
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
     settled = [each for each in assessments if each.step is Step.SETTLED and since <= each.last_eviction_at < until]
     nodes = _nodes(episodes, settled, since=since, until=until)
     total = next(iter(rates(counted_days, ())), None)
-    account = _account(settled)
+    breakdown = _breakdown(settled)
     return Report(
         since=since,
         until=until,
@@ -158,14 +165,14 @@ def make_report(
         reasons=() if total is None else tuple(_reasons(total, episodes, settled)),
         trend=tuple(trend(counted_days, days=7 if until - since > WEEKLY_FROM_DAYS * DAY_SECONDS else 1)),
         pools=tuple(summaries(hours, since=since, until=until)),
-        over_days=tuple(over_days(hours, since=since, until=until)),
+        daily=tuple(over_days(hours, since=since, until=until)),
         hottest=tuple(sorted((each for each in nodes if each.hot_minutes), key=_by_heat)[:SHOWN]),
-        useless=tuple(sorted((each for each in nodes if each.useless), key=_by_uselessness)[:SHOWN]),
+        ineffective=tuple(sorted((each for each in nodes if each.ineffective_evictions), key=_by_effect)[:SHOWN]),
         services=tuple(_services(moved, settled)[:SHOWN]),
-        account=account,
+        breakdown=breakdown,
         accuracy=tuple(accuracy),
         comparison=comparison,
-        notes=tuple(_notes(total, episodes, settled, account, accuracy, since=since, details_since=details_since)),
+        notes=tuple(_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since)),
     )
 
 
@@ -194,7 +201,7 @@ def _nodes(
     hot: dict[str, float] = defaultdict(float)
     pools: dict[str, str] = {}
     evictions: Counter[str] = Counter()
-    useless: Counter[str] = Counter()
+    ineffective: Counter[str] = Counter()
     for episode in episodes:
         begin, end = max(episode.started_at, since), min(episode.ended_at or until, until)
         minutes[episode.node] += 1
@@ -205,7 +212,7 @@ def _nodes(
         evictions[made.node] += count
         pools[made.node] = made.pool
         if made.outcome not in (None, Outcome.COOLED, Outcome.UNKNOWN):
-            useless[made.node] += count
+            ineffective[made.node] += count
     return [
         NodeRow(
             node=node,
@@ -213,7 +220,7 @@ def _nodes(
             episodes=minutes[node],
             hot_minutes=hot[node],
             evictions=evictions[node],
-            useless=useless[node],
+            ineffective_evictions=ineffective[node],
         )
         for node, pool in pools.items()
     ]
@@ -223,18 +230,18 @@ def _by_heat(row: NodeRow) -> tuple[float, str]:
     return -row.hot_minutes, row.node
 
 
-def _by_uselessness(row: NodeRow) -> tuple[int, float, str]:
-    return -row.useless, *_by_heat(row)
+def _by_effect(row: NodeRow) -> tuple[int, float, str]:
+    return -row.ineffective_evictions, *_by_heat(row)
 
 
 def _services(moved: Sequence[Moved], settled: Sequence[Assessment]) -> list[ServiceRow]:
-    came_of = {(each.cycle, each.node): each.outcome for each in settled}
+    outcomes_of = {(each.cycle, each.node): each.outcome for each in settled}
     groups: dict[str, list[Moved]] = defaultdict(list)
     for each in moved:
         groups[each.service].append(each)
     rows = []
     for service, members in groups.items():
-        outcomes = Counter(came_of.get((each.cycle, each.node)) for each in members)
+        outcomes = Counter(outcomes_of.get((each.cycle, each.node)) for each in members)
         known = outcomes.total() - outcomes[None] - outcomes[Outcome.UNKNOWN]
         rows.append(
             ServiceRow(
@@ -242,18 +249,18 @@ def _services(moved: Sequence[Moved], settled: Sequence[Assessment]) -> list[Ser
                 evictions=len(members),
                 nodes=len({each.node for each in members}),
                 triggers=dict(sorted(Counter(each.trigger for each in members).items())),
-                helped=Rate(part=outcomes[Outcome.COOLED], whole=known),
+                effective=Rate(part=outcomes[Outcome.COOLED], whole=known),
             )
         )
     return sorted(rows, key=lambda row: (-row.evictions, row.service))
 
 
-def _account(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
-    accounts = [each.breakdown for each in settled if each.breakdown is not None]
-    if not accounts:
+def _breakdown(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
+    breakdowns = [each.breakdown for each in settled if each.breakdown is not None]
+    if not breakdowns:
         return None
     return ChangeBreakdown(
-        **{part.name: math.fsum(getattr(each, part.name) for each in accounts) for part in fields(ChangeBreakdown)}
+        **{part.name: math.fsum(getattr(each, part.name) for each in breakdowns) for part in fields(ChangeBreakdown)}
     )
 
 
@@ -265,7 +272,7 @@ def _notes(
     total: RateLine | None,
     episodes: Sequence[HotEpisode],
     settled: Sequence[Assessment],
-    account: ChangeBreakdown | None,
+    breakdown: ChangeBreakdown | None,
     accuracy: Sequence[AccuracyLine],
     *,
     since: float,
@@ -273,25 +280,25 @@ def _notes(
 ) -> Iterable[str]:
     hot = 0 if total is None else total.counts.hot
     if total is None:
-        yield "nothing is known of this time: no node was hot by the standard, or the standard was not evaluated"
+        yield "no data for this time: no node was hot by the hot-node SLO, or the SLO was not evaluated"
     elif hot < ENOUGH_EPISODES:
-        yield f"too little data: {counted(hot, 'episode')}, rates of fewer than {ENOUGH_EPISODES} say little"
+        yield f"insufficient data: {counted(hot, 'episode')}, rates need at least {ENOUGH_EPISODES}"
     if now := sum(each.ended_at is None for each in episodes):
-        yield f"{counted(now, 'node')} still hot: what is told of them may change"
+        yield f"{counted(now, 'node')} still hot: their figures may change"
     if waiting := sum(each.assessed_at is None for each in settled):
-        yield f"{counted(waiting, 'assessment')} still to be made"
+        yield f"{counted(waiting, 'assessment')} pending"
     if late := sum(each.late for each in settled):
-        yield f"{counted(late, 'assessment')} made late: they say less"
+        yield f"{counted(late, 'assessment')} made late: less reliable"
     if unknown := sum(each.outcome is Outcome.UNKNOWN for each in settled):
-        yield f"{counted(unknown, 'assessment')} without a figure of the node"
+        yield f"{counted(unknown, 'assessment')} without the node's CPU"
     made = [each.breakdown for each in settled if each.breakdown is not None]
     change = math.fsum(abs(each.after_millicores - each.before_millicores) for each in made)
     left_over = math.fsum(abs(each.residual) for each in made)
-    if account is not None and left_over > CLOSES * change:
+    if breakdown is not None and left_over > CLOSES * change:
         share = percent(left_over / change) if change else "all"
-        yield f"{share} of the change of the nodes that were relieved is in none of their pods"
+        yield f"{share} of the CPU change of relieved nodes is not explained by their pods"
     if details_since is not None and details_since > since:
-        yield "nodes, services and accounts are of a shorter time: older details are not kept"
+        yield "nodes, services and the change breakdown are of a shorter time: older details are not kept"
     for line in accuracy:
         if line.drift:
             yield f"forecasts of {'all pools' if line.pool is None else f'pool {line.pool}'}: {line.drift}"

@@ -223,7 +223,7 @@ def _compared(
         untouched=pools - touched,
         events=[event for each in read for event in each.events(pools)],
     )
-    if not (comparison.enough and evicted[False]):
+    if not (comparison.sufficient_data and evicted[False]):
         return comparison, []
     before = f"{counted(evicted[False], 'pod')} had been evicted in the time before, too"
     return comparison, [f"{before}: the comparison tells what changed since, not what evicting does"]

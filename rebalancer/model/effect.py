@@ -5,10 +5,11 @@ seconds since the epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
+from rebalancer.model.document import Amount, Count, Share, Shown
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 
 Dimension = Literal["cluster", "pool", "strategy", "trigger"]
@@ -195,17 +196,51 @@ class Moved(NamedTuple):
 class Rate:
     """`part` of `whole`."""
 
-    part: int
-    whole: int
+    part: Count
+    whole: Count
+    share: Share | None = field(init=False)
+    """None: the whole is 0."""
 
-    @property
-    def share(self) -> float | None:
-        """None of nothing."""
-        return self.part / self.whole if self.whole else None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", self.part / self.whole if self.whole else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DayRow:
+class Counts:
+    """Counts of hot episodes and of what was done about them; they add up over days and groups."""
+
+    hot: Count = 0
+    """Hot episodes by the hot-node SLO."""
+    discovered: Count = 0
+    """Those that were discovered."""
+    evicted_from: Count = 0
+    """Discovered episodes with at least one eviction."""
+    cooled: Count = 0
+    """Assessed episodes at or under target after the settling time."""
+    assessed: Count = 0
+    """Episodes with evictions that could be assessed."""
+    evictions: Count = 0
+    """Evicted pods."""
+    relief_planned: Annotated[float, Shown(name="relief_planned_cores")] = 0.0
+    """Planned reduction of the nodes' CPU, in cores."""
+    relief_measured: Annotated[float, Shown(name="relief_measured_cores")] = 0.0
+    """Measured reduction on the same nodes, in cores."""
+    hot_node_minutes: Amount = 0.0
+    prevented: Count = 0
+    """Proactive evictions on nodes that would have become hot and did not."""
+    false_alarms: Count = 0
+    """Proactive evictions on nodes that would not have become hot."""
+    too_late: Count = 0
+    """Proactive evictions on nodes that became hot nevertheless."""
+    reasons: Annotated[
+        Mapping[str, Count] | None, Shown(schema={"propertyNames": {"pattern": "^(discovery|eviction|effect)/"}})
+    ] = None
+    """`discovery/<MissReason>`, `eviction/<BlockedReason>`: episodes; `effect/<Outcome>`: assessments after the
+    settling time, whether or not the node was hot by the SLO."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayRow(Counts):
     """Counts of one day, cluster, pool, strategy and trigger, kept when details are pruned. Strategy and trigger are
     empty for episodes that were not discovered."""
 
@@ -215,27 +250,6 @@ class DayRow:
     trigger: str
     day: int
     """Days since the epoch, UTC, of the episode's start (for evictions and assessments: of the cycle)."""
-    hot: int = 0
-    """Hot episodes by the SLO,"""
-    discovered: int = 0
-    """those of them that were discovered,"""
-    evicted_from: int = 0
-    """the discovered ones with at least one eviction,"""
-    cooled: int = 0
-    """those of the last that were at or under target after settling,"""
-    assessed: int = 0
-    """and those that could be assessed."""
-    evictions: int = 0
-    relief_planned: float = 0.0
-    """Cores."""
-    relief_measured: float = 0.0
-    hot_node_minutes: float = 0.0
-    prevented: int = 0
-    false_alarms: int = 0
-    too_late: int = 0
-    reasons: Mapping[str, int] | None = None
-    """`discovery/<MissReason>`, `eviction/<BlockedReason>` -> episodes; `effect/<Outcome>` -> assessments after the
-    settling time, whether or not the node was hot by the SLO."""
 
 
 class EffectRecords(Protocol):

@@ -1,4 +1,4 @@
-"""A report as people see it: on the dashboard's page, and as one file that needs nothing else."""
+"""A report as HTML: on the page of the dashboard, and as one self-contained file."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,34 +15,38 @@ from rebalancer.web.charts import Column
 from rebalancer.web.render import render, static
 
 RATES = (
-    ("discovery", "Discovery", "hot nodes that were found, of those hot by the standard"),
-    ("eviction", "Eviction", "found nodes that pods were moved from, of the found"),
-    ("effectiveness", "Effectiveness", "nodes at or under target after settling, of those that could be assessed"),
+    ("discovery", "Discovery", "discovered hot episodes / all hot episodes by the hot-node SLO"),
+    ("eviction", "Eviction", "episodes with at least one eviction / discovered episodes"),
+    (
+        "effectiveness",
+        "Effectiveness",
+        "episodes at or under target after settling / assessable episodes with evictions",
+    ),
 )
 GROUPS = (
-    ("discovery", "Why hot nodes were not found"),
-    ("eviction", "Why nothing left nodes that were found"),
+    ("discovery", "Why hot nodes were not discovered"),
+    ("eviction", "Why nothing was evicted from discovered nodes"),
     ("effect", "Why nodes did not cool"),
 )
 
 
 def render_report(report: Report, *, cluster: str, now: float) -> str:
-    """The report as one HTML file: style and pictures are in it, and it asks for nothing else."""
+    """The report as one HTML file, with style and pictures inside; it requests nothing."""
     style = Markup(static("style.css").decode())
     return render("report.html", cluster=cluster, now=now, style=style, **body(report, links=False))
 
 
 def body(report: Report, *, links: bool) -> dict[str, Any]:
-    """What `_report.html` needs. With `links` names lead to the dashboard's pages."""
+    """The variables of `_report.html`. With `links` names link to pages of the dashboard."""
     return {
         "report": report,
         "links": links,
-        "rates": [(name, title, told, getattr(report.total, name, None)) for name, title, told in RATES],
+        "rates": [(name, title, text, getattr(report.total, name, None)) for name, title, text in RATES],
         "reasons": [
             (title, [line for line in report.reasons if line.key.partition("/")[0] == group]) for group, title in GROUPS
         ],
         "trends": _trends(report),
-        "account": _account(report),
+        "breakdown": _breakdown(report),
         "by_day": _by_day(report),
     }
 
@@ -73,14 +77,14 @@ def _trends(report: Report) -> list[Markup]:
 
 
 def _by_day(report: Report) -> dict[str | None, Markup]:
-    """Pool -> its hot minutes day by day, as a small line."""
+    """Pool -> its hot minutes by day, as a sparkline."""
     days: dict[str | None, list[tuple[int, float]]] = {}
-    for each in report.over_days:
+    for each in report.daily:
         days.setdefault(each.summary.pool, []).append((each.day, each.summary.hot_node_minutes))
     out = {}
     for number, (pool, minutes) in enumerate(days.items()):
-        told = "; ".join(f"{_date(day)}: {value:.0f}" for day, value in minutes)
-        out[pool] = charts.sparkline([value for _, value in minutes], f"by day: {told}", name=f"by-day-{number}")
+        text = "; ".join(f"{_date(day)}: {value:.0f}" for day, value in minutes)
+        out[pool] = charts.sparkline([value for _, value in minutes], f"by day: {text}", name=f"by-day-{number}")
     return out
 
 
@@ -88,10 +92,10 @@ def _rate_column(point: TrendPoint, rate: Rate) -> Column:
     return Column(label=_date(point.day), value=rate.share, text=f"{rate.part} of {rate.whole}, {percent(rate.share)}")
 
 
-def _account(report: Report) -> Markup:
-    if report.account is None:
+def _breakdown(report: Report) -> Markup:
+    if report.breakdown is None:
         return Markup()
-    return charts.account_bars(report.account, name="account-all")
+    return charts.account_bars(report.breakdown, name="breakdown-all")
 
 
 def _date(day: int) -> str:

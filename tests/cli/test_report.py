@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from rebalancer.effect.document import SCHEMA_VERSION
+from rebalancer.cli.output.json import SCHEMA_VERSION
 from rebalancer.store import open_records, upgrade
 from tests.effect.builders import an_episode
 from tests.evaluation.builders import UNTIL, fill
@@ -86,10 +86,10 @@ def test_the_json_is_what_the_shipped_schema_says(
     assert document["total"]["discovery"] == {"part": 3, "whole": 4, "share": 0.75}
     assert [each["trigger"] for each in document["lines"]] == ["", "forecast", "alert", "periodic"]
     # each part of the schema was looked at
-    for name in ("lines", "reasons", "trend", "pools", "overDays", "hottest", "useless", "services", "accuracy"):
+    for name in ("lines", "reasons", "trend", "pools", "daily", "hottest", "ineffective", "services", "accuracy"):
         assert document[name], name
-    assert document["account"]["evicted"] == 4000.0
-    assert document["comparison"]["enough"]
+    assert document["breakdown"]["evicted"] == 4000.0
+    assert document["comparison"]["sufficientData"]
 
 
 def test_the_schema_is_one_and_refuses_what_is_wrong(tmp_path: Path, url: str) -> None:
@@ -123,10 +123,10 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     result = run(tmp_path, url, *WEEK, "--by", "trigger")
     assert result.code == 0, result.err
     lines = [re.split(r" {2,}", line.strip()) for line in result.out.splitlines()]
-    assert lines[0] == ["Did it help? cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC"]
+    assert lines[0] == ["Effect of evictions: cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC"]
     assert ["alert", "2", "2 of 4 (50 %)", "2 of 2 (100 %)", "1 of 2 (50 %)", "3", "2.4", "1.5", "150"] in lines
     # a rate of nothing
-    assert ["(not found)", "1", "-", "-", "-", "0", "0", "0", "45"] in lines
+    assert ["(not discovered)", "1", "-", "-", "-", "0", "0", "0", "45"] in lines
     assert ["(all)", "4", "3 of 4 (75 %)", "2 of 3 (66.7 %)", "1 of 2 (50 %)", "3", "2.4", "1.5", "225"] in lines
     assert [
         *("eviction", "limits", "1 of 1 (100 %)", "limits were used up"),
@@ -138,9 +138,9 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     assert ["shop/web", "3", "1", "alert 3", "2 of 3 (66.7 %)"] in lines
     assert ["16", "-4", "0", "0.6", "0", "0.4", "0", "13"] in lines
     assert ["general", "72", "5 %", "100 %", "100 %", "50 %", "1.5"] in lines
-    [compared] = [line for line in result.out.splitlines() if line.startswith("Against the time before:")]
-    assert "43.2 minutes a day shorter than in the pools that were left alone" in compared
-    assert any(line.startswith("Note: too little data: 4 episodes") for line in result.out.splitlines())
+    [compared] = [line for line in result.out.splitlines() if line.startswith("Compared with the time before:")]
+    assert "43.2 minutes a day shorter than in the control group" in compared
+    assert any(line.startswith("Note: insufficient data: 4 episodes") for line in result.out.splitlines())
 
 
 def test_what_a_cluster_is_named_is_no_markup(tmp_path: Path, empty: str) -> None:
@@ -185,7 +185,7 @@ def test_clusters_of_one_database_are_reported_together(tmp_path: Path, url: str
     assert mistakes(both) == []
     assert both["total"]["hot"] == 8
     table = run(tmp_path, url, *WEEK, "--all-clusters").out
-    assert table.startswith("Did it help? clusters other, test, ")
+    assert table.startswith("Effect of evictions: clusters other, test, ")
 
 
 # ---- when
@@ -268,15 +268,15 @@ def test_where_nothing_is_recorded_it_says_so(tmp_path: Path, empty: str, output
     result = run(tmp_path, empty, *WEEK, "-o", output)
     assert result.code == 0, result.err
     if output == "table":
-        assert result.out == "Nothing is recorded of cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC.\n"
+        assert result.out == "No records of cluster test, 2024-10-04 00:00 to 2024-10-11 00:00 UTC.\n"
     elif output == "json":
         assert mistakes(result.document) == []
         assert (result.document["total"], result.document["lines"]) == (None, [])
     elif output == "csv":
-        assert result.out.startswith("pool,hot,found,")
+        assert result.out.startswith("pool,discovery,eviction,effectiveness,hot,discovered,evicted_from,")
         assert len(result.out.splitlines()) == 1
     else:
-        assert "nothing is known of this time" in result.out
+        assert "no data for this time" in result.out
 
 
 def test_it_only_reads_also_while_the_daemon_writes(tmp_path: Path, url: str) -> None:

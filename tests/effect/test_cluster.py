@@ -36,10 +36,10 @@ def test_a_pool_is_the_sum_or_the_mean_of_its_hours() -> None:
     assert (pool.hot_nodes, pool.hot_node_minutes, pool.highest_share) == (1.0, 120.0, 0.9)
     # weighed by nodes: 10 and 30
     assert pool.cpu_share == pytest.approx(0.45)
-    assert pool.spread == pytest.approx(0.125)
+    assert pool.share_stddev == pytest.approx(0.125)
     assert pool.free_by_usage == pytest.approx(0.55)
     assert pool.free_by_requests == pytest.approx(0.25)
-    assert pool.warm_landings == Rate(part=1, whole=10)
+    assert pool.new_pods_over_target == Rate(part=1, whole=10)
     assert pool.cpu_change is None
     assert (everything.pool, everything.cpu_share) == (None, pool.cpu_share)
 
@@ -72,9 +72,9 @@ def test_cpu_is_held_against_the_same_hour_last_week_where_both_are_known() -> N
 def test_what_is_not_known_is_none_and_not_nothing() -> None:
     unknown = dict.fromkeys(("hot_nodes", "cpu_share", "requested_share", "share_stddev", "highest_share"), math.nan)
     [pool, _] = a_span([an_hour(FIRST, hot_node_minutes=math.nan, **unknown)])
-    figures = (pool.hot_nodes, pool.cpu_share, pool.free_by_usage, pool.free_by_requests, pool.spread)
+    figures = (pool.hot_nodes, pool.cpu_share, pool.free_by_usage, pool.free_by_requests, pool.share_stddev)
     assert figures == (None,) * 5
-    assert (pool.highest_share, pool.hot_node_minutes, pool.warm_landings.share) == (None, 0.0, None)
+    assert (pool.highest_share, pool.hot_node_minutes, pool.new_pods_over_target.share) == (None, 0.0, None)
 
 
 def test_hours_outside_of_the_time_are_only_compared_with() -> None:

@@ -34,7 +34,7 @@ def two_weeks(before: float, after: float, **changes: Any) -> Comparison:
 def test_fewer_hot_minutes_on_every_day_are_fewer() -> None:
     told = two_weeks(60.0, 20.0)
     # 10 nodes: 24 h x 60 min / 10 nodes
-    assert (told.matched_days, told.enough, told.before, told.after) == (14, True, 144.0, 48.0)
+    assert (told.matched_days, told.sufficient_data, told.before, told.after) == (14, True, 144.0, 48.0)
     assert told.change is not None
     assert (told.change.median, told.change.low, told.change.high) == (-96.0, -96.0, -96.0)
     assert told.verdict.startswith("a node is hot for 96 minutes a day shorter, between 96 and 96 (99 % sure, 14 m")
@@ -44,9 +44,9 @@ def test_fewer_hot_minutes_on_every_day_are_fewer() -> None:
 @pytest.mark.parametrize("days", [0, 1, 4])
 def test_fewer_than_five_matched_days_are_too_little_data(days: int) -> None:
     told = compare(some_days(DAY - 7, days), some_days(DAY, days, 0.0))
-    assert (told.matched_days, told.enough, told.change) == (days, False, None)
+    assert (told.matched_days, told.sufficient_data, told.change) == (days, False, None)
     days_told = "1 matched day" if days == 1 else f"{days} matched days"
-    assert told.verdict == f"too little data: {days_told}, at least 5 are needed"
+    assert told.verdict == f"insufficient data: {days_told}, at least 5 are needed"
 
 
 def test_five_matched_days_say_how_sure_they_are() -> None:
@@ -92,10 +92,10 @@ def test_pools_that_were_left_alone_are_taken_off() -> None:
     told = compare(before, after, untouched=["alone"])
     assert told.change is not None
     assert told.change.median == -96.0
-    assert told.untouched is not None
-    assert told.untouched.median == -96.0
-    assert told.net is not None
-    assert told.net.median == 0.0
+    assert told.control is not None
+    assert told.control.median == -96.0
+    assert told.net_change is not None
+    assert told.net_change.median == 0.0
     assert told.verdict.startswith("no clear change")
     # by itself it looks like a success
     assert "shorter" in compare(some_days(DAY - 14, 14, 60.0), some_days(DAY, 14, 20.0)).verdict
@@ -103,8 +103,8 @@ def test_pools_that_were_left_alone_are_taken_off() -> None:
 
 def test_pools_that_were_left_alone_without_data_are_named() -> None:
     told = compare(some_days(DAY - 14, 14), some_days(DAY, 14, 20.0), untouched=["alone"])
-    assert told.net is None
-    assert told.verdict.endswith("; but too little is known of the pools that were left alone")
+    assert told.net_change is None
+    assert told.verdict.endswith("; but insufficient data of the control group")
 
 
 def test_a_pool_that_is_known_on_one_side_only_is_left_out() -> None:
@@ -123,7 +123,7 @@ def test_a_pool_that_is_known_on_one_side_only_is_left_out() -> None:
 )
 def test_what_else_moved_is_named(changes: dict[str, float], moved: tuple[str, ...]) -> None:
     told = two_weeks(60.0, 20.0, **changes)
-    assert told.moved == moved
+    assert told.confounders == moved
     assert told.verdict.endswith("".join(f"; but {each}" for each in moved))
 
 
@@ -134,18 +134,20 @@ def an_event(first_day: int, days: int, *pools: str) -> Event:
 
 def test_declared_events_are_named_with_the_side_they_were_on() -> None:
     before, after = some_days(DAY - 14, 14), some_days(DAY, 14)
-    assert compare(before, after, events=[an_event(DAY + 3, 1)]).moved == ("declared event sale was after",)
-    assert compare(before, after, events=[an_event(DAY - 3, 5)]).moved == ("declared event sale was before and after",)
-    assert compare(before, after, events=[an_event(DAY + 3, 1, "batch")]).moved == ()
-    assert compare(before, after, events=[an_event(DAY + 14, 1)]).moved == ()
-    assert compare(before, after, events=[an_event(DAY - 20, 6)]).moved == ()
+    assert compare(before, after, events=[an_event(DAY + 3, 1)]).confounders == ("declared event sale was after",)
+    assert compare(before, after, events=[an_event(DAY - 3, 5)]).confounders == (
+        "declared event sale was before and after",
+    )
+    assert compare(before, after, events=[an_event(DAY + 3, 1, "batch")]).confounders == ()
+    assert compare(before, after, events=[an_event(DAY + 14, 1)]).confounders == ()
+    assert compare(before, after, events=[an_event(DAY - 20, 6)]).confounders == ()
 
 
 def test_the_spread_between_nodes_is_compared_too() -> None:
     told = two_weeks(60.0, 60.0, share_stddev=0.06)
-    assert told.spread is not None
-    assert told.spread.median == pytest.approx(-0.04)
-    assert two_weeks(60.0, 60.0, share_stddev=math.nan).spread is None
+    assert told.share_stddev is not None
+    assert told.share_stddev.median == pytest.approx(-0.04)
+    assert two_weeks(60.0, 60.0, share_stddev=math.nan).share_stddev is None
 
 
 @given(st.lists(st.floats(0, 600), min_size=5, max_size=40))

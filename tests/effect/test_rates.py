@@ -124,7 +124,7 @@ def test_a_day_counted_by_hand() -> None:
 
 
 def by(rows: list[DayRow], *names: str) -> dict[tuple[str, ...], RateLine]:
-    return {tuple(line.key.values()): line for line in rates(rows, names)}  # type: ignore[arg-type]
+    return {tuple(line.key(name) for name in names): line for line in rates(rows, names)}  # type: ignore[arg-type]
 
 
 def test_rates_are_split_by_pool() -> None:

@@ -63,7 +63,7 @@ def test_the_rates_of_a_week_are_those_that_were_counted(url: str, report: Gathe
     assert found.total.effectiveness == Rate(part=1, whole=2)
     assert (found.total.counts.evictions, found.total.counts.hot_node_minutes) == (3, 225.0)
     assert (found.total.counts.prevented, found.total.counts.false_alarms) == (1, 1)
-    assert [dict(line.key) for line in found.lines] == [
+    assert [{name: line.key(name) for name in found.by} for line in found.lines] == [
         {"pool": "general", "trigger": trigger} for trigger in ("", "alert", "forecast", "periodic")
     ]
     assert [(each.key, each.rate.part, each.example) for each in found.reasons] == [
@@ -82,12 +82,12 @@ def test_nodes_services_and_the_account_come_from_the_details(url: str, report: 
         ("n3", 1, 45.0),
         ("n2", 1, 30.0),
     ]
-    assert [(each.node, each.evictions, each.useless) for each in found.useless] == [("n1", 3, 1)]
+    assert [(each.node, each.evictions, each.ineffective_evictions) for each in found.ineffective] == [("n1", 3, 1)]
     [service] = found.services
     assert (service.service, service.evictions, service.triggers) == ("shop/web", 3, {"alert": 3})
-    assert service.helped == Rate(part=2, whole=3)
-    assert found.account is not None
-    assert (found.account.evicted, found.account.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)
+    assert service.effective == Rate(part=2, whole=3)
+    assert found.breakdown is not None
+    assert (found.breakdown.evicted, found.breakdown.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)
 
 
 def test_what_is_outside_of_the_time_is_not_told(url: str, report: Gather) -> None:
@@ -98,7 +98,7 @@ def test_what_is_outside_of_the_time_is_not_told(url: str, report: Gather) -> No
     assert [each.node for each in second_day.hottest] == ["n1", "n2"]
     assert [each.evictions for each in second_day.services] == [1]
     before = report(since=SINCE - 3 * DAY_SECONDS, until=SINCE)
-    assert (before.total, before.hottest, before.services, before.account) == (None, (), (), None)
+    assert (before.total, before.hottest, before.services, before.breakdown) == (None, (), (), None)
 
 
 def test_nothing_is_told_of_the_time_to_come(url: str, report: Gather) -> None:
@@ -114,13 +114,13 @@ def test_a_week_is_compared_with_the_one_before_beside_pools_that_were_left_alon
     fill(url)
     comparison = report().comparison
     assert comparison is not None
-    assert (comparison.matched_days, comparison.enough) == (7, True)
+    assert (comparison.matched_days, comparison.sufficient_data) == (7, True)
     # per node and day, of ten nodes
     assert (comparison.before, comparison.after) == (pytest.approx(72.0), pytest.approx(28.8))
-    assert comparison.untouched is not None
-    assert comparison.untouched.median == 0.0
-    assert comparison.net is not None
-    assert comparison.net.median == pytest.approx(-43.2)
+    assert comparison.control is not None
+    assert comparison.control.median == 0.0
+    assert comparison.net_change is not None
+    assert comparison.net_change.median == pytest.approx(-43.2)
 
 
 def test_without_an_eviction_nothing_is_compared(url: str, report: Gather) -> None:
@@ -153,7 +153,7 @@ def test_a_declared_event_is_named_beside_the_comparison(url: str, report: Gathe
         comparison = report(policy=policy, all_clusters=True).comparison
         assert comparison is not None
         # batch was left alone
-        assert comparison.moved == ("declared event sale was after", "declared event ours was after")
+        assert comparison.confounders == ("declared event sale was after", "declared event ours was after")
 
 
 def test_an_event_of_ours_is_none_of_another_clusters(url: str, report: Gather) -> None:
@@ -164,7 +164,7 @@ def test_an_event_of_ours_is_none_of_another_clusters(url: str, report: Gather) 
             records.effect().put_hours(own, read_until=UNTIL)
         comparison = report(policy={"forecast": {"events": [event]}}, all_clusters=True).comparison
         assert comparison is not None
-        assert comparison.moved == ()
+        assert comparison.confounders == ()
 
 
 @on_both
@@ -209,18 +209,18 @@ def test_clusters_that_share_a_database_are_told_apart_or_together(url: str, rep
     assert alone.total.counts.hot == 4
 
     both = report(all_clusters=True, by=("cluster",))
-    assert [(line.key["cluster"], line.counts.hot) for line in both.lines] == [("other", 4), ("test", 4)]
+    assert [(line.cluster, line.counts.hot) for line in both.lines] == [("other", 4), ("test", 4)]
     assert {each.pool for each in both.pools} == {
         *("other/general", "other/batch", "test/general", "test/batch"),
         None,
     }
     assert [each.node for each in both.hottest][:2] == ["other/n1", "test/n1"]
     [service] = both.services
-    assert (service.evictions, service.nodes, service.helped) == (6, 2, Rate(part=4, whole=6))
+    assert (service.evictions, service.nodes, service.effective) == (6, 2, Rate(part=4, whole=6))
     assert [each.pool for each in both.accuracy] == [None, "other/general", "test/general"]
     assert both.accuracy[0].forecasts == 144
     assert both.comparison is not None
-    assert both.comparison.net is not None
+    assert both.comparison.net_change is not None
 
 
 def test_the_shortest_memory_of_all_clusters_is_told(url: str, report: Gather) -> None:

@@ -4,9 +4,13 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+from rebalancer.model.document import Day, Instant, Shown
+from rebalancer.model.history import DAY_SECONDS
 
 SCHEMA_VERSION: Final = "2"
 
@@ -24,8 +28,8 @@ def as_text(document: Mapping[str, Any]) -> str:
 def encode(value: Any) -> Any:
     """A value in the types of JSON.
 
-    A dataclass becomes an object with names in camelCase, a sequence an array, an unknown number (NaN or infinite)
-    null, and anything else a string.
+    A dataclass becomes an object with the fields of `document_fields`, a sequence an array, an unknown number (NaN or
+    infinite) null, and anything else a string.
     """
     match value:
         case None | bool() | int():
@@ -37,8 +41,63 @@ def encode(value: Any) -> Any:
         case list() | tuple():
             return [encode(each) for each in value]
         case _ if is_dataclass(value):
-            return {camel(each.name): encode(getattr(value, each.name)) for each in fields(value)}
+            return _object(value)
     return str(value)
+
+
+def _object(record: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    kind: type = type(record)
+    for each in document_fields(kind):
+        value = getattr(record, each.attribute)
+        if each.shown.inline:
+            out |= _object(value)
+        elif each.shown.schema == INSTANT.schema:
+            out[camel(each.name)] = at(value)
+        elif each.shown.schema == DAY.schema:
+            out[camel(each.name)] = date(value)
+        else:
+            out[camel(each.name)] = encode(value)
+    return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentField:
+    """A dataclass's field in documents."""
+
+    attribute: str
+    name: str
+    """In snake_case."""
+    type: Any
+    """Without metadata."""
+    shown: Shown
+
+
+@cache
+def document_fields(record: type) -> tuple[DocumentField, ...]:
+    """The fields of a dataclass in its documents."""
+    hints = get_type_hints(record, include_extras=True)
+    out = []
+    for each in fields(record):
+        plain, shown = described(hints[each.name])
+        out.append(DocumentField(attribute=each.name, name=shown.name or each.name, type=plain, shown=shown))
+    return tuple(out)
+
+
+def described(hint: Any) -> tuple[Any, Shown]:
+    """A type without its metadata, and the metadata."""
+    if get_origin(hint) is not Annotated:
+        return hint, Shown()
+    plain, *metadata = get_args(hint)
+    found = [each for each in metadata if isinstance(each, Shown)]
+    return plain, Shown(
+        schema={key: value for each in found for key, value in each.schema.items()},
+        name="".join(each.name for each in found),
+        inline=any(each.inline for each in found),
+    )
+
+
+INSTANT, DAY = described(Instant)[1], described(Day)[1]
 
 
 def pick(record: object, *names: str) -> dict[str, Any]:
@@ -51,6 +110,11 @@ def at(seconds: float | None, timespec: str = "seconds") -> str | None:
     if seconds is None or not math.isfinite(seconds):
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec)
+
+
+def date(day: int) -> str:
+    """Days since the epoch as an ISO date, UTC."""
+    return datetime.fromtimestamp(day * DAY_SECONDS, UTC).date().isoformat()
 
 
 def camel(name: str) -> str:

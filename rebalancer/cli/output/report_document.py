@@ -1,37 +1,54 @@
-"""A report as JSON and as CSV."""
+"""A report as JSON, its JSON Schema, and as CSV: all of them from the fields of `effect.report.Report`."""
 
 import csv
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from rebalancer.cli.output.json import as_text
-from rebalancer.effect.document import to_json
+from rebalancer.cli.output.json import SCHEMA_VERSION, as_text, document_fields, encode
+from rebalancer.cli.output.json_schema import schema_of
+from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import Report
+from rebalancer.model.document import INLINE
+from rebalancer.model.effect import Counts, Rate
 
-CSV_COLUMNS = (
-    *("hot", "discovered", "evicted_from", "assessed", "cooled", "discovery", "eviction", "effectiveness", "evictions"),
-    *("relief_planned_cores", "relief_measured_cores", "hot_node_minutes", "prevented", "false_alarms", "too_late"),
-)
+SCHEMA_ID = f"https://rebalancer.dev/schemas/report/v{SCHEMA_VERSION}.json"
 
 
-def json_text(report: Report, clusters: list[str]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """The document of `rebalancer report -o json`."""
+
+    report: Annotated[Report, INLINE]
+    clusters: tuple[str, ...]
+    """Clusters of the report."""
+
+
+def json_text(report: Report, clusters: Sequence[str]) -> str:
     """The JSON document. Its schema is docs/reference/report.schema.json."""
-    return as_text({**to_json(report), "clusters": clusters})
+    document = ReportDocument(report=report, clusters=tuple(clusters))
+    return as_text({"schemaVersion": SCHEMA_VERSION, **encode(document)})
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of the document."""
+    return schema_of(ReportDocument, version=SCHEMA_VERSION, schema_id=SCHEMA_ID)
 
 
 def csv_text(report: Report) -> str:
-    """A line for each group. Shares are 0..1, empty of nothing; an empty name is of nodes in no pool, or of episodes
-    that were not found."""
+    """A row for each line of rates: its dimensions, counts and rates.
+
+    Rates are 0..1, empty without episodes. An empty name stands for nodes in no pool, or episodes not discovered.
+    """
+    rates = [each.name for each in document_fields(RateLine) if each.type is Rate]
+    counts = {each.name: each.attribute for each in document_fields(Counts) if each.attribute != "reasons"}
     out = io.StringIO()
-    writer = csv.DictWriter(out, (*report.by, *CSV_COLUMNS), lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*report.by, *rates, *counts])
     for line in report.lines:
-        counts = line.counts
-        shares = {name: getattr(line, name).share for name in ("discovery", "eviction", "effectiveness")}
+        shares = [getattr(line, name).share for name in rates]
         writer.writerow(
-            {
-                **{name: line.key[name] for name in report.by},
-                **{name: getattr(counts, name.removesuffix("_cores")) for name in CSV_COLUMNS if name not in shares},
-                **shares,
-            }
+            [*map(line.key, report.by), *shares, *(getattr(line.counts, attribute) for attribute in counts.values())]
         )
     return out.getvalue()

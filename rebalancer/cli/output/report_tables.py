@@ -1,4 +1,4 @@
-"""A report as tables for people."""
+"""A report as tables."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -6,69 +6,65 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.text import Text
 
-from rebalancer.cli.output.tables import plain_table
+from rebalancer.cli.output.json import date
+from rebalancer.cli.output.tables import plain_table, print_notes
 from rebalancer.effect.cluster import PoolSummary
 from rebalancer.effect.messages import NOTHING, cores, percent, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.effect import ChangeBreakdown
-from rebalancer.model.history import DAY_SECONDS
 
 ALL = "(all)"
 NONE = "(none)"
-MISSED = "(not found)"
-RIGHT = frozenset(
+MISSED = "(not discovered)"
+RATES = ("HOT", "DISCOVERY", "EVICTION", "EFFECTIVENESS", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES")
+LEFT = frozenset(
     {
-        *("HOT", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES", "PREVENTED", "FALSE ALARM", "TOO LATE", "NODES"),
-        *("HOT AT ONCE", "CPU", "LAST WEEK", "SPREAD", "HIGHEST", "FREE", "FREE TO REQUEST", "EPISODES", "IN VAIN"),
-        *("BEFORE", "LEFT", "LANDED", "CAME BACK", "GREW", "UNEXPLAINED", "AFTER"),
-        *("FORECASTS", "ERROR", "COVERED", "HOT FOUND", "HOT RIGHT", "HOURS OFF"),
+        *("CLUSTER", "POOL", "STRATEGY", "TRIGGER", "NODE", "SERVICE", "TRIGGERS", "DAY", "WEEK FROM"),
+        *("DISCOVERY", "EVICTION", "EFFECTIVENESS", "EFFECTIVE", "NEW PODS OVER TARGET"),
+        *("RATE", "REASON", "SHARE", "MEANING", "NEWEST"),
     }
 )
-"""Columns of numbers."""
+"""Columns that are not numbers alone."""
 
 
 def print_report(console: Console, report: Report, *, clusters: list[str]) -> None:
-    """All that there is; a line when there is nothing."""
+    """All tables of a report; one line when nothing is recorded."""
     time = f"{_instant(report.since)} to {_instant(report.until)} UTC"
     of = f"{'cluster' if len(clusters) == 1 else 'clusters'} {', '.join(clusters)}"
     if not (report.total or report.pools or report.services or report.hottest or report.accuracy):
-        console.print(f"Nothing is recorded of {of}, {time}.", highlight=False, markup=False)
+        console.print(f"No records of {of}, {time}.", highlight=False, markup=False)
         return
-    console.print(Text.assemble(("Did it help?", "bold"), f" {of}, {time}"))
+    console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}"))
     _print_rates(console, report)
     _print_reasons(console, report)
-    _print_ahead(console, report)
+    _print_proactive(console, report)
     _print_trend(console, report)
     _print_pools(console, report.pools)
     _print_nodes(console, "Hottest nodes", report.hottest)
-    _print_nodes(console, "Nodes with evictions in vain", report.useless)
+    _print_nodes(console, "Nodes with ineffective evictions", report.ineffective)
     _print_services(console, report)
-    if report.account is not None:
-        _print_account(console, report.account)
+    if report.breakdown is not None:
+        _print_breakdown(console, report.breakdown)
     _print_accuracy(console, report)
     console.print()
-    compared = (
-        "no hot node was relieved, so nothing is compared" if report.comparison is None else report.comparison.verdict
-    )
-    console.print(Text.assemble(("Against the time before:", "bold"), f" {compared}"))
-    for note in report.notes:
-        console.print(Text.assemble(("Note:", "yellow"), f" {note}"))
+    compared = "no comparison, no hot node was relieved" if report.comparison is None else report.comparison.verdict
+    console.print(Text.assemble(("Compared with the time before:", "bold"), f" {compared}"))
+    print_notes(console, report.notes)
 
 
 def _print_rates(console: Console, report: Report) -> None:
     if report.total is None:
         return
-    columns = ("HOT", "DISCOVERY", "EVICTION", "EFFECTIVENESS", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES")
     rows = [(*_names(line, report), *_rates(line)) for line in report.lines]
     if len(rows) != 1:
         rows.append((ALL, *("" for _ in report.by[1:]), *_rates(report.total)))
-    _table(console, "Rates (relief in cores)", (*map(str.upper, report.by), *columns), rows)
+    _table(console, "Rates (relief in cores)", (*map(str.upper, report.by), *RATES), rows)
 
 
 def _names(line: RateLine, report: Report) -> list[str]:
     missed = {"strategy": MISSED, "trigger": MISSED} if line.missed else {}
-    return [line.key[name] or missed.get(name, NONE) for name in report.by]
+    return [line.key(name) or missed.get(name, NONE) for name in report.by]
 
 
 def _rates(line: RateLine) -> list[str]:
@@ -87,30 +83,29 @@ def _rates(line: RateLine) -> list[str]:
 
 def _print_reasons(console: Console, report: Report) -> None:
     rows = [(*each.key.partition("/")[::2], shown(each.rate), each.sentence, each.example) for each in report.reasons]
-    _table(console, "Why not", ("RATE", "REASON", "HOW MANY", "BECAUSE", "THE NEWEST"), rows)
+    _table(console, "Reasons", ("RATE", "REASON", "SHARE", "MEANING", "NEWEST"), rows)
 
 
-def _print_ahead(console: Console, report: Report) -> None:
+def _print_proactive(console: Console, report: Report) -> None:
     counts = None if report.total is None else report.total.counts
     if counts is None or not (counts.prevented or counts.false_alarms or counts.too_late):
         return
     row = [str(count) for count in (counts.prevented, counts.false_alarms, counts.too_late)]
-    _table(console, "Nodes relieved ahead of a peak", ("PREVENTED", "FALSE ALARM", "TOO LATE"), [row])
+    _table(console, "Nodes relieved before a peak", ("PREVENTED", "FALSE ALARM", "TOO LATE"), [row])
 
 
 def _print_trend(console: Console, report: Report) -> None:
     if len(report.trend) < 2:
         return
     weekly = report.trend[0].days > 1
-    rows = [(_date(each.day), *_rates(each.line)) for each in report.trend]
-    columns = ("HOT", "DISCOVERY", "EVICTION", "EFFECTIVENESS", "EVICTED", "PLANNED", "MEASURED", "HOT MINUTES")
-    _table(console, "By week" if weekly else "By day", ("WEEK FROM" if weekly else "DAY", *columns), rows)
+    rows = [(date(each.day), *_rates(each.line)) for each in report.trend]
+    _table(console, "By week" if weekly else "By day", ("WEEK FROM" if weekly else "DAY", *RATES), rows)
 
 
 def _print_pools(console: Console, pools: Iterable[PoolSummary]) -> None:
     columns = (
-        *("POOL", "NODES", "HOT AT ONCE", "HOT MINUTES", "SPREAD", "HIGHEST", "CPU", "LAST WEEK", "FREE"),
-        *("FREE TO REQUEST", "NEW PODS ON WARM NODES"),
+        *("POOL", "NODES", "HOT AT ONCE", "HOT MINUTES", "STDDEV", "HIGHEST", "CPU", "LAST WEEK", "FREE"),
+        *("FREE TO REQUEST", "NEW PODS OVER TARGET"),
     )
     rows = [
         (
@@ -118,17 +113,19 @@ def _print_pools(console: Console, pools: Iterable[PoolSummary]) -> None:
             _number(each.nodes),
             _number(each.hot_nodes),
             f"{each.hot_node_minutes:.0f}",
-            percent(each.spread),
+            percent(each.share_stddev),
             percent(each.highest_share),
             percent(each.cpu_share),
             NOTHING if each.cpu_change is None else f"{'+' if each.cpu_change > 0 else ''}{percent(each.cpu_change)}",
             percent(each.free_by_usage),
             percent(each.free_by_requests),
-            shown(each.warm_landings),
+            shown(each.new_pods_over_target),
         )
         for each in pools
     ]
-    _table(console, "The cluster by its hours; LAST WEEK: CPU against the same hours then", columns, rows)
+    _table(
+        console, "Hourly means of the pools; LAST WEEK: change of CPU from the same hours a week before", columns, rows
+    )
 
 
 def _print_nodes(console: Console, title: str, nodes: Iterable[NodeRow]) -> None:
@@ -139,11 +136,11 @@ def _print_nodes(console: Console, title: str, nodes: Iterable[NodeRow]) -> None
             str(each.episodes),
             f"{each.hot_minutes:.0f}",
             str(each.evictions),
-            str(each.useless),
+            str(each.ineffective_evictions),
         )
         for each in nodes
     ]
-    _table(console, title, ("NODE", "POOL", "EPISODES", "HOT MINUTES", "EVICTED", "IN VAIN"), rows)
+    _table(console, title, ("NODE", "POOL", "EPISODES", "HOT MINUTES", "EVICTED", "INEFFECTIVE"), rows)
 
 
 def _print_services(console: Console, report: Report) -> None:
@@ -153,25 +150,25 @@ def _print_services(console: Console, report: Report) -> None:
             str(each.evictions),
             str(each.nodes),
             ", ".join(f"{trigger} {count}" for trigger, count in each.triggers.items()),
-            shown(each.helped),
+            shown(each.effective),
         )
         for each in report.services
     ]
-    _table(console, "Most moved services", ("SERVICE", "EVICTED", "NODES", "TRIGGERS", "NODE COOLED"), rows)
+    _table(console, "Services with the most evictions", ("SERVICE", "EVICTED", "NODES", "TRIGGERS", "EFFECTIVE"), rows)
 
 
-def _print_account(console: Console, account: ChangeBreakdown) -> None:
+def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
     parts = (
-        ("BEFORE", account.before_millicores),
-        ("EVICTED", -account.evicted),
-        ("LEFT", -account.departed),
-        ("LANDED", account.arrived),
-        ("CAME BACK", account.returned),
-        ("GREW", account.remaining_change),
-        ("UNEXPLAINED", account.residual),
-        ("AFTER", account.after_millicores),
+        ("BEFORE", breakdown.before_millicores),
+        ("EVICTED", -breakdown.evicted),
+        ("DEPARTED", -breakdown.departed),
+        ("ARRIVED", breakdown.arrived),
+        ("RETURNED", breakdown.returned),
+        ("REMAINING", breakdown.remaining_change),
+        ("RESIDUAL", breakdown.residual),
+        ("AFTER", breakdown.after_millicores),
     )
-    title = "What the change of the relieved nodes was made of, in cores"
+    title = "CPU change of the relieved nodes, in cores"
     _table(console, title, tuple(name for name, _ in parts), [tuple(cores(value) for _, value in parts)])
 
 
@@ -188,18 +185,16 @@ def _print_accuracy(console: Console, report: Report) -> None:
         )
         for each in report.accuracy
     ]
-    columns = ("POOL", "FORECASTS", "ERROR", "COVERED", "HOT FOUND", "HOT RIGHT", "HOURS OFF")
-    _table(console, "Forecasts of a day's P95; errors are shares of a node's capacity", columns, rows)
+    columns = ("POOL", "FORECASTS", "ERROR", "COVERAGE", "HOT RECALL", "HOT PRECISION", "HOURS OFF")
+    _table(console, "Forecasts of the daily P95; errors are shares of a node's capacity", columns, rows)
 
 
 def _table(console: Console, title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> None:
-    """Nothing for no rows."""
+    """Prints nothing without rows."""
     rows = list(rows)
     if not rows:
         return
-    table = plain_table(title, *columns)
-    for column, name in zip(table.columns, columns, strict=True):
-        column.justify = "right" if name in RIGHT else "left"
+    table = plain_table(title, *columns, right=set(columns) - LEFT)
     for row in rows:
         table.add_row(*row)
     console.print()
@@ -212,7 +207,3 @@ def _number(value: float | None) -> str:
 
 def _instant(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
-
-
-def _date(day: int) -> str:
-    return f"{datetime.fromtimestamp(day * DAY_SECONDS, UTC):%Y-%m-%d}"

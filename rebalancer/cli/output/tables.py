@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.reason import Refusal
 
 UNKNOWN: Final = "-"
@@ -58,11 +56,6 @@ def size(bytes_: float | None) -> str:
     if bytes_ is None or not math.isfinite(bytes_):
         return "unknown size"
     return f"{bytes_ / 2**30:.1f} GiB" if bytes_ >= 2**30 else f"{bytes_ / 2**20:.0f} MiB"
-
-
-def date(day: int) -> str:
-    """Days since the epoch as an ISO date, UTC."""
-    return f"{datetime.fromtimestamp(day * DAY_SECONDS, UTC):%Y-%m-%d}"
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -1,0 +1,27 @@
+"""How fields of records appear in JSON documents, their JSON Schema and CSV."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shown:
+    """Metadata of a field's type."""
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of JSON Schema besides those of the Python type."""
+    name: str = ""
+    """Name in the document, in snake_case; empty for the field's own."""
+    inline: bool = False
+    """The fields of the record stand in the outer object."""
+
+
+INLINE = Shown(inline=True)
+Count = Annotated[int, Shown(schema={"minimum": 0})]
+Amount = Annotated[float, Shown(schema={"minimum": 0})]
+Share = Annotated[float, Shown(schema={"minimum": 0, "maximum": 1})]
+Instant = Annotated[float, Shown(schema={"type": "string", "format": "date-time"})]
+"""Seconds since the epoch; RFC 3339 in the document."""
+Day = Annotated[int, Shown(schema={"type": "string", "format": "date"})]
+"""Days since the epoch, UTC; a date in the document."""
