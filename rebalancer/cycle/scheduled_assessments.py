@@ -12,12 +12,13 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.observation import Observation
 from rebalancer.model.effect import Assessment, PodBefore, Step
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
-STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: 3600.0, Step.DAY: 86_400.0}
+STEP_SECONDS: Mapping[Step, float] = {Step.HOUR: HOUR_SECONDS, Step.DAY: DAY_SECONDS}
 """After the last eviction; the step SETTLED comes after the policy's settling time."""
 
 

@@ -10,12 +10,13 @@ from rebalancer.cycle.limits_overview import limit_lines, service_windows, windo
 from rebalancer.effect.feedback import brakes
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import LedgerEntry
 from rebalancer.model.ports import Ledger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
 
-BREAKER_LOOKBACK_SECONDS = 3 * 86_400.0
+BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 """Assessments that may hold the brake are younger."""
 
 

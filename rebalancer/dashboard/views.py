@@ -38,10 +38,10 @@ from rebalancer.web.views import MOST_TILES, Asked, NodeLine, NodeState
 
 T = TypeVar("T")
 
-AHEAD_SECONDS = BEHIND_SECONDS = 86_400.0
-LOG_INTERVAL_SECONDS = 7 * 86_400.0
+AHEAD_SECONDS = BEHIND_SECONDS = DAY_SECONDS
+LOG_INTERVAL_SECONDS = 7 * DAY_SECONDS
 """So far back findings and refusals of a node are looked for."""
-EPISODE_SECONDS = 30 * 86_400.0
+EPISODE_SECONDS = 30 * DAY_SECONDS
 CYCLES_AT_ONCE = 50
 MOVES_AT_ONCE = 100
 FINDINGS_AT_ONCE = 25

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from rebalancer.model.document import INLINE, Amount, Count, Day
 from rebalancer.model.effect import PoolHour, Rate
+from rebalancer.model.history import HOUR_SECONDS
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168
-HOUR_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from rebalancer.effect.cluster import DAY_HOURS, HOUR_SECONDS, load_change, mean_of
+from rebalancer.effect.cluster import DAY_HOURS, load_change, mean_of
 from rebalancer.effect.messages import NOTHING, counted, percent
 from rebalancer.model.document import Amount, Count, Share
 from rebalancer.model.effect import PoolHour
+from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.policy.schema.forecast import Event
 
 ENOUGH_DAYS: Final = 5

@@ -15,11 +15,12 @@ from typing import Final
 from rebalancer.effect.blocked import by_count, why_blocked
 from rebalancer.effect.messages import counted, percent
 from rebalancer.model.effect import Assessment, HotEpisode, NodeObservation, Outcome, Step
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import MissReason
 from rebalancer.policy.schema.types import format_duration
 
-LOOKAHEAD_SECONDS: Final = 86_400.0
+LOOKAHEAD_SECONDS: Final = DAY_SECONDS
 """The farthest that a forecast looks ahead."""
 
 EARLY_SECONDS: Final = 900.0

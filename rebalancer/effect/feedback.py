@@ -13,9 +13,10 @@ from typing import Final
 from rebalancer.effect.account import planned_relief
 from rebalancer.effect.messages import percent
 from rebalancer.model.effect import Assessment, Moved, Outcome, Step
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 
-TWICE_WITHIN_SECONDS: Final = 86_400.0
+TWICE_WITHIN_SECONDS: Final = DAY_SECONDS
 BREAKER_OPEN_SECONDS: Final = 3600.0
 RELIEF_LAST: Final = 50
 RELIEF_ENOUGH: Final = 5

@@ -15,6 +15,7 @@ from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
 from rebalancer.model.effect import Assessment, EffectRecords
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -24,7 +25,7 @@ LATE_SECONDS = 600.0
 """After it was due, or the settle time, if that is longer: then it says less."""
 RETRY_FOR_SECONDS = 3600.0
 """So long a node that isn't known is looked for."""
-FEEDBACK_WINDOW_SECONDS = 3 * 86_400.0
+FEEDBACK_WINDOW_SECONDS = 3 * DAY_SECONDS
 """What is older teaches nothing any more."""
 
 

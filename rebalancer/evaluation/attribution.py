@@ -12,21 +12,20 @@ from rebalancer.effect.discovery import EARLY_SECONDS, LOOKAHEAD_SECONDS, attrib
 from rebalancer.effect.rates import day_of, day_rows
 from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.forecasts import VerifiedForecast
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.limits import Pause, Scope
 from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
 
-HOUR_SECONDS = 3600.0
 JUST_OVER_SECONDS = 1800.0
 """An episode that ended so lately is told again: a cycle may have been at work."""
 OFTEN_SECONDS = 6 * HOUR_SECONDS
-SELDOM_SECONDS = 2 * 86_400.0
+SELDOM_SECONDS = 2 * DAY_SECONDS
 """A node that is hot for longer than the first is told once an hour, for longer than the second when it has cooled:
 all that was said of it is read each time. So long an episode waits for its assessment, too."""
 COUNT_AGAIN_DAYS = 2
 """A forecast is judged, and an assessment made, up to so many days after the day that it counts for."""
-KEPT_SECONDS = 3 * 86_400.0
+KEPT_SECONDS = 3 * DAY_SECONDS
 """Details are kept for at least so long, whatever the policy says."""
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.evaluation.attribution import SloWindow, attribute_episodes, count_days
-from rebalancer.evaluation.pool_hours import HOUR_SECONDS, pool_hours, thresholds_of
+from rebalancer.evaluation.pool_hours import pool_hours, thresholds_of
 from rebalancer.model.effect import EffectRecords, HotEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import VerifiedForecast
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.limits import Pause
 from rebalancer.model.slo import SloReader, SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -25,10 +26,10 @@ from rebalancer.policy.pools import CpuThresholds, NodePools
 
 LAG_SECONDS = 300.0
 """Samples come late, and a cycle that looked at a node has to be written down."""
-FIRST_LOOK_BACK_SECONDS = 86_400.0
+FIRST_LOOK_BACK_SECONDS = DAY_SECONDS
 HOURS_AT_ONCE = 6
 """More are read by the next call."""
-MAX_RETRY_SECONDS = 86_400.0
+MAX_RETRY_SECONDS = DAY_SECONDS
 """What can't be read for so long never will be."""
 STEP_SECONDS, LONG_STEP_SECONDS = 60.0, 300.0
 LONG_FOR_SECONDS = 1800.0

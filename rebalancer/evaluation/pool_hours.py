@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.effect import PoolHour
+from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -13,7 +14,6 @@ from rebalancer.policy.pools import CpuThresholds, NodePools
 
 Floats = NDArray[np.float64]
 
-HOUR_SECONDS = 3600.0
 NOT_PLACED = ("DaemonSet", "Node")
 """Owners of pods that no scheduler chose a node for."""
 

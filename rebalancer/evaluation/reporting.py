@@ -17,11 +17,10 @@ from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS
 from rebalancer.forecast.summed import figures
 from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, Moved, PoolHour
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
-from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.forecast import Event
 
-HOUR_SECONDS: Final = 3600
 WEEK_DAYS: Final = 7
 FORECASTS_SECONDS: Final = 30 * DAY_SECONDS
 """What was forecast earlier doesn't tell how good forecasts are."""

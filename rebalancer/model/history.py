@@ -17,6 +17,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 STEP_SECONDS = 300
 SLOTS = 288
 """Steps in a day."""
+HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 
 Grid = NDArray[np.float32]

@@ -114,6 +114,9 @@ class Volume(Noun, frozen=True):
     ephemeral: dict[str, msgspec.Raw] | None = None
 
 
+QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
+
+
 class PodTemplate(Noun, frozen=True):
     """The part of a pod that its template determines, as far as guards and placement read it.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.model.objects import QOS_RANK
 from rebalancer.model.plan import Finding, Goal, Ints
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
@@ -24,7 +25,6 @@ MIN_RELIEF = 0.02
 
 OVERSHOOT_STEP = 0.25
 RELIEF_STEPS = 10
-QOS_RANK = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 
 
 @dataclass(slots=True, kw_only=True)

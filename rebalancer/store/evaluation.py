@@ -25,6 +25,7 @@ from rebalancer.model.effect import (
     Step,
 )
 from rebalancer.model.eviction import Outcome as EvictionOutcome
+from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store.cycles.node_observations import REASONS, read_node_observations
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
@@ -32,7 +33,6 @@ from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
 from rebalancer.store.ledger.counting import upsert
 
-HOUR_SECONDS = 3600.0
 AT_ONCE = 1000
 """Rows fetched at once: a year has 90,000 hours."""
 

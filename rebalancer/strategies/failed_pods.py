@@ -5,8 +5,7 @@ import numpy as np
 from rebalancer.model.snapshot import FAILED, ClusterSnapshot
 from rebalancer.policy.schema.strategies import FailedPodsArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
-from rebalancer.strategies.states import with_exit_codes, with_reasons
+from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope, with_exit_codes, with_reasons
 from rebalancer.strategies.view import Findings, StrategyView
 
 

@@ -23,9 +23,8 @@ from rebalancer.model.steering import DRAINING
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.emptying import cheapest_first, counted, fills
 from rebalancer.strategies.loads import RESOURCES, requested
-from rebalancer.strategies.selection import by_name, nodes_in_scope
+from rebalancer.strategies.selection import by_name, cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 Floats = NDArray[np.float64]
@@ -103,7 +102,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
             node=node,
             pool=view.node_pools.names[node],
             reason=f"{'being emptied' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
-            candidates=pods if whole else cheapest_first(snapshot, pods),
+            candidates=pods if whole else cheapest_first(snapshot, pods.astype(np.int64), by_qos=True).astype(np.int32),
             goal=Goal.EMPTY if whole else Goal.REMOVE,
             landing=rule,
         )

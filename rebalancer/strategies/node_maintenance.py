@@ -14,8 +14,7 @@ from rebalancer.model.match import selector_matches
 from rebalancer.model.plan import Finding, Goal, LandingRule
 from rebalancer.model.steering import MAINTENANCE
 from rebalancer.policy.schema.strategies import MaintenanceArgs
-from rebalancer.strategies.emptying import cheapest_first, counted, fills
-from rebalancer.strategies.selection import nodes_in_scope
+from rebalancer.strategies.selection import cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 Bools = NDArray[np.bool_]
@@ -57,7 +56,7 @@ def find(view: StrategyView) -> Findings:
                     node=node,
                     pool=view.node_pools.names[node],
                     reason=f"chosen for maintenance{', ' if title else ''}{title}: pods to leave it: {len(pods)}",
-                    candidates=cheapest_first(snapshot, pods),
+                    candidates=cheapest_first(snapshot, pods.astype(np.int64), by_qos=True).astype(np.int32),
                     goal=Goal.REMOVE,
                     recurs=True,
                     landing=landing,

@@ -5,8 +5,7 @@ import numpy as np
 from rebalancer.model.plan import LandingRule
 from rebalancer.policy.schema.strategies import LifeTimeArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.selection import by_name, groups, pods_in_scope, some_pods
-from rebalancer.strategies.states import in_states
+from rebalancer.strategies.selection import by_name, groups, in_states, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 

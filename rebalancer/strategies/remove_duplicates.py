@@ -15,8 +15,7 @@ from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.placement.nodes import Bools
 from rebalancer.policy.schema.strategies import DuplicatesArgs
-from rebalancer.strategies.places import Places
-from rebalancer.strategies.selection import Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.selection import Places, Rows, by_node, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 PINNED_KINDS = frozenset({"DaemonSet", "Node"})

@@ -1,16 +1,20 @@
-"""Which nodes and pods a strategy looks at, and findings about single pods."""
+"""Selection of nodes and pods for strategies, and findings about single pods."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.annotations import run_by_kubelet
 from rebalancer.model.match import selector_matches
+from rebalancer.model.objects import QOS_RANK, PodTemplate
 from rebalancer.model.plan import Finding, Goal, LandingRule
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import PHASES, ClusterSnapshot
+from rebalancer.placement.filters import StaticFilter, leaving
+from rebalancer.placement.nodes import NodeTable
 from rebalancer.policy.schema.strategies import PodArgs
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import gone
@@ -19,9 +23,11 @@ from rebalancer.strategies.view import StrategyView
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-
 ANYWHERE = LandingRule()
 MANY = 500
+
+BOUND_KINDS = ("DaemonSet", "Node")
+"""Kinds of owners whose pods belong to their node: they go when it goes."""
 
 
 def nodes_in_scope(view: StrategyView) -> Bools:
@@ -135,10 +141,14 @@ def by_name(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
     return many
 
 
-def cheapest_first(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
-    """Lowest priority first, then the youngest, then by name."""
+def cheapest_first(snapshot: ClusterSnapshot, pods: Rows, *, by_qos: bool = False) -> Rows:
+    """Lowest priority first, then with `by_qos` BestEffort before Burstable, then the youngest, then by name."""
     ranked, columns = by_name(snapshot, pods), snapshot.pods
-    order: Rows = ranked[np.lexsort((-columns.created[ranked], columns.priority[ranked]))]
+    keys = [-columns.created[ranked], columns.priority[ranked]]
+    if by_qos:
+        templates = [snapshot.pod_templates[template] for template in columns.template[ranked].tolist()]
+        keys.insert(1, np.array([QOS_RANK.get(template.qos, 2) for template in templates]))
+    order: Rows = ranked[np.lexsort(keys)]
     return order
 
 
@@ -146,3 +156,74 @@ def by_node(snapshot: ClusterSnapshot, finding: Finding) -> tuple[str, str, str]
     """Names of a finding's node, and of its first candidate's namespace and itself: to order findings by."""
     pods, first = snapshot.pods, int(finding.candidates[0])
     return snapshot.nodes.names[finding.node], snapshot.namespaces[pods.namespace[first]], pods.names[first]
+
+
+# ---- pods by their state
+
+
+def in_states(snapshot: ClusterSnapshot, states: Collection[str], *, init_containers: bool) -> Bools:
+    """(pods,) pods of which one state is among `states`; with `init_containers` theirs count, too."""
+    phase = np.array([name in states for name in PHASES], dtype=np.bool_)
+    out: Bools = phase[snapshot.pods.phase] | with_reasons(snapshot, states, init_containers=init_containers)
+    return out
+
+
+def with_reasons(snapshot: ClusterSnapshot, reasons: Collection[str], *, init_containers: bool) -> Bools:
+    """(pods,) the same without phases."""
+    said = [
+        status.reason in reasons
+        or any(each in reasons for each in (*status.containers, *(status.init_containers if init_containers else ())))
+        for status in snapshot.statuses
+    ]
+    return np.array(said, dtype=np.bool_)[snapshot.pods.status]
+
+
+def with_exit_codes(snapshot: ClusterSnapshot, codes: Collection[int], *, init_containers: bool) -> Bools:
+    """(pods,) pods of which a container ended with one of `codes`."""
+    said = [
+        any(each in codes for each in (*status.exit_codes, *(status.init_exit_codes if init_containers else ())))
+        for status in snapshot.statuses
+    ]
+    return np.array(said, dtype=np.bool_)[snapshot.pods.status]
+
+
+# ---- nodes to drain, and nodes that take pods
+
+
+def fills(snapshot: ClusterSnapshot) -> Bools:
+    """(pods,) pods that keep their node from being empty: bound, not finished, and no DaemonSet's, mirror or static
+    ones. Those that are leaving already are among them."""
+    bound = np.array([*(owner.kind in BOUND_KINDS for owner in snapshot.owners), False], dtype=np.bool_)
+    pods = snapshot.pods
+    out: Bools = snapshot.active & ~bound[pods.owner]  # -1, without an owner, picks the last
+    # only pods without an owner are asked: decoding every template takes long
+    ownerless = np.flatnonzero(out & (pods.owner < 0))
+    for template in np.unique(pods.template[ownerless]).tolist():
+        if run_by_kubelet(snapshot.pod_templates[template].annotations):
+            out[ownerless[pods.template[ownerless] == template]] = False
+    return out
+
+
+def counted(snapshot: ClusterSnapshot, chosen: Bools) -> NDArray[np.int64]:
+    """(nodes,) how many of the chosen pods each node has."""
+    return np.bincount(snapshot.pods.node[chosen], minlength=len(snapshot.nodes))
+
+
+class Places:
+    """Nodes that let pods of a template in, however full they are."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        nodes = snapshot.nodes
+        self.rules = StaticFilter(nodes, NodeTable(nodes), nodes.taints)
+        self._open = nodes.ready & ~nodes.unschedulable & ~leaving(nodes)
+        self._masks: dict[tuple[int, int], Bools] = {}
+
+    def of(self, template: PodTemplate) -> Bools:
+        """(nodes,) Ready, not cordoned, not leaving, and let in by node affinity and hard taints. Templates with the
+        same rules share one mask."""
+        fits, tolerated = self.rules.node_affinity(template), self.rules.tolerated(template.tolerations)
+        key = (id(fits), id(tolerated))  # the filter keeps its masks
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = self._masks[key] = self._open & fits & tolerated
+        return mask

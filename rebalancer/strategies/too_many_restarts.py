@@ -4,8 +4,7 @@ import numpy as np
 
 from rebalancer.model.plan import LandingRule
 from rebalancer.policy.schema.strategies import RestartsArgs
-from rebalancer.strategies.selection import by_name, one_pod, pods_in_scope
-from rebalancer.strategies.states import in_states
+from rebalancer.strategies.selection import by_name, in_states, one_pod, pods_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
 

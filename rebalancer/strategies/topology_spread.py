@@ -19,8 +19,7 @@ from rebalancer.placement.board import Board
 from rebalancer.placement.nodes import Bools, Floats
 from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread
 from rebalancer.policy.schema.strategies import TopologySpreadArgs
-from rebalancer.strategies.places import Places
-from rebalancer.strategies.selection import Rows, cheapest_first, groups, pods_in_scope, some_pods
+from rebalancer.strategies.selection import Places, Rows, cheapest_first, groups, pods_in_scope, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
 
 HARD = "DoNotSchedule"

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, exists, false, or_, select, true, union
 
 from rebalancer.model.eviction import Outcome
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store.cycles.node_observations import unpack_node_measurements
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, NODE_MEASUREMENTS, POOL_HOURS
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, ENTRIES, EVICTIONS, FINDINGS, REFUSALS
 from rebalancer.store.ledger.counting import upsert
 
-MEASUREMENT_RETENTION_SECONDS = 2 * 86_400.0
-DETAILS_SECONDS_AT_LEAST = 3 * 86_400.0
+MEASUREMENT_RETENTION_SECONDS = 2 * DAY_SECONDS
+DETAILS_SECONDS_AT_LEAST = 3 * DAY_SECONDS
 """A day's counts are made from its details until its last assessment, a day after the eviction, was made."""
-HISTORY_SECONDS = 400 * 86_400.0
+HISTORY_SECONDS = 400 * DAY_SECONDS
 """Evictions and hours: a year can be held against the one before."""
 THINNED_AT_ONCE = 20
 """Cycles in one transaction: a tenth of a second's work."""

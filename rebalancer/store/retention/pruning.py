@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from rebalancer.model.alerts import EpisodeState
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Clock
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
@@ -37,11 +38,11 @@ from rebalancer.store.ledger.counting import read_clock
 from rebalancer.store.retention.details import Cut, cuts, old_rows, thin, to_be_thinned
 
 EVERY_SECONDS = 3600.0
-MARGIN_SECONDS = 86_400.0
+MARGIN_SECONDS = DAY_SECONDS
 """Clocks that are set back, and limits that are made a little longer, still find what they need."""
-SILENT_SECONDS = 30 * 86_400.0
+SILENT_SECONDS = 30 * DAY_SECONDS
 """What a cluster said last counts no more when it has said nothing for so long; alerts that are over are dropped."""
-FORECASTS_SECONDS = 90 * 86_400.0
+FORECASTS_SECONDS = 90 * DAY_SECONDS
 """Forecasts are kept so long, with what came of them."""
 BATCH = 5000
 BATCHES_BY_ITSELF = 20
