@@ -9,6 +9,7 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.annotations import is_kept
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
 from rebalancer.model.snapshot import (
     RUNNING,
@@ -21,8 +22,9 @@ from rebalancer.model.snapshot import (
     Pods,
     PodStatus,
     PodTemplateTable,
+    Service,
 )
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
 from rebalancer.policy import RebalancerPolicy
@@ -297,8 +299,25 @@ def a_policy(**fields: Any) -> RebalancerPolicy:
     )
 
 
+def an_eviction(*, service: str = "shop/web", **fields: Any) -> Eviction:
+    """Of a pod named gone, off n1."""
+    namespace, _, name = service.partition("/")
+    given: dict[str, Any] = {
+        "namespace": namespace,
+        "pod": "gone",
+        "uid": "",
+        "node": "n1",
+        "pool": "general",
+        "service": Service(kind="Deployment", namespace=namespace, name=name),
+        "service_identity": service,
+        "strategy": "LowNodeUtilization",
+        "reason": "hot",
+    }
+    return Eviction(**{**given, **fields})
+
+
 def found_in(
-    snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, recent: Sequence[RecentMove] = ()
+    snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, recent: Sequence[Eviction] = ()
 ) -> list[Findings]:
     """What the policy's strategies find."""
     return [
@@ -344,7 +363,7 @@ def planner_for(
     snapshot: ClusterSnapshot,
     usage: Usage,
     policy: RebalancerPolicy,
-    recent: Sequence[RecentMove] = (),
+    recent: Sequence[Eviction] = (),
     standing: LedgerState | None = None,
     **options: Any,
 ) -> Planner:

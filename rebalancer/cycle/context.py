@@ -13,7 +13,7 @@ from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Clock, ClusterReader, Evictor, Lease, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 
 
 class SystemClock:
@@ -51,7 +51,7 @@ class NullRecords:
     def finish(self, report: CycleReport) -> None:
         """Nothing is written."""
 
-    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+    def recent_moves(self, since: float) -> Sequence[Eviction]:
         return self._ledger.recent_moves(since) if self._ledger is not None else ()
 
 

@@ -12,11 +12,12 @@ from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.soft_taints import our_cordons
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies import Need
@@ -37,7 +38,7 @@ class Observation:
     snapshot: ClusterSnapshot
     usage: Usage
     node_pools: NodePools
-    recent: tuple[RecentMove, ...]
+    recent: tuple[Eviction, ...]
     ledger_state: LedgerState
     peaks: Peaks | None = None
     days: ServiceDayProfiles | None = None

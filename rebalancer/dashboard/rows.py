@@ -8,8 +8,6 @@ from rebalancer.web.views import (
     CycleLine,
     Example,
     Found,
-    Landing,
-    Moved,
     NodeChange,
     Refused,
     ServiceLine,
@@ -34,32 +32,6 @@ def cycle_line(row: Row) -> CycleLine:
         outcomes=row["outcomes"],
         stopped=row["stopped_message"] or "",
         notes=tuple(row["notes"]),
-    )
-
-
-def moved(row: Row, *, trigger: str | None = None) -> Moved:
-    """Of `evictions`; the cycle's trigger is in the row or given."""
-    return Moved(
-        at=row["planned_at"],
-        cycle=row["cycle"],
-        trigger=row["trigger"] if trigger is None else trigger,
-        dry_run=row["dry_run"],
-        node=row["node"],
-        namespace=row["namespace"],
-        pod=row["pod"],
-        service=row["service"],
-        strategy=row["strategy"],
-        cpu_millicores=row["cpu_millicores"],
-        reason=row["reason"],
-        outcome=row["outcome"],
-        code=row["code"] or "",
-        detail=row["detail"],
-        landings=tuple(Landing(node=each["node"], share=each["probability"]) for each in row["target_nodes"]),
-        replacement_pod=row["replacement_pod"] or "",
-        replacement_node=row["replacement_node"] or "",
-        replaced_at=row["replaced_at"],
-        late=bool(row["late"]),
-        effect=row.get("effect") or "",
     )
 
 

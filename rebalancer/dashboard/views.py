@@ -17,7 +17,6 @@ from rebalancer.dashboard.rows import (
     cycle_line,
     found,
     helped_most,
-    moved,
     node_change,
     refused,
     service_line,
@@ -25,6 +24,7 @@ from rebalancer.dashboard.rows import (
 from rebalancer.evaluation.reporting import Source, gather
 from rebalancer.model.effect import Dimension, EffectRecords
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.plan import CycleReport
@@ -62,7 +62,7 @@ class Archive(StoredPeaks, Protocol):
 
     def cycle(self, cycle: str) -> Mapping[str, Any] | None: ...
 
-    def moves_from(self, node: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
+    def moves_from(self, node: str, *, limit: int) -> Sequence[Eviction]: ...
 
     def findings_of(self, node: str, *, since: float, limit: int) -> Sequence[Mapping[str, Any]]: ...
 
@@ -70,7 +70,7 @@ class Archive(StoredPeaks, Protocol):
 
     def services(self, since: float, *, like: str = "") -> Sequence[Mapping[str, Any]]: ...
 
-    def moves_of(self, service: str, *, limit: int) -> Sequence[Mapping[str, Any]]: ...
+    def moves_of(self, service: str, *, limit: int) -> Sequence[Eviction]: ...
 
 
 class LeaderStatus(Protocol):
@@ -187,7 +187,7 @@ class LiveViews:
         archive, now = self._from.archive, self._now
         node_view = self._node_views.latest()
         line = node_view.by_name.get(name) if node_view is not None else None
-        moves = tuple(moved(row) for row in archive.moves_from(name, limit=MOVES_AT_ONCE))
+        moves = tuple(archive.moves_from(name, limit=MOVES_AT_ONCE))
         assessments = self._from.effect.assessments(now - EPISODE_SECONDS, now + 1, node=name)
         episodes = self._from.effect.episodes(now - EPISODE_SECONDS, now + 1, node=name)
         if line is None and not (moves or assessments or episodes):
@@ -302,7 +302,7 @@ class LiveViews:
             version=kept["cycle"]["version"],
             stages=stages,
             findings=tuple(found(row, at=line.started_at) for row in kept["findings"]),
-            moves=tuple(moved(row, trigger=line.trigger) for row in kept["evictions"]),
+            moves=tuple(kept["evictions"]),
             refusals=helped_most([refused(row, at=line.started_at) for row in kept["refusals"]]),
             nodes=tuple(node_change(row) for row in kept["nodes"]),
             assessments=tuple(each for each in assessed if each.cycle == cycle),
@@ -329,7 +329,7 @@ class LiveViews:
 
     def service(self, name: str) -> views.ServicePage | None:
         moves = self._from.archive.moves_of(name, limit=MOVES_AT_ONCE)
-        return views.ServicePage(name=name, moves=tuple(moved(row) for row in moves)) if moves else None
+        return views.ServicePage(name=name, moves=tuple(moves)) if moves else None
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         now = self._now

@@ -12,7 +12,8 @@ from typing import Final
 
 from rebalancer.effect.account import planned_relief
 from rebalancer.effect.messages import percent
-from rebalancer.model.effect import Assessment, Moved, Outcome, Step
+from rebalancer.model.effect import Assessment, Outcome, Step
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 
@@ -62,7 +63,7 @@ def feedback(
     new: Sequence[Assessment],
     earlier: Sequence[Assessment],
     *,
-    moved: Sequence[Moved],
+    moved: Sequence[Eviction],
     brake: EffectivenessBreaker,
     now: float,
 ) -> Feedback:
@@ -76,12 +77,12 @@ def feedback(
 
 
 def ineffective_moves(
-    new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Moved]
+    new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Eviction]
 ) -> list[IneffectiveMove]:
     """(service, node) where the node did not cool twice in a row within a day, the second time just now."""
     services: dict[tuple[str, str], set[str]] = {}
     for one in moved:
-        services.setdefault((one.cycle, one.node), set()).add(one.service)
+        services.setdefault((one.cycle, one.node), set()).add(one.service_identity)
     just_now = {_key(each) for each in new}
     history: dict[tuple[str, str], list[Assessment]] = {}
     for each in sorted(_taught(known), key=lambda one: (one.last_eviction_at, one.cycle)):

@@ -21,12 +21,12 @@ from rebalancer.model.effect import (
     DayRow,
     Dimension,
     HotEpisode,
-    Moved,
     Outcome,
     PoolHour,
     Rate,
     Step,
 )
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
 
 ENOUGH_EPISODES: Final = 20
@@ -139,7 +139,7 @@ def make_report(
     days: Sequence[DayRow],
     episodes: Sequence[HotEpisode] = (),
     assessments: Sequence[Assessment] = (),
-    moved: Sequence[Moved] = (),
+    moved: Sequence[Eviction] = (),
     hours: Sequence[PoolHour] = (),
     accuracy: Sequence[AccuracyLine] = (),
     comparison: Comparison | None = None,
@@ -234,11 +234,11 @@ def _by_effect(row: NodeRow) -> tuple[int, float, str]:
     return -row.ineffective_evictions, *_by_heat(row)
 
 
-def _services(moved: Sequence[Moved], settled: Sequence[Assessment]) -> list[ServiceRow]:
+def _services(moved: Sequence[Eviction], settled: Sequence[Assessment]) -> list[ServiceRow]:
     outcomes_of = {(each.cycle, each.node): each.outcome for each in settled}
-    groups: dict[str, list[Moved]] = defaultdict(list)
+    groups: dict[str, list[Eviction]] = defaultdict(list)
     for each in moved:
-        groups[each.service].append(each)
+        groups[each.service_identity].append(each)
     rows = []
     for service, members in groups.items():
         outcomes = Counter(outcomes_of.get((each.cycle, each.node)) for each in members)

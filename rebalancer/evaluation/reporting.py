@@ -15,7 +15,8 @@ from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS
 from rebalancer.forecast.summed import figures
-from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, Moved, PoolHour
+from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, PoolHour
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.policy import RebalancerPolicy
@@ -144,9 +145,9 @@ class _Reader:
             return found
         return [replace(each, pool=self._named(each.pool), node=self._named(each.node)) for each in found]
 
-    def moved(self, since: float, until: float) -> Iterable[Moved]:
+    def moved(self, since: float, until: float) -> Iterable[Eviction]:
         found = self._effect.moved(since, until)
-        return found if self._cluster is None else [each._replace(node=self._named(each.node)) for each in found]
+        return found if self._cluster is None else [replace(each, node=self._named(each.node)) for each in found]
 
     def sums(self, since: float, until: float) -> Iterable[ForecastSums]:
         found = self._forecasts.sums(since, until)

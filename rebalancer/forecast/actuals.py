@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, StoredForecast, Verdict
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
 
 Floats = NDArray[np.float64]
@@ -97,7 +98,7 @@ def judge(
     samples: Samples,
     *,
     pods_now: frozenset[str] | None,
-    moved: Sequence[EvictedPod],
+    moved: Sequence[Eviction],
     now: float,
 ) -> Actuals | None:
     """What came of a forecast that is over; None while samples of it are still to be read.
@@ -141,7 +142,7 @@ def _verdict(forecast: StoredForecast, node: Floats, without_us: Floats, first: 
     return Verdict.PREVENTED if _busiest_quarter(without_us)[0] > limit else Verdict.FALSE_ALARM
 
 
-def _elsewhere(moved: Sequence[EvictedPod], samples: Samples, first: int, end: int) -> Floats:
+def _elsewhere(moved: Sequence[Eviction], samples: Samples, first: int, end: int) -> Floats:
     """(steps,) CPU of the pods that took the place of those that were moved, each from its move on.
 
     All NaN when the CPU of one of them isn't known in any way.

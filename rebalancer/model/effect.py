@@ -7,9 +7,10 @@ seconds since the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 from rebalancer.model.document import Amount, Count, Share, Shown
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 
 Dimension = Literal["cluster", "pool", "strategy", "trigger"]
@@ -182,16 +183,6 @@ class NodeObservation:
     """Why the whole cycle was stopped."""
 
 
-class Moved(NamedTuple):
-    """An eviction that happened, or may have; no dry runs."""
-
-    service: str
-    """Its identity, the same in every cluster."""
-    node: str
-    cycle: str
-    trigger: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """`part` of `whole`."""
@@ -282,7 +273,7 @@ class EffectRecords(Protocol):
         node is in the list too, with no finding and no refusals."""
         ...
 
-    def moved(self, since: float, until: float) -> Sequence[Moved]:
+    def moved(self, since: float, until: float) -> Sequence[Eviction]:
         """Evictions that were planned in the span, oldest first."""
         ...
 

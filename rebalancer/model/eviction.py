@@ -92,6 +92,8 @@ class Eviction:
     record: int | None = None
     """Row in the database."""
     cycle: str = ""
+    trigger: str = ""
+    """What started the cycle; a column of the cycle."""
     dry_run: bool = False
     planned_at: float = math.nan
     """When it was recorded, before the call."""
@@ -125,10 +127,24 @@ class Eviction:
     replacement_uid: str = ""
     replacement_node: str = ""
 
+    # -- assessed
+    effect: str = ""
+    """Outcome of the node's assessment after the settling time; a column of the assessment."""
+
     @property
     def target_node(self) -> str:
         """Name of the likeliest target node; empty where there is none."""
         return self.target_nodes[0].node if self.target_nodes else ""
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/pod`."""
+        return f"{self.namespace}/{self.pod}"
+
+    @property
+    def replacement(self) -> str:
+        """`namespace/pod` of the replacement; empty while it is not known."""
+        return f"{self.namespace}/{self.replacement_pod}" if self.replacement_pod else ""
 
     @property
     def at(self) -> float:

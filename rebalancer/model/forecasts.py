@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from rebalancer.model.eviction import Eviction
+
 
 class ForecastKind(StrEnum):
     """Why a forecast was kept."""
@@ -110,16 +112,6 @@ class ForecastSums:
     """and those that were both."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictedPod:
-    """A pod that we evicted from a node, and the one that took its place (`namespace/name`, empty = not known)."""
-
-    pod: str
-    replacement: str
-    at: float
-    cpu_millicores: float
-
-
 class ForecastRecords(Protocol):
     """Keeps the forecasts of one cluster."""
 
@@ -153,7 +145,7 @@ class ForecastRecords(Protocol):
         Raises ConnectError."""
         ...
 
-    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[EvictedPod]]:
+    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[Eviction]]:
         """Node -> the pods that we evicted from it then, for whatever reason, oldest first; not those that are known to
         have come back to it. Raises ConnectError."""
         ...

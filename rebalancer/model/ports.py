@@ -16,7 +16,7 @@ from rebalancer.model.limits import (
 )
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import ClusterSnapshot, Owner
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 
 
 class Clock(Protocol):
@@ -146,7 +146,7 @@ class Records(Protocol):
 
     def finish(self, report: CycleReport) -> None: ...
 
-    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+    def recent_moves(self, since: float) -> Sequence[Eviction]:
         """Evictions of this cluster that happened, or may have, at or after `since`."""
         ...
 

@@ -62,17 +62,3 @@ class Contention:
     """(pods,) the same of the pod's own tasks; of its containers, the worst."""
     pod_throttled: Floats
     """(pods,) share of CFS periods in which its own limit throttled it; of its containers, the worst."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentMove:
-    """A pod that was evicted recently, from the records."""
-
-    node: str
-    cpu_millicores: float
-    at: float
-    service: str
-    uid: str = ""
-    """The pod's uid: a pod that is still alive did not leave, whatever the record says."""
-    settled_at: float | None = None
-    """When the replacement was observed Ready; None while not known."""

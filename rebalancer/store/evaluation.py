@@ -17,13 +17,13 @@ from rebalancer.model.effect import (
     ChangeBreakdown,
     DayRow,
     HotEpisode,
-    Moved,
     NodeObservation,
     Outcome,
     PodBefore,
     PoolHour,
     Step,
 )
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
@@ -32,6 +32,7 @@ from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_S
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
 from rebalancer.store.ledger.counting import upsert
+from rebalancer.store.ledger.rows import read_evictions
 
 AT_ONCE = 1000
 """Rows fetched at once: a year has 90,000 hours."""
@@ -113,11 +114,17 @@ class SqlEffect:
 
         return read(self._engine, work)
 
-    def moved(self, since: float, until: float) -> list[Moved]:
+    def moved(self, since: float, until: float) -> list[Eviction]:
         """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first."""
         rows = EVICTIONS.c
         query = (
-            select(func.coalesce(rows.service_identity, rows.service), rows.node, rows.cycle, CYCLES.c.trigger)
+            select(
+                rows.service,
+                func.coalesce(rows.service_identity, rows.service).label("service_identity"),
+                rows.node,
+                rows.cycle,
+                CYCLES.c.trigger,
+            )
             .join(CYCLES, CYCLES.c.id == rows.cycle)
             .where(
                 rows.cluster == self._cluster,
@@ -128,7 +135,7 @@ class SqlEffect:
             )
             .order_by(rows.planned_at, rows.id)
         )
-        return self._read(query, Moved._make)
+        return read_evictions(self._engine, query)
 
     def put_episodes(self, episodes: Sequence[HotEpisode]) -> None:
         """New, or the same (node, started_at) with more known."""

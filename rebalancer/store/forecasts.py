@@ -10,10 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, bindparam, false, func, or_, select, update
 
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.forecasts import (
     Actuals,
-    EvictedPod,
     ForecastKind,
     ForecastSums,
     StoredForecast,
@@ -26,6 +25,7 @@ from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import EVICTIONS, FORECASTS
 from rebalancer.store.forecast_sums import read_minutes_off, read_sums
 from rebalancer.store.ledger.counting import upsert
+from rebalancer.store.ledger.rows import read_evictions
 
 _ROWS = FORECASTS.c
 _HAPPENED = (Outcome.EVICTED.value, Outcome.UNKNOWN.value)
@@ -112,7 +112,7 @@ class SqlForecasts:
             self._engine, lambda connection: read_minutes_off(connection, max(since, 0.0), until, cluster=self._cluster)
         )
 
-    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[EvictedPod]]:
+    def evicted_pods(self, since: float, until: float) -> Mapping[str, Sequence[Eviction]]:
         """Node -> the pods that we evicted from it from `since` up to, not including, `until`, oldest first.
 
         Evictions that happened or may have; no dry runs. One whose replacement is known to be on the same node again
@@ -120,15 +120,7 @@ class SqlForecasts:
         """
         rows = EVICTIONS.c
         query = (
-            select(
-                rows.node,
-                rows.namespace,
-                rows.pod,
-                rows.replacement_pod,
-                rows.planned_at,
-                rows.answered_at,
-                rows.cpu_millicores,
-            )
+            select(EVICTIONS)
             .where(
                 rows.cluster == self._cluster,
                 rows.dry_run == false(),
@@ -139,16 +131,9 @@ class SqlForecasts:
             )
             .order_by(func.coalesce(rows.answered_at, rows.planned_at), rows.id)
         )
-        found: dict[str, list[EvictedPod]] = {}
-        for row in read(self._engine, lambda connection: connection.execute(query).all()):
-            found.setdefault(row.node, []).append(
-                EvictedPod(
-                    pod=f"{row.namespace}/{row.pod}",
-                    replacement=f"{row.namespace}/{row.replacement_pod}" if row.replacement_pod else "",
-                    at=row.planned_at if row.answered_at is None else row.answered_at,
-                    cpu_millicores=_or_nan(row.cpu_millicores),
-                )
-            )
+        found: dict[str, list[Eviction]] = {}
+        for each in read_evictions(self._engine, query):
+            found.setdefault(each.node, []).append(each)
         return found
 
     def _row(self, forecast: StoredForecast) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 from rebalancer.policy.pools import NodePools
 
 Floats = NDArray[np.float64]
@@ -33,7 +34,7 @@ class CpuLoads:
     """(pods,) a pod that arrived within the window stands at its service's usual CPU; NaN where unknown."""
 
 
-def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[RecentMove], now: float) -> CpuLoads:
+def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], now: float) -> CpuLoads:
     """Measured CPU, corrected for pods that left or arrived within the rate window."""
     pods, count = snapshot.pods, len(snapshot.nodes)
     measured = usage.pod_cpu_millicores
@@ -56,7 +57,7 @@ def _sum(node: NDArray[np.int32], values: Floats, chosen: Bools, count: int) -> 
     return np.bincount(node[chosen], weights=values[chosen], minlength=count).astype(np.float64)
 
 
-def gone(snapshot: ClusterSnapshot, recent: Sequence[RecentMove], *, leaving: bool) -> list[RecentMove]:
+def gone(snapshot: ClusterSnapshot, recent: Sequence[Eviction], *, leaving: bool) -> list[Eviction]:
     """The moves whose pod has left; with `leaving` also those whose pod is terminating.
 
     A pod that is still alive was not evicted after all, whatever the record hopes.
@@ -72,7 +73,7 @@ def gone(snapshot: ClusterSnapshot, recent: Sequence[RecentMove], *, leaving: bo
     return [move for move in recent if move.uid not in there]
 
 
-def _left(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[RecentMove], now: float) -> Floats:
+def _left(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], now: float) -> Floats:
     """(nodes,) CPU that the window still shows of pods that are no longer there."""
     if usage.departed_millicores is not None:
         return usage.departed_millicores

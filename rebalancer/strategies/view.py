@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove, Usage
+from rebalancer.model.usage import Usage
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.policy import Pool
 from rebalancer.policy.schema.strategies import Strategy
@@ -32,7 +33,7 @@ class StrategyView:
     """Real CPU of all nodes with the thresholds of their pools: what every landing is checked against."""
     strategy: Strategy
     source: UsageSource
-    recent: Sequence[RecentMove]
+    recent: Sequence[Eviction]
     now: float
     only: frozenset[int] | None = None
     """Indices of the nodes to look at; None = all. The others still count as landings."""

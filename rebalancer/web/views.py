@@ -163,41 +163,6 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """A node where a replacement may land, and how likely."""
-
-    node: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A decision for an eviction, and what became of it."""
-
-    at: float
-    cycle: str
-    trigger: str
-    dry_run: bool
-    node: str
-    namespace: str
-    pod: str
-    service: str
-    strategy: str
-    cpu_millicores: float | None
-    reason: str
-    outcome: str
-    code: str
-    detail: str
-    landings: tuple[Landing, ...]
-    replacement_pod: str
-    replacement_node: str
-    replaced_at: float | None
-    late: bool
-    effect: str = ""
-    """What came of its node after settling."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A node that a strategy wanted relieved."""
 
@@ -260,7 +225,7 @@ class NodePage:
     plan: str
     """What is to be done ahead of its peak, in a sentence."""
     curve: Curve
-    moves: tuple[Moved, ...]
+    moves: tuple[Eviction, ...]
     findings: tuple[Found, ...]
     refusals: tuple[Refused, ...]
     assessments: tuple[Assessment, ...]
@@ -304,7 +269,7 @@ class CyclePage:
     stages: Mapping[str, float]
     """Stage -> seconds; empty where they are not known any more."""
     findings: tuple[Found, ...]
-    moves: tuple[Moved, ...]
+    moves: tuple[Eviction, ...]
     refusals: tuple[Refused, ...]
     nodes: tuple[NodeChange, ...]
     assessments: tuple[Assessment, ...]
@@ -391,7 +356,7 @@ class ServicePage:
     """One service."""
 
     name: str
-    moves: tuple[Moved, ...]
+    moves: tuple[Eviction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

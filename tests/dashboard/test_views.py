@@ -181,8 +181,8 @@ def test_a_nodes_page_tells_what_was_evicted_what_stayed_and_why(it: Shown) -> N
     assert page is not None
     [move] = page.moves
     assert (move.cycle, move.trigger, move.outcome, move.node) == (report.id, "alert", "evicted", "warm-2")
-    assert move.service == "shop/svc-warm-2"
-    assert sum(each.share for each in move.landings) == pytest.approx(1.0)
+    assert str(move.service) == "shop/svc-warm-2"
+    assert sum(each.probability for each in move.target_nodes) == pytest.approx(1.0)
     assert [(each.cycle, each.strategy) for each in page.findings] == [(report.id, "LowNodeUtilization")]
     assert "over high 60.0% (alert NodeHot)" in page.findings[0].reason
     refused = {each.code: each for each in page.refusals}

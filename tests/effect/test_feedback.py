@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rebalancer.effect.feedback import BREAKER_OPEN_SECONDS, TWICE_WITHIN_SECONDS, Feedback, feedback
-from rebalancer.model.effect import Assessment, ChangeBreakdown, Moved, Outcome, PodBefore, Step
+from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome, PodBefore, Step
 from rebalancer.policy.schema.safety import EffectivenessBreaker
+from tests.builders import an_eviction
 
 NOW = 1_790_000_000.0
 CAPACITY = 10_000.0
@@ -71,7 +72,7 @@ def learned(
 ) -> Feedback:
     """From each node all of the `services` were moved."""
     moved = [
-        Moved(service=service, node=each.node, cycle=each.cycle, trigger=each.trigger)
+        an_eviction(service=service, node=each.node, cycle=each.cycle, trigger=each.trigger)
         for each in (*new, *earlier)
         for service in services
     ]
@@ -124,8 +125,8 @@ def test_two_nodes_are_not_twice() -> None:
 def test_two_services_are_not_twice() -> None:
     one, two = made(1, Outcome.REMAINING_PODS_GREW), made(2, Outcome.REMAINING_PODS_GREW)
     moved = [
-        Moved(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
-        Moved(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
+        an_eviction(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
+        an_eviction(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
     ]
     assert feedback([two], [one], moved=moved, brake=BRAKE, now=NOW).give_up == ()
 

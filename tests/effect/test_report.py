@@ -11,8 +11,10 @@ from rebalancer.effect.comparison import compare
 from rebalancer.effect.messages import cores, percent, sentence, shown
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import DIMENSIONS, Assessment, ChangeBreakdown, HotEpisode, Moved, Outcome, Rate, Step
+from rebalancer.model.effect import DIMENSIONS, Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import BlockedReason, MissReason
+from tests.builders import an_eviction
 from tests.effect.builders import DAY, MINUTE, STRATEGY, T0, a_pod, a_row, an_assessment, an_episode, an_hour
 
 SINCE, UNTIL = DAY * 86_400.0, (DAY + 7) * 86_400.0
@@ -33,7 +35,7 @@ def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakd
     )
 
 
-def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
+def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
     episodes = [
         an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="we measured at most 71.2 %"),
         an_episode(
@@ -67,10 +69,10 @@ def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Moved]]:
         an_assessment(a_pod("c", evicted=True), node="node-4", minute=30, step=Step.HOUR, outcome=Outcome.COOLED),
     ]
     moved = [
-        Moved("shop/cart", "node-3", "cycle-10", "periodic"),
-        Moved("shop/cart", "node-4", "cycle-30", "alert"),
-        Moved("shop/web", "node-3", "cycle-10", "periodic"),
-        Moved("shop/cart", "node-9", "cycle-99", "alert"),
+        an_eviction(service="shop/cart", node="node-3", cycle="cycle-10", trigger="periodic"),
+        an_eviction(service="shop/cart", node="node-4", cycle="cycle-30", trigger="alert"),
+        an_eviction(service="shop/web", node="node-3", cycle="cycle-10", trigger="periodic"),
+        an_eviction(service="shop/cart", node="node-9", cycle="cycle-99", trigger="alert"),
     ]
     return episodes, assessments, moved
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, judge
-from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, StoredForecast, Verdict
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
+from tests.builders import an_eviction
 
 DAY = 20_000
 MADE = DAY * DAY_SECONDS + 6 * 3600.0
@@ -85,7 +87,7 @@ def actuals(
     forecast: StoredForecast | None = None,
     pods: Mapping[str, Levels] | None = None,
     pods_now: frozenset[str] | None = None,
-    moved: Sequence[EvictedPod] = (),
+    moved: Sequence[Eviction] = (),
     now: float = OVER + 900.0,
     filled: int = SLOTS,
     days: Sequence[DayBlock] | None = None,
@@ -101,8 +103,8 @@ def actuals(
     return judge(forecast, samples, pods_now=pods_now, moved=moved, now=now)
 
 
-def moved_at(step: float, replacement: str = "shop/web-2", cpu: float = 400.0) -> EvictedPod:
-    return EvictedPod(pod="shop/web-1", replacement=replacement, at=at(step), cpu_millicores=cpu)
+def moved_at(step: float, replacement: str = "web-2", cpu: float = 400.0) -> Eviction:
+    return an_eviction(pod="web-1", replacement_pod=replacement, planned_at=at(step), cpu_millicores=cpu)
 
 
 # ---- figures
@@ -187,8 +189,8 @@ def test_shares_that_add_up_to_more_than_the_peak_are_all_of_it() -> None:
             id="gaps are filled with what it used",
         ),
         pytest.param(
-            {"shop/web-2": {0: 700.0}, "shop/db-0": {0: 200.0}},
-            [moved_at(50), moved_at(60, "shop/db-0")],
+            {"shop/web-2": {0: 700.0}, "shop/web-3": {0: 200.0}},
+            [moved_at(50), moved_at(60, "web-3")],
             2400.0 + 900.0,
             id="each counts",
         ),
@@ -199,7 +201,7 @@ def test_shares_that_add_up_to_more_than_the_peak_are_all_of_it() -> None:
     ],
 )
 def test_without_us_the_moved_pods_would_still_be_there(
-    pods: Mapping[str, Levels], moved: Sequence[EvictedPod], expected: float
+    pods: Mapping[str, Levels], moved: Sequence[Eviction], expected: float
 ) -> None:
     """A node at 1000, and at 2400 for half an hour from step 100 on."""
     came = actuals({0: 1000.0, 100: 2400.0, 106: 1000.0}, pods=pods, moved=moved)
@@ -239,9 +241,7 @@ LIGHT = {"shop/web-2": {0: 100.0}}
         pytest.param(COOL, {}, [moved_at(24, "", math.nan)], None, id="nobody knows what it would have been"),
     ],
 )
-def test_verdicts(
-    node: Levels, pods: Mapping[str, Levels], moved: Sequence[EvictedPod], verdict: Verdict | None
-) -> None:
+def test_verdicts(node: Levels, pods: Mapping[str, Levels], moved: Sequence[Eviction], verdict: Verdict | None) -> None:
     came = actuals(node, pods=pods, moved=moved)
     assert came is not None
     assert came.verdict is verdict

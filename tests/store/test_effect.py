@@ -18,7 +18,6 @@ from rebalancer.model.effect import (
     DayRow,
     EffectRecords,
     HotEpisode,
-    Moved,
     Outcome,
     PodBefore,
     PoolHour,
@@ -226,10 +225,11 @@ def test_what_was_moved_is_what_happened_or_may_have(
         clock.sleep(1)
     blue.answer(blue.reserve(service="db"), EvictionOutcome.EVICTED)
     green.answer(green.reserve(), EvictionOutcome.EVICTED)
-    assert records.effect().moved(0.0, NOW + HOUR) == [
-        Moved(service="shop/web", node="n1", cycle="c1", trigger="manual"),
-        Moved(service="shop/web", node="n4", cycle="c1", trigger="manual"),
-        Moved(service="shop/db", node="n1", cycle="cycle-of-blue", trigger="manual"),
+    moved = records.effect().moved(0.0, NOW + HOUR)
+    assert [(each.service_identity, each.node, each.cycle, each.trigger) for each in moved] == [
+        ("shop/web", "n1", "c1", "manual"),
+        ("shop/web", "n4", "c1", "manual"),
+        ("shop/db", "n1", "cycle-of-blue", "manual"),
     ]
     assert [each.node for each in records.effect().moved(NOW + 1, NOW + 4)] == ["n1"]
     assert len(green.records.effect().moved(0.0, NOW + HOUR)) == 1

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import Outcome
-from rebalancer.model.forecasts import Actuals, EvictedPod, ForecastKind, ForecastRecords, StoredForecast, Verdict
+from rebalancer.model.forecasts import Actuals, ForecastKind, ForecastRecords, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import SqlForecasts, SqlRecords, open_engine, open_records, upgrade
 from rebalancer.store.db.engine import read, write
@@ -235,12 +235,13 @@ def test_evicted_pods_are_told_with_who_took_their_place(blue: Cluster, clock: S
         evict(blue, f"stayed-{outcome.value}", outcome)
     blue.reserve(pod="not-answered")
 
-    assert blue.records.forecasts().evicted_pods(NOW - 1, NOW + 61) == {
-        "n1": [
-            EvictedPod(pod="shop/landed", replacement="shop/web-9", at=NOW, cpu_millicores=750.5),
-            EvictedPod(pod="shop/not-replaced", replacement="", at=NOW, cpu_millicores=750.5),
-        ],
-        "n3": [EvictedPod(pod="shop/in-flight", replacement="", at=NOW + 60, cpu_millicores=750.5)],
+    found = blue.records.forecasts().evicted_pods(NOW - 1, NOW + 61)
+    assert {
+        node: [(each.full_name, each.replacement, each.at, each.cpu_millicores) for each in evictions]
+        for node, evictions in found.items()
+    } == {
+        "n1": [("shop/landed", "shop/web-9", NOW, 750.5), ("shop/not-replaced", "", NOW, 750.5)],
+        "n3": [("shop/in-flight", "", NOW + 60, 750.5)],
     }
 
 
@@ -260,8 +261,8 @@ def test_only_what_this_cluster_evicted_then_is_told(blue: Cluster, green: Clust
 
     found = blue.records.forecasts()
 
-    assert [each.pod for each in found.evicted_pods(NOW + 100, NOW + 200)["n1"]] == ["shop/then"]
-    assert [each.pod for each in found.evicted_pods(NOW, NOW + 1000)["n1"]] == [
+    assert [each.full_name for each in found.evicted_pods(NOW + 100, NOW + 200)["n1"]] == ["shop/then"]
+    assert [each.full_name for each in found.evicted_pods(NOW, NOW + 1000)["n1"]] == [
         "shop/before",
         "shop/then",
         "shop/after",

@@ -96,12 +96,12 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
         [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.REMAINING_PODS_GREW})]
     )
     found = reading.moves_from("n1", limit=10)
-    assert [(row["pod"], row["outcome"], row["trigger"], row["effect"]) for row in found] == [
+    assert [(each.pod, each.outcome, each.trigger, each.effect) for each in found] == [
         ("web-2", "refused", "manual", "cooled"),
         ("web-1", "evicted", "manual", "cooled"),
     ]
-    assert [row["pod"] for row in reading.moves_from("n1", limit=1)] == ["web-2"]
-    assert [row["pod"] for row in reading.moves_of("shop/web", limit=10)] == ["web-3", "web-2", "web-1"]
+    assert [each.pod for each in reading.moves_from("n1", limit=1)] == ["web-2"]
+    assert [each.pod for each in reading.moves_of("shop/web", limit=10)] == ["web-3", "web-2", "web-1"]
 
 
 def test_refusals_of_a_node_are_grouped_by_code_over_its_cycles(records: SqlRecords, reading: SqlReading) -> None:
@@ -167,7 +167,7 @@ def test_dry_runs_are_not_moves_of_a_service(records: SqlRecords, reading: SqlRe
     records.begin(report)
     records.planned(report, build_eviction())
     assert reading.services(NOW - 1) == []
-    assert [row["dry_run"] for row in reading.moves_of("shop/web", limit=5)] == [True]
+    assert [each.dry_run for each in reading.moves_of("shop/web", limit=5)] == [True]
 
 
 @pytest.mark.parametrize(

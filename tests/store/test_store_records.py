@@ -238,7 +238,7 @@ def test_recent_moves_are_those_that_happened_or_may_have_within_the_window(reco
 
     moves = records.recent_moves(since)
 
-    assert [(move.node, move.at, move.service, move.settled_at) for move in moves] == [
+    assert [(move.node, move.at, str(move.service), move.replaced_at) for move in moves] == [
         ("n2", NOW + 42, "shop/web", NOW + 45.5),
         ("n3", NOW + 48, "shop/web", None),
         ("n4", NOW + 48, "shop/cart", None),

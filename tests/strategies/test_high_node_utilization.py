@@ -10,8 +10,7 @@ from rebalancer.model.plan import PEAK, Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED
 from rebalancer.model.steering import DRAINING, MAINTENANCE
-from rebalancer.model.usage import RecentMove
-from tests.builders import NOW, ANode, APod, a_node, a_pod, replicas
+from tests.builders import NOW, ANode, APod, a_node, a_pod, an_eviction, replicas
 from tests.strategies.builders.emptied import Found, found_in_view, pods_on
 
 NAME = "HighNodeUtilization"
@@ -274,7 +273,7 @@ def test_it_counts_while_its_last_pods_are_leaving() -> None:
 )
 def test_an_empty_node_is_held_for_a_while_and_then_let_go(ago: float, left_ago: float | None, held: bool) -> None:
     nodes = [a_node("x", used=10.0, unschedulable=True), a_node("m", used=9e3)]
-    recent = [] if left_ago is None else [RecentMove(node="x", cpu_millicores=1.0, at=NOW - left_ago, service="s/w")]
+    recent = [] if left_ago is None else [an_eviction(node="x", cpu_millicores=1.0, planned_at=NOW - left_ago)]
     found = drain(nodes, pods_on(m=1), args={"cordonAfterDrain": "30m"}, recent=recent, **begun(ago))
     assert found.cordons == ({"x": DRAINING} if held else {})
     assert (found.nodes, found.findings.empty_at_most) == ([], 1)
@@ -295,7 +294,7 @@ def test_a_node_that_nothing_can_leave_is_not_cordoned_for_ever(
     hold: str, ago: float, left_ago: float | None, goes_on: bool
 ) -> None:
     nodes = [a_node("x", used=1e3, unschedulable=True), a_node("m", used=9e3)]
-    recent = [] if left_ago is None else [RecentMove(node="x", cpu_millicores=1.0, at=NOW - left_ago, service="s/w")]
+    recent = [] if left_ago is None else [an_eviction(node="x", cpu_millicores=1.0, planned_at=NOW - left_ago)]
     found = drain(nodes, pods_on(x=1, m=1), args={"cordonAfterDrain": hold}, recent=recent, **begun(ago))
     assert (found.nodes, found.cordons) == ((["x"], {"x": DRAINING}) if goes_on else ([], {}))
     if not goes_on:

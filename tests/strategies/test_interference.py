@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Contention, RecentMove
+from rebalancer.model.usage import Contention
 from rebalancer.strategies import Findings
 from rebalancer.strategies.interference import BUSIEST_LANDING, WORTH
-from tests.builders import NOW, ANode, APod, a_node, a_pod, cluster, found_in, usage_of
+from tests.builders import NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, found_in, usage_of
 from tests.strategies.builders.finding import names_of, strategy_policy
 
 NAME = "Interference"
@@ -59,7 +60,7 @@ def look(
     pod: Mapping[str, float] | None = None,
     throttled: Mapping[str, float] | None = None,
     args: Mapping[str, Any] | None = None,
-    recent: tuple[RecentMove, ...] = (),
+    recent: tuple[Eviction, ...] = (),
     **usage: Any,
 ) -> Seen:
     """`node`, `pod` and `throttled` are shares by name. A node that isn't named waits 0, a pod's isn't known."""
@@ -225,7 +226,7 @@ def test_a_node_that_is_not_ready_or_has_no_usage_is_not_judged() -> None:
 
 @pytest.mark.parametrize(("age", "found"), [(0.0, False), (299.0, False), (300.0, True)])
 def test_a_node_that_was_just_relieved_waits_for_a_whole_window(age: float, found: bool) -> None:
-    move = RecentMove(node="a", cpu_millicores=3_000.0, at=NOW - age, service="shop/other", uid="gone")
+    move = an_eviction(node="a", cpu_millicores=3_000.0, planned_at=NOW - age, service="shop/other", uid="gone")
     seen = look(AB, two(), node={"a": 0.5}, recent=(move,))
     assert bool(seen.found.findings) is found
     assert seen.skipped == ({} if found else {"a": Reason.SETTLING})

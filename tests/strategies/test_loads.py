@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.snapshot import FAILED, PENDING, Owner
-from rebalancer.model.usage import RecentMove
 from rebalancer.strategies.loads import CpuLoads, effective_cpu, gone, requested
-from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, cluster, replicas, usage_of
+from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of
 
 NAN = float("nan")
 
 
 def effective(
-    pods: list[APod], *, nodes: list[ANode] | None = None, recent: tuple[RecentMove, ...] = (), **usage: Any
+    pods: list[APod], *, nodes: list[ANode] | None = None, recent: tuple[Eviction, ...] = (), **usage: Any
 ) -> CpuLoads:
     """Of a node n with 10,000 millicores measured, and an idle node m."""
     nodes = nodes or [a_node("n", used=10_000.0), a_node("m", used=0.0)]
@@ -26,8 +26,8 @@ def on_n(*args: Any, **fields: Any) -> float:
     return float(effective(*args, **fields).node[0])
 
 
-def a_move(age: float, cpu: float = 1_000.0, node: str = "n", uid: str = "gone") -> RecentMove:
-    return RecentMove(node=node, cpu_millicores=cpu, at=NOW - age, service="shop/web", uid=uid)
+def a_move(age: float, cpu: float = 1_000.0, node: str = "n", uid: str = "gone") -> Eviction:
+    return an_eviction(node=node, cpu_millicores=cpu, planned_at=NOW - age, service="shop/web", uid=uid)
 
 
 def test_without_moves_it_is_what_was_measured() -> None:
@@ -149,7 +149,7 @@ def test_a_pod_known_from_the_records_fades_out_over_the_window(age: float, load
     [a_move(10.0, node="unknown"), a_move(10.0, cpu=NAN), a_move(-50.0)],
     ids=["unknown node", "unknown CPU", "from the future"],
 )
-def test_a_record_that_says_nothing_changes_nothing(move: RecentMove) -> None:
+def test_a_record_that_says_nothing_changes_nothing(move: Eviction) -> None:
     assert on_n([], recent=(move,)) == 10_000.0
 
 

@@ -9,14 +9,27 @@ import pytest
 
 from rebalancer import strategies
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.usage import RecentMove
 from rebalancer.policy.pools import NodePools, cpu_thresholds
 from rebalancer.policy.schema.policy import Thresholds
 from rebalancer.policy.schema.strategies import BUILT_IN
 from rebalancer.strategies import Findings, strategy_for
-from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, replicas, usage_of
+from tests.builders import (
+    GIB,
+    NOW,
+    ANode,
+    APod,
+    a_node,
+    a_pod,
+    a_policy,
+    an_eviction,
+    cluster,
+    found_in,
+    replicas,
+    usage_of,
+)
 
 NAN = float("nan")
 REQUESTS = [{"name": "LowNodeUtilization", "args": {"source": "Requests"}}]
@@ -27,7 +40,7 @@ def find(
     pods: Sequence[APod] = (),
     *,
     policy: Any = None,
-    recent: tuple[RecentMove, ...] = (),
+    recent: tuple[Eviction, ...] = (),
     **usage: Any,
 ) -> Findings:
     made = cluster(nodes, pods)
@@ -173,8 +186,8 @@ def test_an_unknown_node_does_not_shift_the_mean_of_its_pool() -> None:
 # ---- settling
 
 
-def a_move(age: float, node: str = "hot", uid: str = "") -> RecentMove:
-    return RecentMove(node=node, cpu_millicores=10.0, at=NOW - age, service="shop/web", uid=uid)
+def a_move(age: float, node: str = "hot", uid: str = "") -> Eviction:
+    return an_eviction(node=node, cpu_millicores=10.0, planned_at=NOW - age, service="shop/web", uid=uid)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,17 @@ from rebalancer.model.effect import (
     DayRow,
     Dimension,
     HotEpisode,
-    Moved,
     Outcome,
     PodBefore,
     PoolHour,
     Step,
 )
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.web import views
 from rebalancer.web.views import Asked, NodeLine, NodeState
+from tests.builders import an_eviction
 
 NOW = 1_790_082_000.0
 """2026-09-22 13:00 UTC, a Tuesday."""
@@ -93,30 +95,24 @@ def a_cycle_line(**fields: Any) -> views.CycleLine:
     return views.CycleLine(**{**given, **fields})
 
 
-def a_move(**fields: Any) -> views.Moved:
+def a_move(**fields: Any) -> Eviction:
     given: dict[str, Any] = {
-        "at": NOW - 64.8,
+        "planned_at": NOW - 64.8,
         "cycle": CYCLE,
         "trigger": "alert",
-        "dry_run": False,
         "node": "node-1",
-        "namespace": "shop",
         "pod": "checkout-6c9f7d5b8-x2x7k",
         "service": "shop/checkout",
-        "strategy": "LowNodeUtilization",
         "cpu_millicores": 1650.0,
         "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%; relieves it of cpu 10.3%",
-        "outcome": "evicted",
-        "code": "",
-        "detail": "",
-        "landings": (views.Landing(node="node-7", share=0.75), views.Landing(node="node-9", share=0.25)),
+        "outcome": EvictionOutcome.EVICTED,
+        "target_nodes": (TargetNode("node-7", 0.75), TargetNode("node-9", 0.25)),
         "replacement_pod": "checkout-6c9f7d5b8-9q4mz",
         "replacement_node": "node-7",
         "replaced_at": NOW - 30,
-        "late": False,
         "effect": "cooled",
     }
-    return views.Moved(**{**given, **fields})
+    return an_eviction(**{**given, **fields})
 
 
 def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> views.Refused:
@@ -234,10 +230,10 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
         "curve": a_curve(),
         "moves": (
             a_move(),
-            a_move(pod="cart-0", at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
+            a_move(pod="cart-0", planned_at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
             a_move(
                 pod="db-0",
-                outcome="refused",
+                outcome=EvictionOutcome.REFUSED,
                 code="ServerBudget",
                 replacement_node="",
                 replaced_at=None,
@@ -327,7 +323,10 @@ def a_report(days: int = 14, by: Dimension | None = "pool") -> Report:
             an_episode(node="node-2", blocked_reason=BlockedReason.GUARDS, evictions=0, cooled=None),
         ],
         assessments=[an_assessment()],
-        moved=[Moved("shop/checkout", "node-1", CYCLE, "alert"), Moved("shop/cart", "node-2", CYCLE, "forecast")],
+        moved=[
+            an_eviction(service="shop/checkout", node="node-1", cycle=CYCLE, trigger="alert"),
+            an_eviction(service="shop/cart", node="node-2", cycle=CYCLE, trigger="forecast"),
+        ],
         hours=hours,
         accuracy=[
             AccuracyLine(

@@ -34,7 +34,7 @@ class HandMade:
 
     nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
     pages: dict[str, views.NodePage] = field(default_factory=dict)
-    moves: list[views.Moved] = field(default_factory=lambda: [a_move()])
+    moves: list[Eviction] = field(default_factory=lambda: [a_move()])
     refusals: list[views.Refused] = field(default_factory=lambda: [a_refusal()])
     cycle_lines: list[views.CycleLine] = field(default_factory=lambda: [a_cycle_line()])
     pauses: tuple[Pause, ...] = (
@@ -219,7 +219,7 @@ class HandMade:
 
     def service(self, name: str) -> views.ServicePage | None:
         self._ask("service", name)
-        moves = tuple(each for each in self.moves if each.service == name)
+        moves = tuple(each for each in self.moves if str(each.service) == name)
         return views.ServicePage(name=name, moves=moves) if moves else None
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:

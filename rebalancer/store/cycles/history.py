@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Select, Table, and_, false, func, select
 from rebalancer.model.eviction import Outcome
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
-# What may have happened, and nobody knows: the process died around the call, or the call timed out.
-UNSETTLED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Outcome.PLANNED, Outcome.UNKNOWN)))
+# Evictions whose outcome is not known: the process died around the call, or the call timed out.
+UNRECONCILED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Outcome.PLANNED, Outcome.UNKNOWN)))
 
 
 def cycles(connection: Connection, *, limit: int, cluster: str | None = None) -> list[dict[str, Any]]:
@@ -51,9 +51,9 @@ def cycle_report(connection: Connection, *, cycle: str) -> dict[str, Any] | None
     }
 
 
-def count_unsettled(connection: Connection) -> int:
-    """Evictions of any cluster whose outcome nobody knows."""
-    return connection.execute(select(func.count()).select_from(EVICTIONS).where(UNSETTLED)).scalar_one()
+def count_unreconciled(connection: Connection) -> int:
+    """Evictions of any cluster whose outcome is not known."""
+    return connection.execute(select(func.count()).select_from(EVICTIONS).where(UNRECONCILED)).scalar_one()
 
 
 def _rows_of(connection: Connection, table: Table, cycle: str) -> list[dict[str, Any]]:

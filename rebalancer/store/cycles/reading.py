@@ -12,12 +12,13 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, exists, func, 
 
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.forecasts import ForecastKind
 from rebalancer.store.cycles import history
 from rebalancer.store.db.effect_tables import ASSESSMENTS
 from rebalancer.store.db.engine import read
 from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS
+from rebalancer.store.ledger.rows import read_eviction
 
 MOST_MOVES = 50_000
 """Of one look at the services: a cluster that evicts 200 pods a day makes 18,000 in a quarter."""
@@ -73,20 +74,21 @@ class SqlReading:
         return read(self._engine, work)
 
     def cycle(self, cycle: str) -> dict[str, Any] | None:
-        """All that is kept of one cycle of this cluster, as `history.cycle_report` has it; None if there is none."""
+        """A cycle of this cluster as `history.cycle_report` has it, `evictions` as records; None if there is none."""
 
         def work(connection: Connection) -> dict[str, Any] | None:
             found = history.cycle_report(connection, cycle=cycle)
             if found is None or found["cycle"]["cluster"] != self._cluster:
                 return None
             outcomes = Counter(each["outcome"] for each in found["evictions"])
-            return found | {"cycle": found["cycle"] | {"outcomes": dict(outcomes)}}
+            evictions = [read_eviction({**row, "trigger": found["cycle"]["trigger"]}) for row in found["evictions"]]
+            return found | {"cycle": found["cycle"] | {"outcomes": dict(outcomes)}, "evictions": evictions}
 
         return read(self._engine, work)
 
     # -- one node -----------------------------------------------------------------------------------------------------
 
-    def moves_from(self, node: str, *, limit: int) -> list[dict[str, Any]]:
+    def moves_from(self, node: str, *, limit: int) -> list[Eviction]:
         """The newest evictions from a node, newest first, dry ones too."""
         return self._moves(EVICTIONS.c.node == node, limit)
 
@@ -159,13 +161,13 @@ class SqlReading:
 
         return read(self._engine, work)
 
-    def moves_of(self, service: str, *, limit: int) -> list[dict[str, Any]]:
+    def moves_of(self, service: str, *, limit: int) -> list[Eviction]:
         """The newest evictions of a service (`namespace/name`), newest first, dry ones too."""
         return self._moves(EVICTIONS.c.service == service, limit)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _moves(self, which: ColumnElement[bool], limit: int) -> list[dict[str, Any]]:
+    def _moves(self, which: ColumnElement[bool], limit: int) -> list[Eviction]:
         rows = EVICTIONS.c
         query = (
             select(EVICTIONS, CYCLES.c.trigger)
@@ -175,11 +177,13 @@ class SqlReading:
             .limit(limit)
         )
 
-        def work(connection: Connection) -> list[dict[str, Any]]:
-            found = _dicts(connection, query)
-            since = min((each["planned_at"] for each in found), default=0.0)
+        def work(connection: Connection) -> list[Eviction]:
+            found = [read_eviction(row) for row in connection.execute(query).mappings()]
+            since = min((each.planned_at for each in found), default=0.0)
             effects = self._effects(connection, since) if found else {}
-            return [each | {"effect": effects.get((each["cycle"], each["node"]))} for each in found]
+            for each in found:
+                each.effect = effects.get((each.cycle, each.node), "")
+            return found
 
         return read(self._engine, work)
 

@@ -19,7 +19,6 @@ from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.ports import Clock
-from rebalancer.model.usage import RecentMove
 from rebalancer.store.cycles import history
 from rebalancer.store.cycles.node_observations import pack_node_measurements
 from rebalancer.store.cycles.reading import SqlReading
@@ -31,7 +30,7 @@ from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
-from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction
+from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction, read_evictions
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500
@@ -203,19 +202,11 @@ class SqlRecords:
 
         write(self._engine, work)
 
-    def recent_moves(self, since: float) -> Sequence[RecentMove]:
+    def recent_moves(self, since: float) -> list[Eviction]:
         """Evictions of this cluster that happened, or may have, at or after `since`; oldest first. No dry runs."""
         rows = EVICTIONS.c
         query = (
-            select(
-                rows.node,
-                rows.cpu_millicores,
-                rows.service,
-                rows.uid,
-                rows.planned_at,
-                rows.answered_at,
-                rows.replaced_at,
-            )
+            select(EVICTIONS)
             .where(
                 rows.cluster == self._cluster,
                 rows.dry_run == false(),
@@ -225,19 +216,7 @@ class SqlRecords:
             )
             .order_by(func.coalesce(rows.answered_at, rows.planned_at), rows.id)
         )
-        found = read(self._engine, lambda connection: connection.execute(query).all())
-        return [
-            RecentMove(
-                node=row.node,
-                cpu_millicores=math.nan if row.cpu_millicores is None else row.cpu_millicores,
-                # a call happens between the two; the later one keeps the correction for the whole rate window
-                at=row.planned_at if row.answered_at is None else row.answered_at,
-                service=row.service,
-                uid=row.uid,
-                settled_at=row.replaced_at,
-            )
-            for row in found
-        ]
+        return read_evictions(self._engine, query)
 
     def ledger_identity(self) -> str:
         """Which ledger this is: a UUID, made once for each database."""

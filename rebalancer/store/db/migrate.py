@@ -106,7 +106,7 @@ def _status(connection: Connection, *, url_shown: str, head: str) -> DatabaseSta
         head=head,
         rows=rows,
         last_cycle=last[0] if last else None,
-        unsettled=history.count_unsettled(connection) if revision == head else 0,
+        unsettled=history.count_unreconciled(connection) if revision == head else 0,
     )
 
 

@@ -25,6 +25,7 @@ from rebalancer.model.limits import (
 )
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import ClusterReader
+from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
@@ -36,7 +37,7 @@ from rebalancer.store.ledger.rows import (
     change_eviction,
     eviction_row,
     read_eviction,
-    unreconciled_rows,
+    read_evictions,
 )
 from rebalancer.store.retention import pruning
 from rebalancer.store.retention.details import keep_for
@@ -299,7 +300,9 @@ class SqlLedger(OperatorState):
 
     def unreconciled(self) -> list[Eviction]:
         """Evictions of this cluster whose outcome is not known, oldest first."""
-        return read(self._engine, lambda connection: unreconciled_rows(connection, cluster=self._cluster))
+        rows = EVICTIONS.c
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, history.UNRECONCILED).order_by(rows.id)
+        return read_evictions(self._engine, query)
 
     def reconcile_outcomes(self, reader: ClusterReader) -> list[Eviction]:
         """Reconcile evictions without an outcome with the API server's state now; those whose outcome is known now.

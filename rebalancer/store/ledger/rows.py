@@ -4,22 +4,24 @@ An eviction and its entries change in one transaction: an outcome of DID_NOT_HAP
 """
 
 import math
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, Select, insert, update
 
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, TargetNode
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import Service
-from rebalancer.store.cycles import history
-from rebalancer.store.db.engine import shown_url
+from rebalancer.store.db.engine import read, shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
 
-COLUMNS = tuple(each.name for each in fields(Eviction) if each.name in EVICTIONS.c)
+FIELDS = {each.name: each for each in fields(Eviction)}
+COLUMNS = tuple(name for name in FIELDS if name in EVICTIONS.c)
 """Fields of the record, each a column. `service` has a second one, `service_kind`; `target_node` is derived."""
+_NOT_READ = {name: "" for name, each in FIELDS.items() if each.default is MISSING}
 
 
 def eviction_row(eviction: Eviction) -> dict[str, Any]:
@@ -29,17 +31,27 @@ def eviction_row(eviction: Eviction) -> dict[str, Any]:
     return {column: None if value == "" and EVICTIONS.c[column].nullable else value for column, value in row.items()}
 
 
-def read_eviction(row: RowMapping) -> Eviction:
-    """The record of a row of EVICTIONS; what is NULL has the field's default. Its `scopes` are rows of ENTRIES."""
-    values = {name: row[name] for name in COLUMNS if row[name] is not None}
-    namespace, _, service = row["service"].partition("/")
-    values |= {
-        "record": row["id"],
-        "service": Service(kind=row["service_kind"], namespace=namespace, name=service),
-        "target_nodes": tuple(TargetNode(each["node"], each["probability"]) for each in values["target_nodes"]),
-        "outcome": Outcome(row["outcome"]),
+def read_eviction(row: RowMapping | Mapping[str, Any]) -> Eviction:
+    """The record of a row of EVICTIONS, or of some of its columns, `service` among them.
+
+    What is NULL or not selected has the field's default. `scopes` are rows of ENTRIES.
+    """
+    values: dict[str, Any] = _NOT_READ | {
+        name: value for name, value in row.items() if value is not None and name in FIELDS
     }
+    namespace, _, service = row["service"].partition("/")
+    values["service"] = Service(kind=row.get("service_kind", ""), namespace=namespace, name=service)
+    values["record"] = row.get("id")
+    if "outcome" in row:
+        values["outcome"] = Outcome(row["outcome"])
+    if "target_nodes" in row:
+        values["target_nodes"] = tuple(TargetNode(each["node"], each["probability"]) for each in row["target_nodes"])
     return Eviction(**values)
+
+
+def read_evictions(engine: Engine, query: Select[Any]) -> list[Eviction]:
+    """The records of a query, as `read_eviction` has them."""
+    return read(engine, lambda connection: [read_eviction(row) for row in connection.execute(query).mappings()])
 
 
 def _stored(value: Any) -> Any:
@@ -99,10 +111,3 @@ def answered(eviction: Eviction, *, at: float) -> dict[str, Any]:
     """What a call's answer changes in the eviction's row; `at` in seconds since the epoch."""
     row = eviction_row(eviction)
     return {column: row[column] for column in ("outcome", "code", "detail")} | {"answered_at": at}
-
-
-def unreconciled_rows(connection: Connection, *, cluster: str) -> list[Eviction]:
-    """Evictions of a cluster whose outcome is not known, oldest first."""
-    rows = EVICTIONS.c
-    query = select(EVICTIONS).where(rows.cluster == cluster, history.UNSETTLED).order_by(rows.id)
-    return [read_eviction(row) for row in connection.execute(query).mappings()]

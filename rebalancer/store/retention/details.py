@@ -31,7 +31,7 @@ THINNED_AT_ONCE = 20
 """Cycles in one transaction: a tenth of a second's work."""
 
 _OF_A_CYCLE = (CYCLE_NODES, NODE_MEASUREMENTS, FINDINGS, REFUSALS)
-_UNSETTLED = (Outcome.PLANNED.value, Outcome.UNKNOWN.value)
+_UNRECONCILED = (Outcome.PLANNED.value, Outcome.UNKNOWN.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
         EVICTIONS.c.cluster == cut.cluster,
         EVICTIONS.c.planned_at < long_ago,
         EVICTIONS.c.dry_run == false(),
-        EVICTIONS.c.outcome.not_in(_UNSETTLED),
+        EVICTIONS.c.outcome.not_in(_UNRECONCILED),
         ~exists().where(ENTRIES.c.eviction == EVICTIONS.c.id),
     )
     stays = exists().where(EVICTIONS.c.cycle == CYCLES.c.id, true() if after_their_parts else and_(~rehearsed, ~done))

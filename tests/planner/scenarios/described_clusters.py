@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, DisruptionBudget, Owner
-from rebalancer.model.usage import RecentMove
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, ANode, APod, a_policy, some_limits
 
@@ -130,7 +130,7 @@ class World:
     pods: list[APod]
     owners: dict[tuple[str, str, str], Owner]
     budgets: list[DisruptionBudget]
-    recent: list[RecentMove]
+    recent: list[Eviction]
     thresholds: str
     guards: str
     limits: str

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from rebalancer.model.objects import Taint
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, DisruptionBudget, Owner
-from rebalancer.model.usage import RecentMove
-from tests.builders import GIB, NOW, ANode, APod, a_budget
+from tests.builders import GIB, NOW, ANode, APod, a_budget, an_eviction
 from tests.planner.scenarios.described_clusters import LIMITS, POD_QUIRKS, SERVICE_QUIRKS, THRESHOLDS, World, key_of
 
 _AVERAGE_QUIRKS = ["plain"] * 90 + sorted(SERVICE_QUIRKS)
@@ -78,7 +77,7 @@ def hot_clusters(draw: st.DrawFn) -> World:
         ("DaemonSet", "shop", "agent"), Owner(kind="DaemonSet", namespace="shop", name="agent", uid="uid-agent")
     )
     recent = [
-        RecentMove(node=draw(st.sampled_from(nodes)).name, cpu_millicores=400.0, at=NOW - 150.0, service="shop/gone")
+        an_eviction(node=draw(st.sampled_from(nodes)).name, cpu_millicores=400.0, planned_at=NOW - 150.0)
         for _ in range(chance(12))
     ]
     return World(

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import RecentMove
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings, strategy_for
@@ -64,7 +64,7 @@ def found_in_view(
     *,
     cordons: Mapping[str, tuple[str, float]] | None = None,
     only: Sequence[str] | None = None,
-    recent: Sequence[RecentMove] = (),
+    recent: Sequence[Eviction] = (),
     peaks: Mapping[str, float] | None = None,
     usage: Mapping[str, Any] | None = None,
     in_pools: Sequence[str] | None = None,
