@@ -48,8 +48,7 @@ class ChunkedQuery:
     field: str
     """The policy field, for messages."""
     of_pods: bool
-    ask: Callable[[Matchers], str]
-    """PromQL."""
+    promql: Callable[[Matchers], str]
     count: Callable[[str, Matchers], str]
     """PromQL that counts, by a label, the series behind a response."""
     labels: tuple[str, ...]
@@ -61,7 +60,7 @@ class ChunkedQuery:
 class QueryChunk:
     """One range query."""
 
-    question: ChunkedQuery
+    source: ChunkedQuery
     promql: str
     first: int
     end: int
@@ -72,13 +71,13 @@ class QueryChunk:
     @property
     def query(self) -> Query:
         """As the client's `Query`."""
-        return Query(field=self.question.field, promql=self.promql)
+        return Query(field=self.source.field, promql=self.promql)
 
     def over(self, slots: int) -> "list[QueryChunk]":
         """The same in chunks of at most so many slots."""
         return [
             QueryChunk(
-                question=self.question,
+                source=self.source,
                 promql=self.promql,
                 first=first,
                 end=min(first + slots, self.end),
@@ -98,7 +97,7 @@ def chunked_queries(
         nodes = ChunkedQuery(
             field=queries.node.field,
             of_pods=False,
-            ask=lambda matchers: default_node_query(label=node.label, window=window, matchers=matchers),
+            promql=lambda matchers: default_node_query(label=node.label, window=window, matchers=matchers),
             count=lambda label, matchers: f"count by ({label}) ({node_counters(matchers)})",
             labels=(node.label,),
             series_at_most=COUNTERS_AT_MOST,
@@ -112,7 +111,7 @@ def chunked_queries(
     pods = ChunkedQuery(
         field=queries.pod.field,
         of_pods=True,
-        ask=lambda matchers: default_pod_query(
+        promql=lambda matchers: default_pod_query(
             namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label, window=window, matchers=matchers
         ),
         count=lambda label, matchers: f"count by ({label}) (count by ({one}) ({pod_counters(matchers)}))",
@@ -128,29 +127,29 @@ def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> ChunkedQuer
         return ChunkedQuery(
             field=query.field,
             of_pods=of_pods,
-            ask=lambda _: query.promql,
+            promql=lambda _: query.promql,
             count=lambda _, __: f"count(\n{query.promql}\n)",  # on a line of its own: it may end in a comment
             labels=(),
             series_at_most=SERIES_AT_MOST,
         )
     name, own = plain["name"], (plain["matchers"] or "").strip().rstrip(",")
 
-    def ask(matchers: Matchers) -> str:
+    def promql(matchers: Matchers) -> str:
         inside = ",".join((own, *matchers) if own else matchers)
         return f"{name}{{{inside}}}" if inside else name
 
     return ChunkedQuery(
         field=query.field,
         of_pods=of_pods,
-        ask=ask,
-        count=lambda label, matchers: f"count by ({label}) ({ask(matchers)})",
+        promql=promql,
+        count=lambda label, matchers: f"count by ({label}) ({promql(matchers)})",
         labels=labels,
         series_at_most=SERIES_AT_MOST,
     )
 
 
-def pieces(
-    question: ChunkedQuery, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
+def query_chunks(
+    query: ChunkedQuery, *, first: int, end: int, count: Count, known: Callable[[str], bool], slots_at_most: int
 ) -> Iterator[QueryChunk]:
     """All chunks for these slots.
 
@@ -158,15 +157,15 @@ def pieces(
     that has proved small enough.
     """
     slots = end - first
-    most = min(question.series_at_most * SLOTS // slots, question.series_at_most * SPREAD_AT_MOST)
-    for matchers, series, late in _divided(question, question.labels, (), count, known, most):
-        whole = QueryChunk(question=question, promql=question.ask(matchers), first=first, end=end, late=late)
-        fitting = slots if series <= most else max(question.series_at_most * SLOTS // series, 1)
+    most = min(query.series_at_most * SLOTS // slots, query.series_at_most * SPREAD_AT_MOST)
+    for matchers, series, late in _divided(query, query.labels, (), count, known, most):
+        whole = QueryChunk(source=query, promql=query.promql(matchers), first=first, end=end, late=late)
+        fitting = slots if series <= most else max(query.series_at_most * SLOTS // series, 1)
         yield from whole.over(min(fitting, slots_at_most))
 
 
 def _divided(
-    question: ChunkedQuery,
+    query: ChunkedQuery,
     labels: tuple[str, ...],
     matchers: Matchers,
     count: Count,
@@ -175,17 +174,17 @@ def _divided(
 ) -> Iterator[tuple[Matchers, int, bool]]:
     """(matchers, series, late); the last are for values that no count has returned."""
     if not labels:
-        yield matchers, sum(count("", question.count("", matchers), matchers).values()), False
+        yield matchers, sum(count("", query.count("", matchers), matchers).values()), False
         return
     label, *deeper = labels
-    counts = count(label, question.count(label, matchers), matchers)
+    counts = count(label, query.count(label, matchers), matchers)
     for late in (False, True):
         here = {value: series for value, series in counts.items() if known(value) is not late}
         for values in packed(here, most):
             chosen = (*matchers, any_of(label, values))
             series = sum(here[value] for value in values)
             if series > most and deeper:
-                for inner, inner_series, _ in _divided(question, tuple(deeper), chosen, count, lambda _: True, most):
+                for inner, inner_series, _ in _divided(query, tuple(deeper), chosen, count, lambda _: True, most):
                     yield inner, inner_series, late
             else:
                 yield chosen, series, late

@@ -11,9 +11,8 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock,
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.prometheus.decode import Lines, PodLines
 from rebalancer.prometheus.nodes import NodeMap, host_of, same_target, shown
+from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, millicores_per_unit
 
-MOST_PLAUSIBLE_SHARE = 1.5
-"""As a multiple of a node's capacity, as in `reader`."""
 _SHOWN_GAPS = 3
 _SHORT_GAP = 2
 """Slots: a shorter gap is a failed scrape."""
@@ -57,11 +56,9 @@ class DayOfSeries:
         self._pods = DayGrid(first=first, end=end, rows=len(snapshot.pods) + len(snapshot.pods) // 8)
         self._nodes = DayGrid(first=first, end=end, rows=len(snapshot.nodes))
         self._names = snapshot.nodes.names
-        capacity = snapshot.nodes.cpu_capacity_millicores
-        known = np.where(capacity > 0, capacity, np.nan)
-        self._scale = np.full(len(capacity), 1000.0) if node_unit == "cores" else known
-        self._most = known * MOST_PLAUSIBLE_SHARE
-        self._most_of_a_pod = float(np.nanmax(self._most)) if np.isfinite(known).any() else np.inf
+        self._scale = millicores_per_unit(snapshot.nodes, node_unit)
+        self._most = capacities(snapshot.nodes) * MOST_PLAUSIBLE_SHARE
+        self._most_of_a_pod = float(np.nanmax(self._most)) if np.isfinite(self._most).any() else np.inf
         self._born = _first_slots(snapshot.nodes.created, day)
         self._node_map = node_map
         self._merge_target_on = merge_target_on

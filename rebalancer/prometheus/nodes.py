@@ -31,14 +31,14 @@ _SHOWN = 3
 class NodeMap:
     """Series labels -> indices of the nodes that they may mean: none, one, or several (ambiguous).
 
-    `ask` returns the label sets of a metric; it is called only when names and addresses were not enough.
+    `label_sets` returns those of a metric; it is called only when names and addresses were not enough.
     """
 
-    def __init__(self, *, nodes: Nodes, label: str, by: NodeBy, ask: Callable[[str], Sequence[Labels]]) -> None:
+    def __init__(self, *, nodes: Nodes, label: str, by: NodeBy, label_sets: Callable[[str], Sequence[Labels]]) -> None:
         self._nodes = nodes
         self.label = label
         self._by = by
-        self._ask = ask
+        self._label_sets = label_sets
         self._names = {name: index for index, name in enumerate(nodes.names)}
         self._seen: dict[tuple[str, str], Indices] = {}
 
@@ -110,7 +110,7 @@ class NodeMap:
     @cached_property
     def _node_info(self) -> Mapping[str, Indices]:
         # without honorLabels Prometheus renames the exporter's own label
-        names = ((each, each.get("exported_node") or each.get("node", "")) for each in self._ask(NODE_INFO))
+        names = ((each, each.get("exported_node") or each.get("node", "")) for each in self._label_sets(NODE_INFO))
         return _grouped(
             (host_of(each["internal_ip"]), self._names[name])
             for each, name in names
@@ -123,7 +123,7 @@ class NodeMap:
             # the kernel keeps upper case, Kubernetes doesn't
             return self._names.get(nodename, self._names.get(nodename.lower()))
 
-        found = ((each, index(each.get("nodename", ""))) for each in self._ask(UNAME))
+        found = ((each, index(each.get("nodename", ""))) for each in self._label_sets(UNAME))
         return _grouped(
             (each.get(self.label) or each.get("instance", ""), node) for each, node in found if node is not None
         )

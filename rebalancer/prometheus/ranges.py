@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import TypeVar
 
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
@@ -21,20 +19,17 @@ from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
-from rebalancer.prometheus.chunks import ChunkedQuery, Matchers, QueryChunk, chunked_queries, pieces
+from rebalancer.prometheus.chunks import ChunkedQuery, Matchers, QueryChunk, chunked_queries, query_chunks
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
 from rebalancer.prometheus.days import DayOfSeries
 from rebalancer.prometheus.nodes import NodeMap
+from rebalancer.prometheus.pool import AT_ONCE, ClientPool
 from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
 
-AT_ONCE = 2
-_LOOKS = 4
-"""A day's series are counted this many times, and once at its end; a node's largest count is used."""
 _FEWEST_SLOTS = 12
 _HOUR = 3600.0
 
 Labels = Mapping[str, str]
-T = TypeVar("T")
 
 
 class _LaterError(Exception):
@@ -98,31 +93,27 @@ class PrometheusHistory:
         pod = usage.prometheus.pod_cpu
         self.pod_decoder = decode.PodDecoder(namespace=pod.namespace_label, pod=pod.pod_label, node=pod.node_label)
         self._clock = clock
-        self._free: SimpleQueue[PrometheusClient] = SimpleQueue()
-        self._clients = [PrometheusClient(usage.prometheus) for _ in range(AT_ONCE)]
-        for client in self._clients:
-            self._free.put(client)
+        self._pool = ClientPool(usage.prometheus)
 
     def close(self) -> None:
         """Close the connections."""
-        for client in self._clients:
-            client.close()
+        self._pool.close()
 
     @property
     def identity(self) -> str:
         """A digest of the server's URL and all queries."""
         settings = self.prometheus
-        asked = (
+        identifying = (
             settings.url,
             sorted(settings.headers.items()),
-            self.nodes.ask(()),
-            self.pods.ask(()),
+            self.nodes.promql(()),
+            self.pods.promql(()),
             self.queries.node_unit,
             settings.node_cpu.label,
             settings.node_cpu.node_by,
             (settings.pod_cpu.namespace_label, settings.pod_cpu.pod_label, settings.pod_cpu.node_label),
         )
-        return hashlib.blake2b(repr(asked).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(repr(identifying).encode(), digest_size=8).hexdigest()
 
     def seconds_ahead(self) -> float | None:
         """Prometheus' clock less ours; None while the queries of the hour are used up, and where the server answers
@@ -145,62 +136,42 @@ class PrometheusHistory:
 
     def renew(self) -> None:
         """Read the credentials again."""
-        for client in self._clients:
-            client.renew()
+        self._pool.renew()
 
     def spend(self) -> None:
         """Count a query. Raises _LaterError."""
         if self.stopping() or not self.budget.take():
             raise _LaterError
 
-    def series_of(self, metric: str) -> Sequence[Labels]:
+    def label_sets(self, metric: str) -> Sequence[Labels]:
         """Label sets that a metric has now. Raises _LaterError."""
         self.spend()
         return self._vector(Query(field=NODE_BY_FIELD, promql=metric)).labels
 
-    def count(
-        self, question: ChunkedQuery, promql: str, plain: str, label: str, start: float, end: float
-    ) -> dict[str, int]:
-        """Number of series for each value of a label: the largest at several times. Counted here where the server
-        can't."""
-        step = max((end - start) / _LOOKS, 1.0)
+    def counts(
+        self, query: ChunkedQuery, promql: str, matchers: Matchers, label: str, start: float, end: float
+    ) -> Mapping[str, int]:
+        """Number of series for each value of a label. Raises _LaterError."""
+        counting = Query(field=query.field, promql=promql)
+        return self._pool.counts(counting, query.promql(matchers), label, start=start, end=end, before=self.spend)
 
-        def ask(promql: str) -> decode.Matrix:
-            self.spend()
-            query = Query(field=question.field, promql=promql)
-            return self._read(
-                query,
-                lambda client: decode.matrix(client.query_range(query, start=start, end=end, step=step).result),
-            )
-
-        try:
-            found = ask(promql)
-        except ConfigError:
-            counts: dict[str, int] = {}
-            for labels in ask(plain).labels:
-                counts[labels.get(label, "")] = counts.get(labels.get(label, ""), 0) + 1
-            return counts
-        return {
-            labels.get(label, ""): int(values.max()) for labels, values in zip(found.labels, found.values, strict=True)
-        }
-
-    def read(self, piece: QueryChunk, day: int) -> _Read:
+    def read(self, chunk: QueryChunk, day: int) -> _Read:
         """Read one chunk; called by several threads."""
-        start = day * DAY_SECONDS + (piece.first + 1) * STEP_SECONDS
-        end = day * DAY_SECONDS + piece.end * STEP_SECONDS
+        start = day * DAY_SECONDS + (chunk.first + 1) * STEP_SECONDS
+        end = day * DAY_SECONDS + chunk.end * STEP_SECONDS
 
-        def ask(client: PrometheusClient) -> _Read:
-            answer = client.query_range(piece.query, start=start, end=end, step=STEP_SECONDS)
-            lines = self.pod_decoder.lines(answer.result) if piece.question.of_pods else decode.lines(answer.result)
-            values = decode.grid(lines.values, start=start, step=STEP_SECONDS, count=piece.end - piece.first)
+        def read(client: PrometheusClient) -> _Read:
+            answer = client.query_range(chunk.query, start=start, end=end, step=STEP_SECONDS)
+            lines = self.pod_decoder.lines(answer.result) if chunk.source.of_pods else decode.lines(answer.result)
+            values = decode.grid(lines.values, start=start, step=STEP_SECONDS, count=chunk.end - chunk.first)
             return _Read(lines=lines, values=values, warnings=answer.warnings)
 
-        return self._read(piece.query, ask)
+        return self._pool.run(chunk.query, read)
 
     def _first_at(self) -> float:
         """When Prometheus answers, by its clock."""
         label = self.nodes.labels[0] if self.nodes.labels else ""
-        for promql in (self.nodes.count(label, ()), self.nodes.ask(())):
+        for promql in (self.nodes.count(label, ()), self.nodes.promql(())):
             self.spend()
             try:
                 return self._vector(Query(field=self.nodes.field, promql=promql)).at
@@ -209,18 +180,7 @@ class PrometheusHistory:
         return math.nan
 
     def _vector(self, query: Query) -> decode.Vector:
-        return self._read(query, lambda client: decode.vector(client.query(query).result))
-
-    def _read(self, query: Query, ask: Callable[[PrometheusClient], T]) -> T:
-        client = self._free.get()
-        try:
-            return ask(client)
-        except decode.NoSeriesError as error:
-            raise ConfigError(f"{query.field}: {error}") from None
-        except decode.BadAnswerError as error:
-            raise ConnectError(f"Prometheus at {client.url}: broken answer to {query.field}: {error}") from None
-        finally:
-            self._free.put(client)
+        return self._pool.run(query, lambda client: decode.vector(client.query(query).result))
 
 
 class PrometheusDay:
@@ -230,7 +190,7 @@ class PrometheusDay:
         node = source.prometheus.node_cpu
         self._source = source
         self._day, self._first, self._end = day, first, end
-        self._node_map = NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, ask=source.series_of)
+        self._node_map = NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, label_sets=source.label_sets)
         self._answers = DayOfSeries(
             day,
             first=first,
@@ -253,7 +213,7 @@ class PrometheusDay:
         try:
             if self._open is None:
                 self._open = deque(self._planned())
-            self._ask_all(self._open)
+            self._read_all(self._open)
         except _LaterError:
             return False
         return True
@@ -272,16 +232,16 @@ class PrometheusDay:
         start = self._day * DAY_SECONDS + (self._first + 1) * STEP_SECONDS
         end = self._day * DAY_SECONDS + self._end * STEP_SECONDS
         out: list[QueryChunk] = []
-        for question in (source.nodes, source.pods):
+        for each in (source.nodes, source.pods):
 
-            def count(label: str, promql: str, matchers: Matchers, asked: ChunkedQuery = question) -> Mapping[str, int]:
-                return source.count(asked, promql, asked.ask(matchers), label, start=start, end=end)
+            def count(label: str, promql: str, matchers: Matchers, query: ChunkedQuery = each) -> Mapping[str, int]:
+                return source.counts(query, promql, matchers, label, start=start, end=end)
 
-            def known(value: str, asked: ChunkedQuery = question) -> bool:
-                return not asked.of_pods or not value or self._node_map.named(value) >= 0
+            def known(value: str, query: ChunkedQuery = each) -> bool:
+                return not query.of_pods or not value or self._node_map.named(value) >= 0
 
-            out += pieces(
-                question,
+            out += query_chunks(
+                each,
                 first=self._first,
                 end=self._end,
                 count=count,
@@ -290,54 +250,54 @@ class PrometheusDay:
             )
         return out
 
-    def _ask_all(self, open_chunks: deque[QueryChunk]) -> None:
+    def _read_all(self, open_chunks: deque[QueryChunk]) -> None:
         """Raises _LaterError with the rest still open, and the first error."""
-        asked: dict[Future[_Read], QueryChunk] = {}
+        running: dict[Future[_Read], QueryChunk] = {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             stop: Exception | None = None
-            while asked or (open_chunks and stop is None):
-                while stop is None and open_chunks and len(asked) < AT_ONCE and self._may_join(open_chunks[0], asked):
+            while running or (open_chunks and stop is None):
+                while stop is None and open_chunks and self._may_join(open_chunks[0], running):
                     try:
                         self._source.spend()
                     except _LaterError as error:
                         stop = error
                         break
-                    piece = open_chunks.popleft()
-                    asked[pool.submit(self._source.read, piece, self._day)] = piece
-                for future in wait(asked, return_when=FIRST_COMPLETED).done:
-                    piece = asked.pop(future)
+                    chunk = open_chunks.popleft()
+                    running[pool.submit(self._source.read, chunk, self._day)] = chunk
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    chunk = running.pop(future)
                     try:
-                        self._add(piece, future.result())
+                        self._add(chunk, future.result())
                     except TooMuchError as error:
-                        stop = stop or self._halved(piece, open_chunks, error)
+                        stop = stop or self._halved(chunk, open_chunks, error)
                     except (ConnectError, ConfigError, _LaterError) as error:
-                        open_chunks.appendleft(piece)
+                        open_chunks.appendleft(chunk)
                         stop = stop or error
                 self._source.progress.step(
-                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_chunks) + len(asked)
+                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_chunks) + len(running)
                 )
         if stop is not None:
             raise stop
 
-    def _may_join(self, piece: QueryChunk, asked: Mapping[Future[_Read], QueryChunk]) -> bool:
-        return not piece.late or all(each.late for each in asked.values())
+    def _may_join(self, chunk: QueryChunk, running: Mapping[Future[_Read], QueryChunk]) -> bool:
+        return len(running) < AT_ONCE and (not chunk.late or all(each.late for each in running.values()))
 
-    def _halved(self, piece: QueryChunk, open_chunks: deque[QueryChunk], error: TooMuchError) -> TooMuchError | None:
+    def _halved(self, chunk: QueryChunk, open_chunks: deque[QueryChunk], error: TooMuchError) -> TooMuchError | None:
         """Replace a chunk by smaller ones; returns the error when they would be too small."""
-        slots = piece.end - piece.first
+        slots = chunk.end - chunk.first
         if slots <= _FEWEST_SLOTS:
-            open_chunks.appendleft(piece)
+            open_chunks.appendleft(chunk)
             return error
         self._source.slots_at_most = min(self._source.slots_at_most, max(-(-slots // 2), _FEWEST_SLOTS))
-        smaller = [each for one in (piece, *open_chunks) for each in one.over(self._source.slots_at_most)]
+        smaller = [each for one in (chunk, *open_chunks) for each in one.over(self._source.slots_at_most)]
         open_chunks.clear()
         open_chunks.extend(smaller)
         return None
 
-    def _add(self, piece: QueryChunk, read: _Read) -> None:
+    def _add(self, chunk: QueryChunk, read: _Read) -> None:
         if isinstance(read.lines, decode.PodLines):
-            self._answers.add_pods(read.lines, read.values, piece.first)
+            self._answers.add_pods(read.lines, read.values, chunk.first)
         else:
-            self._answers.add_nodes(read.lines, read.values, piece.first)
+            self._answers.add_nodes(read.lines, read.values, chunk.first)
         self._warnings |= dict.fromkeys(read.warnings)
         self._done += 1

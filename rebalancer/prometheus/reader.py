@@ -31,15 +31,13 @@ from rebalancer.prometheus.queries import (
     queries,
     stabilization_offsets,
 )
+from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, check_unit, millicores_per_unit
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 SOURCE = "Prometheus"
 CLOCK_SLACK_SECONDS = 120.0
-MOST_PLAUSIBLE_SHARE = 1.5
-"""Rates exceed 1.0 slightly. Far above it the value is a percentage, or millicores where cores were expected."""
-
 _STEPS = 5
 
 
@@ -77,8 +75,8 @@ class PrometheusUsage:
         when Prometheus' clock is more than two minutes from the snapshot's.
         """
         self._client.renew()
-        said: list[str] = []
-        vector = self._decoded(self._queries.node, decode.vector, said, step=0)
+        warnings: list[str] = []
+        vector = self._decoded(self._queries.node, decode.vector, warnings, step=0)
         if not len(vector.values):
             raise self._nothing_there()
         at = vector.at
@@ -89,15 +87,26 @@ class PrometheusUsage:
         now = self._gathered(vector, node_map)
         if not now.has_series.any() and len(snapshot.nodes):
             raise self._no_node_matches(vector.labels)
-        scale = self._scale(snapshot)
+        scale = millicores_per_unit(snapshot.nodes, self._queries.node_unit)
         millicores = now.values * scale
-        fresh = self._decoded(self._queries.freshness, decode.vector, said, at=at, step=1)
+        fresh = self._decoded(self._queries.freshness, decode.vector, warnings, at=at, step=1)
         raw_times = oldest(labels=fresh.labels, values=fresh.values, node_map=node_map)
         problems = self._problems(snapshot, now, millicores, raw_times, at)
-        self._check_unit(snapshot, millicores)
-        times, samples = self._history(snapshot, node_map, scale, at, said)
-        pods = self._pods(snapshot, node_map, at, said)
-        contention = None if self._contention is None else self._waiting(self._contention, snapshot, node_map, at, said)
+        check_unit(
+            millicores / capacities(snapshot.nodes),
+            snapshot.nodes,
+            known=int(np.count_nonzero(np.isfinite(millicores))),
+            field=self._queries.node.field,
+            unit=self._queries.node_unit,
+            hint=" (unit: share or cores)",
+        )
+        times, samples = self._history(snapshot, node_map, scale, at, warnings)
+        pods = self._pods(snapshot, node_map, at, warnings)
+        contention = (
+            None
+            if self._contention is None
+            else self._contention_of(self._contention, snapshot, node_map, at, warnings)
+        )
         self._progress.step(SOURCE, _STEPS, _STEPS)
         bad = list(problems)
         millicores[bad] = np.nan
@@ -117,24 +126,24 @@ class PrometheusUsage:
             departed_millicores=pods.departed,
             contention=contention,
             problems=problems,
-            warnings=tuple(dict.fromkeys(said)),
+            warnings=tuple(dict.fromkeys(warnings)),
         )
 
     def _decoded(
         self,
         query: Query,
         decoder: Callable[[decode.Result], T],
-        said: list[str],
+        warnings: list[str],
         *,
         step: int | None = None,
         at: float | None = None,
     ) -> T:
         if step is not None:
             self._progress.step(SOURCE, step, _STEPS)
-        return self._read(query, self._client.query(query, at=at), decoder, said)
+        return self._read(query, self._client.query(query, at=at), decoder, warnings)
 
-    def _read(self, query: Query, answer: Answer, decoder: Callable[[decode.Result], T], said: list[str]) -> T:
-        said.extend(f"{query.field}: {each}" for each in answer.warnings)
+    def _read(self, query: Query, answer: Answer, decoder: Callable[[decode.Result], T], warnings: list[str]) -> T:
+        warnings.extend(f"{query.field}: {each}" for each in answer.warnings)
         try:
             return decoder(answer.result)
         except decode.NoSeriesError as error:
@@ -154,12 +163,12 @@ class PrometheusUsage:
     def _node_map(self, snapshot: ClusterSnapshot, at: float) -> NodeMap:
         node = self._prometheus.node_cpu
 
-        def ask(metric: str) -> Sequence[Mapping[str, str]]:
+        def label_sets(metric: str) -> Sequence[Mapping[str, str]]:
             query = Query(field=NODE_BY_FIELD, promql=metric)
             # a partial lookup may leave nodes unmatched, which are then skipped: no further measure is needed
             return self._decoded(query, decode.vector, [], at=at).labels
 
-        return NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, ask=ask)
+        return NodeMap(nodes=snapshot.nodes, label=node.label, by=node.node_by, label_sets=label_sets)
 
     def _gathered(self, vector: decode.Vector, node_map: NodeMap) -> Gathered:
         merge_on = self._prometheus.node_cpu.label if self._queries.node_is_default else None
@@ -169,13 +178,6 @@ class PrometheusUsage:
             node_map=node_map,
             merge_target_on=merge_on,
         )
-
-    def _scale(self, snapshot: ClusterSnapshot) -> Floats:
-        """(nodes,) millicores for one unit of the node query; NaN where the capacity isn't known."""
-        capacity = snapshot.nodes.cpu_capacity_millicores
-        if self._queries.node_unit == "cores":
-            return np.full(len(capacity), 1000.0)
-        return np.where(capacity > 0, capacity, np.nan)
 
     def _problems(
         self, snapshot: ClusterSnapshot, now: Gathered, millicores: Floats, raw_times: Floats, at: float
@@ -221,22 +223,8 @@ class PrometheusUsage:
             return Refusal.of(Reason.CLOCK_SKEW, f"its raw sample lies {-age:.0f} s in the future")
         return None
 
-    def _check_unit(self, snapshot: ClusterSnapshot, millicores: Floats) -> None:
-        """A query in the wrong unit would make all nodes hot: ConfigError when half of the values are impossible."""
-        known = np.isfinite(millicores)
-        capacity = snapshot.nodes.cpu_capacity_millicores
-        wrong = known & (capacity > 0) & (millicores > capacity * MOST_PLAUSIBLE_SHARE)
-        if wrong.any() and np.count_nonzero(wrong) * 2 >= np.count_nonzero(known):
-            example = int(np.flatnonzero(wrong)[0])
-            raise ConfigError(
-                f"{self._queries.node.field}: answers {millicores[example] / capacity[example]:.4g} times the capacity "
-                f"of {snapshot.nodes.names[example]}: expected "
-                + ("a share between 0 and 1, not percent" if self._queries.node_unit == "share" else "cores")
-                + " (unit: share or cores)"
-            )
-
     def _history(
-        self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, said: list[str]
+        self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, warnings: list[str]
     ) -> tuple[Floats, Floats]:
         """Raw times and millicores before now, each (readings, nodes), oldest first."""
         offsets = stabilization_offsets(self._usage)
@@ -249,8 +237,10 @@ class PrometheusUsage:
         def ranged(query: Query, progress: int, *, keep_older: bool) -> Floats:
             self._progress.step(SOURCE, progress, _STEPS)
             answer = self._client.query_range(query, start=start, end=end, step=step)
-            matrix = self._read(query, answer, decode.matrix, said)
-            return _laid(matrix, node_map, shape=(len(offsets), count), start=start, step=step, keep_older=keep_older)
+            matrix = self._read(query, answer, decode.matrix, warnings)
+            return _readings(
+                matrix, node_map, shape=(len(offsets), count), start=start, step=step, keep_older=keep_older
+            )
 
         samples = ranged(self._queries.node, 2, keep_older=False) * scale
         times = ranged(self._queries.freshness, 3, keep_older=True)
@@ -261,27 +251,27 @@ class PrometheusUsage:
         times[bad] = np.nan
         return times, samples
 
-    def _pods(self, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, said: list[str]) -> PodUsage:
-        vector = self._decoded(self._queries.pod, self._pod_decoder.vector, said, at=at, step=4)
+    def _pods(self, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, warnings: list[str]) -> PodUsage:
+        vector = self._decoded(self._queries.pod, self._pod_decoder.vector, warnings, at=at, step=4)
         usage = pod_usage(vector=vector, snapshot=snapshot, node_map=node_map)
         if not usage.matched and snapshot.active.any():
             # without pods nothing can be chosen; reported as a gap in the data, so that the cause is visible
-            said.append(
+            warnings.append(
                 f"{self._queries.pod.field}: none of its {len(vector.values)} series is about a pod of this cluster"
                 if len(vector.values)
                 else f"{self._queries.pod.field}: no series: does Prometheus scrape cAdvisor?"
             )
         return usage
 
-    def _waiting(
-        self, asked: ContentionQueries, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, said: list[str]
+    def _contention_of(
+        self, queries: ContentionQueries, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, warnings: list[str]
     ) -> Contention:
         return read_contention(
-            queries=asked,
+            queries=queries,
             snapshot=snapshot,
             node_map=node_map,
-            node_vector=lambda query: self._decoded(query, decode.vector, said, at=at),
-            pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, said, at=at),
+            node_vector=lambda query: self._decoded(query, decode.vector, warnings, at=at),
+            pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, warnings, at=at),
         )
 
     def _nothing_there(self) -> ConfigError:
@@ -303,7 +293,7 @@ def _implausible(millicores: float, capacity: float) -> bool:
     return capacity > 0 and millicores > capacity * MOST_PLAUSIBLE_SHARE
 
 
-def _laid(
+def _readings(
     matrix: decode.Matrix, node_map: NodeMap, *, shape: tuple[int, int], start: float, step: float, keep_older: bool
 ) -> Floats:
     """A matrix as (readings, nodes). Of two values of one reading the smaller counts with `keep_older`, else the

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.history import SLOTS
-from rebalancer.prometheus.chunks import Matchers, QueryChunk, any_of, chunked_queries, none_of, packed, pieces
+from rebalancer.prometheus.chunks import Matchers, QueryChunk, any_of, chunked_queries, none_of, packed, query_chunks
 from rebalancer.prometheus.queries import queries
 from tests.prometheus.builders import a_source
 
@@ -31,7 +31,9 @@ def asked(
         return counts[label]
 
     return list(
-        pieces(pods, first=first, end=end, count=count, known=lambda value: value in known, slots_at_most=slots_at_most)
+        query_chunks(
+            pods, first=first, end=end, count=count, known=lambda value: value in known, slots_at_most=slots_at_most
+        )
     )
 
 
@@ -116,7 +118,7 @@ def test_a_count_says_how_many_series_the_answer_has_and_not_how_many_lie_behind
     assert source.prometheus is not None
     nodes, pods = chunked_queries(queries(source), source.prometheus, window_seconds=300)
     assert pods.count("node", ()).startswith("count by (node) (count by (namespace, pod, node) (container_cpu")
-    assert "[5m]" in nodes.ask(())
+    assert "[5m]" in nodes.promql(())
     assert "rate" not in nodes.count("instance", ())
 
 
@@ -124,7 +126,7 @@ def test_the_rate_window_is_at_least_a_step_and_else_the_policys() -> None:
     source = a_source("http://127.0.0.1:1", usage={"rateWindow": "10m"})
     assert source.prometheus is not None
     nodes, _ = chunked_queries(queries(source), source.prometheus, window_seconds=600)
-    assert "[10m]" in nodes.ask(())
+    assert "[10m]" in nodes.promql(())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ Table = dict[str, list[dict[str, str]]]
 def node_map(
     nodes: Mapping[str, Sequence[str]], *, by: NodeBy = "Auto", label: str = "instance", told: Table | None = None
 ) -> NodeMap:
-    return NodeMap(nodes=a_cluster(nodes).nodes, label=label, by=by, ask=lambda metric: (told or {}).get(metric, []))
+    return NodeMap(
+        nodes=a_cluster(nodes).nodes, label=label, by=by, label_sets=lambda metric: (told or {}).get(metric, [])
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_lookups_are_not_asked_for_while_names_and_addresses_do() -> None:
     def refuse(metric: str) -> list[dict[str, str]]:
         raise AssertionError(metric)
 
-    found = NodeMap(nodes=a_cluster({"a": ["10.0.0.1"]}).nodes, label="instance", by="Auto", ask=refuse)
+    found = NodeMap(nodes=a_cluster({"a": ["10.0.0.1"]}).nodes, label="instance", by="Auto", label_sets=refuse)
     assert found.find({"instance": "10.0.0.1:9100"}) == (0,)
 
 
@@ -130,7 +132,7 @@ def pods(snapshot: ClusterSnapshot, series: Sequence[tuple[str, str, str, str]])
     )
     result = decode.result(msgspec.Raw(msgspec.json.encode(answer["data"])))
     decoded = decode.PodDecoder(namespace="namespace", pod="pod", node="node").vector(result)
-    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", ask=lambda _: [])
+    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
     return pod_usage(vector=decoded, snapshot=snapshot, node_map=mapped)
 
 
@@ -201,7 +203,7 @@ def test_150000_pod_series_are_read_in_about_a_second() -> None:
         for index, (key, node) in enumerate(names.items())
     )
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}'.encode()
-    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", ask=lambda _: [])
+    mapped = NodeMap(nodes=snapshot.nodes, label="instance", by="Auto", label_sets=lambda _: [])
     decoder = decode.PodDecoder(namespace="namespace", pod="pod", node="node")
     start = time.process_time()
     usage = pod_usage(

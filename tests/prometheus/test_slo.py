@@ -214,7 +214,7 @@ def test_a_time_without_any_series_is_not_known() -> None:
 
 def test_nothing_is_asked_once_we_stop() -> None:
     past = a_past([line("share", 0.5, node="a")])
-    with the_standard(past, stopping=lambda: True) as reader, pytest.raises(ConnectError, match="is to end"):
+    with the_standard(past, stopping=lambda: True) as reader, pytest.raises(ConnectError, match="is stopping"):
         read(reader)
     assert past.ranges == []
 
