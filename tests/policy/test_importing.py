@@ -80,7 +80,7 @@ def test_marks_are_kept_with_a_target_a_little_under_high(low: float, high: floa
     _, pool, differences = of_strategy("LowNodeUtilization", {"thresholds": {"cpu": low}, "targetThresholds": {"cpu": high}})  # fmt: skip
     marks = pool["requestThresholds"]
     assert (marks["high"]["cpu"], marks["target"]["cpu"], marks["low"]["cpu"]) == expected
-    assert "cooled 5 points under" in told(differences, "args.targetThresholds").why
+    assert "cooled to 5 points below" in told(differences, "args.targetThresholds").why
     assert bool([each for each in differences if each.field.endswith("args.thresholds")]) == (
         (expected[0], expected[2]) != (high, low)
     )
@@ -109,7 +109,7 @@ def test_extended_resources_are_left_out_and_listed() -> None:
     assert pool["requestThresholds"]["high"] == {"cpu": 50.0}
     assert told(differences, "args.thresholds.nvidia.com/gpu").kind == "not supported"
     assert refused(theirs(("HighNodeUtilization", {"thresholds": {"nvidia.com/gpu": 20}}))) == [
-        "d.yaml: no strategy of it can be taken over: profiles[0].pluginConfig[0].args.thresholds.nvidia.com/gpu: "
+        "d.yaml: no strategy can be converted: profiles[0].pluginConfig[0].args.thresholds.nvidia.com/gpu: "
         "cpu, memory and pods are balanced, extended resources are not"
     ]
 
@@ -157,5 +157,5 @@ def test_deviation_thresholds_of_requests_become_those_of_real_cpu_and_it_is_tol
     assert made == {"source": "CPU"}
     assert pool["thresholds"] == {"high": 15.0, "target": 10.0, "low": 10.0, "relativeToMean": True, "floor": 30.0}
     whys = [each.why for each in differences if each.field.endswith("useDeviationThresholds")]
-    assert any("real CPU is instead" in why for why in whys)
+    assert any("real CPU instead" in why for why in whys)
     assert any("is never hot" in why for why in whys)

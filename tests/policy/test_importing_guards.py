@@ -146,7 +146,7 @@ def test_what_two_profiles_do_alike_is_switched_on_once() -> None:
     policy["profiles"].append(policy["profiles"][0])
     ours, differences = imported(policy)
     assert [each.name for each in ours.strategies] == ["RemoveDuplicates", "LowNodeUtilization"]
-    assert told(differences, "profiles[1].plugins.balance.enabled[0]").why.endswith("once is enough")
+    assert told(differences, "profiles[1].plugins.balance.enabled[0]").why.endswith("already enabled for these nodes")
 
 
 def test_what_is_configured_and_not_enabled_stays_off_and_is_listed() -> None:
@@ -166,7 +166,7 @@ def test_what_is_configured_and_not_enabled_stays_off_and_is_listed() -> None:
 def test_a_filter_that_cannot_be_kept_leaves_the_strategy_off_rather_than_evict_more(args: dict[str, Any]) -> None:
     ours, differences = imported(theirs(("RemoveDuplicates", {}), ("PodLifeTime", {"maxPodLifeTimeSeconds": 600, **args})))  # fmt: skip
     assert [each.name for each in ours.strategies] == ["RemoveDuplicates"]
-    assert "PodLifeTime isn't switched on" in told(differences, f"args.{next(iter(args))}").why
+    assert "PodLifeTime is not enabled" in told(differences, f"args.{next(iter(args))}").why
 
 
 def test_namespaces_of_a_utilization_strategy_become_guards_besides_those_of_ours() -> None:

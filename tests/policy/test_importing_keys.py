@@ -99,7 +99,7 @@ def test_a_key_that_nobody_looks_at_would_be_listed_all_the_same(monkeypatch: py
 
     monkeypatch.setitem(importing_strategies.SAME_ARGS, "RemoveDuplicates", ())
     _, differences = imported(theirs(("RemoveDuplicates", {"excludeOwnerKinds": ["Job"]})))
-    assert told(differences, "args.excludeOwnerKinds[0]").why == "there is nothing like it here"
+    assert told(differences, "args.excludeOwnerKinds[0]").why == "no equivalent"
 
 
 # ---- options, and what is no DeschedulerPolicy
@@ -115,7 +115,7 @@ def test_cluster_and_prometheus_can_be_given_and_then_nothing_is_left_to_decide(
 
 def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None:
     text = import_policy(yaml.safe_dump(theirs(("RemoveDuplicates", {}))).encode(), source="a/d.yaml").text
-    assert text.startswith("# Made from d.yaml ")
+    assert text.startswith("# Converted from d.yaml ")
     lines = text.splitlines()
     assert lines[lines.index("cluster: my-cluster") - 1].startswith("# DECIDE: the cluster's name")
     assert lines[lines.index("usage:") - 1].startswith("# DECIDE: the Prometheus to read")
@@ -128,7 +128,7 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
         ("apiVersion: descheduler/v1alpha1\nkind: DeschedulerPolicy\nstrategies: {}\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'descheduler/v1alpha1'"),
         ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "d.yaml:2: kind: expected DeschedulerPolicy, got 'Other'"),
         ("kind: DeschedulerPolicy\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got None"),
-        ("apiVersion: v1\nkind: ConfigMap\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'v1'; the policy is in its data: give that"),
+        ("apiVersion: v1\nkind: ConfigMap\n", "d.yaml:1: apiVersion: expected descheduler/v1alpha2, got 'v1'; extract the policy from its data"),
         ("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n", "d.yaml:1: profiles: required field is missing"),
         ("- a\n", "d.yaml:1: expected a mapping with apiVersion and kind, got a list"),
         ("", "d.yaml:1: the file is empty: expected a DeschedulerPolicy"),

@@ -1,7 +1,7 @@
 """The DeschedulerPolicy of kubernetes-sigs/descheduler, descheduler/v1alpha2: its fields and their types.
 
-Sources: its README and pkg/api/v1alpha2/types.go and pkg/framework/plugins/*/types.go at 0.36. It reads leniently (an
-unknown or misplaced key is ignored there); a file that is to be taken over is read strictly.
+Sources: its README and pkg/api/v1alpha2/types.go and pkg/framework/plugins/*/types.go at 0.36. The
+descheduler ignores unknown and misplaced keys; the import rejects them.
 """
 
 from typing import Annotated, Any, Literal
@@ -22,33 +22,33 @@ NodeAffinityType = Literal[
 
 
 class DeschedulerNamespaces(Section):
-    """Names to look at, or not to look at; they allow one of the two."""
+    """Namespaces to include or to exclude; the descheduler allows one of the two."""
 
     include: list[str] = []
     exclude: list[str] = []
 
 
 class DeschedulerArgs(Section):
-    """Arguments may say which type they are."""
+    """Arguments, optionally with their type."""
 
     api_version: str | None = None
     kind: str | None = None
 
 
 class PodArgs(DeschedulerArgs):
-    """What strategies that look at pods have."""
+    """Arguments of strategies that select pods."""
 
     namespaces: DeschedulerNamespaces = DeschedulerNamespaces()
 
 
 class SelectedPodArgs(PodArgs):
-    """The same with a selector of pods."""
+    """The same with a pod selector."""
 
     label_selector: Selector = Selector()
 
 
 class PriorityThreshold(Section):
-    """Pods of this priority or more stay: a value, or the name of a class."""
+    """Pods with this priority or a higher one are protected: a value, or the name of a class."""
 
     value: int | None = None
     name: str = ""
@@ -61,19 +61,19 @@ class StorageClass(Section):
 
 
 class ProtectedClaims(Section):
-    """Which claims protect a pod; all when empty."""
+    """Storage classes whose claims protect a pod; empty: all."""
 
     protected_storage_classes: list[StorageClass] = []
 
 
 class ProtectionConfig(Section):
-    """More about single protections."""
+    """Configuration of protections."""
 
     pods_with_pvc: ProtectedClaims = Field(default=ProtectedClaims(), alias="PodsWithPVC")
 
 
 class PodProtections(Section):
-    """Protections that are off, and those that are on besides."""
+    """Default protections to disable, and extra ones to enable."""
 
     default_disabled: list[
         Literal["PodsWithLocalStorage", "DaemonSetPods", "SystemCriticalPods", "FailedBarePods"]
@@ -83,7 +83,7 @@ class PodProtections(Section):
 
 
 class EvictorArgs(DeschedulerArgs):
-    """Of DefaultEvictor."""
+    """Arguments of DefaultEvictor."""
 
     node_selector: str = ""
     label_selector: Selector = Selector()
@@ -103,7 +103,7 @@ class EvictorArgs(DeschedulerArgs):
 
 
 class UsageQuery(Section):
-    """A query that answers each node's usage, 0 to 1."""
+    """A query of each node's usage (0..1)."""
 
     query: str = ""
 
@@ -117,13 +117,13 @@ class MetricsUtilization(Section):
 
 
 class EvictionLimits(Section):
-    """Of one strategy in one run."""
+    """Limits of one strategy per run."""
 
     node: Natural | None = None
 
 
 class LowNodeUtilizationArgs(DeschedulerArgs):
-    """Of LowNodeUtilization."""
+    """Arguments of LowNodeUtilization."""
 
     use_deviation_thresholds: bool = False
     thresholds: Shares
@@ -135,7 +135,7 @@ class LowNodeUtilizationArgs(DeschedulerArgs):
 
 
 class HighNodeUtilizationArgs(DeschedulerArgs):
-    """Of HighNodeUtilization."""
+    """Arguments of HighNodeUtilization."""
 
     thresholds: Shares
     number_of_nodes: int = 0
@@ -144,19 +144,19 @@ class HighNodeUtilizationArgs(DeschedulerArgs):
 
 
 class DuplicatesArgs(PodArgs):
-    """Of RemoveDuplicates."""
+    """Arguments of RemoveDuplicates."""
 
     exclude_owner_kinds: list[str] = []
 
 
 class NodeAffinityArgs(SelectedPodArgs):
-    """Of RemovePodsViolatingNodeAffinity."""
+    """Arguments of RemovePodsViolatingNodeAffinity."""
 
     node_affinity_type: Annotated[list[NodeAffinityType], Field(min_length=1)]
 
 
 class NodeTaintsArgs(SelectedPodArgs):
-    """Of RemovePodsViolatingNodeTaints."""
+    """Arguments of RemovePodsViolatingNodeTaints."""
 
     include_prefer_no_schedule: bool = False
     excluded_taints: list[str] = []
@@ -164,14 +164,14 @@ class NodeTaintsArgs(SelectedPodArgs):
 
 
 class TopologySpreadArgs(SelectedPodArgs):
-    """Of RemovePodsViolatingTopologySpreadConstraint."""
+    """Arguments of RemovePodsViolatingTopologySpreadConstraint."""
 
     constraints: list[Literal["DoNotSchedule", "ScheduleAnyway"]] = []
     topology_balance_node_fit: bool = True
 
 
 class RestartsArgs(SelectedPodArgs):
-    """Of RemovePodsHavingTooManyRestarts."""
+    """Arguments of RemovePodsHavingTooManyRestarts."""
 
     pod_restart_threshold: Annotated[int, Field(ge=1)]
     including_init_containers: bool = False
@@ -179,7 +179,7 @@ class RestartsArgs(SelectedPodArgs):
 
 
 class Condition(Section):
-    """A condition of a pod; what is given must hold."""
+    """A condition of a pod; all given fields must match."""
 
     type: str = ""
     status: str = ""
@@ -188,7 +188,7 @@ class Condition(Section):
 
 
 class PodLifeTimeArgs(SelectedPodArgs):
-    """Of PodLifeTime."""
+    """Arguments of PodLifeTime."""
 
     owner_kinds: DeschedulerNamespaces = DeschedulerNamespaces()
     max_pod_life_time_seconds: Natural | None = None
@@ -200,7 +200,7 @@ class PodLifeTimeArgs(SelectedPodArgs):
 
 
 class FailedPodsArgs(SelectedPodArgs):
-    """Of RemoveFailedPods."""
+    """Arguments of RemoveFailedPods."""
 
     exclude_owner_kinds: list[str] = []
     min_pod_lifetime_seconds: Natural = 3600
@@ -240,7 +240,7 @@ class PluginSet(Section):
 
 
 class Plugins(Section):
-    """Which plugins are on."""
+    """Plugins by extension point."""
 
     presort: PluginSet = PluginSet()
     sort: PluginSet = PluginSet()
@@ -249,11 +249,11 @@ class Plugins(Section):
     filter: PluginSet = PluginSet()
     preevictionfilter: PluginSet = PluginSet()
     pre_eviction_filter: PluginSet = PluginSet()
-    """So its documentation writes it; it reads the other."""
+    """The spelling of the descheduler's documentation; its code reads the other one."""
 
 
 class Profile(Section):
-    """Strategies and the evictor that they use."""
+    """Strategies and their evictor."""
 
     name: str = ""
     plugin_config: list[PluginConfig] = []
@@ -261,34 +261,34 @@ class Profile(Section):
 
 
 class SecretReference(Section):
-    """Where a token is."""
+    """Reference to a Secret."""
 
     namespace: str = ""
     name: str = ""
 
 
 class AuthToken(Section):
-    """How to reach Prometheus."""
+    """Authentication at Prometheus."""
 
     secret_reference: SecretReference = SecretReference()
 
 
 class DeschedulerPrometheus(Section):
-    """Which Prometheus."""
+    """A Prometheus server."""
 
     url: str = ""
     auth_token: AuthToken | None = None
 
 
 class MetricsProvider(Section):
-    """One source of usage."""
+    """A source of usage."""
 
     source: Literal["KubernetesMetrics", "Prometheus"]
     prometheus: DeschedulerPrometheus = DeschedulerPrometheus()
 
 
 class MetricsCollector(Section):
-    """The older way to switch the metrics server on."""
+    """The deprecated setting for the metrics server."""
 
     enabled: bool = False
 

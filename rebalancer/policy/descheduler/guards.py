@@ -1,4 +1,4 @@
-"""DefaultEvictor's arguments as guards of ours. Guards hold for the whole policy: of several profiles the strictest."""
+"""Conversion of DefaultEvictor's arguments to guards. Guards apply to the whole policy: the strictest profile wins."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _TERM = re.compile(
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _GO_DURATION = re.compile(r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
 
-# deprecated argument -> what it is called in podProtections, and in which of its lists
+# deprecated argument -> its name in podProtections
 _OLD_NAMES = {
     "evictLocalStoragePods": "PodsWithLocalStorage",
     "evictDaemonSetPods": "DaemonSetPods",
@@ -27,31 +27,31 @@ _OLD_NAMES = {
     "ignorePodsWithoutPDB": "PodsWithoutPDB",
 }
 _NEVER = {
-    "DaemonSetPods": "a DaemonSet's pod would come back to the node that it left",
+    "DaemonSetPods": "a DaemonSet's pod would return to its node",
     "SystemCriticalPods": "system-critical pods are never evicted",
-    "FailedBarePods": "nobody creates a bare pod again: it is never evicted",
+    "FailedBarePods": "bare pods are never evicted, because no controller recreates them",
 }
 
 
 @dataclass(slots=True, kw_only=True)
 class DeschedulerGuards:
-    """What one profile protects."""
+    """The protections of one profile."""
 
     nodes: dict[str, Any]
-    """Selector of the nodes that it looks at."""
+    """Selector of its nodes."""
     labels: dict[str, Any] = field(default_factory=dict)
-    """Selector of the pods that it looks at."""
+    """Selector of its pods."""
     local_storage: bool = False
     claims: bool = True
-    """Whether such pods may move."""
+    """Whether pods with PersistentVolumeClaims may be evicted."""
     min_replicas: int | None = None
     min_age: float | None = None
     priority: tuple[FieldPath, int | str] | None = None
     opt_in: bool = False
-    """A protection of theirs has no like here."""
+    """Whether a protection has no equivalent, so that pods must opt in."""
 
     def merged(self, others: Sequence["DeschedulerGuards"], notes: Notes) -> dict[str, Any]:
-        """Our guards section."""
+        """The `guards` section."""
         every = [self, *others]
         out: dict[str, Any] = {}
         if all(each.local_storage for each in every):
@@ -60,30 +60,30 @@ class DeschedulerGuards:
             notes.add((), DIFFERENT, "an emptyDir in memory protects no pod", "guards.diskEmptyDir")
         if all(each.claims for each in every):
             out["persistentVolumes"] = True
-        if (replicas := [each.min_replicas for each in every if each.min_replicas is not None]) and replicas:
+        if replicas := [each.min_replicas for each in every if each.min_replicas is not None]:
             out["minReplicas"] = max(replicas)
         else:
-            notes.add((), DIFFERENT, "services of one replica stay where they are", "guards.minReplicas")
+            notes.add((), DIFFERENT, "services with one replica are left alone", "guards.minReplicas")
         if ages := [each.min_age for each in every if each.min_age is not None]:
             out["minAge"] = format_duration(math.ceil(max(ages)))
         else:
-            notes.add((), DIFFERENT, "pods that started in the last 5m stay where they are", "guards.minAge")
+            notes.add((), DIFFERENT, "pods younger than 5m are not evicted", "guards.minAge")
         opt_in = any(each.opt_in for each in every)
         out |= _priority([each.priority for each in every if each.priority is not None], notes)
         if opt_in:
             out["requireOptIn"] = True
         if self.labels and not self.own_labels(every):
             out["labels"] = {"include": self.labels}
-        if len({repr(sorted(each.said().items())) for each in every}) > 1:
-            notes.add((), DIFFERENT, "profiles protect differently: the strictest of each holds for all", "guards")
+        if len({repr(sorted(each.comparable().items())) for each in every}) > 1:
+            notes.add((), DIFFERENT, "profiles differ in protections: the strictest of each applies to all", "guards")
         return out
 
     def own_labels(self, every: Sequence["DeschedulerGuards"]) -> dict[str, Any]:
-        """The selector of the profile's pods, where profiles differ in it; otherwise it is a guard."""
+        """The selector of the profile's pods if profiles differ in it; otherwise it becomes a guard."""
         return self.labels if any(each.labels != self.labels for each in every) else {}
 
-    def said(self) -> dict[str, Any]:
-        """What can differ between profiles, apart from nodes and labels."""
+    def comparable(self) -> dict[str, Any]:
+        """What may differ between profiles, apart from nodes and labels."""
         return {
             "local": self.local_storage,
             "claims": self.claims,
@@ -95,12 +95,12 @@ class DeschedulerGuards:
 
 
 def _priority(given: Sequence[tuple[FieldPath, int | str]], notes: Notes) -> dict[str, Any]:
-    """From which priority on pods stay, of all profiles."""
+    """The lowest priority threshold of all profiles."""
     values = [each for _, each in given if isinstance(each, int)]
     names = {each for _, each in given if isinstance(each, str)}
     if names and (values or len(names) > 1):
         for at, _ in given:
-            notes.add(at, DECIDE, "profiles differ: until you choose one, pods must opt in", "guards.requireOptIn")
+            notes.add(at, DECIDE, "profiles differ: until you decide, pods must opt in", "guards.requireOptIn")
         return {"requireOptIn": True}
     if values:
         return {"priorityBelow": min(values)}
@@ -108,7 +108,7 @@ def _priority(given: Sequence[tuple[FieldPath, int | str]], notes: Notes) -> dic
 
 
 def read_guards(args: Keys, everywhere: dict[str, Any], document: Document, notes: Notes) -> DeschedulerGuards:
-    """`everywhere` is the policy's own selector of nodes. Raises ConfigError for text that can't be read."""
+    """`everywhere` is the node selector of the whole policy. Raises ConfigError for invalid selectors and durations."""
     own = node_selector(args.get("nodeSelector", ""), (*args.at, "nodeSelector"), document)
     out = DeschedulerGuards(nodes=together(everywhere, own))
     out.labels = dict(args.get("labelSelector", {}))
@@ -126,20 +126,20 @@ def read_guards(args: Keys, everywhere: dict[str, Any], document: Document, note
     if value is not None or name:
         out.priority = ((*args.at, "priorityThreshold"), name if value is None else value)
     if args.get("namespaceLabelSelector"):
-        _lost((*args.at, "namespaceLabelSelector"), out, notes, "namespaces aren't chosen by label")
+        _lost((*args.at, "namespaceLabelSelector"), out, notes, "namespaces cannot be selected by label")
     if args.get("noEvictionPolicy") is not None:
-        why = "the annotation prefer-no-eviction always keeps a pod"
+        why = "pods with the annotation prefer-no-eviction are never evicted"
         kind = args.get("noEvictionPolicy")
         if kind != "Mandatory":
             notes.add((*args.at, "noEvictionPolicy"), DIFFERENT, why, "guards")
     else:
-        notes.add((), DIFFERENT, "the annotation prefer-no-eviction always keeps a pod", "guards")
+        notes.add((), DIFFERENT, "pods with the annotation prefer-no-eviction are never evicted", "guards")
     _protections(args, out, notes)
     return out
 
 
 def _node_fit(args: Keys, notes: Notes) -> None:
-    why = "a pod leaves only when every likely landing is known, has room and isn't hot"
+    why = "a pod is evicted only if every likely target node is known, has headroom and is not hot"
     if "nodeFit" in args and not args.get("nodeFit"):
         notes.add((*args.at, "nodeFit"), DIFFERENT, why)
     elif not args.get("nodeFit", False):
@@ -161,23 +161,23 @@ def _protections(args: Keys, out: DeschedulerGuards, notes: Notes) -> None:
         elif name in _NEVER:
             notes.add(at, UNSUPPORTED, _NEVER[name])
         elif name == "PodsWithoutPDB":
-            _lost(at, out, notes, "pods aren't kept for want of a PodDisruptionBudget")
+            _lost(at, out, notes, "pods without a PodDisruptionBudget are not protected")
         else:
-            _lost(at, out, notes, "pods aren't kept for their ResourceClaims")
+            _lost(at, out, notes, "pods with ResourceClaims are not protected")
     classes = section.section("config").section("PodsWithPVC")
     if classes.get("protectedStorageClasses"):
-        why = "storage classes aren't told apart: pods with any claim stay"
+        why = "storage classes are not distinguished: pods with any claim are protected"
         notes.add((*classes.at, "protectedStorageClasses"), DIFFERENT, why, "guards.persistentVolumes")
 
 
 def _lost(at: FieldPath, out: DeschedulerGuards, notes: Notes, why: str) -> None:
-    """A protection that can't be kept: nothing moves until a person has looked at it."""
+    """A protection without an equivalent: pods must opt in until the user decides."""
     out.opt_in = True
-    notes.add(at, DECIDE, f"{why}: until you decide, only pods that opt in may move", "guards.requireOptIn")
+    notes.add(at, DECIDE, f"{why}: until you decide, only pods that opt in may be evicted", "guards.requireOptIn")
 
 
 def node_selector(text: str, at: FieldPath, document: Document) -> dict[str, Any]:
-    """`"pool=web,!gpu,zone in (a, b)"` as a selector of ours. Raises ConfigError when it can't be read."""
+    """`"pool=web,!gpu,zone in (a, b)"` as a label selector. Raises ConfigError if it is invalid."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
     for term in re.split(r",(?![^()]*\))", text) if text.strip() else []:
@@ -204,7 +204,7 @@ def node_selector(text: str, at: FieldPath, document: Document) -> dict[str, Any
 
 
 def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """A selector of what both select."""
+    """The intersection of two selectors."""
     first, second = one.get("matchLabels", {}), other.get("matchLabels", {})
     clashes = [
         {"key": key, "operator": "In", "values": [value]}

@@ -1,7 +1,7 @@
-"""A DeschedulerPolicy of kubernetes-sigs/descheduler as a policy of ours, and a list of what differs.
+"""Conversion of a DeschedulerPolicy of kubernetes-sigs/descheduler, with a list of differences.
 
-Nothing is dropped in silence: a key is taken over, or it is listed with the reason. Where a restriction can't be kept,
-the result restricts more, never less. Bytes in, text out; the result is checked as any policy is.
+Every key is either converted or listed with the reason. If a restriction has no equivalent, the result restricts more,
+never less. The result is validated like any policy.
 """
 
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from rebalancer.policy.descheduler.document import API_VERSION, ARGS, KIND, Desc
 from rebalancer.policy.descheduler.guards import node_selector, read_guards, together
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, FieldPath, Keys, Notes
 from rebalancer.policy.descheduler.strategies import Made, make_strategy
-from rebalancer.policy.descheduler.utilization import Marks
+from rebalancer.policy.descheduler.utilization import ImportedThresholds
 from rebalancer.policy.loader import Document, load_policy
 
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"
 CYCLE = "5m"
-"""How often it runs by default; its counts are for a run, ours for a window of time."""
+"""The descheduler's default interval: its limits per run become limits per window of this length."""
 ALWAYS = (
-    ("guards", "pods that aren't Ready, whose service is in a rollout, or whose budget has no room stay"),
-    ("guards.jobPods", "pods of Jobs stay"),
-    ("guards.namespaces", "pods of kube-system stay"),
-    ("limits", "limits that aren't given here have defaults, counted in the database over restarts"),
+    ("guards", "pods that are not Ready, in a rollout, or without allowed disruptions are not evicted"),
+    ("guards.jobPods", "pods of Jobs are not evicted"),
+    ("guards.namespaces", "pods of kube-system are not evicted"),
+    ("limits", "limits that are not set have defaults, counted in the database across restarts"),
 )
-"""What is different whatever the file says: (where it stands in ours, why)."""
+"""Differences of every import: (path in the RebalancerPolicy, why)."""
 EVICTOR = "DefaultEvictor"
 WORKING = ("deschedule", "balance")
 OTHER_POINTS = ("filter", "preevictionfilter", "preEvictionFilter", "presort", "sort")
@@ -35,21 +35,21 @@ OTHER_POINTS = ("filter", "preevictionfilter", "preEvictionFilter", "presort", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What was made of it."""
+    """The result of an import."""
 
     text: str
-    """A policy of ours, with comments where a person must decide."""
+    """A RebalancerPolicy, with comments where the user must decide."""
     differences: tuple[Difference, ...]
 
 
 def import_policy(
     data: bytes, *, source: str, cluster: str | None = None, prometheus_url: str | None = None
 ) -> Imported:
-    """Raises ConfigError with a line for each mistake in it, and when no strategy of it can be taken over."""
+    """Raises ConfigError with a line for each mistake, and if no strategy can be converted."""
     document = Document.read(data, source=source, kind=KIND)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.value.get(key) != wanted:
-            inside = "; the policy is in its data: give that" if document.value.get("kind") == "ConfigMap" else ""
+            inside = "; extract the policy from its data" if document.value.get("kind") == "ConfigMap" else ""
             raise document.mistake((key,), f"expected {wanted}, got {document.value.get(key)!r}{inside}")
     plain = _without_nulls(document.value)
     document.checked(DeschedulerPolicy, plain)
@@ -57,12 +57,12 @@ def import_policy(
     work = _Import(document, notes, Keys(plain, (), notes), cluster, prometheus_url)
     text = work.text()
     notes.close(plain)
-    load_policy(text.encode(), source=f"what was made of {source}")
+    load_policy(text.encode(), source=f"conversion of {source}")
     return Imported(text=text, differences=notes.sorted())
 
 
 def _without_nulls(value: Any) -> Any:
-    """A key without a value is as good as absent there."""
+    """The descheduler treats a key without a value as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
@@ -75,7 +75,7 @@ class _Import:
         self._document, self._notes, self._top = document, notes, top
         self._cluster, self._url = cluster, prometheus_url
         self._pools: list[dict[str, Any]] = []
-        self._marks: dict[str, Marks] = {}
+        self._thresholds: dict[str, ImportedThresholds] = {}
         self._strategies: list[tuple[str, dict[str, Any]]] = []
         self._guards: dict[str, Any] = {}
         self._limits: dict[str, Any] = {}
@@ -95,9 +95,7 @@ class _Import:
             self._profile(profile, pool, guards.own_labels(read))
         if not self._strategies:
             why = "; ".join(f"{each.field}: {each.why}" for each in self._notes.sorted() if each.kind == UNSUPPORTED)
-            raise ConfigError(
-                f"{self._document.source}: no strategy of it can be taken over" + (f": {why}" if why else "")
-            )
+            raise ConfigError(f"{self._document.source}: no strategy can be converted" + (f": {why}" if why else ""))
         for ours, why in ALWAYS:
             self._notes.add((), DIFFERENT, why, ours)
         self._rates()
@@ -111,7 +109,7 @@ class _Import:
         return Keys({}, (*profile.at, "pluginConfig"), self._notes) if at is None else at
 
     def _config(self, profile: Keys, name: str) -> Keys | None:
-        """The arguments of a plugin, checked; None where there are none."""
+        """The validated arguments of a plugin, or None."""
         found = None
         for index, config in enumerate(profile.peek("pluginConfig", [])):
             if config["name"] == name:
@@ -132,7 +130,7 @@ class _Import:
                 return str(pool["name"])
         name = f"nodes-{len(self._pools) + 1}" if self._pools else "nodes"
         self._pools.append({"name": name, "selector": nodes})
-        self._marks[name] = Marks()
+        self._thresholds[name] = ImportedThresholds()
         return name
 
     def _profile(self, profile: Keys, pool: str, labels: dict[str, Any]) -> None:
@@ -142,39 +140,39 @@ class _Import:
             if config["name"] not in switched_on and config["name"] != EVICTOR:
                 at: FieldPath = (*profile.at, "pluginConfig", index)
                 if config["name"] in ARGS:
-                    self._notes.add(at, UNSUPPORTED, f"{config['name']} isn't enabled in this profile")
+                    self._notes.add(at, UNSUPPORTED, f"{config['name']} is not enabled in this profile")
                 else:
-                    self._notes.add(at, UNSUPPORTED, f"no strategy here is called {config['name']}")
+                    self._notes.add(at, UNSUPPORTED, f"there is no strategy {config['name']}")
         for plugin, at in switched_on.items():
             args = self._config(profile, plugin)
             if args is None:
                 self._document.checked(ARGS[plugin], {}, at)
                 args = Keys({}, at, self._notes)
-            made = make_strategy(plugin, args, self._notes, self._marks[pool])
+            made = make_strategy(plugin, args, self._notes, self._thresholds[pool])
             if made is not None:
                 self._add(made, at, name, pool, labels)
 
     def _switched_on(self, profile: Keys) -> dict[str, FieldPath]:
-        """Strategies that are enabled -> where that stands."""
+        """Enabled strategy -> path of the entry."""
         plugins = profile.section("plugins")
         out: dict[str, FieldPath] = {}
         for point in WORKING:
             chosen = plugins.section(point)
             disabled = chosen.get("disabled", [])
             if disabled:
-                self._notes.add((*chosen.at, "disabled"), DIFFERENT, "nothing is on by default here: it is left out")
+                self._notes.add((*chosen.at, "disabled"), DIFFERENT, "no strategy is enabled by default: left out")
             for index, name in enumerate(chosen.get("enabled", [])):
                 at = (*chosen.at, "enabled", index)
                 if name not in ARGS or name == EVICTOR:
-                    self._notes.add(at, UNSUPPORTED, f"no strategy here is called {name}")
+                    self._notes.add(at, UNSUPPORTED, f"there is no strategy {name}")
                 elif name not in disabled and "*" not in disabled:
                     out.setdefault(name, at)
         for point in OTHER_POINTS:
             chosen = plugins.section(point)
             if set(chosen.get("enabled", [])) - {EVICTOR}:
-                self._notes.add((*chosen.at, "enabled"), UNSUPPORTED, "here guards filter and the planner sorts")
+                self._notes.add((*chosen.at, "enabled"), UNSUPPORTED, "guards filter and the planner sorts instead")
             if chosen.get("disabled", []):
-                self._notes.add((*chosen.at, "disabled"), UNSUPPORTED, "guards can't be switched off as a whole")
+                self._notes.add((*chosen.at, "disabled"), UNSUPPORTED, "guards cannot be disabled as a whole")
         return out
 
     def _add(self, made: Made, at: FieldPath, profile: str, pool: str, labels: dict[str, Any]) -> None:
@@ -182,7 +180,9 @@ class _Import:
         if labels and made.by_pod:
             args["labelSelector"] = together(labels, args.get("labelSelector", {}))
         elif labels:
-            self._notes.add(at, UNSUPPORTED, "profiles choose pods by different labels, which this strategy can't")
+            self._notes.add(
+                at, UNSUPPORTED, "profiles select pods by different labels, which this strategy does not support"
+            )
             return
         entry: dict[str, Any] = {"name": made.name, **({"args": args} if args else {})}
         if len(self._pools) > 1:
@@ -190,14 +190,14 @@ class _Import:
         for _, before in self._strategies:
             same = before == entry or (not made.by_pod and before["name"] == made.name)
             if same and before.get("pools") == entry.get("pools"):
-                self._notes.add(at, DIFFERENT, f"{made.name} is switched on already for these nodes, once is enough")
+                self._notes.add(at, DIFFERENT, f"{made.name} is already enabled for these nodes")
                 return
         self._strategies.append((profile, entry))
         for scope, field, globs in made.namespaces:
             spaces = self._guards.setdefault("namespaces", {})
             own = ["kube-system"] if field == "exclude" else []
             spaces[field] = sorted({*spaces.get(field, own), *globs})
-            self._notes.add(scope, DIFFERENT, "holds for all strategies here", "guards.namespaces")
+            self._notes.add(scope, DIFFERENT, "applies to all strategies", "guards.namespaces")
         if made.per_node is not None:
             self._per_node(made.per_node[1], made.per_node[0])
         if made.query is not None:
@@ -215,7 +215,7 @@ class _Import:
         if (most := top.get("maxNoOfPodsToEvictTotal")) is not None:
             self._limits["perCycle"] = most
         if top.get("gracePeriodSeconds") is not None:
-            self._notes.add(("gracePeriodSeconds",), UNSUPPORTED, "each pod's own grace period holds")
+            self._notes.add(("gracePeriodSeconds",), UNSUPPORTED, "each pod's own grace period applies")
         if "evictionFailureEventNotification" in top:
             top.get("evictionFailureEventNotification")
             why = "every refusal is recorded with its reason and shown by `explain`, without an Event"
@@ -228,7 +228,7 @@ class _Import:
         self._per_window(at, "limits.node")
 
     def _per_window(self, at: FieldPath, ours: str) -> None:
-        why = f"counted in a sliding window of {CYCLE} over all strategies, not in one run"
+        why = f"counted in a sliding window of {CYCLE} over all strategies, not per run"
         self._notes.add(at, DIFFERENT, why, ours)
 
     def _usage(self) -> dict[str, Any]:
@@ -246,21 +246,26 @@ class _Import:
             if "authToken" in section:
                 section.get("authToken")
                 prometheus["bearerTokenFile"] = "/etc/rebalancer/prometheus/token"
-                why = "mount the Secret and name the file with the token"
+                why = "mount the Secret and set the file with the token"
                 notes.add((*section.at, "authToken"), DECIDE, why, "usage.prometheus.bearerTokenFile")
-                self._comment("usage", "DECIDE: mount the Secret that holds the token, and name its file here.")
+                self._comment("usage", "DECIDE: mount the Secret that holds the token, and set its file here.")
             else:
-                why = "no token is sent; there it is the service account's own"
+                why = "no token is sent; the descheduler sends its service account's"
                 notes.add(section.at, DIFFERENT, why, "usage.prometheus.bearerTokenFile")
         if server and not url and self._url is None:
             return {"source": "MetricsServer"}
         if server:
-            notes.add(("metricsProviders",), DIFFERENT, "one source of real CPU: Prometheus", "usage.source")
+            notes.add(("metricsProviders",), DIFFERENT, "there is one source of real CPU: Prometheus", "usage.source")
         if self._url is None and not url:
-            notes.add((), DECIDE, "real CPU decides where pods may land: name your Prometheus", "usage.prometheus.url")
+            notes.add(
+                (),
+                DECIDE,
+                "real CPU decides which target nodes are allowed: set your Prometheus",
+                "usage.prometheus.url",
+            )
             self._comment("usage", "DECIDE: the Prometheus to read (--prometheus-url), or `source: MetricsServer`.")
         if self._url is not None and url and url != self._url:
-            notes.add(("metricsProviders",), DIFFERENT, "--prometheus-url is taken instead", "usage.prometheus.url")
+            notes.add(("metricsProviders",), DIFFERENT, "--prometheus-url is used instead", "usage.prometheus.url")
         prometheus = {"url": self._url or url or PROMETHEUS_URL, **prometheus}
         if self._query is not None:
             prometheus["nodeCPU"] = {
@@ -269,24 +274,24 @@ class _Import:
                 "label": "instance",
                 "freshness": 'timestamp(node_cpu_seconds_total{mode="idle"})',
             }
-            self._comment("usage", "DECIDE: `freshness` must tell when the raw samples behind your query were taken.")
+            self._comment("usage", "DECIDE: `freshness` must be the time of the raw samples behind your query.")
         return {"source": "Prometheus", "prometheus": prometheus}
 
-    # ---- the text
+    # ---- output
 
     def _comment(self, section: str, comment: str) -> None:
         self._comments.setdefault(section, []).append(comment)
 
     def _written(self, usage: dict[str, Any]) -> str:
         if self._cluster is None:
-            self._notes.add((), DECIDE, "name the cluster (--cluster)", "cluster")
-            self._comment("cluster", "DECIDE: the cluster's name in records and in the Lease (--cluster).")
-        pools = [{**pool, **self._marks[str(pool["name"])].sections()} for pool in self._pools]
+            self._notes.add((), DECIDE, "set the name of the cluster (--cluster)", "cluster")
+            self._comment("cluster", "DECIDE: name of the cluster in records and in the Lease (--cluster).")
+        pools = [{**pool, **self._thresholds[str(pool["name"])].sections()} for pool in self._pools]
         if not any("thresholds" in pool for pool in pools):
-            self._comment("pools", "With thresholds of real CPU nothing lands on a node that is warm already:")
+            self._comment("pools", "With thresholds of real CPU no replacement is placed on a node above target:")
             self._comment("pools", "thresholds: {high: 75, target: 65, low: 50}")
         if self._guards.get("requireOptIn"):
-            self._comment("guards", "DECIDE: a protection could not be taken over, so only pods that opt in may move.")
+            self._comment("guards", "DECIDE: a protection has no equivalent, so only pods that opt in may be evicted.")
         sections: dict[str, Any] = {
             "cluster": CLUSTER if self._cluster is None else self._cluster,
             "pools": pools,
@@ -296,7 +301,7 @@ class _Import:
             "limits": self._limits,
         }
         name = " ".join(self._document.source.rpartition("/")[2].split())
-        out = f"# Made from {name} ({KIND} {API_VERSION}). What differs, and why: `rebalancer policy import {name}`.\n"
+        out = f"# Converted from {name} ({KIND} {API_VERSION}). Differences: `rebalancer policy import {name}`.\n"
         out += "apiVersion: rebalancer.dev/v1alpha1\nkind: RebalancerPolicy\n"
         for name, section in sections.items():
             if section != {}:

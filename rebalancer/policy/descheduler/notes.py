@@ -1,4 +1,4 @@
-"""What differs after an import, and which keys were looked at."""
+"""The differences of an imported DeschedulerPolicy, and the keys that were converted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from rebalancer.policy.loader import Document
 FieldPath = tuple[str | int, ...]
 
 DIFFERENT = "different"
-"""Taken over, but it means something else here."""
+"""Converted, with a different meaning."""
 UNSUPPORTED = "not supported"
-"""Not taken over."""
+"""Not converted."""
 DECIDE = "decide"
-"""A person must look at it."""
+"""The user must decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One line of the list."""
+    """One line of the list of differences."""
 
     field: str
-    """Where it stands in their file; empty for the whole of it."""
+    """Path in the DeschedulerPolicy; empty for the whole file."""
     line: int
     kind: str
     ours: str
-    """Where it stands in ours, empty for nowhere."""
+    """Path in the RebalancerPolicy; empty for none."""
     why: str
 
 
 class Notes:
-    """Collects the list, and which keys were taken over."""
+    """Collects the differences and the converted keys."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -38,7 +38,7 @@ class Notes:
         self._covered: set[FieldPath] = set()
 
     def add(self, at: FieldPath, kind: str, why: str, ours: str = "") -> None:
-        """List the key at `at`."""
+        """Record a difference at `at`."""
         if at:
             self.took(at)
         field, line = self._document.place(at)
@@ -46,22 +46,22 @@ class Notes:
         self._differences.setdefault((field, why), new)
 
     def took(self, at: FieldPath) -> None:
-        """The key at `at`, and all below it, was taken over."""
+        """Mark the key at `at` and all below it as converted."""
         self._covered.add(at)
 
     def close(self, value: Any) -> None:
-        """Whatever nobody looked at is listed: a key must not be lost by an oversight of ours."""
+        """Record all keys that were not read, so that none is lost."""
         for at in _leaves(value, ()):
             if not any(at[:length] in self._covered for length in range(1, len(at) + 1)):
-                self.add(at, UNSUPPORTED, "there is nothing like it here")
+                self.add(at, UNSUPPORTED, "no equivalent")
 
     def sorted(self) -> tuple[Difference, ...]:
-        """In the order of their file; what concerns the whole of it comes first."""
+        """In file order; differences of the whole file come first."""
         return tuple(sorted(self._differences.values(), key=lambda each: (each.field != "", each.line, each.field)))
 
 
 class Keys:
-    """A mapping that remembers which of its keys were asked for."""
+    """A mapping that marks the keys read from it as converted."""
 
     def __init__(self, value: dict[str, Any], at: FieldPath, notes: Notes) -> None:
         self._value, self.at, self._notes = value, at, notes
@@ -70,17 +70,17 @@ class Keys:
         return key in self._value
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value; it counts as taken over."""
+        """The value; the key counts as converted."""
         if key in self._value:
             self._notes.took((*self.at, key))
         return self._value.get(key, default)
 
     def peek(self, key: str, default: Any = None) -> Any:
-        """The value; what is inside is still to be taken over."""
+        """The value; the keys inside are still to be converted."""
         return self._value.get(key, default)
 
     def section(self, key: str) -> "Keys":
-        """The mapping inside, empty where there is none."""
+        """The mapping inside; empty if absent."""
         inside = self._value.get(key, {})
         if key in self._value and not inside:
             self._notes.took((*self.at, key))

@@ -1,10 +1,10 @@
-"""The arguments of each strategy of theirs as arguments of ours."""
+"""Conversion of the arguments of each strategy."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.policy.descheduler.notes import DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
-from rebalancer.policy.descheduler.utilization import Marks, high_node_utilization, low_node_utilization
+from rebalancer.policy.descheduler.utilization import ImportedThresholds, high_node_utilization, low_node_utilization
 from rebalancer.policy.schema.types import format_duration
 
 FINISHED = {"Succeeded", "Failed"}
@@ -20,39 +20,39 @@ SAME_ARGS: dict[str, tuple[str, ...]] = {
     "PodLifeTime": ("states", "includingInitContainers"),
     "RemoveFailedPods": ("reasons", "exitCodes", "includingInitContainers", "excludeOwnerKinds"),
 }
-"""Strategy -> arguments that are called the same and mean the same."""
+"""Strategy -> arguments with the same name and meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One strategy, taken over."""
+    """One converted strategy."""
 
     name: str
     args: dict[str, Any]
     by_pod: bool = True
-    """Whether it chooses pods by namespace and label."""
+    """Whether it selects pods by namespace and label."""
     namespaces: list[tuple[FieldPath, str, list[str]]] = field(default_factory=list)
-    """(where it stood, include or exclude, namespaces) that became guards."""
+    """(path, include or exclude, namespaces) that become guards."""
     per_node: tuple[FieldPath, int] | None = None
-    """Its own limit of evictions from a node."""
+    """Its own limit of evictions per node, with its path."""
     query: str | None = None
-    """Its own query for the nodes' CPU."""
+    """Its own query of node CPU."""
 
 
-def make_strategy(name: str, args: Keys, notes: Notes, marks: Marks) -> Made | None:
-    """None when it can't be taken over; the notes say why."""
+def make_strategy(name: str, args: Keys, notes: Notes, thresholds: ImportedThresholds) -> Made | None:
+    """None if it cannot be converted; the notes hold the reason."""
     args.get("apiVersion")
     args.get("kind")
     if name in ("LowNodeUtilization", "HighNodeUtilization"):
-        return _utilization(name, args, notes, marks)
+        return _utilization(name, args, notes, thresholds)
     made = {key: args.get(key) for key in SAME_ARGS[name] if args.get(key) not in (None, [])}
     made |= _pods(args)
     if name == "RemovePodsViolatingTopologySpreadConstraint" and "topologyBalanceNodeFit" in args:
         args.get("topologyBalanceNodeFit")
-        why = "a pod always leaves only for a landing that is known"
+        why = "a pod is only ever evicted if its target nodes are known"
         notes.add((*args.at, "topologyBalanceNodeFit"), DIFFERENT, why)
     if name == "RemovePodsViolatingNodeAffinity" and any("preferred" in each for each in made["nodeAffinityType"]):
-        why = "a preferred rule evicts only when a better node would surely take the pod"
+        why = "for a preferred rule a pod is evicted only if a better node is certain to take it"
         notes.add((*args.at, "nodeAffinityType"), DIFFERENT, why, "strategies[].args.nodeAffinityType")
     if name == "RemoveFailedPods" and "minPodLifetimeSeconds" in args:
         made["minPodLifetime"] = format_duration(args.get("minPodLifetimeSeconds"))
@@ -73,11 +73,11 @@ def _pods(args: Keys) -> dict[str, Any]:
     }
 
 
-def _utilization(name: str, args: Keys, notes: Notes, marks: Marks) -> Made | None:
+def _utilization(name: str, args: Keys, notes: Notes, thresholds: ImportedThresholds) -> Made | None:
     read = low_node_utilization if name == "LowNodeUtilization" else high_node_utilization
-    made = read(args, notes, marks)
+    made = read(args, notes, thresholds)
     if args.get("numberOfNodes"):
-        why = "it begins with the first node that is low, not with so many of them"
+        why = "it starts with the first low node, without a minimum number"
         notes.add((*args.at, "numberOfNodes"), UNSUPPORTED, why)
     spaces = args.section("evictableNamespaces")
     namespaces = [
@@ -98,11 +98,11 @@ def _utilization(name: str, args: Keys, notes: Notes, marks: Marks) -> Made | No
 
 
 def _life_time(args: Keys, notes: Notes) -> float | None:
-    """Seconds; None when what it restricts can't be restricted here."""
+    """Seconds; None if one of its restrictions has no equivalent."""
     age, states = args.get("maxPodLifeTimeSeconds"), set(args.get("states", []))
     conditions = args.get("conditions", [])
     if args.get("includingEphemeralContainers"):
-        notes.add((*args.at, "includingEphemeralContainers"), UNSUPPORTED, "their states aren't looked at")
+        notes.add((*args.at, "includingEphemeralContainers"), UNSUPPORTED, "their states are not considered")
     if any(args.section("ownerKinds").get(key) for key in ("include", "exclude")):
         _without(args, "ownerKinds", notes)
         return None
@@ -114,15 +114,15 @@ def _life_time(args: Keys, notes: Notes) -> float | None:
         _without(args, "conditions", notes)
         return None
     if conditions:
-        why = "conditions aren't looked at: a pod that has finished goes by its age"
+        why = "conditions are not considered: finished pods are selected by age"
         notes.add((*args.at, "conditions"), DIFFERENT, why, "strategies[].args.maxPodLifeTime")
     wanted = max([age or 0, *since])
     if wanted < SHORTEST_LIFE:
         at = (*args.at, "maxPodLifeTimeSeconds") if age is not None else args.at
-        notes.add(at, DIFFERENT, "younger pods than 1m stay", "strategies[].args.maxPodLifeTime")
+        notes.add(at, DIFFERENT, "pods younger than 1m are not evicted", "strategies[].args.maxPodLifeTime")
     return max(wanted, SHORTEST_LIFE)
 
 
 def _without(args: Keys, key: str, notes: Notes) -> None:
-    why = "without it more pods would be evicted: PodLifeTime isn't switched on"
+    why = "without it more pods would be evicted, so PodLifeTime is not enabled"
     notes.add((*args.at, key), UNSUPPORTED, why)
