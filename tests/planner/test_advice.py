@@ -22,7 +22,7 @@ from rebalancer.planner.advice.advice import (
 from rebalancer.planner.advice.profiles import CROWD_PROFILE, PACKING_PROFILE
 from rebalancer.policy.kube_scheduler.config import load_scheduler_config, profile_fields
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, a_policy, cluster, replicas
-from tests.planner.test_explain import heap_world
+from tests.planner.test_explain import skewed_world
 from tests.real.builders.profiles import PROFILES
 
 DEFAULT = "default-scheduler"
@@ -76,13 +76,13 @@ def test_in_a_quiet_cluster_the_scheduler_stays_as_it_is() -> None:
     assert loaded(found) == SchedulerConfig()
 
 
-def test_image_locality_is_switched_off_where_it_heaps_with_the_numbers() -> None:
-    found = advice_for(*heap_world(here=12))
+def test_image_locality_is_switched_off_where_it_decides_a_skew_with_the_numbers() -> None:
+    found = advice_for(*skewed_world(here=12))
     (advice,) = about(found, Topic.IMAGE_LOCALITY)
     assert advice.subject == "shop/report"
     assert advice.figures["pointsHere"] == 76
     assert advice.figures["pointsMedian"] == 0
-    assert "12 of 12 pods are on n1" in advice.seen
+    assert "12 of 12 pods are on n1" in advice.observation
     assert "ImageLocality" not in profile(found).weights
     assert any("76 points" in reason for reason in found.profiles[0].reasons)
     (pull,) = about(found, Topic.PRE_PULL)
@@ -93,24 +93,24 @@ def test_image_locality_is_switched_off_where_it_heaps_with_the_numbers() -> Non
 def test_image_locality_is_weighed_down_where_that_is_enough() -> None:
     weights = {**DEFAULT_WEIGHTS, "ImageLocality": 4}
     config = SchedulerConfig(profiles={DEFAULT: SchedulerProfile(weights=weights)})
-    nodes, pods = heap_world(here=12)
+    nodes, pods = skewed_world(here=12)
     # requests speak more loudly against the node than its image at weight 1 speaks for it
     full = replicas("batch", {"n1": 1}, owner_kind="Job", cpu=15_000, memory=30 * GIB)
     found = advice_for(nodes, [*pods, *full], config=config)
     assert profile(found).weights["ImageLocality"] == 1
-    assert "weigh ImageLocality 1 instead of 4" in about(found, Topic.IMAGE_LOCALITY)[0].do
+    assert "set the weight of ImageLocality to 1 instead of 4" in about(found, Topic.IMAGE_LOCALITY)[0].recommendation
 
 
 def test_image_locality_is_switched_off_where_a_smaller_weight_is_not_enough() -> None:
     weights = {**DEFAULT_WEIGHTS, "ImageLocality": 4}
     config = SchedulerConfig(profiles={DEFAULT: SchedulerProfile(weights=weights)})
-    found = advice_for(*heap_world(here=12), config=config)
+    found = advice_for(*skewed_world(here=12), config=config)
     assert "ImageLocality" not in profile(found).weights
 
 
 def test_only_images_that_are_missing_somewhere_are_to_be_pulled() -> None:
     base = {"registry.example/base:1": 1 * GIB}
-    nodes, pods = heap_world(here=12, images=("registry.example/report:1", "registry.example/base:1"))
+    nodes, pods = skewed_world(here=12, images=("registry.example/report:1", "registry.example/base:1"))
     for node in nodes:
         node.images = {**node.images, **base}
     elsewhere = [a_node(f"m{number}", images=nodes[0].images, unschedulable=True) for number in range(4)]
@@ -119,31 +119,31 @@ def test_only_images_that_are_missing_somewhere_are_to_be_pulled() -> None:
     assert pull.figures["nodesWithIt"] == 1
 
 
-def test_an_image_that_is_everywhere_needs_no_pull_and_heaps_nothing() -> None:
-    nodes, pods = heap_world(here=12)
+def test_an_image_that_is_everywhere_needs_no_pull_and_decides_no_skew() -> None:
+    nodes, pods = skewed_world(here=12)
     for node in nodes:
         node.images = nodes[0].images
     found = advice_for(nodes, pods)
     assert about(found, Topic.IMAGE_LOCALITY) == about(found, Topic.PRE_PULL) == []
-    assert len(about(found, Topic.HEAP)) == 1
+    assert len(about(found, Topic.PLACEMENT_SKEW)) == 1
 
 
-def test_only_the_profile_that_heaps_is_changed() -> None:
+def test_only_the_profile_that_skews_is_changed() -> None:
     config = SchedulerConfig(profiles={DEFAULT: SchedulerProfile(), "other": SchedulerProfile(name="other")})
-    found = advice_for(*heap_world(here=12, schedulerName="other"), config=config)
+    found = advice_for(*skewed_world(here=12, schedulerName="other"), config=config)
     assert "ImageLocality" in profile(found).weights
     assert "ImageLocality" not in profile(found, "other").weights
 
 
-def test_heaps_are_found_in_all_of_the_cluster_largest_first() -> None:
-    nodes, pods = heap_world(here=12)
+def test_skews_are_found_in_all_of_the_cluster_largest_first() -> None:
+    nodes, pods = skewed_world(here=12)
     more = replicas("mail", {"n3": 30}, owner_kind="Job", cpu=10.0)
     snapshot = cluster(nodes, [*pods, *more, *replicas("web", {"n1": 2, "n2": 2, "n3": 2, "n4": 2})])
     placement_skews = find_placement_skews(snapshot, Engine(Board(snapshot)), NOW)
     assert [(each.service.name, each.pod.node_name) for each in placement_skews] == [("mail", "n3"), ("report", "n1")]
 
 
-def test_in_a_cluster_without_pods_nothing_heaps() -> None:
+def test_in_a_cluster_without_pods_nothing_is_skewed() -> None:
     snapshot = cluster([a_node("n1")], [])
     assert find_placement_skews(snapshot, Engine(Board(snapshot)), NOW) == []
 
@@ -162,7 +162,7 @@ def test_the_scoring_strategy_follows_the_policy(strategies: list[str], now: Any
     found = advice_for(*quiet(), config=config, strategies=strategies)
     assert profile(found).fit_strategy == wanted
     (advice,) = about(found, Topic.STRATEGY)
-    assert ("keep" in advice.do) == (now == wanted)
+    assert ("keep" in advice.recommendation) == (now == wanted)
 
 
 def test_a_ratio_that_packs_already_is_kept() -> None:
@@ -194,7 +194,7 @@ def test_a_crowd_of_young_cron_job_pods_gets_a_profile_of_its_own() -> None:
     found = advice_for(nodes, pods)
     (advice,) = about(found, Topic.CROWD)
     assert advice.figures == {"pods": 12.0, "nodesUsed": 4.0, "nodes": 4.0, "pool": "general", "oldestSeconds": 300}
-    assert "topologySpreadConstraints" in advice.do
+    assert "topologySpreadConstraints" in advice.recommendation
     own = profile(found, CROWD_PROFILE)
     assert own.fit_strategy == "LeastAllocated"
     assert "ImageLocality" not in own.weights
@@ -239,7 +239,7 @@ def test_many_pods_that_wait_are_to_be_capped() -> None:
     ]
     (advice,) = about(advice_for(nodes, waiting), Topic.PENDING)
     assert (advice.subject, advice.figures["pending"]) == ("shop/train", 25)
-    assert "parallelism" in advice.do
+    assert "parallelism" in advice.recommendation
     assert about(advice_for(nodes, waiting[:19]), Topic.PENDING) == []
 
 
@@ -249,7 +249,7 @@ def test_an_autoscaler_is_told_of_only_where_its_taint_is_seen() -> None:
     nodes[2].taints = (Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),)
     (advice,) = about(advice_for(nodes, pods, pools=["a", "a", "b", "b"]), Topic.AUTOSCALER)
     assert advice.subject == "b"
-    assert "1 of 2 nodes" in advice.seen
+    assert "1 of 2 nodes" in advice.observation
 
 
 def test_what_is_not_modelled_has_to_be_carried_over() -> None:
@@ -262,7 +262,7 @@ def test_what_is_not_modelled_has_to_be_carried_over() -> None:
 
 
 def test_the_advice_loads_as_the_profiles_that_are_advised() -> None:
-    nodes, pods = heap_world(here=12)
+    nodes, pods = skewed_world(here=12)
     found = advice_for(nodes, [*pods, *crowd(12)[1]], strategies=["HighNodeUtilization"])
     assert [each.profile.name for each in found.profiles] == [DEFAULT, CROWD_PROFILE]
     assert loaded(found).profiles == {each.profile.name: each.profile for each in found.profiles}
@@ -273,7 +273,7 @@ def test_the_advice_loads_as_the_profiles_that_are_advised() -> None:
 
 
 def test_names_of_a_cluster_can_not_end_a_comment() -> None:
-    nodes, pods = heap_world(here=12, schedulerName="a")
+    nodes, pods = skewed_world(here=12, schedulerName="a")
     config = SchedulerConfig(unknown=("plugin x\nprofiles: []\n", "plugin \u2028y"))
     found = advice_for(nodes, pods, config=config)
     assert loaded(found).profiles.keys() == {DEFAULT, CROWD_PROFILE}
@@ -332,7 +332,7 @@ def _off() -> dict[str, Any]:
     return {"plugins": {"score": {"disabled": [{"name": "*"}]}}, "pluginConfig": config}
 
 
-def test_a_heap_by_its_own_affinity_is_not_blamed_on_images() -> None:
+def test_a_skew_by_its_own_affinity_is_not_blamed_on_images() -> None:
     preferred = {
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -345,14 +345,14 @@ def test_a_heap_by_its_own_affinity_is_not_blamed_on_images() -> None:
             ]
         }
     }
-    found = advice_for(*heap_world(here=12, affinity=preferred))
+    found = advice_for(*skewed_world(here=12, affinity=preferred))
     assert about(found, Topic.IMAGE_LOCALITY) == []
-    (heap,) = about(found, Topic.HEAP)
-    assert heap.figures["plugin"] == "NodeAffinity"
-    assert "affinity asks for it" in heap.do
+    (skew,) = about(found, Topic.PLACEMENT_SKEW)
+    assert skew.figures["plugin"] == "NodeAffinity"
+    assert "affinity decides" in skew.recommendation
 
 
 def test_a_scheduler_that_is_not_known_is_not_advised() -> None:
-    found = advice_for(*heap_world(here=12, schedulerName="other"))
+    found = advice_for(*skewed_world(here=12, schedulerName="other"))
     assert about(found, Topic.IMAGE_LOCALITY) == []
     assert profile(found) == SchedulerProfile()

@@ -1,4 +1,4 @@
-"""Explanations: each node's filter or scores, what an eviction needs, why a node is hot, what heaps up on it."""
+"""Explanations: each node's filter or scores, what an eviction needs, why a node is hot, its placement skews."""
 
 import math
 from collections.abc import Sequence
@@ -108,8 +108,8 @@ def test_each_node_has_its_filter_or_its_scores_best_first() -> None:
     for node in found.scored:
         assert node.total == pytest.approx(sum(node.scores.values()))
         assert node.raw.keys() == node.scores.keys()
-    assert found.landing == (("n2", 1.0),)
-    assert [each.chance for each in found.scored] == [1.0, 0.0]
+    assert found.target_nodes == (("n2", 1.0),)
+    assert [each.probability for each in found.scored] == [1.0, 0.0]
 
 
 def test_failures_are_counted_most_first() -> None:
@@ -177,23 +177,23 @@ def test_a_waiting_pod_is_explained_as_the_scheduler_sees_it_now() -> None:
     waiting = a_pod("new", owner="web", cpu=1500, phase=PENDING, ready=False)
     found = of_pod(scene_of(nodes, [waiting]), "new")
     assert found.checks == ()
-    assert found.landing == (("n2", 1.0),)
+    assert found.target_nodes == (("n2", 1.0),)
     assert found.failures == {"NodeResourcesFit": 1}
 
 
 def test_a_waiting_pod_that_fits_nowhere_has_no_landing() -> None:
     waiting = a_pod("new", owner="web", cpu=99_000, phase=PENDING, ready=False)
     found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
-    assert found.no_landing is not None
-    assert found.no_landing.code is Reason.NO_TARGET_NODE
+    assert found.no_target_node is not None
+    assert found.no_target_node.code is Reason.NO_TARGET_NODE
     assert found.scored == ()
 
 
 def test_a_waiting_pod_of_another_scheduler_lands_nobody_knows_where() -> None:
     waiting = a_pod("new", owner="web", phase=PENDING, ready=False, template={"schedulerName": "other"})
     found = of_pod(scene_of([a_node("n1")], [waiting]), "new")
-    assert found.no_landing is not None
-    assert found.no_landing.code is Reason.PLACEMENT_NOT_MODELLED
+    assert found.no_target_node is not None
+    assert found.no_target_node.code is Reason.PLACEMENT_NOT_MODELLED
 
 
 def test_what_is_not_modelled_is_passed_on() -> None:
@@ -215,30 +215,30 @@ def test_a_pod_that_is_not_there_is_not_found() -> None:
 def test_a_hot_node_has_its_numbers_and_everybody_on_it_a_verdict() -> None:
     scene = scene_of(*hot_world())
     found = of_node(scene, "n1")
-    (mark,) = found.judgements[0].marks
+    (load,) = found.evaluations[0].thresholds
     assert found.hot
-    assert (mark.resource, mark.hot) == ("cpu", True)
-    assert (mark.measured, mark.high, mark.target, mark.low) == pytest.approx((0.8, 0.75, 0.65, 0.5))
-    assert "80.0%" in found.judgements[0].reason
+    assert (load.resource, load.hot) == ("cpu", True)
+    assert (load.measured, load.high, load.target, load.low) == pytest.approx((0.8, 0.75, 0.65, 0.5))
+    assert "80.0%" in found.evaluations[0].reason
     assert [each.name for each in found.pods] == ["web-0", "web-1", "web-2", "web-3", "cart-0"]
-    assert all((each.landing is None) != (each.code is None) for each in found.pods)
-    assert {each.name for each in found.pods if each.landing} == {each.pod for each in scene.report.evictions}
+    assert all((each.target_node is None) != (each.code is None) for each in found.pods)
+    assert {each.name for each in found.pods if each.target_node} == {each.pod for each in scene.report.evictions}
     assert found.pods[0].cpu_share == pytest.approx(3000 / 16000)
 
 
 def test_a_cool_node_is_not_hot_and_nobody_leaves() -> None:
     found = of_node(scene_of(*hot_world()), "n2")
     assert not found.hot
-    assert found.judgements[0].reason == ""
-    assert all(each.landing is None and each.message for each in found.pods)
+    assert found.evaluations[0].reason == ""
+    assert all(each.target_node is None and each.message for each in found.pods)
 
 
 def test_a_node_without_a_sample_says_so() -> None:
     nodes, pods = hot_world()
     nodes[0].ready = False
     found = of_node(scene_of(nodes, pods), "n1")
-    assert found.judgements[0].skipped is not None
-    assert found.judgements[0].skipped.code is Reason.NODE_NOT_READY
+    assert found.evaluations[0].skipped is not None
+    assert found.evaluations[0].skipped.code is Reason.NODE_NOT_READY
 
 
 # ---- strategies that cool nothing
@@ -253,10 +253,10 @@ def test_a_pod_that_is_asked_for_without_its_node_being_hot_is_told_why() -> Non
     assert found.checks[0].detail == scene.found[0].findings[0].reason
     assert checks(of_pod(scene, "young-0"))["finding"] == (False, None)
     node = of_node(scene, "n1")
-    assert node.judgements[0].marks == ()
+    assert node.evaluations[0].thresholds == ()
     assert not node.hot
     lines = {each.name: each for each in node.pods}
-    assert lines["old-0"].landing is not None
+    assert lines["old-0"].target_node is not None
     assert lines["young-0"].message == "its node is not hot"
 
 
@@ -277,7 +277,7 @@ def test_a_pod_that_nobody_asks_for_is_not_told_why_others_of_its_node_should_go
     scene = scene_of(nodes, pods, policy={"strategies": [{"name": "HighNodeUtilization", "args": release}]})
     (finding,) = scene.found[0].findings
     lines = {each.name: each for each in of_node(scene, "n1").pods}
-    assert lines["busy-0"].message == "no strategy asks for it"
+    assert lines["busy-0"].message == "no strategy selects it"
     assert "idle in fact" in finding.reason
 
 
@@ -287,16 +287,16 @@ def test_a_finished_pod_lands_nowhere_and_may_go() -> None:
     found = of_pod(scene, "dead")
     assert all(ok for ok, _ in checks(found).values())
     assert found.checks[-1].detail == "a run would evict it now"
-    assert next(each for each in found.checks if each.name == "landing").detail == "nothing comes in its place"
+    assert next(each for each in found.checks if each.name == "landing").detail == "it has no replacement"
     assert [each.name for each in of_node(scene, "n1").pods] == ["web-0", "web-1"]
 
 
-# ---- heaps
+# ---- placement skews
 
 IMAGE = {"registry.example/report:1": 3 * GIB}
 
 
-def heap_world(*, here: int, there: int = 0, **fields: Any) -> tuple[list[ANode], list[APod]]:
+def skewed_world(*, here: int, there: int = 0, **fields: Any) -> tuple[list[ANode], list[APod]]:
     """Four nodes; n1 has a large image. A Job's pods aren't spread by the scheduler."""
     nodes = [a_node("n1", images=IMAGE), *(a_node(f"n{number}") for number in range(2, 5))]
     template = {"images": ("registry.example/report:1",), **fields}
@@ -314,45 +314,45 @@ def attraction(
 
 
 def test_image_locality_is_named_with_its_points() -> None:
-    found = attraction(*heap_world(here=12))
-    assert found.heaped
+    found = attraction(*skewed_world(here=12))
+    assert found.skewed
     assert found.decisive is not None
     # 3 GiB on one of four nodes: (768 - 23) / (1000 - 23) MiB
     assert (found.decisive.plugin, found.decisive.here, found.decisive.median) == ("ImageLocality", 76, 0)
-    assert (found.here, found.replicas, found.fair, found.eligible, found.lately) == (12, 12, 3.0, 4, 12)
+    assert (found.here, found.replicas, found.fair, found.eligible, found.last_hour) == (12, 12, 3.0, 4, 12)
     (image,) = found.images
     assert (image.name, image.size_bytes) == ("registry.example/report:1", 3 * GIB)
     assert (image.nodes_with, image.missing, image.here) == (1, 3, True)
-    assert found.next_here == 1.0
+    assert found.next_pod_probability == 1.0
 
 
 def test_points_count_by_weight() -> None:
     config = SchedulerConfig(profiles={"default-scheduler": SchedulerProfile(weights={"ImageLocality": 3})})
-    found = attraction(*heap_world(here=12), config=config)
+    found = attraction(*skewed_world(here=12), config=config)
     assert found.decisive is not None
-    assert found.decisive.by == 3 * 76
-    assert found.total_ahead == 3 * 76
+    assert found.decisive.lead == 3 * 76
+    assert found.total_lead == 3 * 76
 
 
-def test_an_even_spread_is_no_heap() -> None:
+def test_an_even_spread_is_no_skew() -> None:
     nodes = [a_node(f"n{number}") for number in range(4)]
     pods = replicas("web", {node.name: 10 for node in nodes})
-    assert not any(attraction(nodes, pods, node).heaped for node in range(4))
+    assert not any(attraction(nodes, pods, node).skewed for node in range(4))
 
 
-def test_a_few_pods_together_are_no_heap() -> None:
-    assert not attraction(*heap_world(here=3, there=1)).heaped
+def test_a_few_pods_together_are_no_skew() -> None:
+    assert not attraction(*skewed_world(here=3, there=1)).skewed
 
 
-def test_what_one_of_several_nodes_gets_by_chance_is_no_heap() -> None:
-    nodes, pods = heap_world(here=4)
+def test_what_one_of_several_nodes_gets_by_chance_is_no_skew() -> None:
+    nodes, pods = skewed_world(here=4)
     found = attraction(nodes, pods)
-    assert found.chance == pytest.approx(4 * 0.25**4)
-    assert not found.heaped
+    assert found.p_value == pytest.approx(4 * 0.25**4)
+    assert not found.skewed
 
 
 def test_nodes_without_room_count_as_nodes_that_may_hold_them() -> None:
-    nodes, pods = heap_world(here=12)
+    nodes, pods = skewed_world(here=12)
     full = [a_pod(f"full-{node.name}", node.name, cpu=16_000) for node in nodes[2:]]
     found = attraction(nodes, [*pods, *full])
     assert (found.eligible, found.feasible, found.fair) == (4, 2, 3.0)
@@ -362,23 +362,23 @@ def test_a_large_node_may_hold_more() -> None:
     nodes = [a_node("n1", cpu=128_000), *(a_node(f"n{number}", cpu=4_000) for number in range(2, 5))]
     found = attraction(nodes, replicas("web", {"n1": 30, "n2": 1, "n3": 1, "n4": 1}, cpu=50))
     assert found.fair == pytest.approx(33 * 128 / 140)
-    assert not found.heaped
+    assert not found.skewed
 
 
-def test_pods_that_may_go_nowhere_else_are_no_heap() -> None:
-    nodes, pods = heap_world(here=12, nodeSelector={"kubernetes.io/hostname": "n1"})
+def test_pods_that_may_go_nowhere_else_are_no_skew() -> None:
+    nodes, pods = skewed_world(here=12, nodeSelector={"kubernetes.io/hostname": "n1"})
     found = attraction(nodes, pods)
     assert found.eligible == 1
-    assert not found.heaped
+    assert not found.skewed
 
 
 def test_a_full_node_takes_no_more_but_counts_as_one_that_may_hold_them() -> None:
-    nodes, pods = heap_world(here=12)
+    nodes, pods = skewed_world(here=12)
     nodes[0].pods = 12
     found = attraction(nodes, pods)
-    assert found.heaped
+    assert found.skewed
     assert found.eligible == 4
-    assert (found.takes_more, found.decisive, found.ahead) == (False, None, ())
+    assert (found.takes_more, found.decisive, found.leads) == (False, None, ())
     assert found.refused_by == ("NodeResourcesFit", "Too many pods")
 
 
@@ -390,10 +390,10 @@ def test_daemon_set_pods_and_services_that_are_not_there_are_not_told_of() -> No
     assert placement_skew_of(snapshot, Engine(Board(snapshot)), 0, 1, NOW) is None
 
 
-def test_the_node_tells_of_its_heaps_first() -> None:
-    nodes, pods = heap_world(here=12)
+def test_the_node_lists_its_skews_first() -> None:
+    nodes, pods = skewed_world(here=12)
     scene = scene_of(nodes, [*replicas("web", {"n1": 15, "n2": 15, "n3": 15, "n4": 15}, cpu=50.0), *pods])
-    assert [(each.service.name, each.heaped) for each in of_node(scene, "n1").attractions] == [
+    assert [(each.service.name, each.skewed) for each in of_node(scene, "n1").attractions] == [
         ("report", True),
         ("web", False),
     ]
@@ -421,12 +421,12 @@ def test_the_tail_of_many_draws_is_finite() -> None:
 
 
 def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
-    nodes, pods = heap_world(here=12, schedulerName="other")
+    nodes, pods = skewed_world(here=12, schedulerName="other")
     found = attraction(nodes, pods)
-    assert found.heaped
-    assert (found.decisive, found.ahead, found.next_here) == (None, (), None)
-    assert found.not_known is not None
-    assert found.not_known.code is Reason.PLACEMENT_NOT_MODELLED
+    assert found.skewed
+    assert (found.decisive, found.leads, found.next_pod_probability) == (None, (), None)
+    assert found.unknown_reason is not None
+    assert found.unknown_reason.code is Reason.PLACEMENT_NOT_MODELLED
     explained = of_pod(scene_of(nodes, pods), "report-0")
-    assert explained.landing == ()
+    assert explained.target_nodes == ()
     assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4

@@ -52,7 +52,7 @@ def scheduler(
     elif output is Output.TABLE:
         table = plain_table("Advice", "TOPIC", "SUBJECT", "OBSERVATION", "RECOMMENDATION")
         for each in found.advice:
-            table.add_row(str(each.topic), each.subject, each.seen, each.do)
+            table.add_row(str(each.topic), each.subject, each.observation, each.recommendation)
         stdout_console().print(table)
     else:
         typer.echo(advised_yaml(found), nl=False)

@@ -27,8 +27,8 @@ def advice_document(found: SchedulerAdvice) -> dict[str, Any]:
             {
                 "topic": each.topic,
                 "subject": each.subject,
-                "observation": each.seen,
-                "recommendation": each.do,
+                "observation": each.observation,
+                "recommendation": each.recommendation,
                 "figures": each.figures,
             }
             for each in found.advice
@@ -50,8 +50,8 @@ def advised_yaml(found: SchedulerAdvice) -> str:
     )
     out += _comment("copy leaderElection, clientConnection and extenders from your own file.")
     for each in found.advice:
-        text = f"{each.topic}: {each.subject}: {each.seen}." if each.seen not in shown else ""
-        out += _comment(f"{text or f'{each.topic}: {each.subject}:'} -> {each.do}.")
+        text = f"{each.topic}: {each.subject}: {each.observation}." if each.observation not in shown else ""
+        out += _comment(f"{text or f'{each.topic}: {each.subject}:'} -> {each.recommendation}.")
     out += yaml.safe_dump(document, sort_keys=False) + "profiles:\n"
     for advised, fields in zip(found.profiles, profiles, strict=True):
         for reason in advised.reasons:

@@ -48,7 +48,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
                 "name": each.name,
                 "feasible": True,
                 "total": each.total,
-                "probability": each.chance,
+                "probability": each.probability,
                 "scores": each.scores,
                 "raw": each.raw,
             }
@@ -59,8 +59,8 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             for each in found.failed
         ],
         "failures": found.failures,
-        "targetNodes": target_nodes(found.landing),
-        "noTargetNode": _refusal(found.no_landing),
+        "targetNodes": target_nodes(found.target_nodes),
+        "noTargetNode": _refusal(found.no_target_node),
         "checks": [{**pick(each, "name", "ok", "code"), "message": each.detail} for each in found.checks],
         "wouldEvict": eviction is not None,
         "targetNode": eviction.target_nodes[0][0] if eviction is not None else None,
@@ -76,11 +76,11 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
     whose = "the pod's replacement" if pod.node >= 0 else "the pod"
     _print_scored(console, found, f"Feasible nodes for {whose}, best first", wide=wide, all_nodes=all_nodes)
     _print_failed(console, found, each=all_nodes or len(found.scored) + len(found.failed) <= BEST_SHOWN)
-    if found.no_landing is not None:
-        console.print(Text.assemble(("No target node: ", "bold"), refusal_text(found.no_landing)))
-    elif found.landing:
-        shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.landing[:TARGETS_SHOWN])
-        more = len(found.landing) - TARGETS_SHOWN
+    if found.no_target_node is not None:
+        console.print(Text.assemble(("No target node: ", "bold"), refusal_text(found.no_target_node)))
+    elif found.target_nodes:
+        shown = ", ".join(f"{node} ({share:.0%})" for node, share in found.target_nodes[:TARGETS_SHOWN])
+        more = len(found.target_nodes) - TARGETS_SHOWN
         console.print(Text.assemble(("Target nodes: ", "bold"), shown + (f" and {more} more" if more > 0 else "")))
     if found.checks:
         answer = "yes" if found.eviction is not None else "no"
@@ -102,7 +102,7 @@ def _print_scored(console: Console, found: PodExplanation, title: str, *, wide: 
     heads = [plugin if wide else SHORT.get(plugin, plugin) for plugin in plugins]
     table = plain_table(title, "NODE", "TOTAL", "PROBABILITY", *heads)
     for node in shown:
-        probability = f"{node.chance:.0%}" if node.chance else UNKNOWN
+        probability = f"{node.probability:.0%}" if node.probability else UNKNOWN
         here = Text(node.name, style="bold" if node.name == found.pod.node_name else "")
         table.add_row(here, f"{node.total:g}", probability, *(_points(node, plugin, wide=wide) for plugin in plugins))
     console.print(table)
@@ -144,15 +144,15 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
                 "skipped": _refusal(each.skipped),
                 "thresholds": [
                     {
-                        "resource": mark.resource,
-                        "measuredShare": mark.measured,
-                        "loadShare": mark.load,
-                        **pick(mark, "high", "target", "low", "hot"),
+                        "resource": load.resource,
+                        "measuredShare": load.measured,
+                        "loadShare": load.load,
+                        **pick(load, "high", "target", "low", "hot"),
                     }
-                    for mark in each.marks
+                    for load in each.thresholds
                 ],
             }
-            for each in found.judgements
+            for each in found.evaluations
         ],
         "pods": [
             {
@@ -160,8 +160,8 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
                 "pod": each.name,
                 "service": each.service or None,
                 **pick(each, "cpu_millicores", "cpu_share", "cpu_request_millicores"),
-                "targetNode": each.landing[0] if each.landing is not None else None,
-                "targetNodeProbability": each.landing[1] if each.landing is not None else None,
+                "targetNode": each.target_node[0] if each.target_node is not None else None,
+                "targetNodeProbability": each.target_node[1] if each.target_node is not None else None,
                 "code": each.code,
                 "message": each.message or None,
             }
@@ -178,22 +178,22 @@ def placement_skew_document(each: PlacementSkew) -> dict[str, Any]:
     return {
         "service": each.service,
         "kind": each.service.kind,
-        "skewed": each.heaped,
+        "skewed": each.skewed,
         "podsHere": each.here,
-        "podsHereLastHour": each.lately,
+        "podsHereLastHour": each.last_hour,
         "pods": each.replicas,
         "fairShare": round(each.fair, 3),
         "nodes": each.eligible,
-        "pValue": each.chance,
+        "pValue": each.p_value,
         "refusedBy": {"filter": each.refused_by[0], "message": each.refused_by[1]} if each.refused_by else None,
-        "nextPodProbability": each.next_here,
-        "unknownReason": _refusal(each.not_known),
+        "nextPodProbability": each.next_pod_probability,
+        "unknownReason": _refusal(each.unknown_reason),
         "decisivePlugin": decisive.plugin if decisive is not None else None,
         "plugins": [
-            {"name": ahead.plugin, "here": ahead.here, "median": ahead.median, "scoreLead": ahead.by}
-            for ahead in each.ahead
+            {"name": ahead.plugin, "here": ahead.here, "median": ahead.median, "scoreLead": ahead.lead}
+            for ahead in each.leads
         ],
-        "totalScoreLead": each.total_ahead,
+        "totalScoreLead": each.total_lead,
         "images": [
             {
                 "name": image.name,
@@ -215,13 +215,13 @@ def print_node(console: Console, found: NodeExplanation, *, wide: bool, all_pods
     shares = ("MEASURED", "LOAD", "LOW", "TARGET", "HIGH")
     table = plain_table("Is it hot?", "STRATEGY", "RESOURCE", *shares, "", "REASON")
     others = plain_table("Other findings", "STRATEGY", "REASON")
-    for judged in found.judgements:
+    for judged in found.evaluations:
         because = judged.reason or (refusal_text(judged.skipped) if judged.skipped is not None else "")
-        for mark in judged.marks:
-            hot = Text("hot", style="bold red") if mark.hot else Text("not hot")
-            values = (mark.measured, mark.load, mark.low, mark.target, mark.high)
-            table.add_row(judged.strategy, mark.resource, *map(share, values), hot, because)
-        if because and not judged.marks:
+        for load in judged.thresholds:
+            hot = Text("hot", style="bold red") if load.hot else Text("not hot")
+            values = (load.measured, load.load, load.low, load.target, load.high)
+            table.add_row(judged.strategy, load.resource, *map(share, values), hot, because)
+        if because and not judged.thresholds:
             others.add_row(judged.strategy, because)
     for each in (table, others):
         if each.row_count:
@@ -243,8 +243,8 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
     table = plain_table(title, "POD", *wider, "CPU", "OF NODE", "", "REASON")
     for pod in shown:
         cpu = millicores(pod.cpu_millicores, unknown="?")
-        if pod.landing is not None:
-            verdict, because = Text("evict", style="cyan"), f"-> {pod.landing[0]} ({pod.landing[1]:.0%})"
+        if pod.target_node is not None:
+            verdict, because = Text("evict", style="cyan"), f"-> {pod.target_node[0]} ({pod.target_node[1]:.0%})"
         else:
             verdict, because = Text(str(pod.code or "keep")), pod.message
         extra = (pod.service or "-", f"{pod.cpu_request_millicores:.0f}m") if wide else ()
@@ -263,9 +263,9 @@ def _print_attractions(console: Console, found: NodeExplanation) -> None:
             str(each.service),
             f"{each.here} of {each.replicas}",
             f"{each.fair:.1f}",
-            str(each.lately),
-            "?" if each.next_here is None else f"{each.next_here:.0%}",
-            Text("skewed", style="bold red") if each.heaped else Text(""),
+            str(each.last_hour),
+            "?" if each.next_pod_probability is None else f"{each.next_pod_probability:.0%}",
+            Text("skewed", style="bold red") if each.skewed else Text(""),
             _reason_of(each),
         )
     console.print(table)
@@ -276,15 +276,15 @@ def _reason_of(each: PlacementSkew) -> str:
     if not each.takes_more:
         filter_name, words = each.refused_by or ("", "")
         return f"no further pods for now: {filter_name}: {words}"
-    if each.not_known is not None:
-        return each.not_known.message
+    if each.unknown_reason is not None:
+        return each.unknown_reason.message
     decisive = each.decisive
     if decisive is None:
-        return f"no plugin favours it any more ({each.total_ahead:+g} points against the median node)"
+        return f"no plugin favours it any more ({each.total_lead:+g} points against the median node)"
     text = (
         f"{decisive.plugin}: {decisive.here:g} points here, "
         f"{decisive.median:g} on the median of {each.feasible} nodes; "
-        f"{each.total_ahead:+g} in total"
+        f"{each.total_lead:+g} in total"
     )
     if decisive.plugin == "ImageLocality":
         here = [image for image in each.images if image.here and image.size_bytes is not None]

@@ -1,6 +1,6 @@
-"""How kube-scheduler should be configured for what is seen in the cluster, each piece of advice with its numbers.
+"""Advice on the configuration of kube-scheduler, each piece with its numbers.
 
-Only what the snapshot shows is told. Profiles are what the scheduler runs with now, changed by the advice.
+It is based on the snapshot alone. Advised profiles are the current ones with the changes of the advice.
 """
 
 import math
@@ -26,32 +26,32 @@ from rebalancer.planner.advice.profiles import (
     image_weight,
     main_profile,
 )
-from rebalancer.planner.explain.skew import BY_CHANCE, NEVER_SKEWED, PlacementSkew, placement_skew_of, tail
+from rebalancer.planner.explain.skew import MAX_P_VALUE, NEVER_SKEWED, PlacementSkew, placement_skew_of, tail
 from rebalancer.policy.schema.strategies import Strategy
 
 SPREAD_THEM = "give its pods topologySpreadConstraints"
 BY_PLUGIN = {
-    "NodeAffinity": "its preferred node affinity asks for it: weigh that down, or spread its pods",
-    "InterPodAffinity": "preferred pod affinity asks for it: weigh that down, or spread its pods",
-    "TaintToleration": "other nodes carry PreferNoSchedule taints: take them off where they are no longer meant",
+    "NodeAffinity": "its preferred node affinity decides: lower its weight, or spread the pods",
+    "InterPodAffinity": "preferred pod affinity decides: lower its weight, or spread the pods",
+    "TaintToleration": "other nodes have PreferNoSchedule taints: remove those that are no longer needed",
 }
 
 CROWD_AT_LEAST = 10
-"""Young pods of one CronJob or Job on a pool of few nodes; on a larger one, one for every two nodes."""
+"""Young pods of one CronJob or Job in a small pool; in a larger one, one for every two nodes."""
 YOUNG_SECONDS = 1800.0
 PENDING_AT_LEAST = 20
-"""Pods of one owner that wait at the same time."""
+"""Pending pods of one owner."""
 MAX_PLACEMENT_SKEWS = 20
 SERVICES_LOOKED_AT = 100
-"""The scheduler is asked about so many suspects, those with the most pods in excess first."""
+"""Services that are scored, those with the most pods in excess first."""
 
 
 class Topic(StrEnum):
-    """What a piece of advice is about."""
+    """Topic of a piece of advice."""
 
     STRATEGY = "ScoringStrategy"
     IMAGE_LOCALITY = "ImageLocality"
-    HEAP = "Heap"
+    PLACEMENT_SKEW = "PlacementSkew"
     CROWD = "Crowd"
     PRE_PULL = "PrePull"
     PENDING = "PendingCap"
@@ -61,16 +61,16 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing that is seen, and what to do about it."""
+    """An observation and the recommendation for it."""
 
     topic: Topic
     subject: str
     """A service, an image, a pool, or the scheduler."""
-    seen: str
-    """With the numbers."""
-    do: str
+    observation: str
+    """One sentence with the numbers."""
+    recommendation: str
     figures: Mapping[str, float | str | None]
-    """The numbers, for programs."""
+    """The same numbers, for programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +92,15 @@ def advise(
     pools: Sequence[str],
     now: float,
 ) -> SchedulerAdvice:
-    """`engine` is the scheduler over the snapshot as it is; `strategies` are the policy's; `pools` (nodes,)
+    """`engine` is the scheduler over the snapshot; `strategies` are the policy's; `pools` (nodes,)
     names of the nodes' pools, empty for none."""
     placement_skews = find_placement_skews(snapshot, engine, now)
     strategy, packing = _strategy(strategies, config)
     by_image = [
-        heap for heap in placement_skews if heap.decisive is not None and heap.decisive.plugin == "ImageLocality"
+        skew for skew in placement_skews if skew.decisive is not None and skew.decisive.plugin == "ImageLocality"
     ]
-    images = [_image_locality(heap, config) for heap in by_image]
-    others = [_heap(heap, snapshot) for heap in placement_skews if heap not in by_image]
+    images = [_image_locality(skew, config) for skew in by_image]
+    others = [_placement_skew(skew, snapshot) for skew in placement_skews if skew not in by_image]
     crowds = _crowds(snapshot, pools, now)
     found = [
         *([] if strategy is None else [strategy]),
@@ -117,11 +117,11 @@ def advise(
         profiles=advised_profiles(
             config,
             packing,
-            why_packing=strategy.seen if strategy is not None else "",
+            why_packing=strategy.observation if strategy is not None else "",
             placement_skews=[
-                (heap, f"{each.subject}: {each.seen}") for heap, each in zip(by_image, images, strict=True)
+                (skew, f"{each.subject}: {each.observation}") for skew, each in zip(by_image, images, strict=True)
             ],
-            crowds=[f"{each.subject}: {each.seen}" for each in crowds],
+            crowds=[f"{each.subject}: {each.observation}" for each in crowds],
         ),
         percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
         placement_skews=tuple(placement_skews),
@@ -142,16 +142,16 @@ def find_placement_skews(snapshot: ClusterSnapshot, engine: Engine, now: float) 
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         top, node = divmod(pair, size)
         total, part = int(totals[top]), float(cpu[node]) / whole
-        # of all nodes there is the least to be expected: whoever is no heap by that is none among fewer
+        # a fair share among all nodes is the smallest: what is no skew by it is none among fewer nodes
         more_than_fair = count > math.ceil(total * part) and snapshot.owners[top].kind not in NEVER_SKEWED
-        if more_than_fair and tail(total, count, part) < BY_CHANCE:
+        if more_than_fair and tail(total, count, part) < MAX_P_VALUE:
             suspects.append((count - total * part, top, node))
     suspects.sort(key=lambda each: (-each[0], each[1], each[2]))
     found = (placement_skew_of(snapshot, engine, top, node, now) for _, top, node in suspects[:SERVICES_LOOKED_AT])
-    return [each for each in found if each is not None and each.heaped][:MAX_PLACEMENT_SKEWS]
+    return [each for each in found if each is not None and each.skewed][:MAX_PLACEMENT_SKEWS]
 
 
-# ---- what is seen
+# ---- observations
 
 
 def _strategy(strategies: Sequence[Strategy], config: SchedulerConfig) -> tuple[Advice | None, Packing]:
@@ -170,62 +170,66 @@ def _strategy(strategies: Sequence[Strategy], config: SchedulerConfig) -> tuple[
         do += f"; pods of the pools that are packed go to the profile {PACKING_PROFILE} (schedulerName)"
     seen = f"the policy runs {' and '.join([*packs, *spreads])}; the scheduler scores by {profile.fit_strategy}"
     figures = {"now": profile.fit_strategy, "wanted": packing.default}
-    return Advice(topic=Topic.STRATEGY, subject=profile.name, seen=seen, do=do, figures=figures), packing
+    return Advice(
+        topic=Topic.STRATEGY, subject=profile.name, observation=seen, recommendation=do, figures=figures
+    ), packing
 
 
-def _image_locality(heap: PlacementSkew, config: SchedulerConfig) -> Advice:
-    decisive = heap.decisive
+def _image_locality(skew: PlacementSkew, config: SchedulerConfig) -> Advice:
+    decisive = skew.decisive
     assert decisive is not None
-    weight = config.profiles[heap.pod.template.scheduler_name].weights["ImageLocality"]
-    wanted = image_weight(heap, weight)
+    weight = config.profiles[skew.pod.template.scheduler_name].weights["ImageLocality"]
+    desired = image_weight(skew, weight)
     return Advice(
         topic=Topic.IMAGE_LOCALITY,
-        subject=str(heap.service),
-        seen=f"{_counts(heap)}; ImageLocality gives this node {decisive.here:g} points, the median of {heap.feasible} "
-        f"nodes {decisive.median:g}; all plugins together put it {heap.total_ahead:+g} points ahead",
-        do="disable ImageLocality" if not wanted else f"weigh ImageLocality {wanted} instead of {weight}",
-        figures={**_figures(heap), "weight": float(weight), "wantedWeight": float(wanted)},
+        subject=str(skew.service),
+        observation=f"{_counts(skew)}; ImageLocality gives this node {decisive.here:g} points, the median of "
+        f"{skew.feasible} nodes {decisive.median:g}; all plugins together put it {skew.total_lead:+g} points ahead",
+        recommendation="disable ImageLocality"
+        if not desired
+        else f"set the weight of ImageLocality to {desired} instead of {weight}",
+        figures={**_figures(skew), "weight": float(weight), "wantedWeight": float(desired)},
     )
 
 
-def _heap(heap: PlacementSkew, snapshot: ClusterSnapshot) -> Advice:
-    decisive = heap.decisive
+def _placement_skew(skew: PlacementSkew, snapshot: ClusterSnapshot) -> Advice:
+    decisive = skew.decisive
     if decisive is not None:
-        seen = f"{_counts(heap)}; {decisive.plugin} gives this node {decisive.here:g} points, the median of "
-        seen += f"{heap.feasible} nodes {decisive.median:g}"
-    elif heap.refused_by is not None:
-        seen = f"{_counts(heap)}; no more come for now: {heap.refused_by[0]}: {heap.refused_by[1]}"
+        seen = f"{_counts(skew)}; {decisive.plugin} gives this node {decisive.here:g} points, the median of "
+        seen += f"{skew.feasible} nodes {decisive.median:g}"
+    elif skew.refused_by is not None:
+        seen = f"{_counts(skew)}; no further pods for now: {skew.refused_by[0]}: {skew.refused_by[1]}"
     else:
-        seen = f"{_counts(heap)}; no score plugin speaks for the node any more"
-    spreads = "look at its own topologySpreadConstraints" if heap.pod.template.topology_spread else SPREAD_THEM
+        seen = f"{_counts(skew)}; no score plugin favours the node any more"
+    spreads = "review its topologySpreadConstraints" if skew.pod.template.topology_spread else SPREAD_THEM
     return Advice(
-        topic=Topic.HEAP,
-        subject=str(heap.service),
-        seen=f"{seen} (node {snapshot.nodes.names[heap.node]})",
-        do=BY_PLUGIN.get(decisive.plugin, spreads) if decisive is not None else spreads,
-        figures=_figures(heap),
+        topic=Topic.PLACEMENT_SKEW,
+        subject=str(skew.service),
+        observation=f"{seen} (node {snapshot.nodes.names[skew.node]})",
+        recommendation=BY_PLUGIN.get(decisive.plugin, spreads) if decisive is not None else spreads,
+        figures=_figures(skew),
     )
 
 
-def _counts(heap: PlacementSkew) -> str:
+def _counts(skew: PlacementSkew) -> str:
     return (
-        f"{heap.here} of {heap.replicas} pods are on {heap.pod.node_name}, its fair share of {heap.eligible} nodes "
-        f"is {heap.fair:.1f}"
+        f"{skew.here} of {skew.replicas} pods are on {skew.pod.node_name}, its fair share of {skew.eligible} nodes "
+        f"is {skew.fair:.1f}"
     )
 
 
-def _figures(heap: PlacementSkew) -> dict[str, float | str | None]:
-    decisive = heap.decisive
+def _figures(skew: PlacementSkew) -> dict[str, float | str | None]:
+    decisive = skew.decisive
     return {
-        "node": heap.pod.node_name,
-        "podsHere": float(heap.here),
-        "pods": float(heap.replicas),
-        "fairShare": round(heap.fair, 3),
-        "nodes": float(heap.eligible),
+        "node": skew.pod.node_name,
+        "podsHere": float(skew.here),
+        "pods": float(skew.replicas),
+        "fairShare": round(skew.fair, 3),
+        "nodes": float(skew.eligible),
         "plugin": decisive.plugin if decisive is not None else None,
         "pointsHere": decisive.here if decisive is not None else None,
         "pointsMedian": decisive.median if decisive is not None else None,
-        "totalAhead": heap.total_ahead if heap.takes_more else None,
+        "totalScoreLead": skew.total_lead if skew.takes_more else None,
     }
 
 
@@ -249,11 +253,11 @@ def _crowds(snapshot: ClusterSnapshot, pools: Sequence[str], now: float) -> list
             Advice(
                 topic=Topic.CROWD,
                 subject=str(service),
-                seen=f"{kind} with {len(members)} pods younger than {YOUNG_SECONDS / 60:.0f} minutes (the oldest "
-                f"{oldest / 60:.0f}) on {on} of {sizes[pool]} nodes of pool {pool or 'none'}; default spreading "
-                "doesn't see pods of Jobs",
-                do=f"schedulerName {CROWD_PROFILE} and topologySpreadConstraints over kubernetes.io/hostname "
-                "(ScheduleAnyway, with a labelSelector) in its pod template",
+                observation=f"{kind} with {len(members)} pods younger than {YOUNG_SECONDS / 60:.0f} minutes (the "
+                f"oldest {oldest / 60:.0f}) on {on} of {sizes[pool]} nodes of pool {pool or 'none'}; default spreading "
+                "leaves out pods of Jobs",
+                recommendation=f"schedulerName {CROWD_PROFILE} and topologySpreadConstraints over "
+                "kubernetes.io/hostname (ScheduleAnyway, with a labelSelector) in its pod template",
                 figures={
                     "pods": float(len(members)),
                     "nodesUsed": float(on),
@@ -268,20 +272,20 @@ def _crowds(snapshot: ClusterSnapshot, pools: Sequence[str], now: float) -> list
 
 def _pre_pulls(placement_skews: Sequence[PlacementSkew]) -> list[Advice]:
     seen: dict[str, Advice] = {}
-    for heap in placement_skews:
-        for image in heap.images:
+    for skew in placement_skews:
+        for image in skew.images:
             if image.here and image.size_bytes and image.missing and image.name not in seen:
                 seen[image.name] = Advice(
                     topic=Topic.PRE_PULL,
                     subject=image.name,
-                    seen=f"{image.size_bytes / 2**20:.0f} MiB, on {heap.eligible - image.missing} node(s) of "
-                    f"{heap.eligible} that {heap.service} may use",
-                    do="pull it on every one of them beforehand (a DaemonSet): then it speaks for no node in "
-                    "particular, and starting is faster",
+                    observation=f"{image.size_bytes / 2**20:.0f} MiB, on {skew.eligible - image.missing} node(s) of "
+                    f"{skew.eligible} that {skew.service} may use",
+                    recommendation="pull it on all of them beforehand (a DaemonSet): then it favours no node, and pods "
+                    "start faster",
                     figures={
                         "bytes": image.size_bytes,
-                        "nodesWithIt": float(heap.eligible - image.missing),
-                        "nodes": float(heap.eligible),
+                        "nodesWithIt": float(skew.eligible - image.missing),
+                        "nodes": float(skew.eligible),
                     },
                 )
     return list(seen.values())
@@ -300,9 +304,9 @@ def _waiting(snapshot: ClusterSnapshot) -> list[Advice]:
         Advice(
             topic=Topic.PENDING,
             subject=str(snapshot.service_of(top)),
-            seen=f"{counts[top]} of its pods wait for a node",
-            do=f"cap them: {caps.get(snapshot.owners[top].kind, 'fewer replicas')}, or a ResourceQuota (count/pods) "
-            f"for namespace {snapshot.owners[top].namespace}",
+            observation=f"{counts[top]} of its pods are pending",
+            recommendation=f"cap them: {caps.get(snapshot.owners[top].kind, 'fewer replicas')}, or a ResourceQuota "
+            f"(count/pods) for namespace {snapshot.owners[top].namespace}",
             figures={"pending": float(counts[top])},
         )
         for top in sorted(np.flatnonzero(counts >= PENDING_AT_LEAST).tolist(), key=lambda top: (-counts[top], top))
@@ -318,8 +322,8 @@ def _autoscalers(snapshot: ClusterSnapshot, pools: Sequence[str]) -> list[Advice
         Advice(
             topic=Topic.AUTOSCALER,
             subject=pool or "no pool",
-            seen=f"{count} of {pools.count(pool)} nodes carry {key}: an autoscaler is removing them",
-            do="don't spread or pack this pool while it scales: let one of the two decide",
+            observation=f"{count} of {pools.count(pool)} nodes carry {key}: an autoscaler is removing them",
+            recommendation="don't spread or pack this pool while the autoscaler scales it: keep only one of the two",
             figures={"nodes": float(count), "taint": key},
         )
         for (pool, key), count in sorted(marked.items())
@@ -331,8 +335,8 @@ def _not_modelled(config: SchedulerConfig) -> list[Advice]:
         Advice(
             topic=Topic.NOT_MODELLED,
             subject=each,
-            seen="the scheduler's file has it, our model doesn't",
-            do="carry it over by hand; figures above leave it out",
+            observation="it is in the scheduler's configuration and not modelled",
+            recommendation="copy it by hand; the figures above leave it out",
             figures={},
         )
         for each in config.unknown

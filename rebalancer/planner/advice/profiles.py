@@ -1,4 +1,4 @@
-"""Profiles for kube-scheduler: what it runs with now, changed by what is seen."""
+"""Advised profiles of kube-scheduler: the current ones with changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,22 +14,22 @@ from rebalancer.planner.explain.skew import PlacementSkew
 
 CROWD_PROFILE, PACKING_PROFILE = "crowd-scheduler", "packing-scheduler"
 CROWD_SPREAD_WEIGHT = 5
-"""Of PodTopologySpread in the crowd's profile: all other plugins together must not outweigh it easily."""
+"""Weight of PodTopologySpread in the profile for crowds, high against all other plugins together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Which way the policy's strategies want nodes to be filled."""
+    """How the policy's strategies fill nodes."""
 
     default: FitStrategy | None = None
-    """None where they say nothing about it."""
+    """None where no strategy decides it."""
     apart: bool = False
-    """Some pools are packed while others are evened out."""
+    """Some pools are packed while others are spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedProfile:
-    """A profile to run with, and why it is as it is."""
+    """An advised profile with the reasons for its changes."""
 
     profile: SchedulerProfile
     reasons: tuple[str, ...]
@@ -43,8 +43,7 @@ def advised_profiles(
     placement_skews: Sequence[tuple[PlacementSkew, str]],
     crowds: Sequence[str],
 ) -> tuple[AdvisedProfile, ...]:
-    """`placement_skews` are those for which ImageLocality decides, with their reasons; `crowds` are the reasons for a
-    profile of
+    """`placement_skews`: those that ImageLocality decides, with their reasons; `crowds`: the reasons for a profile of
     their own."""
     main = main_profile(config)
     out = []
@@ -52,8 +51,8 @@ def advised_profiles(
         profile, reasons = running, []
         mine = [each for each in placement_skews if each[0].pod.template.scheduler_name == running.name]
         if mine:
-            wanted = min(image_weight(heap, running.weights["ImageLocality"]) for heap, _ in mine)
-            profile = with_weight(profile, "ImageLocality", wanted)
+            desired = min(image_weight(skew, running.weights["ImageLocality"]) for skew, _ in mine)
+            profile = with_weight(profile, "ImageLocality", desired)
             reasons += [f"ImageLocality: {reason}." for _, reason in mine]
         if running.name == main.name and packing.default is not None:
             profile = _filled(profile, packing.default)
@@ -70,27 +69,27 @@ def advised_profiles(
 
 
 def main_profile(config: SchedulerConfig) -> SchedulerProfile:
-    """The one for pods that name no scheduler, else the first."""
+    """The default scheduler's profile, else the first."""
     return config.profiles.get(DEFAULT_SCHEDULER) or next(iter(config.profiles.values()))
 
 
 def direction(profile: SchedulerProfile) -> FitStrategy:
-    """Whether the profile prefers full nodes or empty ones."""
+    """Whether the profile prefers full or empty nodes."""
     if profile.fit_strategy != "RequestedToCapacityRatio":
         return profile.fit_strategy
     return "MostAllocated" if profile.fit_shape[-1][1] > profile.fit_shape[0][1] else "LeastAllocated"
 
 
-def image_weight(heap: PlacementSkew, weight: int) -> int:
-    """For ImageLocality, instead of `weight`: 1 where the node isn't ahead of the median with it, else 0 (off)."""
-    decisive = heap.decisive
+def image_weight(skew: PlacementSkew, weight: int) -> int:
+    """Advised weight of ImageLocality: 1 where the node has no lead with it, else 0 (off)."""
+    decisive = skew.decisive
     if decisive is None or weight <= 1:
         return 0
-    return 1 if heap.total_ahead - decisive.by * (1 - 1 / weight) <= 0 else 0
+    return 1 if skew.total_lead - decisive.lead * (1 - 1 / weight) <= 0 else 0
 
 
 def with_weight(profile: SchedulerProfile, plugin: str, weight: int) -> SchedulerProfile:
-    """The same with another weight of a score plugin; 0 = off."""
+    """The profile with another weight of a score plugin; 0 = off."""
     weights = {**profile.weights, plugin: weight}
     return replace(profile, weights={name: weights[name] for name in DEFAULT_WEIGHTS if weights.get(name)})
 

@@ -1,4 +1,4 @@
-"""Why a node is hot, who could leave it and why the others can't, and why pods keep coming to it."""
+"""Explanation of a node: its thresholds, the pods that may be evicted, and the services that are placed on it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from rebalancer.planner.explain.pods import ExplainContext, hot_enough
 from rebalancer.planner.explain.skew import PlacementSkew, placement_skew_of
 
 MAX_PLACEMENT_SKEWS = 10
-"""Services of a node that are told of."""
+"""Services of a node that are shown."""
 LOOKED_AT = 4 * MAX_PLACEMENT_SKEWS
-"""Services of a node that are looked at: the scheduler is asked for each."""
+"""Services of a node that are scored; each costs a scheduling decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLoad:
-    """A node's load in one resource, as one strategy judges it. Shares are 0..1; None = not known or not judged."""
+    """A node's load in one resource for one strategy. Shares are 0..1; None = unknown or without threshold."""
 
     resource: str
     measured: float | None
-    """Real CPU as it is measured, before moves that it doesn't show yet are counted in; None for other loads."""
+    """Measured CPU, without moves that it doesn't show yet; None for other loads."""
     load: float | None
     high: float | None
     target: float | None
@@ -33,20 +33,20 @@ class ResourceLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyAssessment:
-    """What one strategy says of the node."""
+class StrategyEvaluation:
+    """One strategy's evaluation of the node."""
 
     strategy: str
-    marks: tuple[ResourceLoad, ...]
+    thresholds: tuple[ResourceLoad, ...]
     reason: str
-    """Why it is to be relieved; empty when it isn't."""
+    """Reason of its finding; empty without one."""
     skipped: Refusal | None
-    """Why it is not judged, or not found although it looks hot."""
+    """Why it is not evaluated, or has no finding although it looks hot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLine:
-    """A pod of the node, and whether it would leave."""
+    """A pod of the node, and whether it would be evicted."""
 
     namespace: str
     name: str
@@ -55,8 +55,8 @@ class PodLine:
     cpu_share: float | None
     """Of the node's capacity."""
     cpu_request_millicores: float
-    landing: tuple[str, float] | None
-    """(node, chance) of a planned move; None also where nothing comes in its place."""
+    target_node: tuple[str, float] | None
+    """(node, probability) of a planned move; None also for a pod without a replacement."""
     code: Reason | None
     """Why it stays."""
     message: str
@@ -68,30 +68,30 @@ class NodeExplanation:
 
     name: str
     pool: str
-    judgements: tuple[StrategyAssessment, ...]
+    evaluations: tuple[StrategyEvaluation, ...]
     stopped: Refusal | None
-    """Why nothing is decided at all."""
+    """Why the cycle was stopped."""
     pods: tuple[PodLine, ...]
     """Most CPU first."""
     attractions: tuple[PlacementSkew, ...]
-    """Why pods of its services come here: heaps first."""
+    """Placement of its services, skewed ones first."""
     unknown: tuple[str, ...]
 
     @property
     def hot(self) -> bool:
-        return any(mark.hot for each in self.judgements for mark in each.marks)
+        return any(load.hot for each in self.evaluations for load in each.thresholds)
 
 
 def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str]) -> NodeExplanation:
-    """`strategies` are the names behind `scene.found`."""
+    """`strategies` are the names of the strategies of `scene.found`."""
     snapshot, report = scene.snapshot, scene.report
     return NodeExplanation(
         name=snapshot.nodes.names[node],
         pool=scene.pools[node],
-        judgements=tuple(
-            StrategyAssessment(
+        evaluations=tuple(
+            StrategyEvaluation(
                 strategy=name,
-                marks=() if findings.loads is None else _thresholds(findings.loads, node, scene.usage, snapshot),
+                thresholds=() if findings.loads is None else _thresholds(findings.loads, node, scene.usage, snapshot),
                 reason=next((each.reason for each in findings.findings if each.node == node), ""),
                 skipped=findings.skipped.get(node),
             )
@@ -124,7 +124,7 @@ def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot
 
 def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
     snapshot, report = scene.snapshot, scene.report
-    landings = {each.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
+    moved_to = {each.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
     hot = hot_enough(scene, node)
     lines = []
@@ -132,12 +132,12 @@ def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
         if not snapshot.active[index]:
             continue
         pod = snapshot.pod(index)
-        landing, refusal = landings.get(index), refused.get((pod.namespace, pod.name))
+        target, refusal = moved_to.get(index), refused.get((pod.namespace, pod.name))
         code, message = (refusal.code, refusal.message) if refusal is not None else (None, "")
-        if index not in landings and refusal is None:
+        if index not in moved_to and refusal is None:
             stays = scene.admission.stays(pod, pool=scene.pools[node])
-            # of a node that was found: the others of its pods
-            why = (None, "no strategy asks for it") if hot.ok else (hot.code, hot.detail)
+            # the node has a finding, this pod is no candidate
+            why = (None, "no strategy selects it") if hot.ok else (hot.code, hot.detail)
             code, message = (stays.code, stays.message) if stays is not None else why
         cpu = float(scene.usage.pod_cpu_millicores[index])
         lines.append(
@@ -148,16 +148,16 @@ def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
                 cpu_millicores=cpu if np.isfinite(cpu) else None,
                 cpu_share=_share(cpu, snapshot.nodes.cpu_capacity_millicores[node]),
                 cpu_request_millicores=float(snapshot.pods.cpu_request_millicores[index]),
-                landing=landing,
-                code=None if landing is not None else code,
-                message="" if landing is not None else message,
+                target_node=target,
+                code=None if target is not None else code,
+                message="" if target is not None else message,
             )
         )
     return sorted(lines, key=lambda each: (-(each.cpu_millicores or 0.0), each.namespace, each.name))
 
 
 def _attractions(scene: ExplainContext, node: int) -> list[PlacementSkew]:
-    """Of the node's services with the most pods here: of equal ones, those whose pods came last."""
+    """The services with most pods here; of equal ones, those with the youngest pods."""
     snapshot = scene.snapshot
     here = snapshot.pods_on(node)
     here = here[snapshot.active[here] & (snapshot.pods.owner[here] >= 0)]
@@ -169,7 +169,7 @@ def _attractions(scene: ExplainContext, node: int) -> list[PlacementSkew]:
     engine = scene.placement.without_pending()
     found = (placement_skew_of(snapshot, engine, top, node, scene.now) for top, _ in ranked[:LOOKED_AT])
     known = [each for each in found if each is not None]
-    return sorted(known, key=lambda each: (not each.heaped, -each.here, str(each.service)))[:MAX_PLACEMENT_SKEWS]
+    return sorted(known, key=lambda each: (not each.skewed, -each.here, str(each.service)))[:MAX_PLACEMENT_SKEWS]
 
 
 def _youngest(snapshot: ClusterSnapshot, pods: list[int]) -> float:

@@ -1,6 +1,6 @@
-"""What kube-scheduler thinks of each node for a pod, and whether a run would evict it now.
+"""Explanation of a pod: kube-scheduler's filters and scores of each node, and whether a run would evict it now.
 
-Everything is computed from what one dry cycle saw and decided; nothing here decides anything.
+Computed from the result of one dry cycle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from rebalancer.strategies.view import Findings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainContext:
-    """One look at a cluster, and what a dry cycle made of it."""
+    """A cluster and the result of a dry cycle."""
 
     snapshot: ClusterSnapshot
     usage: Usage
@@ -33,32 +33,31 @@ class ExplainContext:
     """(nodes,) names of the nodes' pools, empty for none."""
     found: Sequence[Findings]
     admission: EvictionAdmission
-    """Nothing of the plan is counted in it."""
+    """With no move counted."""
     report: CycleReport
-    """Of the dry cycle."""
     config: SchedulerConfig
     placement: PlacementModel
-    """The scheduler's view; an explanation undoes what is counted in it."""
+    """The scheduler's view; explanations start it over."""
     now: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredNode:
-    """A node that passes every filter."""
+    """A feasible node."""
 
     name: str
     scores: Mapping[str, float]
-    """Plugin -> normalised score times its weight; empty where its scheduler isn't known."""
+    """Plugin -> normalised score times its weight; empty where the scheduler isn't known."""
     raw: Mapping[str, float]
-    """Plugin -> what it counts."""
+    """Plugin -> raw score."""
     total: float
-    chance: float
-    """That the pod lands here, 0..1."""
+    probability: float
+    """Probability that the pod lands here, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedNode:
-    """A node that a filter refuses: the first one, in the scheduler's words."""
+    """A node that is not feasible: its first filter, with the scheduler's message."""
 
     name: str
     filter: str
@@ -67,7 +66,7 @@ class FailedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One of the things that an eviction needs."""
+    """One condition of an eviction."""
 
     name: str
     ok: bool
@@ -91,16 +90,16 @@ class PodExplanation:
     """Best first."""
     failed: tuple[FailedNode, ...]
     """By filter and name."""
-    landing: tuple[tuple[str, float], ...]
-    """(node, chance), likeliest first."""
-    no_landing: Refusal | None
-    """Why it lands nowhere, or nobody knows where."""
+    target_nodes: tuple[tuple[str, float], ...]
+    """(node, probability), likeliest first."""
+    no_target_node: Refusal | None
+    """Why its target node is none or unknown."""
     checks: tuple[Check, ...]
-    """What an eviction needs, in the order in which it is asked; empty for a pod that is on no node."""
+    """Conditions of an eviction, in the order of their evaluation; empty for a pod that is on no node."""
     eviction: Eviction | None
-    """What a run would do with it now."""
+    """Its planned eviction; None where a run wouldn't evict it."""
     unknown: tuple[str, ...]
-    """What of the scheduler isn't modelled."""
+    """Parts of the scheduler's configuration that are not modelled."""
 
     @property
     def failures(self) -> dict[str, int]:
@@ -120,15 +119,15 @@ def find_pod(snapshot: ClusterSnapshot, namespace: str, name: str) -> Pod | None
 
 
 def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
-    """What kube-scheduler thinks of each node for the pod's replacement (for the pod itself while it waits), and
-    whether a run would evict it now."""
+    """Explain the placement of the pod's replacement (of the pod itself while it is pending), and whether a run would
+    evict it now."""
     snapshot = scene.snapshot
     scene.placement.start_over()
     verdict = scene.placement.explain(pod)
-    landing, refusal = _landing(scene, pod, verdict)
-    chance = dict(landing)
+    targets, refusal = _targets(scene, pod, verdict)
+    probability = dict(targets)
     names = snapshot.nodes.names
-    # filters are the same for every scheduler, scores are not
+    # scores depend on the scheduler's profile, filters don't
     known = pod.template.scheduler_name in scene.config.profiles
     weighted, raw = (verdict.weighted, verdict.raw) if known else ({}, {})
     scored = [
@@ -137,7 +136,7 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
             scores={plugin: float(points[node]) for plugin, points in weighted.items()},
             raw={plugin: float(points[node]) for plugin, points in raw.items()},
             total=float(verdict.total[node]) if known else 0.0,
-            chance=chance.get(names[node], 0.0),
+            probability=probability.get(names[node], 0.0),
         )
         for node in np.flatnonzero(verdict.feasible).tolist()
     ]
@@ -151,16 +150,16 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         pool=scene.pools[pod.node] if pod.node >= 0 else "",
         scored=tuple(sorted(scored, key=lambda each: (-each.total, each.name))),
         failed=tuple(sorted(failed, key=lambda each: (each.filter, each.name))),
-        landing=landing,
-        no_landing=refusal,
-        checks=_checks(scene, pod, landing, refusal) if pod.node >= 0 else (),
+        target_nodes=targets,
+        no_target_node=refusal,
+        checks=_checks(scene, pod, targets, refusal) if pod.node >= 0 else (),
         eviction=next((each for each in scene.report.evictions if each.pod_index == pod.index), None),
         unknown=scene.config.unknown,
     )
 
 
-def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:
-    """Where it goes, or why that is nowhere or unknown. A pod that is finished or gated goes nowhere."""
+def _targets(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[tuple[str, float], ...], Refusal | None]:
+    """The target nodes, or why they are none or unknown. A finished or gated pod has none."""
     if pod.phase in (SUCCEEDED, FAILED):
         return (), Refusal.of(Reason.FINISHED)
     names = scene.snapshot.nodes.names
@@ -168,7 +167,7 @@ def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[t
         found = scene.placement.landings(pod)
         if isinstance(found, Refusal):
             return (), found
-        nodes, chances = found.nodes, found.shares
+        nodes, probabilities = found.nodes, found.shares
     else:
         engine = scene.placement.without_pending()
         kind, feasible = engine.board.kind_of(pod.index), int(np.count_nonzero(verdict.feasible))
@@ -176,41 +175,41 @@ def _landing(scene: ExplainContext, pod: Pod, verdict: Verdict) -> tuple[tuple[t
             return (), unknown
         if not feasible:
             return (), Refusal.of(Reason.NO_TARGET_NODE)
-        nodes, chances = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
-    pairs = [(names[node], share) for node, share in zip(nodes.tolist(), chances.tolist(), strict=True)]
+        nodes, probabilities = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
+    pairs = [(names[node], share) for node, share in zip(nodes.tolist(), probabilities.tolist(), strict=True)]
     return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))), None
 
 
 def _checks(
-    scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...], no_landing: Refusal | None
+    scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...], no_target_node: Refusal | None
 ) -> tuple[Check, ...]:
     pool = scene.pools[pod.node]
     finding = _wanted(scene, pod)
     checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
     stays = scene.admission.stays(pod, pool=pool, broken=finding is not None and finding.broken)
-    checks.append(Check.of("guards, lists, levels, windows", stays, fine="nothing protects it, windows open"))
-    checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or one with room"))
+    checks.append(Check.of("guards, lists, levels, windows", stays, fine="not protected, windows open"))
+    checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
-        due = scene.admission.due(_move(scene, pod, landing))
+        due = scene.admission.due(_move(scene, pod, targets))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
-        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"room is left{wait}"))
-    coming_back = dict(landing).get(pod.node_name, 0.0)
+        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"headroom is left{wait}"))
+    coming_back = dict(targets).get(pod.node_name, 0.0)
     fine = "kube-scheduler puts the replacement elsewhere"
     if finding is not None and pod.phase in (SUCCEEDED, FAILED):
-        no_landing, fine = None, "nothing comes in its place"
-    elif no_landing is None and coming_back:
+        no_target_node, fine = None, "it has no replacement"
+    elif no_target_node is None and coming_back:
         if finding is not None and not finding.landing.elsewhere:
             fine = f"its replacement may come back to its node, with a probability of {coming_back:.0%}"
         else:
-            no_landing = Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with a probability of {coming_back:.0%}")
-    checks.append(Check.of("landing", no_landing, fine=fine))
+            no_target_node = Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with a probability of {coming_back:.0%}")
+    checks.append(Check.of("landing", no_target_node, fine=fine))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)
 
 
 def hot_enough(scene: ExplainContext, node: int) -> Check:
-    """Whether a strategy wants the node cooled."""
+    """Whether a strategy would cool the node."""
     name = "finding"
     if not scene.pools[node]:
         return Check(name=name, ok=False, detail="its node is in no pool of the policy")
@@ -243,19 +242,19 @@ def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
     name = "plan"
     for eviction in scene.report.evictions:
         if eviction.pod_index == pod.index:
-            lands = "".join(f", to land on {node} ({share:.0%})" for node, share in eviction.target_nodes[:1])
+            lands = "".join(f", target node {node} ({share:.0%})" for node, share in eviction.target_nodes[:1])
             return Check(name=name, ok=True, detail=f"a run would evict it now{lands}")
     for refusal in scene.report.refusals:
         if (refusal.namespace, refusal.name) == (pod.namespace, pod.name):
             return Check(name=name, ok=False, detail=refusal.message, code=refusal.code)
-    return Check(name=name, ok=False, detail="no strategy asks for it")
+    return Check(name=name, ok=False, detail="no strategy selects it")
 
 
-def _move(scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...]) -> Eviction:
-    """Its eviction, as limits look at it."""
+def _move(scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...]) -> Eviction:
+    """Its eviction, as limits count it."""
     assert pod.service is not None
     traits = scene.admission.traits(pod)
-    targets = tuple(TargetNode(*each) for each in landing)
+    nodes = tuple(TargetNode(*each) for each in targets)
     return scene.admission.scope(
         Eviction(
             namespace=pod.namespace,
@@ -269,8 +268,8 @@ def _move(scene: ExplainContext, pod: Pod, landing: tuple[tuple[str, float], ...
             cpu_millicores=float(scene.usage.pod_cpu_millicores[pod.index]),
             service_identity=traits.identity,
             level=traits.level,
-            target_nodes=targets,
-            target_pool=scene.pools[scene.snapshot.node_index[targets[0].node]] if targets else "",
+            target_nodes=nodes,
+            target_pool=scene.pools[scene.snapshot.node_index[nodes[0].node]] if nodes else "",
             pod_index=pod.index,
             node_index=pod.node,
         )

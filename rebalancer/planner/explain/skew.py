@@ -1,11 +1,11 @@
-"""Heaps: services of which a node holds more than its fair share, and the score plugin that brings them there.
+"""Placement skews: services of which a node holds more than its fair share, and the score plugin that decides it.
 
-Fair is what a node gets when each pod of the service picks a node by itself among those that would have it, in
-proportion to their allocatable CPU. More than that is a heap when it would come about on none of these nodes by chance
-in 99 of 100 cases.
+The fair share is the expected number of pods when each pod of the service picks one of its eligible nodes at random, in
+proportion to their allocatable CPU. More than that is a skew when the probability that any of these nodes gets so many
+is under 1 %.
 
-The plugin that decides is the one by whose points (normalised, times weight) the node is furthest ahead of the median
-of the nodes that would take the next pod now.
+The decisive plugin is the one with the largest lead: points (normalised, times weight) above the median of the nodes
+that are feasible for the next pod now.
 """
 
 import math
@@ -21,14 +21,14 @@ from rebalancer.placement.pending import ENOUGH
 from rebalancer.placement.sampling import winners
 from rebalancer.placement.scores import normalised
 
-BY_CHANCE = 0.01
-LATELY_SECONDS = 3600.0
+MAX_P_VALUE = 0.01
+LAST_HOUR_SECONDS = 3600.0
 NEVER_SKEWED = ("DaemonSet", "Node")
-"""Owners that choose the node themselves."""
+"""Owners whose pods are not placed by the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ahead:
+class ScoreLead:
     """A score plugin's points for a node against the median of the feasible nodes."""
 
     plugin: str
@@ -36,13 +36,13 @@ class Ahead:
     median: float
 
     @property
-    def by(self) -> float:
+    def lead(self) -> float:
         return self.here - self.median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFact:
-    """An image of a pod, and where it is already."""
+    """An image of a pod and the nodes that have it."""
 
     name: str
     size_bytes: float | None
@@ -50,63 +50,63 @@ class ImageFact:
     nodes_with: int
     """Nodes of the cluster that have it."""
     missing: int
-    """Nodes that would have the pod but don't have the image."""
+    """Eligible nodes without the image."""
     here: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSkew:
-    """What brings a service's pods to a node."""
+    """The placement of a service's pods on a node."""
 
     service: Service
     owner: int
     node: int
     here: int
-    """Its pods on the node, terminating and finished ones left out."""
-    lately: int
-    """Those of them that were created within the last hour."""
+    """Its pods on the node, without terminating and finished ones."""
+    last_hour: int
+    """Those created within the last hour."""
     replicas: int
     """Its pods on all nodes."""
     fair: float
     """Its fair share of them."""
     eligible: int
-    """Nodes that let them in, whatever room they have now."""
-    chance: float
-    """That any of them gets so many by chance."""
+    """Nodes that pass every filter but the fit of requests."""
+    p_value: float
+    """Probability that any eligible node gets so many by chance."""
     feasible: int
-    """Nodes that would take the next one now."""
+    """Nodes that are feasible for the next pod now."""
     takes_more: bool
     """Whether this node is one of them."""
     refused_by: tuple[str, str] | None
-    """The filter that keeps the next one away, with its words."""
-    ahead: tuple[Ahead, ...]
-    """Each score plugin; furthest ahead first. Empty when the node takes no more, or it isn't known."""
-    total_ahead: float
-    """All points against the median."""
-    next_here: float | None
-    """Chance that the next one lands here; None when that isn't known."""
-    not_known: Refusal | None
-    """Why nobody knows what decides."""
+    """The filter that rejects this node for the next pod, with its message."""
+    leads: tuple[ScoreLead, ...]
+    """Each score plugin, the largest lead first; empty where this node isn't feasible or the scheduler isn't known."""
+    total_lead: float
+    """Lead of the total score."""
+    next_pod_probability: float | None
+    """Probability that the next pod lands here; None where unknown."""
+    unknown_reason: Refusal | None
+    """Why the scores are unknown."""
     images: tuple[ImageFact, ...]
     pod: Pod
-    """The youngest of them here, which all this is about."""
+    """The youngest of them here, which is explained."""
 
     @property
-    def heaped(self) -> bool:
-        return self.here > math.ceil(self.fair) and self.chance < BY_CHANCE
+    def skewed(self) -> bool:
+        return self.here > math.ceil(self.fair) and self.p_value < MAX_P_VALUE
 
     @property
-    def decisive(self) -> Ahead | None:
-        """The plugin that decides, where one speaks for the node."""
-        return self.ahead[0] if self.ahead and self.ahead[0].by > 0 else None
+    def decisive(self) -> ScoreLead | None:
+        """The plugin with the largest lead; None where none favours the node."""
+        return self.leads[0] if self.leads and self.leads[0].lead > 0 else None
 
 
 def placement_skew_of(
     snapshot: ClusterSnapshot, engine: Engine, owner: int, node: int, now: float
 ) -> PlacementSkew | None:
-    """What brings the pods of a top owner to a node; None where no scheduler chooses or none is there.
+    """The placement of a top owner's pods on a node; None where it has none or the scheduler doesn't place them.
 
-    `engine` is the scheduler over the snapshot as it is: it is asked for one pod more.
+    `engine` is the scheduler over the snapshot; it scores one more pod.
     """
     service = snapshot.service_of(owner)
     if service is None or snapshot.owners[int(snapshot.top_owner[owner])].kind in NEVER_SKEWED:
@@ -121,44 +121,44 @@ def placement_skew_of(
     kind = engine.board.kind_of(pod.index)
     verdict = engine.verdict(kind)
     eligible = verdict.feasible.copy()
-    for index, said in enumerate(verdict.filtered):
-        eligible[index] |= said is not None and said[0] == "NodeResourcesFit"
+    for index, failed in enumerate(verdict.filtered):
+        eligible[index] |= failed is not None and failed[0] == "NodeResourcesFit"
     eligible[node] = True
     cpu = snapshot.nodes.cpu_allocatable_millicores
     part = float(cpu[node] / cpu[eligible].sum()) if cpu[node] > 0 else 0.0
     count = int(np.count_nonzero(eligible))
-    takes_more, not_known = bool(verdict.feasible[node]), engine.knows(kind)
+    takes_more, unknown_reason = bool(verdict.feasible[node]), engine.knows(kind)
     ahead = [
-        Ahead(plugin=plugin, here=float(points[node]), median=float(np.median(points[verdict.feasible])))
+        ScoreLead(plugin=plugin, here=float(points[node]), median=float(np.median(points[verdict.feasible])))
         for plugin, points in verdict.weighted.items()
-        if takes_more and not_known is None
+        if takes_more and unknown_reason is None
     ]
     feasible = int(np.count_nonzero(verdict.feasible))
-    likely, chances = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
+    likely, probabilities = winners(verdict.total, engine.sample_size(kind, feasible), enough=ENOUGH)
     return PlacementSkew(
         service=service,
         owner=owner,
         node=node,
         here=len(here),
-        lately=int(np.count_nonzero(now - pods.created[here] < LATELY_SECONDS)),
+        last_hour=int(np.count_nonzero(now - pods.created[here] < LAST_HOUR_SECONDS)),
         replicas=len(members),
         fair=len(members) * part,
         eligible=count,
-        chance=min(1.0, count * tail(len(members), len(here), part)),
+        p_value=min(1.0, count * tail(len(members), len(here), part)),
         feasible=feasible,
         takes_more=takes_more,
         refused_by=verdict.filtered[node],
-        ahead=tuple(sorted(ahead, key=lambda each: (-each.by, each.plugin))),
-        total_ahead=float(verdict.total[node] - np.median(verdict.total[verdict.feasible])) if ahead else 0.0,
-        next_here=None if not_known is not None else float(chances[likely == node].sum()),
-        not_known=not_known,
+        leads=tuple(sorted(ahead, key=lambda each: (-each.lead, each.plugin))),
+        total_lead=float(verdict.total[node] - np.median(verdict.total[verdict.feasible])) if ahead else 0.0,
+        next_pod_probability=None if unknown_reason is not None else float(probabilities[likely == node].sum()),
+        unknown_reason=unknown_reason,
         images=images_of(snapshot, pod, node, eligible),
         pod=pod,
     )
 
 
 def images_of(snapshot: ClusterSnapshot, pod: Pod, node: int, eligible: NDArray[np.bool_]) -> tuple[ImageFact, ...]:
-    """Where the pod's images are, the largest first; `eligible` (nodes,) would have the pod."""
+    """The nodes with the pod's images, the largest image first; `eligible` (nodes,) may take the pod."""
     images = snapshot.nodes.images
     facts = []
     for name in dict.fromkeys(map(normalised, (*pod.template.images, *pod.template.volume_images))):
@@ -175,13 +175,13 @@ def images_of(snapshot: ClusterSnapshot, pod: Pod, node: int, eligible: NDArray[
     return tuple(sorted(facts, key=lambda each: (-(each.size_bytes or 0.0), each.name)))
 
 
-def tail(draws: int, at_least: int, chance: float) -> float:
+def tail(draws: int, at_least: int, probability: float) -> float:
     """Probability that of so many independent draws at least so many hit."""
-    if at_least <= 0 or chance >= 1:
+    if at_least <= 0 or probability >= 1:
         return 1.0
-    if chance <= 0 or at_least > draws:
+    if probability <= 0 or at_least > draws:
         return 0.0
-    hit, miss = math.log(chance), math.log1p(-chance)
+    hit, miss = math.log(probability), math.log1p(-probability)
     whole = math.lgamma(draws + 1)
     return min(
         1.0,
