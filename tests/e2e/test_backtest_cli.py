@@ -62,7 +62,7 @@ def test_the_table_tells_the_aims_and_what_to_put_in_the_policy(traces: Path) ->
     result = rebalancer("backtest", env={"REBALANCER_TRACES": str(traces)}, cold=True)
     assert result.code == 0, result.err
     assert "combined (default)" in result.out
-    assert "lastDay (simple)" in result.out
+    assert "lastDay (baseline)" in result.out
     assert "Acceptance criteria of the default" in result.out
     assert "combined in each pool" in result.out
     assert "Day weights for nodes like pool small: keep what you have" in result.out

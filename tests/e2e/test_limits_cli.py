@@ -143,7 +143,7 @@ def test_limits_are_counted_shown_and_paused(tmp_path: Path) -> None:
 def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
     with the_lab(tmp_path) as lab:
         policy = write_policy(tmp_path, policy_for(lab.prometheus_url))
-        assert "Nothing is paused" in rebalancer("status", "-f", policy, cwd=tmp_path, cold=True).out
+        assert "No pauses" in rebalancer("status", "-f", policy, cwd=tmp_path, cold=True).out
         went = run(policy, tmp_path / "kubeconfig", tmp_path).document["evictions"]
         document = rebalancer("status", "-f", policy, "-o", "json", cwd=tmp_path).document
         assert document["pauses"] == document["backoffs"] == []

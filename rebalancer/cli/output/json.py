@@ -28,8 +28,8 @@ def as_text(document: Mapping[str, Any]) -> str:
 def encode(value: Any) -> Any:
     """A value in the types of JSON.
 
-    A dataclass becomes an object with the fields of `document_fields`, a sequence an array, an unknown number (NaN or
-    infinite) null, and anything else a string.
+    A dataclass without a `__str__` becomes an object with the fields of `document_fields`, a sequence an array, an
+    unknown number (NaN or infinite) null, and anything else a string.
     """
     match value:
         case None | bool() | int():
@@ -40,7 +40,7 @@ def encode(value: Any) -> Any:
             return {str(key): encode(each) for key, each in value.items()}
         case list() | tuple():
             return [encode(each) for each in value]
-        case _ if is_dataclass(value):
+        case _ if is_dataclass(value) and type(value).__str__ is object.__str__:
             return _object(value)
     return str(value)
 
