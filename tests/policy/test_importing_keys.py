@@ -117,7 +117,7 @@ def test_what_is_left_to_a_person_stands_as_a_comment_where_it_belongs() -> None
     text = import_policy(yaml.safe_dump(theirs(("RemoveDuplicates", {}))).encode(), source="a/d.yaml").text
     assert text.startswith("# Converted from d.yaml ")
     lines = text.splitlines()
-    assert lines[lines.index("cluster: my-cluster") - 1].startswith("# DECIDE: the cluster's name")
+    assert lines[lines.index("cluster: my-cluster") - 1].startswith("# DECIDE: name of the cluster")
     assert lines[lines.index("usage:") - 1].startswith("# DECIDE: the Prometheus to read")
     assert "  # profile main" in lines
 
