@@ -77,7 +77,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("- name: RemoveDuplicate\n", 0, "strategies[0].name", "expected a strategy, got 'RemoveDuplicate' (did you mean RemoveDuplicates?); known: LowNodeUtilization, "),
     ("- name: lownodeutilization\n", 0, "strategies[0].name", "(did you mean LowNodeUtilization?)"),
     ("- name: Zzz\n", 0, "strategies[0].name", "got 'Zzz'; known: LowNodeUtilization, "),
-    ("- name: x.io/foo-bar\n", 0, "strategies[0].name", "and domain/Name of a plugin"),
+    ("- name: x.io/foo-bar\n", 0, "strategies[0].name", "or domain/Name of a plugin"),
     ("- name: 5\n", 0, "strategies[0].name", "expected a string, got 5"),
     ("- name: [PodLifeTime]\n", 0, "strategies[0].name", "expected a string"),
     ("- args: {}\n", 0, "strategies[0].name", "required field is missing"),

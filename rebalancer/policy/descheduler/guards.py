@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
-from rebalancer.policy.loader import Document
+from rebalancer.policy.document import Document
 from rebalancer.policy.schema.types import format_duration
 
 _TERM = re.compile(

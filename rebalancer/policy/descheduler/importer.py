@@ -15,7 +15,8 @@ from rebalancer.policy.descheduler.guards import node_selector, read_guards, tog
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, Difference, FieldPath, Keys, Notes
 from rebalancer.policy.descheduler.strategies import Made, make_strategy
 from rebalancer.policy.descheduler.utilization import ImportedThresholds
-from rebalancer.policy.loader import Document, load_policy
+from rebalancer.policy.document import Document
+from rebalancer.policy.loader import load_policy
 
 CLUSTER = "my-cluster"
 PROMETHEUS_URL = "http://prometheus-operated.monitoring.svc:9090"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.policy.loader import Document
+from rebalancer.policy.document import Document
 
 FieldPath = tuple[str | int, ...]
 

@@ -21,6 +21,7 @@ from rebalancer.model.scheduler import (
     SchedulerConfig,
     SchedulerProfile,
 )
+from rebalancer.policy.document import Document
 from rebalancer.policy.kube_scheduler.args import (
     ARGS,
     AddedAffinity,
@@ -35,7 +36,6 @@ from rebalancer.policy.kube_scheduler.args import (
     ScoringStrategy,
     SpreadArgs,
 )
-from rebalancer.policy.loader import Document
 from rebalancer.policy.schema.types import AsTuple, NonEmpty, Section
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
