@@ -9,7 +9,7 @@ from rebalancer.model.effect import Outcome as CameOfIt
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Scope
 from rebalancer.store import SqlRecords
-from rebalancer.store.db.effect_tables import LOOKS
+from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, METADATA, REFUSALS
 from rebalancer.store.retention import pruning
@@ -353,7 +353,7 @@ def test_by_itself_it_drops_a_bounded_number_in_small_transactions(
             connection.execute(insert(REFUSALS), [row | {"node": f"n{number}"} for number in range(many)])
         if what == "node_measurements":
             nodes = [["general", 0.8, {"n1": 0.5}]]
-            connection.execute(insert(LOOKS), [{"cycle": each["id"], "nodes": nodes} for each in cycles])
+            connection.execute(insert(NODE_MEASUREMENTS), [{"cycle": each["id"], "nodes": nodes} for each in cycles])
 
     write(engine, fill)
     clock.sleep(3 * DAY if what == "node_measurements" else KEEP + DAY)

@@ -206,7 +206,7 @@ def test_a_pause_goes_before_a_full_check(blue):
     blue.reserve()
     blue.ledger.pause(GLOBAL, reason="r", created_by="bo", until=None)
     denied = blue.reserve(in_flight(WEB, 1))
-    assert (denied.pause.who, denied.next_at) == ("bo", None)
+    assert (denied.pause.created_by, denied.next_at) == ("bo", None)
     blue.ledger.resume(GLOBAL)
     assert blue.reserve(in_flight(WEB, 1)).pause is None
 
