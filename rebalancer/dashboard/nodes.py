@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import structlog
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.cycle.soft_taints import our_taints
+from rebalancer.model.cycles import ExpectedPeak
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import STEP_SECONDS, Grid
 from rebalancer.model.ports import Clock
@@ -43,8 +44,8 @@ _RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.U
 class StoredPeaks(Protocol):
     """Forecasts that the leader has written down."""
 
-    def expected_peaks(self, now: float) -> Sequence[Mapping[str, Any]]:
-        """`node`, `peak_millicores`, `peak_at`, `made_at`. Raises ConnectError."""
+    def expected_peaks(self, now: float) -> Sequence[ExpectedPeak]:
+        """The newest daily forecast of each node. Raises ConnectError."""
         ...
 
 
@@ -227,13 +228,13 @@ class NodeViewCache:
         except RebalancerError:
             kept = ()  # the page says of itself that the database is away
         for each in kept:
-            node = snapshot.node_index.get(each["node"])
-            if node is not None and each["peak_millicores"] is not None:
-                peak[node], at[node] = each["peak_millicores"], each["peak_at"]
+            node = snapshot.node_index.get(each.node)
+            if node is not None and each.peak_millicores is not None:
+                peak[node], at[node] = each.peak_millicores, each.peak_at
         high = node_pools.thresholds(peak / room).high
         with np.errstate(invalid="ignore"):
             hot_from = np.where(peak > high * room, at, np.nan)
-        made_at = max((float(each["made_at"]) for each in kept), default=None)
+        made_at = max((each.made_at for each in kept), default=None)
         return ExpectedPeaks(made_at=made_at, peak_millicores=peak, peak_at=at, hot_from=hot_from)
 
 

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -13,15 +13,14 @@ from rebalancer import __version__
 from rebalancer.bootstrap.active import Active
 from rebalancer.dashboard.limits import limits_page, open_breaker_messages
 from rebalancer.dashboard.nodes import NodeView, NodeViewCache, StoredPeaks, known
-from rebalancer.dashboard.rows import (
-    cycle_line,
-    found,
-    helped_most,
-    node_change,
-    refused,
-    service_line,
-)
 from rebalancer.evaluation.reporting import Source, gather
+from rebalancer.model.cycles import (
+    CycleRecord,
+    CycleSummary,
+    RecordedFinding,
+    RefusalGroup,
+    ServiceEvictions,
+)
 from rebalancer.model.effect import Dimension, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction
@@ -43,7 +42,7 @@ LOG_INTERVAL_SECONDS = 7 * DAY_SECONDS
 """So far back findings and refusals of a node are looked for."""
 EPISODE_SECONDS = 30 * DAY_SECONDS
 CYCLES_AT_ONCE = 50
-MOVES_AT_ONCE = 100
+MAX_EVICTIONS = 100
 FINDINGS_AT_ONCE = 25
 SERVICES_AT_ONCE = 300
 DUE_AT_ONCE = 8
@@ -54,23 +53,23 @@ LIMITS_SECONDS = 10.0
 
 
 class Archive(StoredPeaks, Protocol):
-    """Reads the database; see `store.reading`. Everything raises ConnectError."""
+    """Reads the database; see `store.cycles.reading`. All methods raise ConnectError."""
 
     def cycles(
         self, limit: int, *, before: float | None = None, after: float | None = None, acted: bool = False
-    ) -> Sequence[Mapping[str, Any]]: ...
+    ) -> Sequence[CycleSummary]: ...
 
-    def cycle(self, cycle: str) -> Mapping[str, Any] | None: ...
+    def cycle(self, cycle: str) -> CycleRecord | None: ...
 
-    def moves_from(self, node: str, *, limit: int) -> Sequence[Eviction]: ...
+    def evictions_from(self, node: str, *, limit: int) -> Sequence[Eviction]: ...
 
-    def findings_of(self, node: str, *, since: float, limit: int) -> Sequence[Mapping[str, Any]]: ...
+    def findings_of(self, node: str, *, since: float, limit: int) -> Sequence[RecordedFinding]: ...
 
-    def refusals_of(self, node: str, *, since: float) -> Sequence[Mapping[str, Any]]: ...
+    def refusals_of(self, node: str, *, since: float) -> Sequence[RefusalGroup]: ...
 
-    def services(self, since: float, *, like: str = "") -> Sequence[Mapping[str, Any]]: ...
+    def services(self, since: float, *, like: str = "") -> Sequence[ServiceEvictions]: ...
 
-    def moves_of(self, service: str, *, limit: int) -> Sequence[Eviction]: ...
+    def evictions_of(self, service: str, *, limit: int) -> Sequence[Eviction]: ...
 
 
 class LeaderStatus(Protocol):
@@ -175,7 +174,7 @@ class LiveViews:
         coming, more = self._coming()
         return views.Overview(
             map=shown,
-            last_cycle=cycle_line(cycles[0]) if cycles else None,
+            last_cycle=cycles[0] if cycles else None,
             due=(*coming, *due, *self._looks_due()),
             more_due=more,
             brakes=tuple(or_nothing(self._open_breakers)),
@@ -187,10 +186,10 @@ class LiveViews:
         archive, now = self._from.archive, self._now
         node_view = self._node_views.latest()
         line = node_view.by_name.get(name) if node_view is not None else None
-        moves = tuple(archive.moves_from(name, limit=MOVES_AT_ONCE))
+        evictions = tuple(archive.evictions_from(name, limit=MAX_EVICTIONS))
         assessments = self._from.effect.assessments(now - EPISODE_SECONDS, now + 1, node=name)
         episodes = self._from.effect.episodes(now - EPISODE_SECONDS, now + 1, node=name)
-        if line is None and not (moves or assessments or episodes):
+        if line is None and not (evictions or assessments or episodes):
             return None
         shown = line or NodeLine(name=name, pool="", state=NodeState.UNKNOWN, share=None)
         findings = archive.findings_of(name, since=now - LOG_INTERVAL_SECONDS, limit=FINDINGS_AT_ONCE)
@@ -199,9 +198,9 @@ class LiveViews:
             at=node_view.measured_at if node_view is not None else None,
             plan=self._plan(name),
             curve=self._curve(shown, node_view),
-            moves=moves,
-            findings=tuple(found(row) for row in findings),
-            refusals=tuple(refused(row) for row in archive.refusals_of(name, since=now - LOG_INTERVAL_SECONDS)),
+            evictions=evictions,
+            findings=tuple(findings),
+            refusals=tuple(archive.refusals_of(name, since=now - LOG_INTERVAL_SECONDS)),
             assessments=tuple(reversed(assessments)),
             episodes=tuple(reversed(episodes)),
             gone=line is None,
@@ -279,7 +278,7 @@ class LiveViews:
     def cycles(self, *, before: float | None, after: float | None, acted: bool) -> views.CyclesPage:
         rows = self._from.archive.cycles(CYCLES_AT_ONCE + 1, before=before, after=after, acted=acted)
         more = len(rows) > CYCLES_AT_ONCE
-        shown = [cycle_line(row) for row in (rows[-CYCLES_AT_ONCE:] if after is not None else rows[:CYCLES_AT_ONCE])]
+        shown = rows[-CYCLES_AT_ONCE:] if after is not None else rows[:CYCLES_AT_ONCE]
         has_older, has_newer = (bool(shown), more) if after is not None else (more, before is not None and bool(shown))
         return views.CyclesPage(
             cycles=tuple(shown),
@@ -292,19 +291,14 @@ class LiveViews:
         kept = self._from.archive.cycle(cycle)
         if kept is None:
             return None
-        line = cycle_line(kept["cycle"])
+        line = kept.summary
         with self._lock:
             stages = self._stages.get(cycle, {})
         until = (line.finished_at or line.started_at) + DAY_SECONDS
         assessed = self._from.effect.assessments(line.started_at, until) if line.outcomes else ()
         return views.CyclePage(
-            line=line,
-            version=kept["cycle"]["version"],
+            record=kept,
             stages=stages,
-            findings=tuple(found(row, at=line.started_at) for row in kept["findings"]),
-            moves=tuple(kept["evictions"]),
-            refusals=helped_most([refused(row, at=line.started_at) for row in kept["refusals"]]),
-            nodes=tuple(node_change(row) for row in kept["nodes"]),
             assessments=tuple(each for each in assessed if each.cycle == cycle),
         )
 
@@ -324,12 +318,12 @@ class LiveViews:
 
     def services(self, *, days: int, text: str) -> views.ServicesPage:
         rows = self._from.archive.services(self._now - days * DAY_SECONDS, like=text)
-        shown = tuple(service_line(row) for row in rows[:SERVICES_AT_ONCE])
+        shown = tuple(rows[:SERVICES_AT_ONCE])
         return views.ServicesPage(services=shown, of=len(rows), days=days, text=text)
 
     def service(self, name: str) -> views.ServicePage | None:
-        moves = self._from.archive.moves_of(name, limit=MOVES_AT_ONCE)
-        return views.ServicePage(name=name, moves=tuple(moves)) if moves else None
+        evictions = tuple(self._from.archive.evictions_of(name, limit=MAX_EVICTIONS))
+        return views.ServicePage(name=name, evictions=evictions) if evictions else None
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         now = self._now

@@ -1,43 +1,36 @@
-"""The database: what was decided is written before the call, its outcome after.
+"""The database: every decision is recorded before its call, the outcome after it.
 
     url ──> open_engine ──> check_schema ──> SqlRecords ──> begin, planned, outcome, finish, recent_moves
-     └────> upgrade, status                      └────────> SqlLedger ──> reserve, outcome, landed, entries,
-                                                                          reconcile_outcomes (at the next start)
+     └────> upgrade, status                      └────────> SqlLedger ──> reserve, outcome, landed, late, reconcile
 
-- `tables`    the tables, and how time and measurements are kept in them
-- `engine`    one URL to one engine: SQLite (a file) or PostgreSQL; transactions; errors in one line, without secrets
-- `migrate`   Alembic, run by us: `upgrade` and `status`
-- `ledger`    how many evictions, how fast, how many at once: reserved in one transaction each, over all clusters
-- `counting`  the locks, the clock and the sliding windows behind it
-- `notes`     what people, the past and other clusters say: pauses, give-up memory, ready replicas, stated limits
-- `forecasts` what was expected of each node, and what came
-- `effect`    whether it helped: assessments, episodes, hours, a day's counts
-- `node_observations` what our cycles said of single nodes
-- `records`   the adapter behind `model.ports.Records`
-- `rows`      the rows of evictions, which both write, and the entries that hang on them
-- `pruning`   dropping what no limit can see any more, and details that are too old, as `details` says
-- `reconcile` outcomes that were never written, from the API server's state
-- `history`   cycles read back as plain dicts
-- `reading`   what the dashboard reads: pages of cycles, single nodes, services
-- `blocks`    days of CPU, in files beside the database: a cache
+- `db`         tables, one engine for SQLite and PostgreSQL, transactions, migrations (Alembic)
+- `ledger`     reservations of evictions over all clusters, and operator state: pauses, backoff, readiness
+- `cycles`     records of cycles: `records` writes them, `reading` reads them for the dashboard
+- `evaluation` assessments, hot episodes, hours and daily counts; `node_observations` of cycles
+- `forecasts`  forecasts and their actuals; `forecast_sums` over many of them
+- `inbox`      alerts until they are over
+- `retention`  removal of rows by age and use
+- `status`     the state that `rebalancer db status` shows
+- `blocks`     days of CPU as files beside the database: a cache
 
-Times are seconds since the epoch in Python and UTC timestamps in the database. A figure that is not known is NaN in
-the domain, None in the dicts of `history` and NULL in the database, never zero.
+Times are seconds since the epoch in Python and UTC timestamps in the database. A value that is not known is NaN or None
+in Python and NULL in the database, never zero.
 
-Every function raises `ConfigError` for a URL, file or schema that can't be used and `ConnectError` for a database that
-can't be reached, is locked or refuses us. Whoever gets one before an eviction must not evict.
+All functions raise `ConfigError` for a URL, file or schema that is unusable, and `ConnectError` for a database that
+can't be reached, is locked or rejects the connection. Either before an eviction means no eviction.
 """
 
 from rebalancer.store.blocks import BlockStore
 from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.cycles.records import SqlRecords, open_records
 from rebalancer.store.db.engine import database_exists, open_engine, shown_url
-from rebalancer.store.db.migrate import DatabaseStatus, check_schema, status, upgrade
+from rebalancer.store.db.migrate import check_schema, upgrade
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.retention.pruning import Pruned, prune
+from rebalancer.store.status import DatabaseStatus, status
 
 __all__ = [
     "BlockStore",

@@ -27,12 +27,12 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
-from rebalancer.store.cycles.node_observations import REASONS, read_node_observations
+from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
-from rebalancer.store.ledger.counting import upsert
 from rebalancer.store.ledger.rows import read_evictions
+from rebalancer.store.node_observations import REASONS, read_node_observations
 
 AT_ONCE = 1000
 """Rows fetched at once: a year has 90,000 hours."""

@@ -21,10 +21,10 @@ from rebalancer.model.forecasts import (
 )
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Clock
+from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import EVICTIONS, FORECASTS
 from rebalancer.store.forecast_sums import read_minutes_off, read_sums
-from rebalancer.store.ledger.counting import upsert
 from rebalancer.store.ledger.rows import read_evictions
 
 _ROWS = FORECASTS.c

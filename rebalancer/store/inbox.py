@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Engine, Row, func, select, tuple_, update
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.ports import Clock
+from rebalancer.store.db.dialect import read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ALERT_EPISODES
-from rebalancer.store.ledger.counting import read_clock, upsert
 
 AT_ONCE = 200
 """Alerts in one statement: SQLite takes 32,766 parameters, a row has twelve."""

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from rebalancer.model.effect import DIMENSIONS, Dimension
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.web import charts
 from rebalancer.web.alerts import one_line
 from rebalancer.web.auth import Auth, Denial
@@ -31,7 +32,6 @@ REFRESH_SECONDS = (10, 30, 60)
 MOST_DAYS = 366
 DAYS = 7
 HOUR = 3600.0
-_HAPPENED = ("evicted", "unknown", "planned")
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -147,9 +147,9 @@ class _Pages:
         if page is None:
             raise _PageError(404, "No such node", f"Neither the cluster nor the records know a node {_short(name)}.")
         marks = [
-            charts.Mark(at=each.at, text=f"{each.namespace}/{each.pod}")
-            for each in page.moves
-            if each.outcome in _HAPPENED and not each.dry_run
+            charts.Mark(at=each.planned_at, text=f"{each.namespace}/{each.pod}")
+            for each in page.evictions
+            if each.outcome in MAY_HAVE_HAPPENED and not each.dry_run
         ]
         return self._page(
             "node.html",

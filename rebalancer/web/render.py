@@ -58,6 +58,7 @@ def _environment() -> Environment:
     made.filters.update(
         percent=words.percent,
         whole=whole,
+        sortable=sortable,
         short=short,
         beyond=beyond,
         cores=cores,
@@ -119,7 +120,12 @@ def beyond(message: str, sentence: str) -> str:
 
 def cores(millicores: float | None) -> str:
     """`1.85`; `-` where it isn't known."""
-    return words.NOTHING if millicores is None else words.cores(millicores)
+    return words.NOTHING if millicores is None or math.isnan(millicores) else words.cores(millicores)
+
+
+def sortable(value: float) -> float:
+    """A column's sort key; 0 where it isn't known (NaN)."""
+    return 0.0 if math.isnan(value) else value
 
 
 def seconds(value: float) -> str:

@@ -9,6 +9,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from rebalancer.effect.report import Report
+from rebalancer.model.cycles import (
+    CycleRecord,
+    CycleSummary,
+    RecordedFinding,
+    RefusalGroup,
+    ServiceEvictions,
+)
 from rebalancer.model.effect import Assessment, Dimension, HotEpisode
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EvictionBackoff, Pause
@@ -117,27 +124,6 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleLine:
-    """One cycle in a list."""
-
-    id: str
-    trigger: str
-    dry_run: bool
-    started_at: float
-    finished_at: float | None
-    """None: it is still running, or its process died."""
-    nodes: int | None
-    hot_nodes: int | None
-    findings: int | None
-    refusals: int | None
-    outcomes: Mapping[str, int]
-    """Outcome of evictions -> how many."""
-    stopped: str
-    """Why nothing was decided; empty where something could be."""
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """What comes next."""
 
@@ -151,7 +137,7 @@ class Overview:
     """The first page."""
 
     map: Map
-    last_cycle: CycleLine | None
+    last_cycle: CycleSummary | None
     due: tuple[Due, ...]
     more_due: int
     """Nodes that are expected to become hot and are not among them."""
@@ -160,46 +146,6 @@ class Overview:
     pauses: tuple[Pause, ...]
     problem: str = ""
     """Why part of it is missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A node that a strategy wanted relieved."""
-
-    at: float
-    cycle: str
-    node: str
-    strategy: str
-    share: float | None
-    high: float | None
-    target: float | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One of those that were refused."""
-
-    pod: str
-    """`namespace/name`; empty where the node is meant."""
-    message: str
-    cpu_millicores: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """Why something on a node stayed: one code."""
-
-    node: str
-    code: str
-    sentence: str
-    count: int
-    """Pods, in this cycle."""
-    examples: tuple[Example, ...]
-    cycle: str
-    at: float
-    cycles: int = 1
-    """So many cycles refused for it, this one being the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,9 +171,9 @@ class NodePage:
     plan: str
     """What is to be done ahead of its peak, in a sentence."""
     curve: Curve
-    moves: tuple[Eviction, ...]
-    findings: tuple[Found, ...]
-    refusals: tuple[Refused, ...]
+    evictions: tuple[Eviction, ...]
+    findings: tuple[RecordedFinding, ...]
+    refusals: tuple[RefusalGroup, ...]
     assessments: tuple[Assessment, ...]
     """Newest first."""
     episodes: tuple[HotEpisode, ...]
@@ -239,7 +185,7 @@ class NodePage:
 class CyclesPage:
     """Cycles, newest first."""
 
-    cycles: tuple[CycleLine, ...]
+    cycles: tuple[CycleSummary, ...]
     older: float | None
     """Those that began before it come next; None = there are none."""
     newer: float | None
@@ -248,30 +194,12 @@ class CyclesPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChange:
-    """A node in one cycle."""
-
-    node: str
-    pool: str
-    before: float | None
-    planned: float | None
-    after: float | None
-    high: float | None
-    hot: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePage:
     """All that one cycle saw, decided and did."""
 
-    line: CycleLine
-    version: str
+    record: CycleRecord
     stages: Mapping[str, float]
-    """Stage -> seconds; empty where they are not known any more."""
-    findings: tuple[Found, ...]
-    moves: tuple[Eviction, ...]
-    refusals: tuple[Refused, ...]
-    nodes: tuple[NodeChange, ...]
+    """Stage -> seconds; empty where they are no longer known."""
     assessments: tuple[Assessment, ...]
 
 
@@ -324,28 +252,10 @@ class LimitsPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLine:
-    """How often a service was moved, by what, and did it help."""
-
-    service: str
-    kind: str
-    moves: int
-    last_at: float
-    triggers: Mapping[str, int]
-    strategies: Mapping[str, int]
-    landings: Mapping[str, int]
-    """Node -> replacements, most first."""
-    effects: Mapping[str, int]
-    """What came of the nodes that it left -> how often."""
-    came_back: int
-    late: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesPage:
     """Those that were moved most first."""
 
-    services: tuple[ServiceLine, ...]
+    services: tuple[ServiceEvictions, ...]
     of: int
     days: int
     text: str
@@ -356,7 +266,7 @@ class ServicePage:
     """One service."""
 
     name: str
-    moves: tuple[Eviction, ...]
+    evictions: tuple[Eviction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner
 from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
 from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction
-from tests.store.readers import raw_connection, read_rows
+from tests.store.readers import cycle_report, raw_connection, read_rows
 
 NODES = [a_node("n1"), a_node("n2")]
 START_UP, MARGIN = 300.0, 120.0
@@ -56,7 +56,7 @@ def test_a_replacement_that_was_seen_before_is_nobody_elses(blue, clock):
     second = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
     blue.ledger.landed(first.record, at=clock.now(), uid="uid-shop-web-0")
     load_ledger_state(blue.ledger, policy(), web(3, age=-(clock.now() - 1_800_000_000)), writes=True)
-    (row,) = (each for each in blue.records.cycle_report(blue.report.id)["evictions"] if each["id"] == second.record)
+    (row,) = (each for each in cycle_report(blue.records, blue.report.id)["evictions"] if each["id"] == second.record)
     assert row["replacement_uid"] == "uid-shop-web-1"
 
 
@@ -121,5 +121,5 @@ def test_a_writing_cycle_settles_what_has_no_outcome_before_it_counts(blue, cloc
     # it is alive, so it was never evicted
     seen = observe(world, policy(), writes=True)
     assert (seen.ledger_state.entries, seen.recent) == ((), ())
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert row["outcome"] == "failed"

@@ -179,7 +179,7 @@ def test_a_nodes_page_tells_what_was_evicted_what_stayed_and_why(it: Shown) -> N
     report = it.cycle("warm-2")
     page = it.views.node("warm-2")
     assert page is not None
-    [move] = page.moves
+    [move] = page.evictions
     assert (move.cycle, move.trigger, move.outcome, move.node) == (report.id, "alert", "evicted", "warm-2")
     assert str(move.service) == "shop/svc-warm-2"
     assert sum(each.probability for each in move.target_nodes) == pytest.approx(1.0)
@@ -209,7 +209,7 @@ def test_a_node_that_is_gone_is_known_by_its_past_and_one_without_a_past_not_at_
         it.lab.cluster.store.remove("nodes", "", "warm-1")
     page = it.views.node("warm-1")
     assert page is not None
-    assert (page.gone, page.line.share, len(page.moves)) == (True, None, 1)
+    assert (page.gone, page.line.share, len(page.evictions)) == (True, None, 1)
     assert it.views.node("nobody") is None
 
 
@@ -217,10 +217,12 @@ def test_a_cycles_page_holds_everything_that_was_decided(it: Shown) -> None:
     report = it.cycle("warm-3")
     page = it.views.cycle(report.id)
     assert page is not None
-    assert (page.line.trigger, page.line.outcomes, page.line.findings) == ("alert", {"evicted": 1}, 1)
-    assert page.line.refusals == len(report.refusals) == sum(each.count for each in page.refusals)
+    record = page.record
+    line = record.summary
+    assert (line.trigger, line.outcomes, line.findings) == ("alert", {"evicted": 1}, 1)
+    assert line.refusals == len(report.refusals) == sum(each.count for each in record.refusals)
     assert list(page.stages) == ["observe", "find", "steer", "relieve"]
-    assert {each.node for each in page.nodes} >= {"warm-3"}
+    assert {each.node for each in record.nodes} >= {"warm-3"}
     assert it.views.cycle("none") is None
 
 
@@ -307,13 +309,13 @@ def test_services_and_reports_count_what_was_moved(it: Shown) -> None:
     it.cycle("warm-1")
     it.cycle("warm-2", dry_run=True)
     page = it.views.services(days=1, text="")
-    assert [(each.service, each.moves, each.triggers) for each in page.services] == [
+    assert [(each.service, each.evictions, each.triggers) for each in page.services] == [
         ("shop/svc-warm-1", 1, {"alert": 1})
     ]
     assert it.views.services(days=1, text="svc-warm-2").services == ()
     one = it.views.service("shop/svc-warm-2")
     assert one is not None
-    assert [each.dry_run for each in one.moves] == [True]
+    assert [each.dry_run for each in one.evictions] == [True]
     assert it.views.service("shop/none") is None
     report = it.views.reports(days=7, by="pool").report
     assert [each.service for each in report.services] == ["shop/svc-warm-1"]

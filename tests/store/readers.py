@@ -7,8 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
+from sqlalchemy import Connection, func, select
+
+from rebalancer.store import SqlRecords
+from rebalancer.store.db.engine import read
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
 MICRO = 1_000_000
 RawConnection = sqlite3.Connection | psycopg.Connection
@@ -96,3 +102,40 @@ def being_pulled(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
         if row.in_flight and row.scope[0] == "pulls":
             out[row.scope] += row.pull_bytes
     return dict(out)
+
+
+def cycles(records: SqlRecords, limit: int) -> list[dict[str, Any]]:
+    """The newest cycles of the records' cluster, newest first, each with `outcomes`: outcome -> evictions."""
+    query = select(CYCLES).where(CYCLES.c.cluster == records._cluster).order_by(CYCLES.c.started_at.desc())
+    counted = select(EVICTIONS.c.cycle, EVICTIONS.c.outcome, func.count()).group_by(
+        EVICTIONS.c.cycle, EVICTIONS.c.outcome
+    )
+
+    def work(connection: Connection) -> list[dict[str, Any]]:
+        counts = connection.execute(counted).all()
+        return [
+            {**row, "outcomes": {outcome: count for cycle, outcome, count in counts if cycle == row["id"]}}
+            for row in connection.execute(query.limit(limit)).mappings()
+        ]
+
+    return read(records._engine, work)
+
+
+def cycle_report(records: SqlRecords, cycle: str) -> dict[str, Any] | None:
+    """`cycle`, `nodes`, `findings`, `evictions` and `refusals` of one cycle of any cluster; None if there is none."""
+
+    def work(connection: Connection) -> dict[str, Any] | None:
+        found = connection.execute(select(CYCLES).where(CYCLES.c.id == cycle)).mappings().one_or_none()
+        parts = {"nodes": CYCLE_NODES, "findings": FINDINGS, "evictions": EVICTIONS, "refusals": REFUSALS}
+        rows = {
+            name: [
+                dict(row)
+                for row in connection.execute(
+                    select(table).where(table.c.cycle == cycle).order_by(*table.primary_key.columns)
+                ).mappings()
+            ]
+            for name, table in parts.items()
+        }
+        return None if found is None else {"cycle": dict(found), **rows}
+
+    return read(records._engine, work)

@@ -32,6 +32,7 @@ from tests.store.builders import (
     build_report,
     rate,
 )
+from tests.store.readers import cycle_report
 from tests.store.scenarios.ledger_cluster import OTHER, Cluster
 from tests.store.test_effect import a_day, an_assessment, an_episode, an_hour
 
@@ -59,7 +60,7 @@ def kept_cycles(engine: Engine) -> set[str]:
 
 def lines_of(records: SqlRecords, cycle: str) -> dict[str, tuple[float, bool]]:
     """Node -> (share, hot) of the rows of `node_lines`."""
-    report = records.cycle_report(cycle)
+    report = cycle_report(records, cycle)
     assert report is not None
     return {line["node"]: (line["cpu_before"], line["hot"]) for line in report["nodes"]}
 
@@ -206,7 +207,7 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
     # the rehearsal's evictions are nobody's history
     assert done == {"cycles": 2, "evictions": 1, "findings": 2, "node_measurements": 2, "cycle_nodes": 2, "refusals": 2}
     assert kept_cycles(engine) == {"evicted"}
-    report = blue.records.cycle_report("evicted")
+    report = cycle_report(blue.records, "evicted")
     assert report is not None
     assert (len(report["evictions"]), report["nodes"], report["refusals"]) == (1, [], [])
     if engine.dialect.name == "sqlite":  # the other one enforces it

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
-from tests.store.readers import read_rows
+from tests.store.readers import cycle_report, read_rows
 from tests.store.scenarios.ledger_cluster import OTHER
 
 WEB = Scope("service", "shop/web")
@@ -15,7 +15,7 @@ WEB = Scope("service", "shop/web")
 
 def test_a_reservation_is_one_row_and_an_entry_for_each_scope(url, blue):
     eviction = blue.reserve(rate(GLOBAL, 1), term=7)
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["id"], row["outcome"], row["planned_at"], row["lease_term"]) == (eviction.record, "planned", NOW, 7)
     assert (row["service_identity"], row["level"], row["owner_uid"]) == ("shop/web", "gold", "uid-of-web")
     assert (row["ready_before"], row["desired_before"], row["deadline_at"]) == (3, 3, NOW + 600)
@@ -98,7 +98,7 @@ def test_in_flight_frees_up_by_landing_only(blue, clock):
     assert blue.reserve(limit) == Denied(check=limit, used=1, next_at=None)
     blue.ledger.landed(eviction.record, at=clock.now(), pod="web-9", uid="uid-web-9", node="n3")
     assert blue.reserve(limit).record
-    (row, _) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row, _) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["replaced_at"], row["late"]) == (NOW + 10_000, True)
     assert (row["replacement_pod"], row["replacement_uid"], row["replacement_node"]) == ("web-9", "uid-web-9", "n3")
 
@@ -116,7 +116,7 @@ def test_a_denied_eviction_leaves_nothing_that_counts(url, blue):
     before = read_rows(url)
     blue.reserve(rate(WEB, 1), rate(GLOBAL, 9), pod="web-2")
     assert read_rows(url) == before
-    assert [row["id"] for row in blue.records.cycle_report(blue.report.id)["evictions"]] == [first.record]
+    assert [row["id"] for row in cycle_report(blue.records, blue.report.id)["evictions"]] == [first.record]
 
 
 def test_global_and_service_are_shared_and_the_rest_is_not(blue, green):

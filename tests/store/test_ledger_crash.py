@@ -21,7 +21,7 @@ from tests.store.builders import (
     rate,
 )
 from tests.store.programs.crash import AT_MOST, STEPS
-from tests.store.readers import read_rows
+from tests.store.readers import cycle_report, read_rows
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -48,7 +48,7 @@ def test_killed_at_any_step_the_ledger_agrees_with_the_cluster(url, tmp_path, st
     ledger.reconcile_outcomes(FakeReader(pods=alive))
 
     assert ledger.unreconciled() == []
-    rows = records.cycle_report("killed")["evictions"]
+    rows = cycle_report(records, "killed")["evictions"]
     assert {row["pod"] for row in rows if row["outcome"] == "evicted"} == gone
     assert counted(url) == {row["id"] for row in rows if row["outcome"] == "evicted"}
     assert {row["pod"]: row["outcome"] for row in rows}["web-1"] == "evicted"

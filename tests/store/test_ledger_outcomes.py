@@ -6,7 +6,7 @@ from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Denied, Scope
 from tests.store.builders import NOW, FakeReader, PodSeen, rate
-from tests.store.readers import read_rows
+from tests.store.readers import cycle_report, read_rows
 
 WEB = Scope("service", "shop/web")
 
@@ -22,7 +22,7 @@ def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcom
     eviction.outcome, eviction.detail = outcome, "so it was"
     getattr(blue, through).outcome(eviction)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["outcome"], row["detail"], row["answered_at"]) == (outcome.value, "so it was", NOW + 2)
     assert isinstance(blue.reserve(rate(WEB, 1)), Denied) is counts
 
@@ -42,7 +42,7 @@ def test_a_refund_keeps_what_the_api_server_said(blue):
     eviction.detail = "no room in the budget"
     blue.answer(eviction, Outcome.REFUSED)
     blue.ledger.cancel_reservation(eviction.record)
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
 
 
@@ -73,7 +73,7 @@ def test_reconciling_decides_what_an_unknown_outcome_costs(url, blue, clock, was
     assert known.outcome is (Outcome.FAILED if alive else Outcome.EVICTED)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(counts, counts)}
     assert len(blue.ledger.open_evictions()) == counts
-    (row,) = blue.records.cycle_report(blue.report.id)["evictions"]
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
     assert (row["outcome"], row["reconciled_at"]) == ("failed" if alive else "evicted", NOW + 61)
     # the API server is not read when there is nothing to reconcile
     assert blue.ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []

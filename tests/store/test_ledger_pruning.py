@@ -14,7 +14,7 @@ from rebalancer.store.retention.pruning import (
     prune_in,
 )
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, rate
-from tests.store.readers import raw_connection, read_rows
+from tests.store.readers import cycle_report, raw_connection, read_rows
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -58,7 +58,7 @@ def test_entries_that_are_older_than_every_window_go_and_the_others_stay(url, en
     assert (done.entries, done.before) == (5, clock.now() - HOUR - MARGIN_SECONDS)
     assert kept(url) == {flying, young, moved_now}
     # rows of evictions are history: they stay
-    assert len(blue.records.cycle_report(blue.report.id)["evictions"]) == 4
+    assert len(cycle_report(blue.records, blue.report.id)["evictions"]) == 4
 
 
 def test_what_is_in_flight_or_without_an_outcome_stays_however_old(url, engine, blue, clock):

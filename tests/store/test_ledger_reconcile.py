@@ -10,6 +10,7 @@ from rebalancer.model.eviction import Outcome
 from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
 from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report
+from tests.store.readers import cycle_report
 
 DIES_BEFORE_THE_OUTCOME = """
 import os, sys
@@ -51,7 +52,7 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url
 
     (row,) = ledger.unreconciled()
     assert (row.pod, row.uid, row.outcome, row.planned_at) == ("web-1", "uid-web-1", Outcome.PLANNED, NOW)
-    assert status(url).unsettled == 1
+    assert status(url).unreconciled == 1
     assert [move.node for move in records.recent_moves(NOW)] == ["n1"]
 
     clock.sleep(5)
@@ -59,8 +60,8 @@ def test_a_process_killed_before_the_outcome_leaves_a_row_that_is_reconciled(url
 
     assert known.outcome is Outcome.EVICTED
     assert ledger.unreconciled() == []
-    assert status(url).unsettled == 0
-    (kept,) = records.cycle_report("c1")["evictions"]
+    assert status(url).unreconciled == 0
+    (kept,) = cycle_report(records, "c1")["evictions"]
     assert (kept["outcome"], kept["detail"]) == ("evicted", "the pod is gone: counted as evicted")
     assert (kept["answered_at"], kept["reconciled_at"]) == (None, NOW + 5)
     # when it happened is not when we found out

@@ -24,7 +24,7 @@ from tests.store.builders import (
     build_refusal,
     build_report,
 )
-from tests.store.readers import raw_connection
+from tests.store.readers import cycle_report, raw_connection
 from tests.store.scenarios.ledger_cluster import OTHER
 from tests.stories.scenarios.stage import a_machine, a_scenario, a_stage, burner, service
 
@@ -131,7 +131,7 @@ def test_a_node_that_a_cycle_did_not_look_at_has_no_share(records: SqlRecords, e
     assert (seen["blind"].share, seen["blind"].high) == (None, 0.8)
     assert (seen["aside"].share, seen["aside"].high) == (None, None)
     # 5,000 lines a cycle aren't kept as rows
-    report = records.cycle_report("c1")
+    report = cycle_report(records, "c1")
     assert report is not None
     assert report["nodes"] == []
 
@@ -190,7 +190,7 @@ def test_the_examples_that_are_kept_are_those_with_most_cpu(records: SqlRecords)
         for n, cpu in enumerate(cpus)
     ]
     a_cycle(records, refusals=refused)
-    report = records.cycle_report("c1")
+    report = cycle_report(records, "c1")
     assert report is not None
     (kept,) = report["refusals"]
     assert kept["count"] == 6

@@ -6,6 +6,7 @@ from pathlib import Path
 from rebalancer.store import open_records, upgrade
 from tests.programs.cli import Result, rebalancer
 from tests.store.builders import CLUSTER, SteppingClock, build_eviction, build_finding, build_line, build_report
+from tests.store.readers import cycles
 from tests.store.test_effect import an_episode
 
 DAY = 86_400.0
@@ -37,4 +38,4 @@ def test_old_details_are_counted_by_table_and_dropped(tmp_path: Path) -> None:
         assert prune("--older-than", "39d", "-o", "json").document["details"] == old
         assert "dropped 0 entries" in (done := prune("--older-than", "39d").err)
         assert done.endswith("of details nothing\n")
-        assert [cycle["id"] for cycle in records.cycles(5)] == ["evicted"]
+        assert [cycle["id"] for cycle in cycles(records, 5)] == ["evicted"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from rebalancer.model.cycles import CycleSummary, ServiceEvictions
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
 from rebalancer.model.eviction import Outcome
@@ -45,8 +46,8 @@ def a_cycle(records: SqlRecords, number: int, *, trigger: Trigger = Trigger.PERI
     return report.id
 
 
-def ids(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["id"] for row in rows]
+def ids(found: list[CycleSummary]) -> list[str]:
+    return [each.id for each in found]
 
 
 def test_cycles_come_newest_first_in_pages_that_neither_overlap_nor_leave_out(
@@ -55,11 +56,11 @@ def test_cycles_come_newest_first_in_pages_that_neither_overlap_nor_leave_out(
     for number in range(7):
         a_cycle(records, number)
     first = reading.cycles(3)
-    second = reading.cycles(3, before=first[-1]["started_at"])
-    third = reading.cycles(3, before=second[-1]["started_at"])
+    second = reading.cycles(3, before=first[-1].started_at)
+    third = reading.cycles(3, before=second[-1].started_at)
     assert [ids(page) for page in (first, second, third)] == [["c6", "c5", "c4"], ["c3", "c2", "c1"], ["c0"]]
-    assert ids(reading.cycles(3, after=third[0]["started_at"])) == ["c3", "c2", "c1"]
-    assert reading.cycles(3, after=first[0]["started_at"]) == []
+    assert ids(reading.cycles(3, after=third[0].started_at)) == ["c3", "c2", "c1"]
+    assert reading.cycles(3, after=first[0].started_at) == []
 
 
 def test_cycles_tell_what_became_of_their_evictions(
@@ -68,7 +69,7 @@ def test_cycles_tell_what_became_of_their_evictions(
     a_cycle(records, 1)
     a_cycle(records, 2, evictions=[build_eviction(pod="web-1"), build_eviction(pod="web-2")])
     blue.answer(blue.reserve(pod="web-3"), Outcome.EVICTED)
-    found = {row["id"]: row["outcomes"] for row in reading.cycles(10)}
+    found = {row.id: row.outcomes for row in reading.cycles(10)}
     assert found == {"c1": {}, "c2": {"planned": 2}, f"cycle-of-{CLUSTER}": {"evicted": 1}}
     assert ids(reading.cycles(10, acted=True)) == ["c2", f"cycle-of-{CLUSTER}"]
 
@@ -79,7 +80,7 @@ def test_another_clusters_cycles_are_not_ours(reading: SqlReading, blue: Cluster
     assert reading.cycle("none") is None
     found = reading.cycle(f"cycle-of-{CLUSTER}")
     assert found is not None
-    assert found["cycle"]["outcomes"] == {}
+    assert found.summary.outcomes == {}
 
 
 def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
@@ -95,13 +96,13 @@ def test_a_nodes_moves_are_its_own_newest_first_with_what_came_of_them(
     records.effect().expect(
         [an_assessment("n1", cycle=blue.report.id, step=Step.DAY, **made | {"outcome": Effect.REMAINING_PODS_GREW})]
     )
-    found = reading.moves_from("n1", limit=10)
-    assert [(each.pod, each.outcome, each.trigger, each.effect) for each in found] == [
+    found = reading.evictions_from("n1", limit=10)
+    assert [(row.pod, row.outcome, row.trigger, row.effect) for row in found] == [
         ("web-2", "refused", "manual", "cooled"),
         ("web-1", "evicted", "manual", "cooled"),
     ]
-    assert [each.pod for each in reading.moves_from("n1", limit=1)] == ["web-2"]
-    assert [each.pod for each in reading.moves_of("shop/web", limit=10)] == ["web-3", "web-2", "web-1"]
+    assert [row.pod for row in reading.evictions_from("n1", limit=1)] == ["web-2"]
+    assert [row.pod for row in reading.evictions_of("shop/web", limit=10)] == ["web-3", "web-2", "web-1"]
 
 
 def test_refusals_of_a_node_are_grouped_by_code_over_its_cycles(records: SqlRecords, reading: SqlReading) -> None:
@@ -111,18 +112,18 @@ def test_refusals_of_a_node_are_grouped_by_code_over_its_cycles(records: SqlReco
     a_cycle(records, 2, refusals=[build_refusal(pod="c", code=full), build_refusal(pod="d", node="n2", code=full)])
     a_cycle(records, 3, refusals=[build_refusal(pod="e", code=young)])
     found = reading.refusals_of("n1", since=NOW + 60)
-    assert [(row["code"], row["cycles"], row["count"], row["cycle"], row["at"]) for row in found] == [
+    assert [(row.code, row.cycles, row.count, row.cycle, row.at) for row in found] == [
         (young.value, 2, 1, "c3", NOW + 180),
         (full.value, 1, 1, "c2", NOW + 120),
     ]
-    assert [each["pod"] for each in found[0]["examples"]] == ["e"]
+    assert [each.pod for each in found[0].examples] == ["shop/e"]
 
 
 def test_findings_of_a_node_come_newest_first_with_their_cycles_time(records: SqlRecords, reading: SqlReading) -> None:
     for number in range(4):
         a_cycle(records, number, findings=[(build_finding(), "n1"), (build_finding(), "n2")])
     found = reading.findings_of("n1", since=NOW + 60, limit=2)
-    assert [(row["cycle"], row["at"], row["node"]) for row in found] == [
+    assert [(row.cycle, row.at, row.node) for row in found] == [
         ("c3", NOW + 180, "n1"),
         ("c2", NOW + 120, "n1"),
     ]
@@ -146,28 +147,28 @@ def test_services_tell_how_often_by_what_where_to_and_whether_it_helped(
         ]
     )
     web, db = reading.services(NOW - 1)
-    assert web == {
-        "service": "shop/web",
-        "kind": "Deployment",
-        "moves": 2,
-        "last_at": NOW,
-        "came_back": 1,
-        "late": 0,
-        "triggers": {"manual": 2},
-        "strategies": {"LowNodeUtilization": 2},
-        "landings": {"n1": 1, "n7": 1},
-        "effects": {"replacementsReturned": 2},
-    }
-    assert (db["moves"], db["late"], db["effects"], db["landings"]) == (1, 1, {}, {"n2": 1})
-    assert [each["service"] for each in reading.services(NOW + 30)] == ["shop/db"]
+    assert web == ServiceEvictions(
+        service="shop/web",
+        kind="Deployment",
+        evictions=2,
+        last_at=NOW,
+        returned=1,
+        late=0,
+        triggers={"manual": 2},
+        strategies={"LowNodeUtilization": 2},
+        target_nodes={"n1": 1, "n7": 1},
+        effects={"replacementsReturned": 2},
+    )
+    assert (db.evictions, db.late, db.effects, db.target_nodes) == (1, 1, {}, {"n2": 1})
+    assert [each.service for each in reading.services(NOW + 30)] == ["shop/db"]
 
 
-def test_dry_runs_are_not_moves_of_a_service(records: SqlRecords, reading: SqlReading) -> None:
+def test_dry_runs_are_not_evictions_of_a_service(records: SqlRecords, reading: SqlReading) -> None:
     report = build_report(dry_run=True)
     records.begin(report)
     records.planned(report, build_eviction())
     assert reading.services(NOW - 1) == []
-    assert [each.dry_run for each in reading.moves_of("shop/web", limit=5)] == [True]
+    assert [row.dry_run for row in reading.evictions_of("shop/web", limit=5)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_services_are_found_by_a_part_of_their_name_taken_literally(
 ) -> None:
     for service in ("web", "db"):
         blue.answer(blue.reserve(pod=f"{service}-1", service=service), Outcome.EVICTED)
-    assert [each["service"] for each in reading.services(NOW - 1, like=like)] == found
+    assert [each.service for each in reading.services(NOW - 1, like=like)] == found
 
 
 def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_told(
@@ -219,4 +220,4 @@ def test_of_each_node_the_newest_daily_forecast_whose_peak_is_still_to_come_is_t
     )
     forecasts.judge([(judged, Actuals(**nothing))])
     found = reading.expected_peaks(NOW)
-    assert [(row["node"], row["peak_millicores"], row["peak_at"]) for row in found] == [("n1", 3000.0, NOW + 3600)]
+    assert [(row.node, row.peak_millicores, row.peak_at) for row in found] == [("n1", 3000.0, NOW + 3600)]

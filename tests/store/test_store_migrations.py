@@ -15,6 +15,7 @@ from rebalancer.store import check_schema, open_engine, open_records, status, up
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
 from tests.store.builders import CLUSTER, NOW, FakeReader, build_eviction, build_line, build_report
+from tests.store.readers import cycle_report, cycles
 from tests.store.scenarios.schemas import MIGRATIONS, REVISIONS, up_to
 
 HEAD = REVISIONS[-1]
@@ -73,7 +74,7 @@ def test_upgrading_twice_changes_nothing(empty_url, clock, capfd):
     assert upgrade(empty_url) == HEAD
     with open_records(url=empty_url, cluster=CLUSTER, clock=clock) as records:
         assert records.ledger_identity() == identity
-        assert len(records.cycles(5)) == 1
+        assert len(cycles(records, 5)) == 1
     assert capfd.readouterr() == ("", "")
 
 
@@ -98,7 +99,7 @@ def test_status_counts_what_is_there(url, records, clock):
 
     now = status(url)
 
-    assert (now.revision, now.head, now.current, now.unsettled) == (HEAD, HEAD, True, 1)
+    assert (now.revision, now.head, now.current, now.unreconciled) == (HEAD, HEAD, True, 1)
     there = {name: count for name, count in now.rows.items() if count}
     assert there == {"cycles": 2, "evictions": 1}
     assert set(now.rows) == set(METADATA.tables)
@@ -113,7 +114,7 @@ def test_a_database_without_tables_says_what_to_run(empty_url, clock):
     with pytest.raises(ConfigError, match="no tables of rebalancer yet: run `rebalancer db upgrade`"):
         open_records(url=empty_url, cluster=CLUSTER, clock=clock)
     now = status(empty_url)
-    assert (now.revision, now.current, dict(now.rows), now.last_cycle, now.unsettled) == (None, False, {}, None, 0)
+    assert (now.revision, now.current, dict(now.rows), now.last_cycle, now.unreconciled) == (None, False, {}, None, 0)
 
 
 def test_a_schema_that_is_behind_says_what_to_run(url, newer):
@@ -206,7 +207,7 @@ def test_the_ledgers_migration_keeps_every_row(empty_url, tmp_path, clock):
         assert len(records.ledger().reconcile_outcomes(FakeReader())) == 1
         # it was no reservation: nothing waits for its replacement
         assert records.ledger().open_evictions() == []
-        (kept,) = records.cycle_report("c1")["evictions"]
+        (kept,) = cycle_report(records, "c1")["evictions"]
         assert (kept["outcome"], kept["service_identity"], kept["late"]) == ("evicted", None, None)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.effect.report import AccuracyLine, Report, make_report
+from rebalancer.model.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
@@ -77,9 +78,10 @@ def a_map(nodes: Sequence[NodeLine], asked: Asked = Asked(), **fields: Any) -> v
     )
 
 
-def a_cycle_line(**fields: Any) -> views.CycleLine:
+def a_cycle_line(**fields: Any) -> CycleSummary:
     given: dict[str, Any] = {
         "id": CYCLE,
+        "version": "0.1.0",
         "trigger": "alert",
         "dry_run": False,
         "started_at": NOW - 65,
@@ -92,7 +94,7 @@ def a_cycle_line(**fields: Any) -> views.CycleLine:
         "stopped": "",
         "notes": ("nodes may not be patched, so none is steered away from: only sure landings count",),
     }
-    return views.CycleLine(**{**given, **fields})
+    return CycleSummary(**{**given, **fields})
 
 
 def a_move(**fields: Any) -> Eviction:
@@ -115,23 +117,22 @@ def a_move(**fields: Any) -> Eviction:
     return an_eviction(**{**given, **fields})
 
 
-def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> views.Refused:
+def a_refusal(code: Reason = Reason.TOO_YOUNG, **fields: Any) -> RefusalGroup:
     given: dict[str, Any] = {
         "node": "node-1",
         "code": code.value,
-        "sentence": code.sentence,
         "count": 3,
         "examples": (
-            views.Example(pod="shop/cart-7d4b9c6f5-abcde", message=f"{code.sentence}: 2m", cpu_millicores=820.0),
-            views.Example(pod="shop/cart-7d4b9c6f5-fghij", message=f"{code.sentence}: 90s", cpu_millicores=None),
+            RefusalExample(pod="shop/cart-7d4b9c6f5-abcde", message=f"{code.sentence}: 2m", cpu_millicores=820.0),
+            RefusalExample(pod="shop/cart-7d4b9c6f5-fghij", message=f"{code.sentence}: 90s", cpu_millicores=None),
         ),
         "cycle": CYCLE,
         "at": NOW - 65,
     }
-    return views.Refused(**{**given, **fields})
+    return RefusalGroup(**{**given, **fields})
 
 
-def a_finding(**fields: Any) -> views.Found:
+def a_finding(**fields: Any) -> RecordedFinding:
     given: dict[str, Any] = {
         "at": NOW - 65,
         "cycle": CYCLE,
@@ -142,7 +143,7 @@ def a_finding(**fields: Any) -> views.Found:
         "target": TARGET,
         "reason": "real CPU 91.2% is over high 75.0% (alert NodeHot), to be cooled to 65.0%",
     }
-    return views.Found(**{**given, **fields})
+    return RecordedFinding(**{**given, **fields})
 
 
 ACCOUNT = ChangeBreakdown(
@@ -228,7 +229,7 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
         "plan": "peak 96 % expected at 10:05 UTC, over 75 % from 08:40; to be relieved by 05:45, before the window "
         "'night' closes at 06:00",
         "curve": a_curve(),
-        "moves": (
+        "evictions": (
             a_move(),
             a_move(pod="cart-0", planned_at=NOW - 60, replacement_node="", replaced_at=None, effect=""),
             a_move(

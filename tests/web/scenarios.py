@@ -3,6 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer.model.cycles import (
+    CycleNode,
+    CycleRecord,
+    CycleSummary,
+    RefusalGroup,
+    ServiceEvictions,
+)
 from rebalancer.model.effect import Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction, TargetNode
@@ -35,8 +42,8 @@ class HandMade:
     nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
     pages: dict[str, views.NodePage] = field(default_factory=dict)
     moves: list[Eviction] = field(default_factory=lambda: [a_move()])
-    refusals: list[views.Refused] = field(default_factory=lambda: [a_refusal()])
-    cycle_lines: list[views.CycleLine] = field(default_factory=lambda: [a_cycle_line()])
+    refusals: list[RefusalGroup] = field(default_factory=lambda: [a_refusal()])
+    cycle_lines: list[CycleSummary] = field(default_factory=lambda: [a_cycle_line()])
     pauses: tuple[Pause, ...] = (
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
@@ -104,21 +111,19 @@ class HandMade:
         line = next((each for each in self.cycle_lines if each.id == cycle), None)
         if line is None:
             return None
+        node: dict[str, Any] = {"pool": "general", "cpu_after": None, "high": HIGH}
         return views.CyclePage(
-            line=line,
-            version="0.1.0",
-            stages={"observe": 0.31, "find": 0.02, "steer": 0.2, "relieve": 0.27},
-            findings=(a_finding(),),
-            moves=tuple(self.moves),
-            refusals=tuple(self.refusals),
-            nodes=(
-                views.NodeChange(
-                    node="node-1", pool="general", before=0.912, planned=0.706, after=None, high=HIGH, hot=True
-                ),
-                views.NodeChange(
-                    node="node-7", pool="general", before=0.31, planned=0.51, after=None, high=HIGH, hot=False
+            record=CycleRecord(
+                summary=line,
+                findings=(a_finding(),),
+                evictions=tuple(self.moves),
+                refusals=tuple(self.refusals),
+                nodes=(
+                    CycleNode(node="node-1", cpu_before=0.912, cpu_planned=0.706, hot=True, **node),
+                    CycleNode(node="node-7", cpu_before=0.31, cpu_planned=0.51, hot=False, **node),
                 ),
             ),
+            stages={"observe": 0.31, "find": 0.02, "steer": 0.2, "relieve": 0.27},
             assessments=(an_assessment(),),
         )
 
@@ -200,16 +205,16 @@ class HandMade:
     def services(self, *, days: int, text: str) -> views.ServicesPage:
         self._ask("services", days, text)
         lines = [
-            views.ServiceLine(
+            ServiceEvictions(
                 service=name,
                 kind="Deployment",
-                moves=moves,
+                evictions=moves,
                 last_at=NOW - 64,
                 triggers={"alert": moves - 1, "forecast": 1},
                 strategies={"LowNodeUtilization": moves},
-                landings={"node-7": moves - 2, "node-9": 1, "node-10": 1, "node-11": 1},
+                target_nodes={"node-7": moves - 2, "node-9": 1, "node-10": 1, "node-11": 1},
                 effects={"cooled": moves - 3, "remainingPodsGrew": 1} if moves > 4 else {},
-                came_back=0,
+                returned=0,
                 late=1,
             )
             for name, moves in (("shop/checkout", 14), ("shop/cart", 6), ("search/index", 3))
@@ -220,7 +225,7 @@ class HandMade:
     def service(self, name: str) -> views.ServicePage | None:
         self._ask("service", name)
         moves = tuple(each for each in self.moves if str(each.service) == name)
-        return views.ServicePage(name=name, moves=moves) if moves else None
+        return views.ServicePage(name=name, evictions=moves) if moves else None
 
     def reports(self, *, days: int, by: Dimension | None) -> views.ReportsPage:
         self._ask("reports", days, by)

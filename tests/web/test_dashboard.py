@@ -6,9 +6,10 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from rebalancer.model.cycles import RefusalExample
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
-from rebalancer.web.views import MOST_TILES, Asked, Example, NodeState
+from rebalancer.web.views import MOST_TILES, Asked, NodeState
 from tests.web.builders import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
@@ -185,15 +186,12 @@ def test_names_from_outside_are_text_wherever_they_stand(
             replacement_node=HOSTILE,
         )
     ]
-    views.refusals = [
-        a_refusal(
-            node=HOSTILE,
-            sentence=HOSTILE,
-            examples=(Example(pod=HOSTILE, message=HOSTILE, cpu_millicores=1.0),),
-        )
-    ]
+    example = RefusalExample(pod=HOSTILE, message=HOSTILE, cpu_millicores=1.0)
+    views.refusals = [replace(a_refusal(node=HOSTILE, examples=(example,)), code=HOSTILE)]
     views.cycle_lines = [a_cycle_line(notes=(HOSTILE,), stopped=HOSTILE, trigger=HOSTILE)]
-    views.pages = {HOSTILE: a_node_page(node, moves=tuple(views.moves), refusals=tuple(views.refusals), plan=HOSTILE)}
+    views.pages = {
+        HOSTILE: a_node_page(node, evictions=tuple(views.moves), refusals=tuple(views.refusals), plan=HOSTILE)
+    }
     paths = ("/", "/nodes", f"/nodes/{quote(HOSTILE, safe='')}", "/cycles", f"/cycles/{CYCLE}", "/limits")
     for path in (*paths, f"/services/{quote(HOSTILE, safe='')}", f"/nodes?q={quote('<img src=x>')}"):
         answer = get(path)

@@ -83,7 +83,7 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
     found = database_status(settings)
     if output is Output.JSON:
         names = ("revision", "head", "current", "rows", "last_cycle")
-        print_json({"url": found.url_shown, **pick(found, *names), "unreconciled": found.unsettled})
+        print_json({"url": found.url_shown, **pick(found, *names), "unreconciled": found.unreconciled})
         return
     console = stdout_console(markup=False)
     state = "up to date" if found.current else f"newest is {found.head}: run `rebalancer db upgrade`"
@@ -95,5 +95,5 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
     if found.last_cycle is not None:
         shown = ", ".join(f"{key} {value}" for key, value in found.last_cycle.items() if value not in (None, "", []))
         console.print(f"Last cycle: {shown}")
-    if found.unsettled:
-        console.print(f"{found.unsettled} eviction(s) with an unknown outcome; the next run reconciles them.")
+    if found.unreconciled:
+        console.print(f"{found.unreconciled} eviction(s) with an unknown outcome; the next run reconciles them.")

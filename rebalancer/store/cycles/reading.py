@@ -1,4 +1,4 @@
-"""What the dashboard reads of one cluster, as plain dicts like those of `history`.
+"""Cycles, nodes and services of one cluster, for the dashboard.
 
 Every method is one transaction of a few statements that only read. Each is bounded, by a number of rows or by a span of
 time in which an index finds them: a page must not wait for a year of records.
@@ -8,22 +8,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, exists, func, select
 
+from rebalancer.model.cycles import (
+    CycleNode,
+    CycleRecord,
+    CycleSummary,
+    ExpectedPeak,
+    RecordedFinding,
+    RefusalExample,
+    RefusalGroup,
+    ServiceEvictions,
+)
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.effect import Step
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.forecasts import ForecastKind
-from rebalancer.store.cycles import history
 from rebalancer.store.db.effect_tables import ASSESSMENTS
 from rebalancer.store.db.engine import read
-from rebalancer.store.db.tables import CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS
+from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, FORECASTS, REFUSALS
 from rebalancer.store.ledger.rows import read_eviction
 
-MOST_MOVES = 50_000
-"""Of one look at the services: a cluster that evicts 200 pods a day makes 18,000 in a quarter."""
+MAX_EVICTIONS = 50_000
+"""Read for one list of services: a cluster that evicts 200 pods a day makes 18,000 in a quarter."""
 
-_IN_FLIGHT = (
+_OF_SERVICE = (
     EVICTIONS.c.id,
     EVICTIONS.c.cycle,
     EVICTIONS.c.node,
@@ -49,8 +58,8 @@ class SqlReading:
 
     def cycles(
         self, limit: int, *, before: float | None = None, after: float | None = None, acted: bool = False
-    ) -> list[dict[str, Any]]:
-        """Cycles that began before `before`, newest first, each with `outcomes`: outcome -> evictions.
+    ) -> list[CycleSummary]:
+        """Cycles that began before `before`, newest first.
 
         With `after` instead: the first that began after it, newest first too. `acted`: only those with an eviction.
         """
@@ -65,62 +74,78 @@ class SqlReading:
                 query = query.where(rows.started_at < before)
             query = query.order_by(rows.started_at.desc(), rows.id.desc())
 
-        def work(connection: Connection) -> list[dict[str, Any]]:
-            found = _dicts(connection, query.limit(limit))
-            found.sort(key=lambda cycle: (cycle["started_at"], cycle["id"]), reverse=True)
-            outcomes = _outcomes(connection, [cycle["id"] for cycle in found])
-            return [cycle | {"outcomes": outcomes.get(cycle["id"], {})} for cycle in found]
+        def work(connection: Connection) -> list[CycleSummary]:
+            found = connection.execute(query.limit(limit)).mappings().all()
+            outcomes = outcomes_of(connection, [row["id"] for row in found])
+            return [_summary(row, outcomes[row["id"]]) for row in found]
 
-        return read(self._engine, work)
+        return sorted(read(self._engine, work), key=lambda cycle: (cycle.started_at, cycle.id), reverse=True)
 
-    def cycle(self, cycle: str) -> dict[str, Any] | None:
-        """A cycle of this cluster as `history.cycle_report` has it, `evictions` as records; None if there is none."""
+    def cycle(self, cycle: str) -> CycleRecord | None:
+        """All records of one cycle of this cluster; None if there is none."""
 
-        def work(connection: Connection) -> dict[str, Any] | None:
-            found = history.cycle_report(connection, cycle=cycle)
-            if found is None or found["cycle"]["cluster"] != self._cluster:
+        def work(connection: Connection) -> CycleRecord | None:
+            def rows_of(query: Select[Any]) -> Sequence[RowMapping]:
+                return connection.execute(query).mappings().all()
+
+            found = rows_of(select(CYCLES).where(CYCLES.c.id == cycle, CYCLES.c.cluster == self._cluster))
+            if not found:
                 return None
-            outcomes = Counter(each["outcome"] for each in found["evictions"])
-            evictions = [read_eviction({**row, "trigger": found["cycle"]["trigger"]}) for row in found["evictions"]]
-            return found | {"cycle": found["cycle"] | {"outcomes": dict(outcomes)}, "evictions": evictions}
+            summary = _summary(found[0], outcomes_of(connection, [cycle])[cycle])
+            findings = rows_of(select(FINDINGS).where(FINDINGS.c.cycle == cycle).order_by(FINDINGS.c.id))
+            evictions = rows_of(select(EVICTIONS).where(EVICTIONS.c.cycle == cycle).order_by(EVICTIONS.c.id))
+            refusals = rows_of(select(REFUSALS).where(REFUSALS.c.cycle == cycle))
+            nodes = rows_of(select(CYCLE_NODES).where(CYCLE_NODES.c.cycle == cycle).order_by(CYCLE_NODES.c.node))
+            groups = (_refusals(row, at=summary.started_at) for row in refusals)
+            return CycleRecord(
+                summary=summary,
+                findings=tuple(_finding(row, at=summary.started_at) for row in findings),
+                evictions=tuple(read_eviction({**row, "trigger": summary.trigger}) for row in evictions),
+                refusals=tuple(sorted(groups, key=lambda each: (each.node, -each.count, each.code))),
+                nodes=tuple(
+                    CycleNode(**{name: value for name, value in row.items() if name != "cycle"}) for row in nodes
+                ),
+            )
 
         return read(self._engine, work)
 
     # -- one node -----------------------------------------------------------------------------------------------------
 
-    def moves_from(self, node: str, *, limit: int) -> list[Eviction]:
-        """The newest evictions from a node, newest first, dry ones too."""
-        return self._moves(EVICTIONS.c.node == node, limit)
+    def evictions_from(self, node: str, *, limit: int) -> list[Eviction]:
+        """The newest evictions from a node, newest first, dry runs included."""
+        return self._evictions(EVICTIONS.c.node == node, limit)
 
-    def findings_of(self, node: str, *, since: float, limit: int) -> list[dict[str, Any]]:
-        """The newest findings of a node by cycles that began at or after `since`, each with that cycle's `at`."""
+    def findings_of(self, node: str, *, since: float, limit: int) -> list[RecordedFinding]:
+        """The newest findings of a node by cycles that began at or after `since`."""
         query = (
-            select(FINDINGS, CYCLES.c.started_at.label("at"))
+            select(FINDINGS, CYCLES.c.started_at)
             .join(CYCLES, CYCLES.c.id == FINDINGS.c.cycle)
             .where(*self._since(since), FINDINGS.c.node == node)
             .order_by(CYCLES.c.started_at.desc(), FINDINGS.c.id)
             .limit(limit)
         )
-        return read(self._engine, lambda connection: _dicts(connection, query))
+        found = read(self._engine, lambda connection: connection.execute(query).mappings().all())
+        return [_finding(row, at=row["started_at"]) for row in found]
 
-    def refusals_of(self, node: str, *, since: float) -> list[dict[str, Any]]:
-        """Per code: `code`, `cycles` that refused for it since then, and of the newest of these `cycle`, `at`, `count`,
-        `examples`. The newest first."""
+    def refusals_of(self, node: str, *, since: float) -> list[RefusalGroup]:
+        """Per code the newest group of a node by cycles that began at or after `since`; the newest first."""
         query = (
-            select(REFUSALS, CYCLES.c.started_at.label("at"))
+            select(REFUSALS, CYCLES.c.started_at)
             .join(CYCLES, CYCLES.c.id == REFUSALS.c.cycle)
             .where(*self._since(since), REFUSALS.c.node == node)
             .order_by(CYCLES.c.started_at.desc(), REFUSALS.c.id)
         )
-        newest: dict[str, dict[str, Any]] = {}
-        for row in read(self._engine, lambda connection: _dicts(connection, query)):
-            kept = newest.setdefault(row["code"], row | {"cycles": 0})
-            kept["cycles"] += 1
+        found = read(self._engine, lambda connection: connection.execute(query).mappings().all())
+        cycles = Counter(row["code"] for row in found)
+        newest: dict[str, RefusalGroup] = {}
+        for row in found:
+            if row["code"] not in newest:
+                newest[row["code"]] = _refusals(row, at=row["started_at"], cycles=cycles[row["code"]])
         return list(newest.values())
 
     # -- forecasts ----------------------------------------------------------------------------------------------------
 
-    def expected_peaks(self, now: float) -> list[dict[str, Any]]:
+    def expected_peaks(self, now: float) -> list[ExpectedPeak]:
         """The newest daily forecast of each node whose peak is still to come: all that a follower knows."""
         rows = FORECASTS.c
         query = (
@@ -134,40 +159,44 @@ class SqlReading:
             )
             .order_by(rows.made_at)
         )
-        return list({row["node"]: row for row in read(self._engine, lambda at: _dicts(at, query))}.values())
+        found = read(self._engine, lambda connection: connection.execute(query).all())
+        return list({row.node: ExpectedPeak._make(row) for row in found}.values())
 
     # -- services -----------------------------------------------------------------------------------------------------
 
-    def services(self, since: float, *, like: str = "") -> list[dict[str, Any]]:
-        """Services that lost pods since then, those that lost most first. Of each: `service`, `kind`, `moves`,
-        `last_at`, `came_back`, `late`, and how many by what: `triggers`, `strategies`, `landings` (where its
-        replacement was seen, or else is expected) and `effects` (what came of the node after settling).
+    def services(self, since: float, *, like: str = "") -> list[ServiceEvictions]:
+        """Services with evictions since then, those with most first; no dry runs.
 
-        No dry runs. `like`: only those whose name contains it.
+        `like`: only those whose name contains it.
         """
         rows = EVICTIONS.c
         query = (
-            select(*_IN_FLIGHT, CYCLES.c.trigger)
+            select(*_OF_SERVICE, CYCLES.c.trigger)
             .join(CYCLES, CYCLES.c.id == rows.cycle)
-            .where(*self._happened(), rows.planned_at >= since)
+            .where(
+                rows.cluster == self._cluster,
+                rows.dry_run.is_(False),
+                rows.outcome.in_(MAY_HAVE_HAPPENED),
+                rows.planned_at >= since,
+            )
             .order_by(rows.planned_at.desc(), rows.id.desc())
-            .limit(MOST_MOVES)
+            .limit(MAX_EVICTIONS)
         )
         if like:
             query = query.where(rows.service.contains(like, autoescape=True))
 
-        def work(connection: Connection) -> list[dict[str, Any]]:
-            return _by_service(_dicts(connection, query), self._effects(connection, since))
+        def work(connection: Connection) -> list[ServiceEvictions]:
+            return _by_service(connection.execute(query).mappings(), self._effects(connection, since))
 
         return read(self._engine, work)
 
-    def moves_of(self, service: str, *, limit: int) -> list[Eviction]:
-        """The newest evictions of a service (`namespace/name`), newest first, dry ones too."""
-        return self._moves(EVICTIONS.c.service == service, limit)
+    def evictions_of(self, service: str, *, limit: int) -> list[Eviction]:
+        """The newest evictions of a service (`namespace/name`), newest first, dry runs included."""
+        return self._evictions(EVICTIONS.c.service == service, limit)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _moves(self, which: ColumnElement[bool], limit: int) -> list[Eviction]:
+    def _evictions(self, which: ColumnElement[bool], limit: int) -> list[Eviction]:
         rows = EVICTIONS.c
         query = (
             select(EVICTIONS, CYCLES.c.trigger)
@@ -178,17 +207,17 @@ class SqlReading:
         )
 
         def work(connection: Connection) -> list[Eviction]:
-            found = [read_eviction(row) for row in connection.execute(query).mappings()]
-            since = min((each.planned_at for each in found), default=0.0)
-            effects = self._effects(connection, since) if found else {}
-            for each in found:
+            found = connection.execute(query).mappings().all()
+            out = [read_eviction(row) for row in found]
+            effects = self._effects(connection, min(each.planned_at for each in out)) if out else {}
+            for each in out:
                 each.effect = effects.get((each.cycle, each.node), "")
-            return found
+            return out
 
         return read(self._engine, work)
 
     def _effects(self, connection: Connection, since: float) -> Mapping[tuple[str, str], str]:
-        """(cycle, node) -> what came of it after settling, where that is known."""
+        """(cycle, node) -> outcome of the assessment after settling, where that is known."""
         rows = ASSESSMENTS.c
         query = select(rows.cycle, rows.node, rows.outcome).where(
             rows.cluster == self._cluster,
@@ -199,48 +228,75 @@ class SqlReading:
         )
         return {(row.cycle, row.node): row.outcome for row in connection.execute(query)}
 
-    def _happened(self) -> tuple[ColumnElement[bool], ...]:
-        rows = EVICTIONS.c
-        return rows.cluster == self._cluster, rows.dry_run.is_(False), rows.outcome.in_(MAY_HAVE_HAPPENED)
-
     def _since(self, since: float) -> tuple[ColumnElement[bool], ...]:
         return CYCLES.c.cluster == self._cluster, CYCLES.c.started_at >= since
 
 
-def _by_service(moves: Iterable[Mapping[str, Any]], effects: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
-    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for move in moves:
-        groups[move["service"]].append(move)
+def outcomes_of(connection: Connection, cycles: Sequence[str]) -> Mapping[str, dict[str, int]]:
+    """Cycle -> outcome -> evictions."""
+    rows = EVICTIONS.c
+    query = select(rows.cycle, rows.outcome, func.count()).where(rows.cycle.in_(cycles))
+    out: dict[str, dict[str, int]] = defaultdict(dict)
+    for cycle, outcome, count in connection.execute(query.group_by(rows.cycle, rows.outcome).order_by(rows.outcome)):
+        out[cycle][outcome] = count
+    return out
+
+
+def _summary(row: RowMapping, outcomes: Mapping[str, int]) -> CycleSummary:
+    same = ("id", "trigger", "dry_run", "started_at", "finished_at", "version")
+    counts = ("nodes", "hot_nodes", "findings", "refusals")
+    return CycleSummary(
+        **{name: row[name] for name in (*same, *counts)},
+        outcomes=outcomes,
+        stopped=row["stopped_message"] or "",
+        notes=tuple(row["notes"]),
+    )
+
+
+def _finding(row: RowMapping, *, at: float) -> RecordedFinding:
+    same = ("cycle", "node", "strategy", "high", "target", "reason")
+    return RecordedFinding(at=at, share=row["cpu_share"], **{name: row[name] for name in same})
+
+
+def _refusals(row: RowMapping, *, at: float, cycles: int = 1) -> RefusalGroup:
+    return RefusalGroup(
+        node=row["node"],
+        code=row["code"],
+        count=row["count"],
+        examples=tuple(
+            RefusalExample(
+                pod=f"{each['namespace']}/{each['pod']}" if each["pod"] else "",
+                message=each["message"],
+                cpu_millicores=each.get("cpu_millicores"),
+            )
+            for each in row["examples"]
+        ),
+        cycle=row["cycle"],
+        at=at,
+        cycles=cycles,
+    )
+
+
+def _by_service(evictions: Iterable[RowMapping], effects: Mapping[tuple[str, str], str]) -> list[ServiceEvictions]:
+    groups: dict[str, list[RowMapping]] = defaultdict(list)
+    for each in evictions:
+        groups[each["service"]].append(each)
     out = []
     for service, group in groups.items():
         known = [effects[key] for each in group if (key := (each["cycle"], each["node"])) in effects]
         landed = [each["replacement_node"] or each["target_node"] for each in group]
         out.append(
-            {
-                "service": service,
-                "kind": group[0]["service_kind"],
-                "moves": len(group),
-                "last_at": group[0]["planned_at"],
-                "came_back": sum(each["replacement_node"] == each["node"] for each in group),
-                "late": sum(bool(each["late"]) for each in group),
-                "triggers": dict(Counter(each["trigger"] for each in group).most_common()),
-                "strategies": dict(Counter(each["strategy"] for each in group).most_common()),
-                "landings": dict(Counter(name for name in landed if name).most_common()),
-                "effects": dict(Counter(known).most_common()),
-            }
+            ServiceEvictions(
+                service=service,
+                kind=group[0]["service_kind"],
+                evictions=len(group),
+                last_at=group[0]["planned_at"],
+                returned=sum(each["replacement_node"] == each["node"] for each in group),
+                late=sum(bool(each["late"]) for each in group),
+                triggers=dict(Counter(each["trigger"] for each in group).most_common()),
+                strategies=dict(Counter(each["strategy"] for each in group).most_common()),
+                target_nodes=dict(Counter(name for name in landed if name).most_common()),
+                effects=dict(Counter(known).most_common()),
+            )
         )
-    return sorted(out, key=lambda each: (-each["moves"], each["service"]))
-
-
-def _outcomes(connection: Connection, cycles: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Cycle -> outcome -> evictions."""
-    rows = EVICTIONS.c
-    query = select(rows.cycle, rows.outcome, func.count()).where(rows.cycle.in_(cycles))
-    out: dict[str, dict[str, int]] = defaultdict(dict)
-    for cycle, outcome, count in connection.execute(query.group_by(rows.cycle, rows.outcome)):
-        out[cycle][outcome] = count
-    return out
-
-
-def _dicts(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.execute(query).mappings()]
+    return sorted(out, key=lambda each: (-each.evictions, each.service))

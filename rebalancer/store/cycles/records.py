@@ -19,10 +19,8 @@ from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.ports import Clock
-from rebalancer.store.cycles import history
-from rebalancer.store.cycles.node_observations import pack_node_measurements
 from rebalancer.store.cycles.reading import SqlReading
-from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS
+from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS, pack_node_measurements
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, LEDGER, REFUSALS
@@ -239,16 +237,6 @@ class SqlRecords:
         except IntegrityError:
             # another process was faster; now it is there
             return write(self._engine, make)
-
-    # -- reading back -------------------------------------------------------------------------------------------------
-
-    def cycles(self, limit: int) -> list[dict[str, Any]]:
-        """The newest cycles of this cluster, newest first, as `history.cycles` has them."""
-        return read(self._engine, lambda connection: history.cycles(connection, limit=limit, cluster=self._cluster))
-
-    def cycle_report(self, cycle: str) -> dict[str, Any] | None:
-        """All that is kept of one cycle (of any cluster), as `history.cycle_report` has it; None if there is none."""
-        return read(self._engine, lambda connection: history.cycle_report(connection, cycle=cycle))
 
     @property
     def _shown(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -19,6 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from rebalancer.model.plan import NodeLine
 from rebalancer.store.db.tables import CYCLES, METADATA, Instant, Measure, RowId, Words
 
 
@@ -157,3 +159,28 @@ EFFECT_STATE = Table(
     Column("slo_evaluated_until", Instant),
     Column("detail_retention_seconds", Measure),
 )
+
+DIGITS = 6
+"""Of a packed share."""
+NodeMeasurements = Sequence[tuple[str, float, Mapping[str, float | None]]]
+"""(pool, high, node -> share): the nodes of a pool have few highs, mostly one."""
+
+
+def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
+    """What goes into `node_measurements`: the nodes that the cycle looked at."""
+    out: dict[tuple[str, float], dict[str, float | None]] = {}
+    for line in lines:
+        if line.high is not None:
+            share = None if line.cpu_before is None else round(line.cpu_before, DIGITS)
+            out.setdefault((line.pool, round(line.high, DIGITS)), {})[line.name] = share
+    return [(pool, high, nodes) for (pool, high), nodes in out.items()]
+
+
+def unpack_node_measurements(
+    looks: NodeMeasurements, wanted: Iterable[str]
+) -> Iterator[tuple[str, str, float | None, float]]:
+    """(pool, node, share, high) of those of the `wanted` nodes that are in it."""
+    for pool, high, nodes in looks:
+        for node in wanted:
+            if node in nodes:
+                yield pool, node, nodes[node], high

@@ -5,48 +5,20 @@ A migration is never edited once it was released; `migrations/env.py` says how t
 """
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, event, func, inspect, select, text
+from sqlalchemy import Connection, Engine, event, text
 
 import rebalancer
 from rebalancer.model.errors import ConfigError
-from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import UPGRADE_HINT, open_engine, read, shown_url, write
-from rebalancer.store.db.tables import METADATA
 
 # "rebalanc" as a number: one upgrade at a time in a PostgreSQL database
 _UPGRADE_LOCK = int.from_bytes(b"rebalanc", "big")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseStatus:
-    """What `rebalancer db status` prints."""
-
-    url_shown: str
-    """Without the password."""
-    revision: str | None
-    """Of the database; None where nothing was migrated yet."""
-    head: str
-    """The newest revision that this version of rebalancer knows."""
-    rows: Mapping[str, int]
-    """Table -> rows, of the tables that are there."""
-    last_cycle: Mapping[str, Any] | None
-    """As in `history.cycles`, of any cluster; None where there is none or the schema is not at head."""
-    unsettled: int
-    """Evictions, of any cluster, of which nobody knows whether they happened."""
-
-    @property
-    def current(self) -> bool:
-        """Whether the schema is the one that this version works with."""
-        return self.revision == self.head
 
 
 def upgrade(url: str, *, scripts: Path | None = None) -> str:
@@ -70,7 +42,7 @@ def upgrade(url: str, *, scripts: Path | None = None) -> str:
 def check_schema(engine: Engine, *, scripts: Path | None = None) -> None:
     """Raises ConfigError when the database's schema is behind or ahead of this version of rebalancer."""
     directory = ScriptDirectory.from_config(_config(scripts))
-    revision = read(engine, _revision)
+    revision = read(engine, schema_revision)
     if revision == _head(directory):
         return
     shown = shown_url(engine.url)
@@ -81,35 +53,6 @@ def check_schema(engine: Engine, *, scripts: Path | None = None) -> None:
     raise ConfigError(_ahead(shown, revision))
 
 
-def status(url: str, *, scripts: Path | None = None) -> DatabaseStatus:
-    """What is in the database; changes nothing and creates nothing. Raises ConfigError, ConnectError."""
-    engine = open_engine(url)
-    head = _head(ScriptDirectory.from_config(_config(scripts)))
-    try:
-        return read(engine, lambda connection: _status(connection, url_shown=shown_url(url), head=head))
-    finally:
-        engine.dispose()
-
-
-def _status(connection: Connection, *, url_shown: str, head: str) -> DatabaseStatus:
-    revision = _revision(connection)
-    there = set(inspect(connection).get_table_names())
-    rows = {
-        table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
-        for table in METADATA.sorted_tables
-        if table.name in there
-    }
-    last = history.cycles(connection, limit=1) if revision == head else []
-    return DatabaseStatus(
-        url_shown=url_shown,
-        revision=revision,
-        head=head,
-        rows=rows,
-        last_cycle=last[0] if last else None,
-        unsettled=history.count_unreconciled(connection) if revision == head else 0,
-    )
-
-
 def _upgrade(connection: Connection, *, config: Config) -> str:
     postgres = connection.dialect.name == "postgresql"
     if postgres:
@@ -118,7 +61,7 @@ def _upgrade(connection: Connection, *, config: Config) -> str:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
     directory = ScriptDirectory.from_config(config)
-    revision = _revision(connection)
+    revision = schema_revision(connection)
     if revision is not None and revision not in _known(directory):
         raise ConfigError(_ahead(shown_url(connection.engine.url), revision))
     config.attributes["connection"] = connection
@@ -132,8 +75,14 @@ def _ahead(shown: str, revision: str) -> str:
     return f"{shown}: schema {revision} is newer than rebalancer {rebalancer.__version__}: run a newer rebalancer"
 
 
-def _revision(connection: Connection) -> str | None:
+def schema_revision(connection: Connection) -> str | None:
+    """The database's revision; None where nothing was migrated yet."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest_revision(scripts: Path | None = None) -> str:
+    """The newest revision that this version of rebalancer knows. Raises ConfigError."""
+    return _head(ScriptDirectory.from_config(_config(scripts)))
 
 
 def _head(directory: ScriptDirectory) -> str:

@@ -8,7 +8,6 @@ back, entries "in the future" go on counting.
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +15,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
-    Dialect,
     Integer,
     Row,
     Select,
@@ -27,38 +25,20 @@ from sqlalchemy import (
     select,
     true,
     tuple_,
-    type_coerce,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.ports import Clock
+from rebalancer.store.db.dialect import as_seconds, database_now, upsert
 from rebalancer.store.db.engine import shown_url
-from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES, Instant
+from rebalancer.store.db.tables import ENTRIES, EVICTIONS, PAUSES, SCOPES
 
 _EVENTS = ("inFlight", "bytes")
 """Kinds of checks that count what is in flight: only an event gives room."""
 
 _LOCK_ATTEMPTS = 5
-
-
-def upsert(connection: Connection) -> Any:
-    """The dialect's INSERT with `ON CONFLICT`."""
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-
-
-def read_clock(connection: Connection, clock: Clock | None) -> float:
-    """Now, in seconds since the epoch to the microsecond: by `clock`, or by the database where there is none."""
-    if clock is not None:
-        return round(clock.now(), 6)
-    return as_seconds(connection.execute(select(_database_now(connection.dialect))).scalar_one())
-
-
-def as_seconds(value: float | str) -> float:
-    """What the database said of its clock: PostgreSQL a time, SQLite a text (UTC, to the millisecond)."""
-    return datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp() if isinstance(value, str) else value
 
 
 def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:
@@ -175,7 +155,7 @@ def _figures(kinds: tuple[str, ...], dialect: str) -> Select[Any]:
     a handful, because building it costs more than running it.
     """
     unended = select(func.count()).select_from(PAUSES).where(PAUSES.c.ended.is_(None))
-    columns: list[ColumnElement[Any]] = [_database_now(dialect), unended.scalar_subquery()]
+    columns: list[ColumnElement[Any]] = [database_now(dialect), unended.scalar_subquery()]
     for index, kind in enumerate(kinds):
         scope: BindParameter[str] = bindparam(f"kind{index}")
         key: BindParameter[str] = bindparam(f"key{index}")
@@ -219,14 +199,6 @@ def _counted(kind: Any, key: Any, *, elsewhere_than: Any) -> Select[Any]:
     if elsewhere_than is None:
         return query
     return query.join(EVICTIONS, EVICTIONS.c.id == rows.eviction).where(EVICTIONS.c.cluster != elsewhere_than)
-
-
-def _database_now(dialect: Dialect | str) -> ColumnElement[Any]:
-    name = dialect if isinstance(dialect, str) else dialect.name
-    if name == "postgresql":
-        # not now(), which is when the transaction began: before it waited for its locks
-        return type_coerce(func.clock_timestamp(), Instant)
-    return func.strftime("%Y-%m-%d %H:%M:%f", "now")
 
 
 def add_entries(connection: Connection, scopes: Sequence[Scope], *, eviction: int, at: float) -> None:

@@ -25,13 +25,13 @@ from rebalancer.model.limits import (
 )
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import ClusterReader
-from rebalancer.store.cycles import history
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from rebalancer.store.ledger.rows import (
+    UNRECONCILED,
     add_eviction,
     answered,
     change_eviction,
@@ -301,7 +301,7 @@ class SqlLedger(OperatorState):
     def unreconciled(self) -> list[Eviction]:
         """Evictions of this cluster whose outcome is not known, oldest first."""
         rows = EVICTIONS.c
-        query = select(EVICTIONS).where(rows.cluster == self._cluster, history.UNRECONCILED).order_by(rows.id)
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, UNRECONCILED).order_by(rows.id)
         return read_evictions(self._engine, query)
 
     def reconcile_outcomes(self, reader: ClusterReader) -> list[Eviction]:

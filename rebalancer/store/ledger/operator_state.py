@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, 
 
 from rebalancer.model.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.model.ports import Clock
+from rebalancer.store.db.dialect import read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CLUSTER_LIMITS, EVICTION_BACKOFFS, PAUSES, READY_REPORTS
-from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force, read_clock, upsert
+from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force
 
 _ASKED_AT_ONCE = 1000
 

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, Select, insert, update
+from sqlalchemy import Connection, Engine, RowMapping, Select, and_, false, insert, update
 
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, TargetNode
@@ -19,6 +19,8 @@ from rebalancer.store.db.engine import read, shown_url
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS
 
 FIELDS = {each.name: each for each in fields(Eviction)}
+UNRECONCILED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Outcome.PLANNED, Outcome.UNKNOWN)))
+"""The process died around the call, or the call timed out: it may have happened."""
 COLUMNS = tuple(name for name in FIELDS if name in EVICTIONS.c)
 """Fields of the record, each a column. `service` has a second one, `service_kind`; `target_node` is derived."""
 _NOT_READ = {name: "" for name, each in FIELDS.items() if each.default is MISSING}

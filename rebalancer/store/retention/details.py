@@ -16,11 +16,17 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, e
 
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.history import DAY_SECONDS
-from rebalancer.store.cycles.node_observations import unpack_node_measurements
-from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_STATE, HOT_EPISODES, NODE_MEASUREMENTS, POOL_HOURS
+from rebalancer.store.db.dialect import upsert
+from rebalancer.store.db.effect_tables import (
+    ASSESSMENTS,
+    EFFECT_STATE,
+    HOT_EPISODES,
+    NODE_MEASUREMENTS,
+    POOL_HOURS,
+    unpack_node_measurements,
+)
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, ENTRIES, EVICTIONS, FINDINGS, REFUSALS
-from rebalancer.store.ledger.counting import upsert
 
 MEASUREMENT_RETENTION_SECONDS = 2 * DAY_SECONDS
 DETAILS_SECONDS_AT_LEAST = 3 * DAY_SECONDS

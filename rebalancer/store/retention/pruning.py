@@ -30,11 +30,11 @@ from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Clock
 from rebalancer.policy.schema.types import format_duration
+from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, FORECASTS, LEDGER, READY_REPORTS, SCOPES
-from rebalancer.store.ledger.counting import read_clock
 from rebalancer.store.retention.details import Cut, cuts, old_rows, thin, to_be_thinned
 
 EVERY_SECONDS = 3600.0

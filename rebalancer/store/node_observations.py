@@ -5,49 +5,22 @@ of 5,000 nodes would be millions. Retention unpacks those of longer interest int
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select
 
 from rebalancer.model.effect import NodeObservation
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
-from rebalancer.model.plan import NodeLine
 from rebalancer.model.reason import Reason
-from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
+from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS, unpack_node_measurements
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
 AT_ONCE = 10_000
 """Nodes in one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 
-DIGITS = 6
-"""Of a packed share."""
-
 REASONS = {each.value: each for each in Reason}
 """Codes that this version knows: a row may have been written by another."""
-
-NodeMeasurements = Sequence[tuple[str, float, Mapping[str, float | None]]]
-"""(pool, high, node -> share): the nodes of a pool have few highs, mostly one."""
-
-
-def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
-    """What goes into `node_measurements`: the nodes that the cycle looked at."""
-    out: dict[tuple[str, float], dict[str, float | None]] = {}
-    for line in lines:
-        if line.high is not None:
-            share = None if line.cpu_before is None else round(line.cpu_before, DIGITS)
-            out.setdefault((line.pool, round(line.high, DIGITS)), {})[line.name] = share
-    return [(pool, high, nodes) for (pool, high), nodes in out.items()]
-
-
-def unpack_node_measurements(
-    looks: NodeMeasurements, wanted: Iterable[str]
-) -> Iterator[tuple[str, str, float | None, float]]:
-    """(pool, node, share, high) of those of the `wanted` nodes that are in it."""
-    for pool, high, nodes in looks:
-        for node in wanted:
-            if node in nodes:
-                yield pool, node, nodes[node], high
 
 
 def read_node_observations(
