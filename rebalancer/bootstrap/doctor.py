@@ -117,12 +117,12 @@ def differences(stated: Mapping[str, str]) -> list[str]:
     documents = {cluster: _fields(text) for cluster, text in sorted(stated.items())}
     out = []
     for field in sorted({field for document in documents.values() for field in document}):
-        says: dict[str, list[str]] = {}
+        values: dict[str, list[str]] = {}
         for cluster, document in documents.items():
-            says.setdefault(json.dumps(document.get(field), sort_keys=True), []).append(cluster)
-        if len(says) > 1:
-            told = ", ".join(f"{value} in {' and '.join(clusters)}" for value, clusters in says.items())
-            out.append(f"{field}: {told}")
+            values.setdefault(json.dumps(document.get(field), sort_keys=True), []).append(cluster)
+        if len(values) > 1:
+            text = ", ".join(f"{value} in {' and '.join(clusters)}" for value, clusters in values.items())
+            out.append(f"{field}: {text}")
     return out
 
 
@@ -151,14 +151,14 @@ def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings
     for name, lacking in (("permissions", of_a_run), ("watches", watches), ("events", events)):
         without = WITHOUT.get(name, "")
         # Events are informational: without them evictions go on
-        told_only = name == "events"
+        informational = name == "events"
         yield Check(
             name=name,
-            ok=told_only or not lacking,
-            warning=told_only and bool(lacking),
+            ok=informational or not lacking,
+            warning=informational and bool(lacking),
             detail=f"not allowed: {', '.join(map(str, lacking))}{without}" if lacking else ALLOWED[name],
             fix=f"add to the account's {rules(lacking)}" if lacking else "",
-            exit_code=5 if lacking and not told_only else 0,
+            exit_code=5 if lacking and not informational else 0,
         )
 
 

@@ -98,11 +98,11 @@ class PrometheusClient:
 
     def query(self, query: Query, *, at: float | None = None) -> Answer:
         """An instant query; without `at` (seconds since the epoch) at the server's own now."""
-        return self._ask("query", query, {} if at is None else {"time": f"{at:.3f}"})
+        return self._query("query", query, {} if at is None else {"time": f"{at:.3f}"})
 
     def query_range(self, query: Query, *, start: float, end: float, step: float) -> Answer:
         """A range query: points at start, start + step, … up to and including end."""
-        return self._ask("query_range", query, {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"})
+        return self._query("query_range", query, {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"})
 
     def version(self) -> str:
         """The server's version; empty where the endpoint is missing (not every server with this API has it)."""
@@ -116,11 +116,11 @@ class PrometheusClient:
             raise self._connect_error(f"the response is not Prometheus': {error}") from None
         return str(found)
 
-    def _ask(self, endpoint: str, query: Query, params: dict[str, str]) -> Answer:
+    def _query(self, endpoint: str, query: Query, params: dict[str, str]) -> Answer:
         # the server's timeout equals ours, so that it doesn't go on computing after the client gave up
-        asked = {"query": query.promql, "timeout": f"{self._settings.timeout:g}s", **params}
+        parameters = {"query": query.promql, "timeout": f"{self._settings.timeout:g}s", **params}
         long = len(query.promql) > _LONGEST_GET
-        reply = self._sent("POST" if long else "GET", endpoint, asked)
+        reply = self._sent("POST" if long else "GET", endpoint, parameters)
         reply = self._accepted(reply, field=query.field)
         try:
             outside = decode.envelope(reply.body)
@@ -137,8 +137,8 @@ class PrometheusClient:
         """The reply itself when it is a 200; otherwise raises the error that it stands for."""
         if reply.status == 200:
             return reply
-        said = self._said(reply)
-        tail = f": {said}" if said else ""
+        detail = self._detail(reply)
+        tail = f": {detail}" if detail else ""
         # a 400 in plain text comes from the HTTP server (a plain request to a TLS port), not from the query
         if reply.status == 400 and self._error_type(reply):
             raise ConfigError(f"{field}: Prometheus at {self.url} refuses it{tail}")
@@ -201,8 +201,8 @@ class PrometheusClient:
         except requests.exceptions.SSLError as error:
             raise self._connect_error(f"TLS fails: {_root(error)}") from error
         except requests.exceptions.Timeout as error:
-            said = f"no answer within {timeout:g} s (usage.prometheus.timeout)"
-            raise self._connect_error(said, TooMuchError) from error
+            detail = f"no answer within {timeout:g} s (usage.prometheus.timeout)"
+            raise self._connect_error(detail, TooMuchError) from error
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
             raise ConfigError(f"usage.prometheus.url: {self.url} can't be used: {self._clean(_root(error))}") from error
         except (requests.exceptions.InvalidHeader, ValueError) as error:
@@ -252,7 +252,7 @@ class PrometheusClient:
         except decode.BadAnswerError:
             return ""
 
-    def _said(self, reply: _Reply) -> str:
+    def _detail(self, reply: _Reply) -> str:
         try:
             return self._clean(decode.envelope(reply.body).error)
         except decode.BadAnswerError:

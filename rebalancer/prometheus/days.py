@@ -118,16 +118,16 @@ class DayOfSeries:
 
     def _notes(self, known: NDArray[np.bool_]) -> Iterator[str]:
         if gaps := [gap for gap in _gaps(known, self._first) if gap[1] - gap[0] >= _SHORT_GAP]:
-            told = ", ".join(f"{_clock(start)} to {_clock(stop)}" for start, stop in gaps[:_SHOWN_GAPS])
-            yield f"no samples from {told} UTC" + (f" and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS))
+            text = ", ".join(f"{_clock(start)} to {_clock(stop)}" for start, stop in gaps[:_SHOWN_GAPS])
+            yield f"no samples from {text} UTC" + (f" and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS))
         if self._odd:
             yield f"{self._odd} figures are left out: negative, not finite, or more than a node has"
         contested = {i: each for i, each in self._claims.items() if each.conflicts.sum() > _HANDOVER}
         if contested:
             index, claims = next(iter(contested.items()))
             more = f"; {len(contested) - 1} more nodes are claimed twice" if len(contested) > 1 else ""
-            told = f"{shown(claims.first)} and {claims.other}"
-            yield f"the series of {self._names[index]} are ambiguous: {told}{more}"
+            text = f"{shown(claims.first)} and {claims.other}"
+            yield f"the series of {self._names[index]} are ambiguous: {text}{more}"
         if not len(self._nodes) and self._unmatched is not None:
             yield f"no series names a node of this cluster, for example {shown(self._unmatched)}"
         if not len(self._pods):

@@ -48,28 +48,26 @@ class PrometheusSlo:
     There is none without `usage.prometheus`: metrics-server keeps no history.
     """
 
-    def __init__(
-        self, usage: UsageSource, standard: HotNodeSlo, *, stopping: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, usage: UsageSource, slo: HotNodeSlo, *, stopping: Callable[[], bool] = lambda: False) -> None:
         """Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
 
         `stopping` is evaluated before each query.
         """
-        asked, own = queries(usage), standard.query
+        used, own = queries(usage), slo.query
         assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         node = usage.prometheus.node_cpu
         self._label, self._node_by = node.label, node.node_by
         if own is not None:
-            if not LABEL_NAME.fullmatch(standard.label):
-                raise ConfigError(f"{LABEL_FIELD}: expected a label name such as node, got {standard.label!r}")
+            if not LABEL_NAME.fullmatch(slo.label):
+                raise ConfigError(f"{LABEL_FIELD}: expected a label name such as node, got {slo.label!r}")
             query = Query(field=FIELD, promql=own)
-            asked = replace(asked, node=query, node_is_default=False, node_unit="share")
-            self._label, self._node_by = standard.label, "Auto"
+            used = replace(used, node=query, node_is_default=False, node_unit="share")
+            self._label, self._node_by = slo.label, "Auto"
         named = node.model_copy(update={"label": self._label})
         prometheus = usage.prometheus.model_copy(update={"node_cpu": named})
-        self._query, _ = chunked_queries(asked, prometheus, window_seconds=usage.rate_window)
-        self._unit = asked.node_unit
-        self._merge_on = self._label if asked.node_is_default else None
+        self._query, _ = chunked_queries(used, prometheus, window_seconds=usage.rate_window)
+        self._unit = used.node_unit
+        self._merge_on = self._label if used.node_is_default else None
         self._stopping = stopping
         self._pool = ClientPool(usage.prometheus)
 

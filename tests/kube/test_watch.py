@@ -263,4 +263,4 @@ def test_a_healthy_minute_forgets_what_was_before() -> None:
     assert backoff.seconds(healthy_seconds=59, at_once=True) >= 30
     assert backoff.seconds(healthy_seconds=60, at_once=True) == 0
     assert 0.5 <= backoff.seconds(healthy_seconds=0, at_once=True) <= 1
-    assert backoff.seconds(healthy_seconds=60, at_once=True, asked=3) == 3
+    assert backoff.seconds(healthy_seconds=60, at_once=True, retry_after=3) == 3

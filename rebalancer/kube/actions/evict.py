@@ -150,30 +150,30 @@ class KubeEvictor:
 
 def _refused(response: urllib3.BaseHTTPResponse) -> Answer:
     status, wait = status_of(response.data), retry_after_seconds(response)
-    said = _said(status)
+    message = _message(status)
     match response.status:
         case 429 if DISRUPTION_BUDGET in status.causes:
-            return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, said, wait)
+            return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, message, wait)
         case 429:
-            return _answer(Outcome.REFUSED, Reason.SERVER_THROTTLED, said, wait)
+            return _answer(Outcome.REFUSED, Reason.SERVER_THROTTLED, message, wait)
         case 500 if SEVERAL_BUDGETS in status.message:
-            return _answer(Outcome.REFUSED, Reason.SERVER_SEVERAL_BUDGETS, said)
+            return _answer(Outcome.REFUSED, Reason.SERVER_SEVERAL_BUDGETS, message)
         case 500 if MAYBE_DONE.search(status.message):
-            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP 500: {said}")
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP 500: {message}")
         case 502 | 503 | 504 as code:
             # A proxy or load balancer may have passed the request on before it gave up.
-            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {said}", wait)
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {message}", wait)
         case 404:
-            return _answer(Outcome.FAILED, Reason.SERVER_GONE, said)
+            return _answer(Outcome.FAILED, Reason.SERVER_GONE, message)
         case 409:
-            return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED, said)
+            return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED, message)
         case 403:
-            return _answer(Outcome.REFUSED, Reason.SERVER_FORBIDDEN, said)
+            return _answer(Outcome.REFUSED, Reason.SERVER_FORBIDDEN, message)
         case code:
-            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, f"HTTP {code}: {said}")
+            return _answer(Outcome.FAILED, Reason.SERVER_ERROR, f"HTTP {code}: {message}")
 
 
-def _said(status: Status) -> str:
+def _message(status: Status) -> str:
     details = [cause.message for cause in status.details.causes or () if cause.message] if status.details else []
     return " ".join(" ".join([status.message, *details]).split())
 

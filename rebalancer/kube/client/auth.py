@@ -94,7 +94,7 @@ def _from_file(paths: str, context: str | None) -> Any:
     check_kubeconfig(paths)
     configuration = _blank()
     try:
-        with _package_log() as said:
+        with _package_log() as logged:
             kube_config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=paths, context=context, client_configuration=configuration
             )
@@ -104,7 +104,7 @@ def _from_file(paths: str, context: str | None) -> Any:
     # The package logs a plugin's failure and goes on without credentials: report it before the server answers 401.
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
-        why = " ".join(" ".join(said).split())[:_SHOWN_CHARS] or "run it by hand to see why"
+        why = " ".join(" ".join(logged).split())[:_SHOWN_CHARS] or "run it by hand to see why"
         raise ConfigError(f"{paths}: the credential plugin {command!r} returned no credentials: {why}")
     return configuration
 
@@ -141,20 +141,20 @@ def _package_log() -> Iterator[list[str]]:
 
     It uses the root logger, which would print, and which would get a handler to stderr for good if it has none.
     """
-    said: list[str] = []
+    logged: list[str] = []
     thread = threading.get_ident()
 
     def keep(record: logging.LogRecord) -> bool:
         if record.thread != thread or record.module != "kube_config":
             return True
-        said.append(record.getMessage())
+        logged.append(record.getMessage())
         return False
 
     root, nothing = logging.getLogger(), logging.NullHandler()
     root.addHandler(nothing)
     root.addFilter(keep)
     try:
-        yield said
+        yield logged
     finally:
         root.removeFilter(keep)
         root.removeHandler(nothing)

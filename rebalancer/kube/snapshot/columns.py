@@ -13,12 +13,10 @@ from rebalancer.kube.snapshot.images import ImageTable
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
-from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
+from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, status_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
 from rebalancer.model.quantity import parse_quantity
-from rebalancer.model.snapshot import PHASES, UNKNOWN, NodeImages, Nodes, Pods, PodStatus
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import PHASES, UNKNOWN, Bools, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
 
 PLAIN_RESOURCES = frozenset({"cpu", "memory", "pods"})
 ADDRESS_TYPES = frozenset({"InternalIP", "Hostname", "InternalDNS"})
@@ -174,22 +172,22 @@ class PodColumns:
                 epoch_column([status.start_time for status in statuses]),
                 gated,
                 nominated,
-                *self._told(statuses),
+                *self._statuses_of(statuses),
             )
         )
 
-    def _told(self, statuses: Sequence[WireStatus]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    def _statuses_of(self, statuses: Sequence[WireStatus]) -> tuple[Ints, Ints, Ints]:
         """(pods,) restarts, those of init containers, and the index of the status."""
-        restarts, init_restarts, said = np.zeros((3, len(statuses)), dtype=np.int32)
+        restarts, init_restarts, number = np.zeros((3, len(statuses)), dtype=np.int32)
         numbers = self._status_index
         for row, status in enumerate(statuses):
             if not is_quiet(status):
                 restarts[row] = restarts_of(status.container_statuses)
                 init_restarts[row] = restarts_of(status.init_container_statuses)
-                said[row] = numbers.setdefault(said_of(status), len(numbers))
-        return restarts, init_restarts, said
+                number[row] = numbers.setdefault(status_of(status), len(numbers))
+        return restarts, init_restarts, number
 
-    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[Bools, Ints]:
         """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
 
         A bound pod may still name the node that it was nominated to: no room is kept there any more.

@@ -44,19 +44,19 @@ def effective_requests(
     mains, inits = list(containers), list(init_containers)
     whole = _parsed(pod_level.requests if pod_level else None)
     above = _parsed(overhead)
-    asked = _total([_requests(c) for c in mains], [(_requests(c), _is_sidecar(c)) for c in inits], whole, above)
+    totals = _total([_requests(c) for c in mains], [(_requests(c), _is_sidecar(c)) for c in inits], whole, above)
     scored = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], whole, above)
     arriving = None
     if whole:
         sums = _total([_scored(c) for c in mains], [(_scored(c), _is_sidecar(c)) for c in inits], {}, above)
         arriving = whole_up(sums.get("cpu", 0.0) * 1000.0), whole_up(sums.get("memory", 0.0))
     return Requests(
-        cpu_millicores=whole_up(asked.pop("cpu", 0.0) * 1000.0),
-        memory_bytes=whole_up(asked.pop("memory", 0.0)),
+        cpu_millicores=whole_up(totals.pop("cpu", 0.0) * 1000.0),
+        memory_bytes=whole_up(totals.pop("memory", 0.0)),
         cpu_scored_millicores=whole_up(scored.get("cpu", 0.0) * 1000.0),
         memory_scored_bytes=whole_up(scored.get("memory", 0.0)),
         scored_on_arrival=arriving,
-        extended={name: amount for name, amount in asked.items() if amount > 0},
+        extended={name: amount for name, amount in totals.items() if amount > 0},
     )
 
 

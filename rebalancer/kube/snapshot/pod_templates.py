@@ -136,10 +136,10 @@ class PodTemplates:
     def _add(self, pod: Pod) -> None:
         spec = pod.spec
         # Templates that differ in labels only (StatefulSets put each pod's name in one) are summed once.
-        asked = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
-        figures = self._figures.get(asked)
+        requested = self._encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+        figures = self._figures.get(requested)
         if figures is None:
-            figures = self._figures[asked] = effective_requests(
+            figures = self._figures[requested] = effective_requests(
                 containers=spec.containers or (),
                 init_containers=spec.init_containers or (),
                 pod_level=spec.resources,

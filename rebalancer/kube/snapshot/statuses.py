@@ -28,7 +28,7 @@ def restarts_of(containers: Sequence[records.ContainerStatus] | None) -> int:
     return sum(each.restart_count for each in containers or ())
 
 
-def said_of(status: records.PodStatus) -> PodStatus:
+def status_of(status: records.PodStatus) -> PodStatus:
     """The reasons and exit codes, each once and in order, so that many pods have equal statuses.
 
     A running container contributes nothing, however its previous run ended.

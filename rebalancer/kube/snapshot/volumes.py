@@ -57,10 +57,10 @@ class BoundClaims:
                 self.nodes[claim] = selector
 
     def _selector(self, spec: VolumeSpec, labels: Mapping[str, str]) -> NodeSelector | None:
-        asked = spec.node_affinity.required if spec.node_affinity else None, _zones(labels)
-        if asked not in self._selectors:
-            self._selectors[asked] = _both(*asked)
-        return self._selectors[asked]
+        key = spec.node_affinity.required if spec.node_affinity else None, _zones(labels)
+        if key not in self._selectors:
+            self._selectors[key] = _both(*key)
+        return self._selectors[key]
 
 
 def _is_local(spec: VolumeSpec) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.kube.snapshot.columns import controller_of, is_ready
 from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
-from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, said_of
+from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, status_of
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.watch import Change
 from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
@@ -220,14 +220,14 @@ class PodRows:
         # Validation first: a row is written whole or not at all.
         template = self._templates.index_of(pod, of_daemonset=of_daemonset)
         waits = not spec.node_name
-        restarts = init_restarts = said = 0
+        restarts = init_restarts = number = 0
         if not is_quiet(status):
             restarts, init_restarts = (
                 restarts_of(status.container_statuses),
                 restarts_of(status.init_container_statuses),
             )
-            telling = said_of(status)
-            said = self._statuses.number(telling, telling)
+            key = status_of(status)
+            number = self._statuses.number(key, key)
         values = (
             self._namespaces.number(meta.namespace, meta.namespace),
             -1 if waits else self._nodes.number(spec.node_name, spec.node_name),
@@ -242,7 +242,7 @@ class PodRows:
             waits and bool(spec.scheduling_gates),
             restarts,
             init_restarts,
-            said,
+            number,
             epoch_seconds(meta.creation_timestamp),
             epoch_seconds(status.start_time),
             True,

@@ -77,15 +77,15 @@ class Backoff:
         self._chance = chance
         self._failures = 0
 
-    def seconds(self, *, healthy_seconds: float, at_once: bool, asked: float | None = None) -> float:
+    def seconds(self, *, healthy_seconds: float, at_once: bool, retry_after: float | None = None) -> float:
         """The next wait. `at_once`: the first time no wait; `asked`: the server's Retry-After, the least wait."""
         if healthy_seconds >= self.HEALTHY_SECONDS:
             self._failures = 0
         doublings, self._failures = self._failures - at_once, self._failures + 1
         if doublings < 0:
-            return asked or 0.0
+            return retry_after or 0.0
         longest = min(self.LONGEST_SECONDS, self.SHORTEST_SECONDS * 2.0 ** min(doublings, 16))
-        return max(longest * self._chance.uniform(0.5, 1.0), asked or 0.0)
+        return max(longest * self._chance.uniform(0.5, 1.0), retry_after or 0.0)
 
 
 class _GoneError(Exception):
@@ -190,7 +190,7 @@ class Reflector(Generic[T, S]):
 
     def _follow(self) -> float:
         """List if needed, then watch until that ends; returns the wait before the next time."""
-        at_once, asked = True, None
+        at_once, retry_after = True, None
         try:
             if not self._version:
                 self._list()
@@ -213,10 +213,10 @@ class Reflector(Generic[T, S]):
         except ConnectError as error:
             at_once = False
             if isinstance(error, StatusError):
-                self.denied, asked = error.status == 403, error.retry_after_seconds
+                self.denied, retry_after = error.status == 403, error.retry_after_seconds
             self._note(error)
         healthy = self._monotonic() - self._opened_at
-        return self._backoff.seconds(healthy_seconds=healthy, at_once=at_once, asked=asked)
+        return self._backoff.seconds(healthy_seconds=healthy, at_once=at_once, retry_after=retry_after)
 
     def _note(self, error: RebalancerError, *, counts: bool = True) -> None:
         if self._stopping.is_set():
@@ -322,11 +322,11 @@ class Reflector(Generic[T, S]):
 
     def _ended(self, status: msgspec.Raw) -> Exception:
         """The error of an ERROR event."""
-        said = msgspec.json.decode(status, type=WatchStatus)
-        if said.code == 410:
+        decoded = msgspec.json.decode(status, type=WatchStatus)
+        if decoded.code == 410:
             return _GoneError()
-        text = f"{self._client.server}: watch {self._resource.rbac_name}: HTTP {said.code}: {said.message}"
-        return StatusError(" ".join(text.split()), status=said.code)
+        text = f"{self._client.server}: watch {self._resource.rbac_name}: HTTP {decoded.code}: {decoded.message}"
+        return StatusError(" ".join(text.split()), status=decoded.code)
 
     def _unreadable(self, verb: str, why: object) -> UnsafeDataError:
         return UnsafeDataError(f"{self._client.server}: {verb} {self._resource.plural}: can't be read: {why}")

@@ -54,8 +54,8 @@ def review(lab: ServedLab, body: Any) -> Obj:
     attributes = ((body if isinstance(body, dict) else {}).get("spec") or {}).get("resourceAttributes")
     if not isinstance(attributes, dict):
         raise bad_request("the lab answers a SelfSubjectAccessReview for spec.resourceAttributes only")
-    asked = (attributes.get("verb", ""), _resource(attributes.get("resource", ""), attributes.get("subresource", "")))
-    allowed = asked not in lab.faults.state.denied
+    resource = _resource(attributes.get("resource", ""), attributes.get("subresource", ""))
+    allowed = (attributes.get("verb", ""), resource) not in lab.faults.state.denied
     return {
         "kind": "SelfSubjectAccessReview",
         "apiVersion": "authorization.k8s.io/v1",

@@ -107,25 +107,25 @@ class Controllers:
         name = f"{meta['name']}-{template_hash(spec['template'])}"
         current: Obj | None = None
         for each in sets:
-            wanted = replicas if each["metadata"]["name"] == name else 0
+            desired = replicas if each["metadata"]["name"] == name else 0
             if each["metadata"]["name"] == name:
                 current = each
-            if each["spec"]["replicas"] != wanted:
-                self._store.update("replicasets", {**each, "spec": {**each["spec"], "replicas": wanted}})
+            if each["spec"]["replicas"] != desired:
+                self._store.update("replicasets", {**each, "spec": {**each["spec"], "replicas": desired}})
         if current is None:
             self._store.create("replicasets", replica_set_of(deployment, replicas))
 
     def _replica_set(self, owner: Obj) -> None:
         meta = owner["metadata"]
-        wanted = int(owner["spec"].get("replicas", 1))
+        desired = int(owner["spec"].get("replicas", 1))
         # A terminating pod no longer counts: its replacement is made at once.
         active = [pod for pod in self._pods_of(owner) if not is_terminating(pod) and not is_finished(pod)]
-        for _ in range(wanted - len(active)):
+        for _ in range(desired - len(active)):
             create_pod(self._store, self._log, owner, prefix=f"{meta['name']}-")
-        if len(active) > wanted:
+        if len(active) > desired:
             # Not ready first, then the youngest (controller_utils.go, ActivePodsWithRanks).
             active.sort(key=lambda pod: (is_ready(pod), _reversed(pod["metadata"]["creationTimestamp"])))
-            for pod in active[: len(active) - wanted]:
+            for pod in active[: len(active) - desired]:
                 terminate(self._store, self._log, pod)
         set_status(
             self._store,
@@ -146,8 +146,8 @@ class Controllers:
             field: sum((each.get("status") or {}).get(field, 0) for each in sets)
             for field in ("replicas", "readyReplicas", "availableReplicas")
         }
-        wanted = int(deployment["spec"].get("replicas", 1))
-        enough = total["availableReplicas"] >= wanted
+        desired = int(deployment["spec"].get("replicas", 1))
+        enough = total["availableReplicas"] >= desired
         set_status(
             self._store,
             "deployments",
@@ -155,7 +155,7 @@ class Controllers:
             {
                 **total,
                 "updatedReplicas": updated.get("replicas", 0),
-                "unavailableReplicas": max(0, wanted - total["availableReplicas"]),
+                "unavailableReplicas": max(0, desired - total["availableReplicas"]),
                 "conditions": [
                     {"type": "Available", "status": "True" if enough else "False", "reason": "MinimumReplicas"},
                     {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
@@ -168,10 +168,10 @@ class Controllers:
     def _daemon_set(self, owner: Obj) -> None:
         pod_template = owner["spec"]["template"]
         on = {daemon_node(pod): pod for pod in self._pods_of(owner)}
-        wanted = [
+        desired = [
             node["metadata"]["name"] for node in self._store.sorted("nodes") if daemon_runs_on(pod_template, node)
         ]
-        for name in wanted:
+        for name in desired:
             if name not in on:
                 create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-", node=name)
         nodes = {node["metadata"]["name"]: node for node in self._store.all("nodes")}
@@ -179,13 +179,13 @@ class Controllers:
             stays = name in nodes and daemon_runs_on(pod_template, nodes[name], running=True)
             if not is_terminating(pod) and (is_finished(pod) or not stays):
                 terminate(self._store, self._log, pod)
-        running = [pod for name, pod in on.items() if name in wanted and not is_terminating(pod)]
+        running = [pod for name, pod in on.items() if name in desired and not is_terminating(pod)]
         set_status(
             self._store,
             "daemonsets",
             owner,
             {
-                "desiredNumberScheduled": len(wanted),
+                "desiredNumberScheduled": len(desired),
                 "currentNumberScheduled": len(running),
                 "numberReady": ready_count(running),
                 "numberAvailable": ready_count(running),

@@ -22,7 +22,7 @@ _SCORED = {"cpu": SCORED_DEFAULT_CPU_MILLICORES / 1000.0, "memory": SCORED_DEFAU
 
 def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
     """The template of a pod. Raises ValueError when a request is no quantity."""
-    asked, scored = effective(spec), effective(spec, defaults=_SCORED)
+    requested, scored = effective(spec), effective(spec, defaults=_SCORED)
     containers = spec.get("containers") or []
     inits = spec.get("initContainers") or []
     affinity = spec.get("affinity")
@@ -34,11 +34,11 @@ def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
         topology_spread=msgspec.convert(spec.get("topologySpreadConstraints") or [], tuple[SpreadConstraint, ...]),
         volumes=tuple(_volume(each) for each in spec.get("volumes") or ()),
         host_ports=_host_ports([*containers, *(each for each in inits if _stays(each))]),
-        cpu_request_millicores=round(asked.pop("cpu", 0.0) * 1000.0, 6),
-        memory_request_bytes=asked.pop("memory", 0.0),
+        cpu_request_millicores=round(requested.pop("cpu", 0.0) * 1000.0, 6),
+        memory_request_bytes=requested.pop("memory", 0.0),
         cpu_scored_millicores=round(scored.get("cpu", 0.0) * 1000.0, 6),
         memory_scored_bytes=scored.get("memory", 0.0),
-        extended_requests={name: amount for name, amount in asked.items() if amount > 0},
+        extended_requests={name: amount for name, amount in requested.items() if amount > 0},
         images=tuple(each.get("image", "") for each in (*inits, *containers)),
         volume_images=tuple(each["image"]["reference"] for each in spec.get("volumes") or () if "image" in each),
         grace_seconds=float(spec.get("terminationGracePeriodSeconds", 30)),

@@ -31,17 +31,17 @@ def pod_labels(owner: Obj, name: str) -> dict[str, str]:
 
 def run_stateful_set(store: Store, log: EventLog, owner: Obj, pods: list[Obj]) -> None:
     """One round over one StatefulSet and its pods. The caller holds the lock."""
-    wanted = int(owner["spec"].get("replicas", 1))
+    desired = int(owner["spec"].get("replicas", 1))
     by_ordinal = {int(pod["metadata"]["name"].rsplit("-", 1)[1]): pod for pod in pods}
-    settled = _scale(store, log, owner, by_ordinal, wanted)
+    settled = _scale(store, log, owner, by_ordinal, desired)
     newest = revision_of(owner)
     if settled:
-        _roll(store, log, [by_ordinal.get(ordinal) for ordinal in range(wanted)], newest)
+        _roll(store, log, [by_ordinal.get(ordinal) for ordinal in range(desired)], newest)
     active = [pod for pod in pods if not is_terminating(pod)]
     ready = ready_count(active)
     updated = sum(1 for pod in active if pod["metadata"]["labels"].get(REVISION_LABEL) == newest)
     current = (owner.get("status") or {}).get("currentRevision", newest)
-    if updated == ready == len(pods) == wanted:
+    if updated == ready == len(pods) == desired:
         current = newest
     set_status(
         store,
@@ -59,13 +59,13 @@ def run_stateful_set(store: Store, log: EventLog, owner: Obj, pods: list[Obj]) -
     )
 
 
-def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], wanted: int) -> bool:
+def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], desired: int) -> bool:
     """Create missing pods and terminate surplus ones; returns whether a rolling update may go on.
 
     With OrderedReady each pod waits for the one before it, and an update for all of them.
     """
     ordered = owner["spec"].get("podManagementPolicy", "OrderedReady") == "OrderedReady"
-    for ordinal in range(wanted):
+    for ordinal in range(desired):
         pod = by_ordinal.get(ordinal)
         if pod is None:
             # The name is the same: the old pod is gone.
@@ -75,7 +75,7 @@ def _scale(store: Store, log: EventLog, owner: Obj, by_ordinal: dict[int, Obj], 
             terminate(store, log, pod)  # its ordinal is desired; the next round fills it
         if ordered and (pod is None or is_terminating(pod) or not is_ready(pod)):
             return False
-    surplus = [pod for ordinal, pod in by_ordinal.items() if ordinal >= wanted]
+    surplus = [pod for ordinal, pod in by_ordinal.items() if ordinal >= desired]
     for pod in surplus:
         terminate(store, log, pod)
     return not surplus

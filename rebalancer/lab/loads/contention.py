@@ -56,36 +56,36 @@ class ContentionModel:
 
     def mean(self, times: Floats) -> Waiting:
         """The mean over these moments (ascending); of a pod, over those at which it ran."""
-        asked = self._usage.wanted(times)
-        columns, rows = asked.columns, asked.rows
+        demand = self._usage.demand(times)
+        columns, rows = demand.columns, demand.rows
         stays = [columns.stays[row] for row in rows.tolist()]
         node = columns.node[rows]
         burst = np.array([stay.behaviour.cpu.burst_cores for stay in stays])[:, None]
         share = np.array([stay.behaviour.cpu.burst_share for stay in stays])[:, None]
         limit = np.array([stay.limit_cores for stay in stays])[:, None]
-        steady = np.minimum(asked.pods, limit)
-        burst = np.where(asked.running, burst, 0.0)
-        throttled = _either(_crowded(asked.pods / limit), share * _crowded((asked.pods + burst) / limit))
-        throttled *= asked.running
+        steady = np.minimum(demand.pods, limit)
+        burst = np.where(demand.running, burst, 0.0)
+        throttled = _either(_crowded(demand.pods / limit), share * _crowded((demand.pods + burst) / limit))
+        throttled *= demand.running
         capacity = np.array([machine.cores for machine in columns.machines])[:, None]
-        wanted = asked.nodes.copy()
-        np.subtract.at(wanted, node, asked.pods - steady)
-        calm = 1.0 - _crowded(wanted / capacity)
+        load = demand.nodes.copy()
+        np.subtract.at(load, node, demand.pods - steady)
+        calm = 1.0 - _crowded(load / capacity)
         held = np.minimum(steady + burst, limit) - steady
-        bursting = share * _crowded((wanted[node] + held) / capacity[node]) * (held > 0)
+        bursting = share * _crowded((load[node] + held) / capacity[node]) * (held > 0)
         np.multiply.at(calm, node, 1.0 - bursting)
         crowd = 1.0 - calm
-        pods = _either(crowd[node], throttled) * asked.running
+        pods = _either(crowd[node], throttled) * demand.running
         np.multiply.at(calm, node, 1.0 - throttled)
-        ran = np.maximum(np.count_nonzero(asked.running, axis=1), 1)
+        ran = np.maximum(np.count_nonzero(demand.running, axis=1), 1)
         return Waiting(
             columns=columns,
             rows=rows,
-            ran=np.count_nonzero(asked.running, axis=1) / len(times),
+            ran=np.count_nonzero(demand.running, axis=1) / len(times),
             pods=pods.sum(axis=1) / ran,
             throttled=throttled.sum(axis=1) / ran,
             nodes=(1.0 - calm).mean(axis=1),
-            up=asked.up[:, -1],
+            up=demand.up[:, -1],
         )
 
 

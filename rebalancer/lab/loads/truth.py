@@ -135,19 +135,19 @@ class Truth:
     def _used(self, moment: float) -> dict[str, tuple[float, list[tuple[Stay, float]]]]:
         columns = self._history.columns()
         serving = self._serving(columns, moment)
-        wanted: dict[str, list[tuple[Stay, float]]] = {}
+        demand: dict[str, list[tuple[Stay, float]]] = {}
         for stay in columns.stays:
             if not stay.start <= moment < stay.end:
                 continue
             cores = stay.curve.at(moment - self._origin)
             if stay.behaviour.group:
                 cores = cores / serving[stay.behaviour.group] if stay.ready <= moment < stay.leaving else 0.0
-            wanted.setdefault(stay.node, []).append((stay, cores))
+            demand.setdefault(stay.node, []).append((stay, cores))
         used: dict[str, tuple[float, list[tuple[Stay, float]]]] = {}
         for machine in columns.machines:
             if not machine.start <= moment < machine.end:
                 continue
-            pods = wanted.get(machine.name, [])
+            pods = demand.get(machine.name, [])
             total = machine.overhead_cores + sum(cores for _, cores in pods)
             factor = min(1.0, machine.cores / total) if total > 0 else 1.0
             used[machine.name] = (total * factor, [(stay, cores * factor) for stay, cores in pods])

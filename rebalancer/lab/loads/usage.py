@@ -37,7 +37,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Demand:
     """Demand in cores, before a full machine has divided its capacity."""
 
     columns: Columns
@@ -92,16 +92,16 @@ class UsageModel:
         return Figures(columns=columns, rows=rows, pods=pods, seen=seen, nodes=nodes, up=up)
 
     def _instant(self, columns: Columns, times: Floats, rows: NDArray[np.int64] | None = None) -> Figures:
-        asked = self.wanted(times, columns=columns, rows=rows)
-        rows, cores, wanted = asked.rows, asked.pods, asked.nodes
+        demand = self.demand(times, columns=columns, rows=rows)
+        rows, cores, nodes = demand.rows, demand.pods, demand.nodes
         capacity = np.array([machine.cores for machine in columns.machines])
         with np.errstate(divide="ignore", invalid="ignore"):
-            given = np.where(wanted > capacity[:, None], capacity[:, None] / wanted, 1.0)
+            given = np.where(nodes > capacity[:, None], capacity[:, None] / nodes, 1.0)
         if len(rows):
             cores *= given[columns.node[rows]]
-        return Figures(columns=columns, rows=rows, pods=cores, seen=asked.running, nodes=wanted * given, up=asked.up)
+        return Figures(columns=columns, rows=rows, pods=cores, seen=demand.running, nodes=nodes * given, up=demand.up)
 
-    def wanted(self, times: Floats, *, columns: Columns | None = None, rows: NDArray[np.int64] | None = None) -> Wanted:
+    def demand(self, times: Floats, *, columns: Columns | None = None, rows: NDArray[np.int64] | None = None) -> Demand:
         """Demand of pods and machines at each of `times` (ascending)."""
         columns = columns or self.history.columns()
         if rows is None:
@@ -110,17 +110,17 @@ class UsageModel:
         running = (columns.start[rows, None] <= times) & (times < columns.end[rows, None])
         cores = (columns.coefficients[rows] @ waves) * running
         self._share_totals(columns, rows, times, waves, cores)
-        wanted = np.zeros((len(columns.machines), len(times)))
+        demand = np.zeros((len(columns.machines), len(times)))
         if len(rows):
             node = columns.node[rows]
             first = np.flatnonzero(np.diff(node, prepend=-1))
-            wanted[node[first]] = np.add.reduceat(cores, first, axis=0)
-        up = np.zeros(wanted.shape, dtype=np.bool_)
+            demand[node[first]] = np.add.reduceat(cores, first, axis=0)
+        up = np.zeros(demand.shape, dtype=np.bool_)
         for index, machine in enumerate(columns.machines):
             up[index] = (machine.start <= times) & (times < machine.end)
         overhead = np.array([machine.overhead_cores for machine in columns.machines])
-        wanted += overhead[:, None] * up
-        return Wanted(columns=columns, rows=rows, running=running, pods=cores, nodes=wanted, up=up)
+        demand += overhead[:, None] * up
+        return Demand(columns=columns, rows=rows, running=running, pods=cores, nodes=demand, up=up)
 
     def _share_totals(
         self, columns: Columns, rows: NDArray[np.int64], times: Floats, waves: Floats, cores: Floats

@@ -43,8 +43,8 @@ class PrometheusApi:
 
     async def __call__(self, request: Request) -> Response:
         """One request."""
-        wanted = self._lab.prometheus_auth
-        if wanted is not None and request.headers.get("authorization") != wanted:
+        required = self._lab.prometheus_auth
+        if required is not None and request.headers.get("authorization") != required:
             return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": "Basic"})
         path = request.url.path.removeprefix("/prometheus").rstrip("/")
         if path in ("", "/-/ready", "/-/healthy"):

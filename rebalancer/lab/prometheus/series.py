@@ -139,7 +139,7 @@ class SeriesBook:
 
     # -- raw counters -------------------------------------------------------------------------------------------------
 
-    def _wanted_seconds(self, figures: Figures, times: Floats) -> Floats:
+    def _demand_seconds(self, figures: Figures, times: Floats) -> Floats:
         """(pods, times) CPU seconds since each pod started, or since the history began."""
         columns, rows = figures.columns, figures.rows
         origin, first = self._usage.origin, self._clock.started_at - self._history_seconds
@@ -156,10 +156,10 @@ class SeriesBook:
     def _node_counter(self, times: Floats) -> Iterator[Row]:
         figures = self._usage.window_means(times, window_seconds=SCRAPE_SECONDS)
         elapsed = np.maximum(times - self._clock.started_at + self._history_seconds, 0.0)
-        wanted = self._wanted_seconds(figures, times)
+        seconds = self._demand_seconds(figures, times)
         nodes = figures.columns.node[figures.rows]
         for row, machine in enumerate(figures.columns.machines):
-            busy = wanted[nodes == row].sum(axis=0) + machine.overhead_cores * elapsed
+            busy = seconds[nodes == row].sum(axis=0) + machine.overhead_cores * elapsed
             busy = np.minimum(busy, machine.cores * elapsed)
             count = cores_of(machine.cores)
             for mode, (of_busy, of_idle) in MODES.items():
@@ -170,7 +170,7 @@ class SeriesBook:
 
     def _container_counter(self, times: Floats) -> Iterator[Row]:
         figures = self._usage.window_means(times, window_seconds=SCRAPE_SECONDS)
-        wanted = self._wanted_seconds(figures, times)
+        seconds = self._demand_seconds(figures, times)
         addresses = {machine.name: machine.address for machine in figures.columns.machines}
         for row, index in enumerate(figures.rows):
             stay = figures.columns.stays[index]
@@ -184,10 +184,10 @@ class SeriesBook:
             }
             here = figures.seen[row]
             # cAdvisor also has the whole pod, without a container label: a careless sum counts twice.
-            yield Row(labels=common, node=stay.node, values=wanted[row], present=here, raw=True)
+            yield Row(labels=common, node=stay.node, values=seconds[row], present=here, raw=True)
             for name, image, share in stay.containers:
                 labels = {**common, "container": name, "image": image}
-                yield Row(labels=labels, node=stay.node, values=wanted[row] * share, present=here, raw=True)
+                yield Row(labels=labels, node=stay.node, values=seconds[row] * share, present=here, raw=True)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
