@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.kube.client.client import ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.lists import Gathered, read_list
@@ -22,11 +21,9 @@ from rebalancer.model.errors import ConnectError
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.quantity import cpu_millicores
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import Usage
 from rebalancer.policy.schema.usage import UsageSource
-
-Floats = NDArray[np.float64]
 
 NODE_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="nodes")
 POD_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")

@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.history import STEP_SECONDS, Grid
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
+from rebalancer.model.snapshot import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
-
+from rebalancer.model.snapshot import Floats, Ints
 
 PEAK = "cpu at its peak"
 """A resource of `Loads`: what is expected, not what is measured."""

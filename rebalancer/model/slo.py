@@ -3,12 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rebalancer.model.snapshot import Nodes
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats, Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

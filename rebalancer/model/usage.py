@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.reason import Refusal
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

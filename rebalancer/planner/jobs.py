@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.objects import QOS_RANK
-from rebalancer.model.plan import Finding, Goal, Ints
+from rebalancer.model.plan import Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.planner.targets import TargetHeadroom
 
 Floats = NDArray[np.float64]

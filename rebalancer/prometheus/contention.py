@@ -3,16 +3,13 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import Contention
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.nodes import NodeMap, gather
 from rebalancer.prometheus.pods import pod_usage
 from rebalancer.prometheus.queries import ContentionQueries, Query
-
-Floats = NDArray[np.float64]
 
 
 def read_contention(

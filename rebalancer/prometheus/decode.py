@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.history import Grid
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats
 
 Point = tuple[float, str]
 T = TypeVar("T")

@@ -17,10 +17,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.snapshot import Nodes
+from rebalancer.model.snapshot import Floats, Nodes
 from rebalancer.prometheus.queries import CLUSTER_LABEL, NODE_INFO, UNAME
 
-Floats = NDArray[np.float64]
 Labels = Mapping[str, str]
 NodeBy = Literal["Auto", "Name", "Address", "NodeInfo", "Uname"]
 Indices = tuple[int, ...]

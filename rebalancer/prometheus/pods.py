@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.prometheus.decode import PodVector
 from rebalancer.prometheus.nodes import NodeMap
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

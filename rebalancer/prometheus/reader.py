@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.ports import Progress
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import Contention, Usage
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
@@ -33,7 +32,6 @@ from rebalancer.prometheus.queries import (
 )
 from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, check_unit, millicores_per_unit
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 SOURCE = "Prometheus"

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.slo import SloSamples
-from rebalancer.model.snapshot import Nodes
+from rebalancer.model.snapshot import Floats, Nodes
 from rebalancer.policy.schema.policy import HotNodeSlo
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
@@ -24,8 +23,6 @@ from rebalancer.prometheus.nodes import Labels, NodeMap, same_target, shown
 from rebalancer.prometheus.pool import AT_ONCE, ClientPool
 from rebalancer.prometheus.queries import LABEL_NAME, NODE_BY_FIELD, Query, queries
 from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, check_unit, millicores_per_unit
-
-Floats = NDArray[np.float64]
 
 FIELD = "effect.hotNodeSLO.query"
 LABEL_FIELD = "effect.hotNodeSLO.label"

@@ -1,12 +1,9 @@
 """Units of a node CPU query: shares of a node's capacity, or cores."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.model.snapshot import Nodes
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats, Nodes
 
 MOST_PLAUSIBLE_SHARE = 1.5
 """Rates exceed 1.0 slightly. Far above it the value is a percentage, or millicores where cores were expected."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Evenness, Finding, Ints, LandingRule
+from rebalancer.model.plan import Evenness, Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerProfile
-from rebalancer.model.snapshot import PENDING
+from rebalancer.model.snapshot import PENDING, Ints
 from rebalancer.placement.board import Board
 from rebalancer.placement.nodes import Bools, Floats
 from rebalancer.placement.spread import Constraint, EligibleNodes, compile_spread

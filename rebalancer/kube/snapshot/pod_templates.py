@@ -17,9 +17,7 @@ from rebalancer.kube.snapshot.effective_requests import Requests, effective_requ
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.annotations import is_kept
 from rebalancer.model.objects import PodTemplate, Volume
-from rebalancer.model.snapshot import PodTemplateOutline, PodTemplateTable
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats, PodTemplateOutline, PodTemplateTable
 
 DEFAULT_GRACE_SECONDS = 30.0
 ANY_IP = "0.0.0.0"

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats
 
 
 def epoch_seconds(text: str | None) -> float:

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.history import Columns
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, UsageModel
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.snapshot import Bools, Floats
 
 CALM, FULL = 0.8, 1.2
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats
 
 DAY_SECONDS = 86400.0
 WOBBLE_PERIODS_SECONDS = (7919.0, 2477.0, 607.0)

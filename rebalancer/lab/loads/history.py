@@ -16,8 +16,8 @@ from rebalancer.lab.clock import LabClock
 from rebalancer.lab.loads.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
 from rebalancer.lab.objects.store import Change
 from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.snapshot import Floats
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SIDECAR_SHARE = 0.1

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.cpu import basis
 from rebalancer.lab.loads.history import Columns, History
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.snapshot import Bools, Floats
 
 SCRAPE_SECONDS = 15.0
 _CHUNK_CELLS = 4_000_000

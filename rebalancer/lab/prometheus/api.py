@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
-from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -18,8 +17,7 @@ from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector, pars
 from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.series import Row, SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
-
-Floats = NDArray[np.float64]
+from rebalancer.model.snapshot import Floats
 
 DAY_SECONDS = 86400.0
 _MOST_POINTS = 11_000

@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.faults import Switchboard, names_node
 from rebalancer.lab.loads.cpu import integral_basis
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures, UsageModel
 from rebalancer.lab.prometheus.promql import Selector
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from rebalancer.model.snapshot import Bools, Floats
 
 NODE_SHARE = "instance:node_cpu_utilisation:rate5m"
 NODE_CORES = "node:cpu_usage:cores"
