@@ -1,4 +1,4 @@
-"""What a cycle decides on, whether it may be trusted, and what the strategies find in it."""
+"""A cycle's input: snapshot, usage and ledger state; whether it is safe to use; and the strategies' findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,12 +28,12 @@ ANY = CycleRequest()
 """All strategies, all nodes."""
 
 MEMORY_WINDOWS = 2.0
-"""How far back moves are remembered, in rate windows; longer where emptied nodes are held for longer."""
+"""How far back recent moves are read, in rate windows; longer where a strategy needs them for longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What a cycle decides on."""
+    """A cycle's input."""
 
     snapshot: ClusterSnapshot
     usage: Usage
@@ -42,13 +42,13 @@ class Observation:
     ledger_state: LedgerState
     peaks: Peaks | None = None
     days: ServiceDayProfiles | None = None
-    """What services' usual days look like; None where nobody knows."""
+    """Services' usual days; None where no strategy needs them or they aren't known."""
     cpu: CpuLoads
     """Effective CPU of nodes and pods."""
     loads: Loads
     """Real CPU of all nodes, with the thresholds of their pools: what every landing is checked against."""
     relief_factor: Mapping[str, float] = field(default_factory=dict)
-    """Pool -> how much of what was planned evictions there took away; 1 for a pool that isn't there."""
+    """Pool -> measured relief / planned relief of earlier evictions; 1 for a pool that isn't there."""
     now: float
 
     @property
@@ -65,7 +65,7 @@ class Observation:
 def observe(
     context: CycleContext, policy: RebalancerPolicy, *, writes: bool, snapshot: ClusterSnapshot | None = None
 ) -> Observation:
-    """Read the cluster, its usage and what we did lately; with `writes`, note what has become of it since."""
+    """Read the cluster, its usage and the ledger; with `writes`, reconcile open evictions."""
     if writes and context.ledger is not None:
         # before anything is counted: it refunds what did not happen
         context.ledger.reconcile_outcomes(context.cluster)
@@ -74,7 +74,7 @@ def observe(
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
     usage = context.usage.read(snapshot)
     context.record_usage(snapshot, usage)
-    # the ledger's clock where there is one: what it holds against now was dated by it
+    # the ledger's clock where there is one: its rows were dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
     memory = max([MEMORY_WINDOWS * usage.window_seconds, *(each.memory_seconds for each in policy.strategies)])
     recent = tuple(context.records.recent_moves(now - memory))
@@ -101,7 +101,7 @@ def observe(
 
 
 def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
-    """Why nothing may be decided on what was read."""
+    """Why the input is not safe to use, or None."""
     if seen.usage.warnings:
         return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
     known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
@@ -113,12 +113,12 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
 
 
 def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = ANY) -> list[Findings]:
-    """What each strategy of the policy finds on the nodes that it is asked to look at."""
+    """The findings of each strategy on the nodes of the request."""
     index = seen.snapshot.node_index
     cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
     found = []
     for strategy in policy.strategies:
-        # a strategy that isn't asked for finds nothing, but its targets hold for the others' landings
+        # a strategy outside of the request finds nothing, but its targets hold for the others' replacements
         nodes = request.nodes_for(strategy.name, seen.node_pools.by_node)
         view = StrategyView(
             snapshot=seen.snapshot,
@@ -160,7 +160,7 @@ def _with_measured_relief(loads: Loads, seen: Observation) -> Loads:
 def high_thresholds(
     seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: CycleRequest = ANY
 ) -> NDArray[np.float64]:
-    """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none looked at it."""
+    """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none evaluated it."""
     names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
     lowest = np.full(len(names), np.nan)
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):

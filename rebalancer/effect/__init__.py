@@ -1,6 +1,6 @@
-"""Did it help: which hot nodes were found, which of those lost pods, which cooled, and why not.
+"""Discovery, eviction and effectiveness of hot nodes, with a reason for each miss. Pure functions of records.
 
-Pure: what was read and recorded goes in, sentences and counts come out. `episodes` says when nodes were hot by the
-standard, `discovery` and `stuck` what our cycles made of it, `account` what an assessment comes to, `rates` counts it
-by days, `cluster` and `comparison` look at all nodes together, `report` is what people get to see.
+`episodes`: when nodes were hot by the hot-node SLO. `discovery`, `blocked`: whether cycles discovered them and why
+nothing was evicted. `account`: outcome and change breakdown of an assessment. `rates`: daily counts and rates.
+`cluster`, `comparison`: all nodes together. `feedback`: backoff and circuit breaker. `report`: the report.
 """

@@ -1,9 +1,9 @@
-"""What a node's change was made of, and what an assessment comes to.
+"""Breakdown of a node's CPU change by cause, and the outcome of an assessment.
 
     after - before = - evicted - departed + arrived + returned + remaining_change + residual
 
-All but the last part are sums over pods, by their uids; the last is what the two figures of the node leave over, so it
-always closes. A part is as good as its pods' samples: a rate window still shows some of a pod that has just left.
+All parts but the residual are sums over pods, by uid; the residual makes both sides equal. A part is as precise as its
+pods' samples: a rate window still shows some CPU of a pod that has just left.
 """
 
 import math
@@ -15,7 +15,7 @@ from rebalancer.effect.messages import cores, percent
 from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome
 
 ROUNDING: Final = 1e-9
-"""Relative slack: a node at exactly its target is not over it."""
+"""Relative tolerance: a node at exactly its target is not over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +28,15 @@ class PodNow:
     cpu_millicores: float
     """NaN = not known."""
     is_replacement: bool
-    """Of a pod that we evicted from this node."""
+    """It replaces a pod evicted from this node."""
 
 
 def account(
     assessment: Assessment, pods_now: Sequence[PodNow], node_before: float, node_after: float
 ) -> ChangeBreakdown:
-    """The parts of the change between two figures of the node, in millicores, both known.
+    """The breakdown of the change between two known measurements of the node, in millicores.
 
-    A pod that we meant to evict and that is still there counts as one that stayed.
+    A pod that was planned to go and is still there counts as one that stayed.
     """
     now = {each.uid: each for each in pods_now}
     before = {each.uid: each for each in assessment.pods}
@@ -63,10 +63,10 @@ def account(
 def outcome_of(
     assessment: Assessment, account: ChangeBreakdown | None, after_share: float | None
 ) -> tuple[Outcome, str]:
-    """(outcome, sentence with the numbers). Without a figure of the node, or an account of it, nothing is known.
+    """(outcome, sentence with the numbers). Unknown without a measurement of the node or without its breakdown.
 
-    Not cooled is blamed on what was moved, where that could not have been enough by itself; else on the largest of what
-    came on top.
+    A node that did not cool had too few evictions, where these alone could not have been enough; otherwise the outcome
+    is the largest adverse part.
     """
     if after_share is None or not math.isfinite(after_share):
         return Outcome.UNKNOWN, Outcome.UNKNOWN.sentence
@@ -91,24 +91,24 @@ def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
         Outcome.REMAINING_PODS_GREW: account.remaining_change,
         Outcome.UNEXPLAINED: account.residual,
     }
-    largest = max(adverse, key=lambda each: adverse[each])  # of equal ones the first
+    largest = max(adverse, key=lambda each: adverse[each])  # the first of equal parts
     return largest if adverse[largest] > 0 else Outcome.UNEXPLAINED
 
 
 def planned_relief(assessment: Assessment) -> float:
-    """Millicores that the plan was to take away, what it expected to land there counted in; NaN = not known."""
+    """Planned relief in millicores, expected arrivals included; NaN = not known."""
     return (assessment.before_share - assessment.planned_share) * assessment.capacity_millicores
 
 
 def measured_relief(assessment: Assessment) -> float:
-    """Millicores that the node uses less; NaN = not known."""
+    """Measured relief in millicores; NaN = not known."""
     if assessment.after_share is None:
         return math.nan
     return (assessment.before_share - assessment.after_share) * assessment.capacity_millicores
 
 
 def _parts(account: ChangeBreakdown | None) -> str:
-    """The parts that show in two digits, in cores."""
+    """The parts that round to at least 0.01 cores."""
     if account is None:
         return ""
     named = (
@@ -124,5 +124,5 @@ def _parts(account: ChangeBreakdown | None) -> str:
 
 
 def _sum(values: Iterable[float]) -> float:
-    """Of those that are known."""
+    """Sum of the known values."""
     return math.fsum(value for value in values if math.isfinite(value))

@@ -1,7 +1,7 @@
 """The whole cluster over time, from its pools' hours.
 
-Rates tell what became of single nodes; whether the cluster is better off is told by its hours. They move by themselves
-too, so what else moves them stands beside: load against last week, free room, where new pods are placed.
+Rates describe single nodes, hours the whole cluster. Hours also change without evictions, so each line has what else
+changes them: load compared with last week, free capacity, placement of new pods.
 """
 
 import math
@@ -59,15 +59,15 @@ class PoolDay:
 
 
 def summaries(hours: Sequence[PoolHour], *, since: float, until: float) -> list[PoolSummary]:
-    """Each pool by name, then all together, from the hours in [since, until); those of the week before are compared
-    with. Nothing known, no lines."""
+    """A line for each pool by name, then for all together, from the hours in [since, until), compared with the week
+    before. No lines without data."""
     columns = _Columns(hours)
     nothing = np.zeros(len(hours), dtype=np.int64)
     return [line for _, line in columns.lines(columns.within(since, until), nothing)]
 
 
 def over_days(hours: Sequence[PoolHour], *, since: float, until: float) -> list[PoolDay]:
-    """The same for each UTC day, by day, then pool, then all together."""
+    """The same for each UTC day."""
     columns = _Columns(hours)
     lines = columns.lines(columns.within(since, until), columns.hour // DAY_HOURS)
     return [PoolDay(day=day, summary=line) for day, line in lines]
@@ -99,7 +99,7 @@ class _Columns:
         return np.flatnonzero((begin >= since) & (begin < until))
 
     def lines(self, rows: Rows, part: Rows) -> list[tuple[int, PoolSummary]]:
-        """(part, line) by part, then pool, then all pools together; `part` (hours,) is what to group by besides."""
+        """(part, line) by part, then pool, then all pools together; `part` (hours,) is a further key of the groups."""
         parts, at = np.unique(part[rows], return_inverse=True)
         wide = len(self.pools) + 1
         names: list[str | None] = [*self.pools, None]
@@ -114,10 +114,10 @@ class _Columns:
         return [(int(parts[group // wide]), line) for group, line in sorted(out, key=itemgetter(0))]
 
     def _last_week(self, rows: Rows) -> Rows:
-        """(rows,) row of the same pool and hour a week before, -1 for none."""
+        """(rows,) row of the same pool and hour one week earlier, -1 for none."""
         if not len(rows):
             return rows
-        # a week lies between one pool's hours and the next one's
+        # pools are a week apart, so that a week back never reaches another pool
         key = self.pool * (self._span + WEEK_HOURS) + self.hour
         order = np.argsort(key)
         wanted = key[rows] - WEEK_HOURS
@@ -125,7 +125,7 @@ class _Columns:
         return np.where(key[found] == wanted, found, -1)
 
     def _figures(self, rows: Rows, then: Rows, group: Rows, count: int) -> dict[str, Floats]:
-        """(groups,) of each figure, NaN where nothing is known; `then` (rows,) as of `_last_week`."""
+        """Each figure as (groups,), NaN without data; `then` (rows,) from `_last_week`."""
         nodes = self.nodes[rows]
 
         def total(values: Floats) -> Floats:
@@ -184,7 +184,7 @@ def _summary(pool: str | None, figures: dict[str, Floats], group: int) -> PoolSu
 
 
 def load_change(pairs: Iterable[tuple[PoolHour, PoolHour]]) -> float | None:
-    """Relative change of the CPU in (now, then), weighed by nodes, as a part of then."""
+    """Relative change from then to now of pairs (now, then), weighted by nodes."""
     both = [(now, then) for now, then in pairs if math.isfinite(now.cpu_share) and math.isfinite(then.cpu_share)]
     used_now = math.fsum(now.cpu_share * now.nodes for now, _ in both)
     used_then = math.fsum(then.cpu_share * then.nodes for _, then in both)
@@ -192,7 +192,7 @@ def load_change(pairs: Iterable[tuple[PoolHour, PoolHour]]) -> float | None:
 
 
 def mean_of(values: Iterable[tuple[float, float]]) -> float | None:
-    """Of (value, weight), of the values that are known."""
+    """Weighted mean of (value, weight) over the known values."""
     known = [(value, weight) for value, weight in values if math.isfinite(value) and weight > 0]
     total = math.fsum(weight for _, weight in known)
     return math.fsum(value * weight for value, weight in known) / total if total else None

@@ -1,8 +1,8 @@
 """The reported time against the time before it, with a control group: pools without evictions.
 
-A comparison pairs days: each day after with one of the same weekday before, hour by hour, the nearest ones first. Of
-the differences it tells the median, and the interval that the sign test gives for it: no assumption about how they are
-spread, and the same answer every time. Hours of one day hang together, so a day counts once.
+Each day after is matched with one of the same weekday before, hour by hour, the nearest days first. The result is the
+median of the paired differences with the interval of the sign test: no assumption about their distribution, and
+deterministic. Hours of one day are correlated, so a day counts once.
 """
 
 import math
@@ -20,13 +20,13 @@ from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.policy.schema.forecast import Event
 
 ENOUGH_DAYS: Final = 5
-"""With fewer matched days nothing is said."""
+"""Fewer matched days are insufficient data."""
 ENOUGH_HOURS: Final = 12
-"""Of a day, on both sides, or it isn't matched."""
+"""Least hours of a matched day, on both sides."""
 MOVED: Final = 0.10
-"""What changed by more than this, and isn't what is compared, is named."""
+"""Relative change above which a confounder is listed."""
 DOUBT: Final = 0.05
-"""Of the interval; few days leave more, and it says so."""
+"""Confidence of the interval; with few days it is higher, and stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def compare(
 ) -> Comparison:
     """Hot minutes before and after; `untouched` are the pools of the control group.
 
-    Pools that are known on one side only are left out.
+    Pools with data on one side only are left out.
     """
     both = {each.pool for each in before} & {each.pool for each in after}
     touched, alone = both - set(untouched), both & set(untouched)
@@ -141,8 +141,8 @@ def _spread(day: _Day) -> float | None:
 
 
 def _interval(differences: Sequence[float]) -> Interval | None:
-    """By the sign test: the k-th smallest and the k-th largest of n, where the median lies outside of them with a
-    probability of 2 P(Binomial(n, 1/2) < k). None for too few."""
+    """The sign test's: the k-th smallest and k-th largest of n differences; the median lies outside of them with
+    probability 2 P(Binomial(n, 1/2) < k). None for too few."""
     count = len(differences)
     if count < ENOUGH_DAYS:
         return None
@@ -189,7 +189,7 @@ def _verdict(days: int, change: Interval | None, net: Interval | None, but: Sequ
     against = " than in the control group" if net else ""
     sure = f"{told.confidence * 100:.0f} % sure, {counted(days, 'matched day')}"
     if told.low <= 0 <= told.high:
-        text = f"no clear change of the time that nodes are hot: {_minutes(told)} ({sure})"
+        text = f"no clear change in hot time: {_minutes(told)} ({sure})"
     else:
         way = "shorter" if told.high < 0 else "longer"
         least, most = sorted((abs(told.low), abs(told.high)))

@@ -1,8 +1,8 @@
-"""Was a node that was hot by the standard found by us, when, by what; and if not, why not.
+"""Attributes a hot episode to the cycles that discovered it, or to a miss reason.
 
-Found is what a cycle of ours had a finding for while it was hot, or shortly before: our own mark may be the lower one,
-and within the settle time what is hot is the heat that was acted on. A forecast's finding counts for a day: it was made
-for a peak to come. That the peak it meant is this one is not recorded.
+An episode is discovered when a cycle had a finding for the node while it was hot or shortly before: a pool's high may
+be lower than the hot-node SLO's, and within the settling time the node is hot from the load that was acted on. A
+forecast's finding counts for a day, since it is for a later peak; which peak is not recorded.
 """
 
 import math
@@ -21,17 +21,17 @@ from rebalancer.model.reason import MissReason
 from rebalancer.policy.schema.types import format_duration
 
 LOOKAHEAD_SECONDS: Final = DAY_SECONDS
-"""The farthest that a forecast looks ahead."""
+"""The longest forecast horizon."""
 
 EARLY_SECONDS: Final = 900.0
-"""Other findings count so long before it became hot by the standard, or as long as one look waits for the next: the
-usual settle time."""
+"""Other findings count so long before the episode's start, or for the strategy's interval: the default settling
+time."""
 
 JITTER: Final = 1.1
-"""Looks come at their interval, give or take a tenth."""
+"""Cycles run at their interval, give or take a tenth."""
 
 IGNORED_OBSERVATIONS: Final = 3
-"""No cycle for so many intervals: nobody was there."""
+"""No cycle for so many intervals: the daemon was down."""
 
 MISSES_BY_CODE: Final = (MissReason.NOT_READY, MissReason.NO_METRICS, MissReason.STABILIZATION_WINDOW)
 """Miss reasons that a code of a node or cycle can have; the first decides where a cycle gave several."""
@@ -47,12 +47,12 @@ def attribute_episode(
     settled: Sequence[Assessment],
     after: float = -math.inf,
 ) -> HotEpisode:
-    """The episode with all that our cycles tell of it, in place of what was told before.
+    """The episode with discovery, evictions and reasons set anew from the records.
 
-    `node_observations` of its node, oldest first, from a day before it began until it ended, or until now. `covered`: a
-    strategy looks at its pool, every `every_seconds`. `paused`: evictions from it were paused for all of that time.
-    `settled`: assessments of its node. `after`: end of the node's episode before this one, what was found until then
-    was that one. One that is still hot and that no cycle has come by yet is neither found nor missed.
+    `node_observations`: of its node, oldest first, from a day before its start to its end, or to now. `covered`: a
+    strategy evaluates its pool, every `every_seconds`. `paused`: evictions from it were paused for the whole episode.
+    `settled`: assessments of its node. `after`: end of the node's previous episode; findings until then belong to that
+    one. An episode that is still open and that no cycle has evaluated yet is neither discovered nor missed.
     """
     ended_at = math.inf if episode.ended_at is None else episode.ended_at
     hot = [each for each in node_observations if episode.started_at <= each.at <= ended_at]
@@ -103,7 +103,7 @@ def _found(
     acting = [each for each in found if each.evictions and not each.dry_run]
     evictions = sum(each.evictions for each in acting)
     delay = first.at - bare.started_at
-    when = f"found {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
+    when = f"discovered {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
     told = replace(
         bare, discovered_at=first.at, discovery_trigger=first.trigger, strategy=first.finding or "", evictions=evictions
     )
@@ -115,7 +115,7 @@ def _found(
 
 
 def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool | None:
-    """What the last cycle that took something from it came to: the ones before were not enough, or it was hot again."""
+    """Whether the node cooled after the last cycle with evictions from it; earlier ones were not enough."""
     of_it = [each for each in settled if each.step is Step.SETTLED and each.node == node and each.cycle in cycles]
     if not of_it:
         return None
@@ -127,14 +127,14 @@ def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool 
 
 
 def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: float) -> tuple[MissReason, str] | None:
-    """(why, sentence); None: too early to tell."""
+    """(reason, sentence); None: not decided yet."""
     if not hot:
         if episode.ended_at is None:
             return None
         span = episode.ended_at - episode.started_at
         if span <= every_seconds * JITTER:
             every = format_duration(every_seconds)
-            return MissReason.NOT_EVALUATED, f"hot for {format_duration(span)}, and it is looked at every {every}"
+            return MissReason.NOT_EVALUATED, f"hot for {format_duration(span)}, and it is evaluated every {every}"
         return MissReason.DAEMON_DOWN, f"no cycle ran in the {format_duration(span)} that it was hot"
     ended_at = hot[-1].at if episode.ended_at is None else episode.ended_at
     moments = [episode.started_at, *(each.at for each in hot), ended_at]
@@ -150,7 +150,7 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
 
 
 def _said(observation: NodeObservation) -> MissReason:
-    """What one cycle says of why it had no finding."""
+    """The miss reason of one cycle."""
     codes = {*observation.refusals, observation.stopped}
     groups = {code.group for code in codes if code is not None}
     for miss in MISSES_BY_CODE:
@@ -162,12 +162,12 @@ def _said(observation: NodeObservation) -> MissReason:
         return MissReason.NOT_EVALUATED
     if observation.share is None:
         return MissReason.NO_METRICS
-    # measured over its mark and not found: what a move just took away is no longer counted, but still measured
+    # measured over its high and not found: relief of a recent eviction is still in the measurement
     return MissReason.STABILIZATION_WINDOW if observation.share > observation.high else MissReason.BELOW_THRESHOLD
 
 
 def _most(said: Counter[MissReason]) -> MissReason:
-    """Most looks without any use of them decide; else whether it ever looked hot; else whether it was measured."""
+    """The most frequent blind reason where most cycles were blind, else hot but not long enough, else below high."""
     looks = said.total() - said[MissReason.NOT_EVALUATED]
     blind = [miss for miss in (MissReason.NO_METRICS, MissReason.NOT_READY, MissReason.DAEMON_DOWN) if said[miss]]
     worst = max(blind, key=lambda miss: said[miss], default=None)
@@ -182,7 +182,7 @@ def _most(said: Counter[MissReason]) -> MissReason:
 def _told(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
     looked = [each for each in hot if _said(each) is not MissReason.NOT_EVALUATED]
     if miss is MissReason.NOT_EVALUATED:
-        return f"{counted(len(hot), 'cycle')} ran, none looked at it"
+        return f"{counted(len(hot), 'cycle')} ran, none evaluated it"
     known = [each for each in looked if each.share is not None and each.high is not None]
     if miss is MissReason.BELOW_THRESHOLD:
         return _measured(known)
@@ -192,14 +192,14 @@ def _told(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
         for code in {*each.refusals, each.stopped}
         if code is not None and (isinstance(code.group, MissReason) or code is each.stopped)
     )
-    told = f"{miss.sentence}: {by_count(codes)} in {counted(len(looked), 'look')}" if codes else miss.sentence
+    told = f"{miss.sentence}: {by_count(codes)} in {counted(len(looked), 'cycle')}" if codes else miss.sentence
     return f"{told}; {_measured(known)}" if miss is MissReason.STABILIZATION_WINDOW and known else told
 
 
 def _measured(known: Sequence[NodeObservation]) -> str:
     most = max(known, key=lambda each: each.share or 0.0)
-    return f"we measured at most {percent(most.share)}, our high is {percent(most.high)}"
+    return f"measured at most {percent(most.share)}, high is {percent(most.high)}"
 
 
 def _seen(episode: HotEpisode) -> str:
-    return f"the standard saw {percent(episode.peak_share)} over {percent(episode.threshold)}"
+    return f"by the hot-node SLO {percent(episode.peak_share)} over {percent(episode.threshold)}"

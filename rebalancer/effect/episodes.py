@@ -1,7 +1,7 @@
-"""When each node was hot by the standard: spans over a threshold that have lasted long enough.
+"""Hot spans of each node by the hot-node SLO: samples over a threshold for long enough.
 
-The standard is read piece by piece, so a span may go on from one reading to the next. Each reading begins
-`overlap_seconds` before the end of the last one: then what is only now long enough has its beginning in it.
+The SLO is read in pieces, so a span may continue from one reading to the next. Each reading begins `overlap_seconds`
+before the end of the previous one: the start of a span that has just become long enough lies in it.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 GAP_STEPS = 3
-"""So many samples may be missing."""
+"""Samples that may be missing within a span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotSpan:
-    """One node, from the first sample over the threshold on."""
+    """A node's time over the threshold, from the first sample over it."""
 
     node: int
     """Its column."""
     started_at: float
     ended_at: float | None
-    """The first sample that isn't over it; where samples are missing, the last that was. None: still hot."""
+    """The first sample not over it; where samples are missing, the last one over it. None: still hot."""
     peak_share: float
 
 
@@ -36,19 +36,19 @@ class _Runs:
     node: NDArray[np.int64]
     start: Floats
     confirmed: Floats
-    """The sample that made it long enough; inf where none did."""
+    """The sample at which it was long enough; inf for none."""
     end: Floats
     """NaN: still hot."""
     peak: Floats
 
 
 def longest_gap(for_seconds: float, step_seconds: float) -> float:
-    """Samples may be missing for so long within a span."""
+    """Longest gap in the samples within a span."""
     return max(for_seconds, GAP_STEPS * step_seconds)
 
 
 def overlap_seconds(for_seconds: float, step_seconds: float) -> float:
-    """A reading has to begin so long before the end of the last one."""
+    """How long before the end of the previous reading the next one has to begin."""
     return for_seconds + longest_gap(for_seconds, step_seconds) + step_seconds
 
 
@@ -62,12 +62,12 @@ def hot_spans(
     still_open: Sequence[HotSpan] = (),
     read_until: float | None = None,
 ) -> list[HotSpan]:
-    """The spans of all nodes that were not known at the last reading, and those that were open then; by node and time.
+    """Spans that are new since the last reading or were open then, by node and time.
 
     `times` (times,) in seconds since the epoch, ascending and evenly spaced; `shares` (times, nodes), NaN where
-    nothing is known; `threshold` one for all or (nodes,), NaN = never hot. The reading knows what was up to `end`.
-    A span counts once `for_seconds` lie between two of its samples. `still_open` and `read_until` are of the last
-    reading (`node` is the column in this one): an open span keeps its start, and is always in the answer.
+    unknown; `threshold` one for all or (nodes,), NaN = never hot. Samples are complete up to `end`. A span counts once
+    `for_seconds` lie between two of its samples. `still_open` and `read_until` are of the last reading (`node` is the
+    column in this one): an open span keeps its start and is always in the result.
     """
     if not len(times):
         return list(still_open)
@@ -92,7 +92,7 @@ def hot_spans(
             spans.append(_continued(opened.pop(span.node), span))
         elif new[at]:
             spans.append(span)
-    # what was read then reads otherwise by now: they must not stay open for ever
+    # samples may have changed since: a span must not stay open for ever
     spans += [replace(each, ended_at=max(first, each.started_at)) for each in opened.values()]
     return sorted(spans, key=lambda each: (each.node, each.started_at))
 
@@ -112,7 +112,7 @@ def _runs(
     end: float,
     step: float,
 ) -> _Runs:
-    """`goes_on` (nodes,) were hot before the first sample: as if there were one more, a step before it."""
+    """`goes_on` (nodes,): hot before the first sample, as if there were one more sample a step earlier."""
     times = np.concatenate([[times[0] - max(step, 1.0)], times])
     shares = np.concatenate([np.where(goes_on, np.inf, np.nan)[None, :], shares])
     node, at = np.nonzero(~np.isnan(shares.T))  # by node, then by time
@@ -120,7 +120,7 @@ def _runs(
     with np.errstate(invalid="ignore"):
         hot = share > np.broadcast_to(np.asarray(threshold, dtype=np.float64), shares.shape[1:])[node]
     hot |= (at == 0) & goes_on[node]
-    gap = longest_gap(for_seconds, step) + step * 1.001  # so long after a known sample comes the next
+    gap = longest_gap(for_seconds, step) + step * 1.001  # gap between a known sample and the next
     follows = np.zeros(len(node), dtype=np.bool_)
     follows[1:] = (node[1:] == node[:-1]) & (time[1:] - time[:-1] <= gap)
     begins = hot.copy()
@@ -132,7 +132,7 @@ def _runs(
     run = np.cumsum(begins) - 1
     inside = np.flatnonzero(hot)
     last = np.zeros(len(starts), dtype=np.int64)
-    last[run[inside]] = inside  # ascending: the last one stays
+    last[run[inside]] = inside  # ascending: the last assignment stays
     start = time[starts]
     long = inside[time[inside] - start[run[inside]] >= for_seconds]
     confirmed = np.full(len(starts), np.inf)

@@ -1,7 +1,6 @@
-"""What outcomes change from now on: services that stay where they are, pools that rest, and how much relief is
-believed.
+"""What assessments change in later plans: eviction backoff, circuit breakers and measured relief.
 
-Only what was measured in time after settling teaches anything: later ones say less about the move.
+Only assessments made in time after the settling time count; later ones say less about the eviction.
 """
 
 import math
@@ -21,16 +20,16 @@ TWICE_WITHIN_SECONDS: Final = DAY_SECONDS
 BREAKER_OPEN_SECONDS: Final = 3600.0
 RELIEF_LAST: Final = 50
 RELIEF_ENOUGH: Final = 5
-"""With fewer assessments the plan's own figure stands."""
+"""With fewer assessments the planned relief is used as it is."""
 RELIEF_LEAST, RELIEF_MOST = 0.5, 1.5
 
 INEFFECTIVE_OUTCOMES: Final = frozenset({Outcome.NEW_PODS_ARRIVED, Outcome.REMAINING_PODS_GREW, Outcome.UNEXPLAINED})
-"""Not `tooFewEvicted`, for what went did help; and what came back is given up as soon as it is seen."""
+"""Not `tooFewEvicted`: those evictions did help. Returned replacements start a backoff by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IneffectiveMove:
-    """A service whose pods need not leave a node again soon."""
+    """A service to be backed off from a node."""
 
     service_identity: str
     node: str
@@ -39,7 +38,7 @@ class IneffectiveMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBreaker:
-    """A pool from which nothing is evicted for a while."""
+    """A pool whose circuit breaker is open."""
 
     pool: str
     until: float
@@ -49,14 +48,14 @@ class OpenBreaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What was learned."""
+    """What later plans use."""
 
     give_up: tuple[IneffectiveMove, ...] = ()
-    """Each is to be remembered once."""
+    """New ones, each to be recorded once."""
     open_breakers: Mapping[str, OpenBreaker]
-    """By pool; those in force."""
+    """By pool; those still open."""
     relief_factor: Mapping[str, float]
-    """Pool -> what the planned relief is to be multiplied by; 1 for a pool that isn't there."""
+    """Pool -> factor of the planned relief; 1 for a pool that isn't there."""
 
 
 def feedback(
@@ -67,7 +66,7 @@ def feedback(
     brake: EffectivenessBreaker,
     now: float,
 ) -> Feedback:
-    """What those that were just made teach, beside those that were made before; `moved` are the evictions in them."""
+    """From `new` assessments and `known` ones before them; `moved` are their evictions."""
     known = _by_key((*earlier, *new))
     return Feedback(
         give_up=tuple(ineffective_moves(new, known, moved)),
@@ -79,7 +78,7 @@ def feedback(
 def ineffective_moves(
     new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Eviction]
 ) -> list[IneffectiveMove]:
-    """(service, node) where the node did not cool twice in a row within a day, the second time just now."""
+    """(service, node) where the node did not cool twice in a row within a day, the second time in `new`."""
     services: dict[tuple[str, str], set[str]] = {}
     for one in moved:
         services.setdefault((one.cycle, one.node), set()).add(one.service_identity)
@@ -99,13 +98,13 @@ def ineffective_moves(
             and last[1].last_eviction_at - last[0].last_eviction_at <= TWICE_WITHIN_SECONDS
         ):
             why = " and ".join(dict.fromkeys(str(each.outcome) for each in last))
-            reason = f"its node did not cool twice within a day after it had left: {why}"
+            reason = f"its node did not cool twice within a day after its eviction: {why}"
             found.append(IneffectiveMove(service_identity=service, node=node, reason=reason))
     return found
 
 
 def brakes(known: Sequence[Assessment], brake: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
-    """Pools that rest, because too few of their last nodes have cooled; an hour from the newest that says so."""
+    """Pools of whose last relieved nodes too few have cooled; open for an hour from the newest assessment."""
     found = {}
     for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
         last = made[-brake.sample_size :]
@@ -131,9 +130,9 @@ def relief_factors(known: Sequence[Assessment]) -> dict[str, float]:
 
 
 def relief_ratio(made: Assessment) -> float | None:
-    """What left the node for good, as a part of what was planned to leave; None where either isn't known.
+    """Measured relief of the evicted pods as a part of the planned relief; None where either isn't known.
 
-    What came and went by itself is left out: it has nothing to do with the pods that were chosen.
+    Other arrivals and departures are left out: they are independent of the pods that were chosen.
     """
     planned, account = planned_relief(made), made.breakdown
     if account is None or not planned > 0:
@@ -143,7 +142,7 @@ def relief_ratio(made: Assessment) -> float | None:
 
 
 def _by_pool(known: Sequence[Assessment]) -> dict[str, list[Assessment]]:
-    """Those that teach something, oldest first."""
+    """Those that count, oldest first."""
     out: dict[str, list[Assessment]] = {}
     for each in sorted(_taught(known), key=lambda one: (one.assessed_at or 0.0, one.last_eviction_at, one.node)):
         out.setdefault(each.pool, []).append(each)
@@ -162,12 +161,12 @@ def _taught(known: Sequence[Assessment]) -> list[Assessment]:
 
 
 def _was_hot(made: Assessment) -> bool:
-    """One that was relieved ahead of its peak is cool afterwards whatever was moved."""
+    """A node relieved ahead of its peak is cool afterwards with any eviction."""
     return made.before_share > made.target
 
 
 def _by_key(made: Sequence[Assessment]) -> list[Assessment]:
-    """Each once, the last one said."""
+    """Each once, the last one wins."""
     return list({_key(each): each for each in made}.values())
 
 

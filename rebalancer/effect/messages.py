@@ -8,7 +8,7 @@ from rebalancer.model.effect import Outcome, Rate
 from rebalancer.model.reason import BlockedReason, Code, MissReason
 
 NOTHING: Final = "-"
-"""A rate of nothing, and whatever isn't known."""
+"""Shown for unknown values, and for a rate of zero episodes."""
 
 _GROUPS: Final[Mapping[str, type[Code]]] = {"discovery": MissReason, "eviction": BlockedReason, "effect": Outcome}
 
@@ -35,7 +35,7 @@ def cores(millicores: float) -> str:
 
 
 def shown(rate: Rate) -> str:
-    """`17 of 20 (85 %)`; a rate of nothing is `-`."""
+    """`17 of 20 (85 %)`; a rate without episodes is `-`."""
     return NOTHING if rate.share is None else f"{rate.part} of {rate.whole} ({percent(rate.share)})"
 
 
@@ -45,6 +45,6 @@ def counted(count: int, one: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without zeros at the end, and without a minus before nothing."""
+    """Without trailing zeros, and without a minus before zero."""
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

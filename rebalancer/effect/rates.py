@@ -1,11 +1,11 @@
-"""The three rates, from a day's counts that add up: any two sets of rows merge into the rows of both.
+"""The three rates, from daily counts that add up: any two sets of rows merge.
 
-    discovery     = found / hot        episodes that we found, of those hot by the standard
-    eviction      = acted / found      those with at least one eviction, of the found
-    effectiveness = cooled / assessed  those at or under target after settling, of the acted ones that could be assessed
+    discovery     = discovered / hot           of the episodes hot by the hot-node SLO
+    eviction      = evicted_from / discovered  with at least one eviction
+    effectiveness = cooled / assessed          at or under target after the settling time, of those assessable
 
-An episode that was not found has no strategy and no trigger. Split by these, discovery is still a share of all
-episodes, so that the lines add up; the line of the missed ones has none.
+An episode that was not discovered has no strategy and no trigger. Split by these, discovery is still a share of all
+episodes, so that the lines add up; the line of the missed episodes has no rates.
 """
 
 import math
@@ -24,7 +24,7 @@ from rebalancer.model.plan import Trigger
 Key = TypeVar("Key")
 
 _COUNTED: Final = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
-"""A peak that nothing could be moved ahead of is an episode like others."""
+"""Verdicts that are counted; a peak that nothing was evicted ahead of is an ordinary episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class RateLine:
     counts: Annotated[Counts, INLINE]
 
     def key(self, dimension: Dimension) -> str | None:
-        """What the group has in common; None: it is not split by this dimension."""
+        """The values of the group; None: not split by this dimension."""
         value: str | None = getattr(self, dimension)
         return value
 
@@ -60,7 +60,7 @@ class RateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """A day, or a week from Monday on."""
+    """A day, or a week from Monday."""
 
     day: Annotated[Day, Shown(name="from")]
     """The first day."""
@@ -83,12 +83,12 @@ def day_rows(
     judged: Sequence[VerifiedForecast] = (),
     replaces: Sequence[DayRow] = (),
 ) -> list[DayRow]:
-    """The rows of those `days`, whatever else is given; by day, pool, strategy and trigger.
+    """The rows of `days`, by day, pool, strategy and trigger.
 
-    Episodes count on the day that they began, assessments (and the evictions in them) on that of the last eviction,
-    forecasts on that of the expected heat. One that is still hot lasts until `now`; while it is neither found nor
-    missed it isn't counted. Where `replaces` has a row of such a day that nothing is left of (a missed episode was
-    found after all), there is a row of zeros for it.
+    Episodes count on the day of their start, assessments (and their evictions) on that of the last eviction, forecasts
+    on that of the expected hot time. An open episode lasts until `now`; it isn't counted while it is neither discovered
+    nor missed. A row of `replaces` without a successor (a missed episode that was discovered later) becomes a row of
+    zeros.
     """
     book = _Book(cluster, days)
     for row in replaces:
@@ -133,7 +133,7 @@ def _of_episode(episode: HotEpisode, now: float) -> DayRow:
 
 def _of_assessment(assessment: Assessment) -> DayRow:
     planned, measured = planned_relief(assessment) / 1000.0, measured_relief(assessment) / 1000.0
-    # the two are there to be compared: both or none
+    # planned and measured are compared: both or none
     known = math.isfinite(planned) and math.isfinite(measured) and assessment.outcome is not Outcome.UNKNOWN
     return replace(
         _blank(day_of(assessment.last_eviction_at), assessment.pool, assessment.strategy, assessment.trigger),
@@ -181,10 +181,7 @@ def merged(rows: Iterable[DayRow]) -> list[DayRow]:
 
 
 def rates(rows: Sequence[DayRow], by: Sequence[Dimension] = DIMENSIONS) -> list[RateLine]:
-    """A line for each group, by name; `by` nothing is one line for all, if there are any rows.
-
-    Never a rate of nothing: see `Rate.share`.
-    """
+    """A line for each group, by name; without `by` one line for all, if there are any rows."""
     groups = _grouped(rows, lambda row: tuple(_dimension(row, name) for name in by))
     places: list[Dimension] = [name for name in by if name in ("cluster", "pool")]
     hot: Counter[tuple[str, ...]] = Counter()
@@ -214,7 +211,7 @@ def trend(rows: Sequence[DayRow], *, days: Literal[1, 7] = 1) -> list[TrendPoint
 
 
 def monday_of(day: int) -> int:
-    """The Monday of its week: day 0 was a Thursday."""
+    """The Monday of the day's week: day 0 was a Thursday."""
     return day - (day + 3) % 7
 
 

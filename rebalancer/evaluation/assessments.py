@@ -22,23 +22,23 @@ from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 
 LATE_SECONDS = 600.0
-"""After it was due, or the settle time, if that is longer: then it says less."""
+"""Time after the due time, or the settling time if that is longer, from which an assessment is late."""
 RETRY_FOR_SECONDS = 3600.0
-"""So long a node that isn't known is looked for."""
+"""For how long an assessment without the node's CPU is retried."""
 FEEDBACK_WINDOW_SECONDS = 3 * DAY_SECONDS
-"""What is older teaches nothing any more."""
+"""Older assessments don't count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssessmentBatch:
-    """What was made now."""
+    """The assessments made by one call."""
 
     made: tuple[Assessment, ...] = ()
     notes: tuple[str, ...] = ()
-    """Why not all that is due was, in sentences."""
+    """Why due assessments were not made, in sentences."""
 
 
-# ---- when it is due
+# ---- due assessments
 
 
 def run_due_assessments(
@@ -50,10 +50,10 @@ def run_due_assessments(
     policy: RebalancerPolicy,
     now: float,
 ) -> AssessmentBatch:
-    """Make the assessments that are due, as far as their nodes are known; the others are tried again for an hour.
+    """Make the due assessments of nodes with known CPU; the others are retried for an hour.
 
-    `usage` is of `snapshot`. `replacements` (of the ledger): since when -> uid of a pod that took an evicted one's
-    place -> the node that that one had left. One small query when nothing is due.
+    `usage` is of `snapshot`. `replacements` (of the ledger): since when -> uid of a replacement -> the node that its
+    predecessor was evicted from. One small query when nothing is due.
     """
     try:
         due = records.due(now)
@@ -66,14 +66,14 @@ def run_due_assessments(
         records.expect(nothing)
         records.made(made)
     except RebalancerError as error:
-        return AssessmentBatch(notes=(f"what became of evictions is not assessed: {error}",))
+        return AssessmentBatch(notes=(f"evictions are not assessed: {error}",))
     waiting = sorted({each.node for each in due} - {each.node for each in (*nothing, *made)})
     notes = (f"not assessed yet, their CPU isn't known: {', '.join(waiting)}",) if waiting else ()
     return AssessmentBatch(made=tuple(made), notes=notes)
 
 
 def _evicted(assessments: Sequence[Assessment]) -> dict[str, set[str]]:
-    """Node -> uids of the pods that we evicted from it, or meant to."""
+    """Node -> uids of the pods evicted from it, or planned to be."""
     out: dict[str, set[str]] = {}
     for each in assessments:
         out.setdefault(each.node, set()).update(pod.uid for pod in each.pods if pod.evicted)
@@ -81,7 +81,7 @@ def _evicted(assessments: Sequence[Assessment]) -> dict[str, set[str]]:
 
 
 class _NodeMeasurement:
-    """At the cluster, now."""
+    """Measures nodes in the current snapshot."""
 
     def __init__(
         self,
@@ -96,12 +96,12 @@ class _NodeMeasurement:
         self._evicted = evicted
 
     def made(self, due: Assessment, policy: RebalancerPolicy, now: float) -> Assessment | None:
-        """None: to be tried again."""
+        """The assessment with its outcome; None: retry later."""
         late = now - due.due_at > max(policy.effect.settling_time, LATE_SECONDS)
         node = self._snapshot.node_index.get(due.node)
         after = None if node is None else self._share(node)
         pods = [] if node is None else self._pods(node)
-        # a later cycle's evictions are ours too: their pods did not leave by themselves
+        # pods evicted by a later cycle did not depart by themselves
         ours = self._evicted.get(due.node, set())
         counted = replace(due, pods=tuple(replace(pod, evicted=pod.evicted or pod.uid in ours) for pod in due.pods))
         known = after is not None and (not pods or any(np.isfinite(each.cpu_millicores) for each in pods))
@@ -117,7 +117,7 @@ class _NodeMeasurement:
         )
 
     def _share(self, node: int) -> float | None:
-        """Used cores / capacity; None where it isn't known, or may be only a part of it."""
+        """Used cores / capacity; None where it isn't known or incomplete."""
         capacity = self._snapshot.nodes.cpu_capacity_millicores[node]
         share = float(self._usage.node_cpu_millicores[node] / capacity) if capacity > 0 else float("nan")
         return share if np.isfinite(share) and not self._usage.warnings else None
@@ -136,7 +136,7 @@ class _NodeMeasurement:
         ]
 
     def stayed(self, due: Assessment) -> bool:
-        """Whether all that was to be evicted is still there, and is to stay."""
+        """Whether all pods to be evicted are still there, not terminating."""
         pods, node = self._snapshot.pods, self._snapshot.node_index.get(due.node)
         if node is None:
             return False
@@ -144,15 +144,15 @@ class _NodeMeasurement:
         return all(pod.uid in there for pod in due.pods if pod.evicted)
 
 
-# ---- what is learned
+# ---- feedback
 
 
 def derive_feedback(
     effect: EffectRecords, policy: RebalancerPolicy, *, made: Sequence[Assessment] = (), now: float
 ) -> Feedback:
-    """What the assessments of the last days teach, those that were just `made` among them. Raises ConnectError.
+    """Feedback from the last days' assessments, with those just `made` among them. Raises ConnectError.
 
-    To be asked at the start, whenever something was made, and now and then: a brake lets go with time.
+    To be derived at the start, after new assessments, and at intervals: a circuit breaker closes with time.
     """
     since = now - FEEDBACK_WINDOW_SECONDS
     return feedback(
@@ -165,7 +165,7 @@ def derive_feedback(
 
 
 def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> None:
-    """Write down what is given up. Raises ConnectError."""
+    """Record the new backoffs. Raises ConnectError."""
     for each in learned.give_up:
         ledger.give_up(
             service_identity=each.service_identity,

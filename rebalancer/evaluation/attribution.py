@@ -1,7 +1,7 @@
-"""Hot nodes by the standard, held against what our cycles said of them, and counted by days.
+"""Attributes hot episodes to the cycles that discovered or missed them, and rolls them up by days.
 
-Told again for as long as more may become known: while a node is hot, shortly after, and until it is known whether our
-evictions helped. The result depends on nothing but the records, so telling it twice is telling it once.
+An episode is attributed again while its result can still change: while the node is hot, shortly after, and until its
+assessment is made. The result depends on the records only, so repeating it changes nothing.
 """
 
 import math
@@ -18,38 +18,38 @@ from rebalancer.model.reason import Reason
 from rebalancer.policy import RebalancerPolicy
 
 JUST_OVER_SECONDS = 1800.0
-"""An episode that ended so lately is told again: a cycle may have been at work."""
+"""For how long after its end an episode is attributed again: a cycle may have been running."""
 OFTEN_SECONDS = 6 * HOUR_SECONDS
 SELDOM_SECONDS = 2 * DAY_SECONDS
-"""A node that is hot for longer than the first is told once an hour, for longer than the second when it has cooled:
-all that was said of it is read each time. So long an episode waits for its assessment, too."""
+"""An episode longer than the first is attributed once an hour, one longer than the second after its end: all its
+observations are read each time. The second is also how long an episode waits for its assessment."""
 COUNT_AGAIN_DAYS = 2
-"""A forecast is judged, and an assessment made, up to so many days after the day that it counts for."""
+"""Forecasts are verified, and assessments made, up to so many days after the day that they count for."""
 KEPT_SECONDS = 3 * DAY_SECONDS
-"""Details are kept for at least so long, whatever the policy says."""
+"""Least retention of details, whatever the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloWindow:
-    """What was read of the standard now; seconds since the epoch."""
+    """The time of the hot-node SLO that one call read; seconds since the epoch."""
 
     began: float
     until: float | None
     """None: nothing was read."""
     behind: bool
-    """There is more that can be read."""
+    """More can be read at once."""
     now: float
 
     @property
     def new_hour(self) -> bool:
-        """Whether an hour has ended in it."""
+        """Whether an hour ended in it."""
         return self.until is not None and self.began // HOUR_SECONDS < self.until // HOUR_SECONDS
 
 
 def attribute_episodes(
     records: EffectRecords, policy: RebalancerPolicy, span: SloWindow, pauses: Callable[[], Sequence[Pause]]
 ) -> list[HotEpisode]:
-    """Those of which more may be known by now, as they are told now. Raises ConnectError."""
+    """Attribute the episodes whose result can still change. Raises ConnectError."""
     over = span.began - JUST_OVER_SECONDS
     stored = records.episodes(min(over, span.now - SELDOM_SECONDS), span.now + 1.0)
     settled: list[Assessment] = []
@@ -90,7 +90,7 @@ def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Slo
         return lasted < OFTEN_SECONDS or (lasted < SELDOM_SECONDS and span.new_hour)
     if episode.ended_at >= over:
         return True
-    # evicted from, and not known yet whether that helped
+    # evicted from, without an assessment yet
     return (
         bool(episode.evictions)
         and episode.cooled is None
@@ -105,7 +105,7 @@ def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Slo
 
 
 def _said_since(episode: HotEpisode, policy: RebalancerPolicy, early: float) -> float:
-    """From when on cycles may have said something of it: a day before where forecasts act, and nobody has asked yet."""
+    """Start of the earliest cycle that may have discovered it; a day earlier on first attribution if forecasts act."""
     if episode.discovered_at is None and episode.miss_reason is None and policy.forecast.mode == "Act":
         return episode.started_at - LOOKAHEAD_SECONDS
     return min(episode.started_at - early, math.inf if episode.discovered_at is None else episode.discovered_at)
@@ -114,8 +114,8 @@ def _said_since(episode: HotEpisode, policy: RebalancerPolicy, early: float) -> 
 def _node_observations(
     records: EffectRecords, asked: Sequence[HotEpisode], since_of: Mapping[int, float], span: SloWindow
 ) -> dict[int, Sequence[NodeObservation]]:
-    """By the episode's row. Those that are asked for the first time are read by themselves: they look far back."""
-    # what a cycle said after that time may be of an episode that wasn't read yet
+    """By the episode's row. Episodes attributed for the first time are read apart: they look further back."""
+    # later observations may be of an episode that wasn't read yet
     until = span.until if span.behind and span.until is not None else span.now
     out: dict[int, Sequence[NodeObservation]] = {}
     for first in (True, False):
@@ -128,7 +128,7 @@ def _node_observations(
 
 
 def _looked_at(policy: RebalancerPolicy) -> dict[str, float]:
-    """Pool -> how often a strategy looks for hot nodes in it, in seconds; not one where none does."""
+    """Pool -> interval in seconds of the strategy for hot nodes; pools without one are left out."""
     out: dict[str, float] = {}
     for strategy in policy.strategies:
         if strategy.BALANCE != "Spread":
@@ -148,7 +148,7 @@ def _end_of_the_one_before(episode: HotEpisode, stored: Sequence[HotEpisode]) ->
 
 
 def _paused(episode: HotEpisode, said: Sequence[NodeObservation], pauses: Sequence[Pause], cluster: str) -> bool:
-    """Whether a pause that is in force kept all its pods there. When it began isn't known: the refusals tell."""
+    """Whether a pause covers the whole episode. Its start isn't recorded, so the refusals decide."""
     names = {"global": "", "cluster": "", "pool": episode.pool, "node": episode.node}
     scopes = {Scope.of(kind, cluster, name) for kind, name in names.items()}
     found = [each for each in said if each.finding is not None and not each.dry_run]
@@ -166,7 +166,7 @@ def count_days(
     told: Sequence[HotEpisode],
     judged: Callable[[float], Sequence[VerifiedForecast]],
 ) -> None:
-    """Roll up today, the days of episodes that are told anew, and once an hour those before: what is counted late.
+    """Roll up today, the days of newly attributed episodes, and once an hour the days before, for late counts.
 
     Raises ConnectError.
     """
@@ -174,7 +174,7 @@ def count_days(
     first = min([today, day_of(span.began), *(day_of(each.started_at) for each in told)])
     if span.new_hour:
         first = min(first, today - COUNT_AGAIN_DAYS)
-    # a day whose details are dropped in part must not be counted again
+    # a day with pruned details must not be counted again
     first = max(first, day_of(span.now - max(policy.effect.detail_retention, KEPT_SECONDS)) + 1)
     since, until = first * float(DAY_SECONDS), span.now + 1.0
     rows = day_rows(

@@ -1,8 +1,8 @@
-"""Which nodes were hot by the organisation's own standard, and what we had said of them.
+"""Evaluates the hot-node SLO: reads its samples, records hot episodes, pool hours and daily counts.
 
-Read piece by piece, a few minutes behind now, for as long as it takes: every reading begins so far before the end of
-the last one that what was hot then goes on. What is read or told twice is the same row, so a reading that breaks off is
-simply done again. Nothing here decides a cycle: whatever fails is a note, and the next call goes on.
+Samples are read in pieces, a few minutes behind now. Each reading overlaps the previous one enough to continue open
+episodes. Reading a piece twice writes the same rows, so an interrupted reading is repeated. No cycle depends on it: an
+error becomes a note, and the next call continues.
 """
 
 import math
@@ -25,29 +25,29 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import CpuThresholds, NodePools
 
 LAG_SECONDS = 300.0
-"""Samples come late, and a cycle that looked at a node has to be written down."""
+"""Delay behind now: samples come late, and cycles have to be recorded first."""
 FIRST_LOOK_BACK_SECONDS = DAY_SECONDS
 HOURS_AT_ONCE = 6
-"""More are read by the next call."""
+"""Pieces of one call."""
 MAX_RETRY_SECONDS = DAY_SECONDS
-"""What can't be read for so long never will be."""
+"""Older samples that can't be read are skipped."""
 STEP_SECONDS, LONG_STEP_SECONDS = 60.0, 300.0
 LONG_FOR_SECONDS = 1800.0
-"""A node that has to be hot for longer is looked at in long steps. Both divide an hour."""
+"""Step of the samples for a short and a long `for`. Both divide an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloReading:
-    """What one call did."""
+    """The result of one call."""
 
     read_until: float | None = None
-    """None: nothing was read yet."""
+    """None: nothing read yet."""
     episodes: tuple[HotEpisode, ...] = ()
-    """Those of which something new may be known: they go on, were over lately, or wait for an assessment."""
+    """Episodes attributed now: open, recently ended, or waiting for an assessment."""
     behind: bool = False
-    """More can be read at once: call again soon."""
+    """More can be read at once."""
     notes: tuple[str, ...] = ()
-    """What went wrong or is doubtful, in sentences."""
+    """Errors and doubts, in sentences."""
 
 
 def evaluate_slo(
@@ -62,31 +62,31 @@ def evaluate_slo(
     judged: Callable[[float], Sequence[VerifiedForecast]] = lambda _since: (),
     stopping: Callable[[], bool] = lambda: False,
 ) -> SloReading:
-    """Read the standard from where the last call ended, and bring episodes, hours and days up to date.
+    """Read the hot-node SLO from where the last call ended, and update episodes, hours and days.
 
-    `reader` None: there is no Prometheus. `pauses` in force now, and the forecasts `judged` that were made at or after
-    some time, are asked for when they are needed. To be called every few minutes, by the leader.
+    `reader` None: no Prometheus. `pauses`: those in force now. `judged`: verified forecasts made at or after a time.
+    To be called every few minutes, by the leader.
     """
     if reader is None:
-        return SloReading(notes=("hot nodes by the standard are not known: they are read from Prometheus",))
-    look = _Look(reader, records, snapshot, node_pools, policy, now, stopping)
+        return SloReading(notes=("the hot-node SLO is not evaluated: it needs Prometheus",))
+    run = _SloRun(reader, records, snapshot, node_pools, policy, now, stopping)
     try:
-        look.read_on()
+        run.read_on()
     except RebalancerError as error:
-        look.notes.append(f"hot nodes by the standard are not read: {error}")
+        run.notes.append(f"the hot-node SLO is not evaluated: {error}")
     told: list[HotEpisode] = []
-    span = SloWindow(began=now if look.began is None else look.began, until=look.until, behind=look.behind, now=now)
+    span = SloWindow(began=now if run.began is None else run.began, until=run.until, behind=run.behind, now=now)
     try:
         told = attribute_episodes(records, policy, span, pauses)
         count_days(records, policy, span, told, judged)
     except RebalancerError as error:
-        look.notes.append(f"hot nodes by the standard are not held against our cycles: {error}")
-    notes = tuple(dict.fromkeys(look.notes))
-    return SloReading(read_until=look.until, episodes=tuple(told), behind=look.behind, notes=notes)
+        run.notes.append(f"hot episodes are not attributed: {error}")
+    notes = tuple(dict.fromkeys(run.notes))
+    return SloReading(read_until=run.until, episodes=tuple(told), behind=run.behind, notes=notes)
 
 
-class _Look:
-    """One call's reading."""
+class _SloRun:
+    """One call."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Look:
         self.policy = policy
         self.now = now
         self.began: float | None = None
-        """Where this call's reading began."""
+        """Start of this call's reading."""
         self.until: float | None = None
         self.behind = False
         self.notes: list[str] = []
@@ -113,10 +113,10 @@ class _Look:
         self._for = policy.effect.hot_node_slo.for_
         self._step = STEP_SECONDS if self._for <= LONG_FOR_SECONDS else LONG_STEP_SECONDS
 
-    # ---- reading on
+    # ---- reading
 
     def read_on(self) -> None:
-        """Hour by hour, as far as there is something to be read. Raises ConnectError, ConfigError."""
+        """Hour by hour, as far as samples can be complete. Raises ConnectError, ConfigError."""
         last = self._at_step(self.now - LAG_SECONDS)
         known = self.records.slo_evaluated_until()
         if known is None:
@@ -132,7 +132,7 @@ class _Look:
         self.behind = self.until < last
 
     def _read(self, until: float, end: float) -> bool:
-        """One piece of at most an hour, from `until` to `end`; False to try it again in the next call."""
+        """One piece of at most an hour, from `until` to `end`; False: retry in the next call."""
         hour = math.floor(until / HOUR_SECONDS)
         overlap = overlap_seconds(self._for, self._step)
         begin = self._at_step(min(until - overlap, hour * HOUR_SECONDS))
@@ -141,13 +141,13 @@ class _Look:
         except RebalancerError:
             if self.now - end < MAX_RETRY_SECONDS:
                 raise
-            self.notes.append("what the standard says of a time more than a day ago can't be read, and is left out")
+            self.notes.append("samples of the hot-node SLO from more than a day ago can't be read and are skipped")
             self.records.put_hours([], read_until=end)
             return True
-        self.notes += [f"the standard was answered in part: {each}" for each in samples.partial]
+        self.notes += [f"the hot-node SLO query returned a partial result: {each}" for each in samples.partial]
         if not np.isfinite(samples.shares[samples.times > until]).any() and self.now - end < HOUR_SECONDS:
-            # its source may only be late
-            self.notes.append("the standard has no samples of this cluster's nodes of late")
+            # the source may be late
+            self.notes.append("the hot-node SLO query returned no recent samples of this cluster's nodes")
             return False
         thresholds = thresholds_of(samples, self._node_pools, self.policy)
         self.records.put_episodes(self._episodes(samples, thresholds, until=until, end=end))
@@ -164,7 +164,7 @@ class _Look:
     def _episodes(
         self, samples: SloSamples, thresholds: CpuThresholds, *, until: float, end: float
     ) -> list[HotEpisode]:
-        """What is new, and what goes on or ends."""
+        """New, continued and ended episodes."""
         column = {name: index for index, name in enumerate(samples.nodes)}
         stored: dict[str, list[HotEpisode]] = {}
         for each in self.records.episodes(float(samples.times[0]), end + 1.0):
@@ -172,7 +172,7 @@ class _Look:
         opened = [each for of_node in stored.values() for each in of_node if each.ended_at is None]
         spans = hot_spans(
             samples.times,
-            # over nothing instead of over a mark: in deviation mode each moment has its own
+            # over zero instead of over a threshold: in deviation mode each moment has its own
             samples.shares - thresholds.high,
             threshold=0.0,
             for_seconds=self._for,
@@ -208,10 +208,10 @@ class _Look:
 
 
 def _same(span: HotSpan, stored: Sequence[HotEpisode]) -> HotEpisode | None:
-    """The episode that the span is, or is the end of: a reading begins somewhere in the ones before."""
+    """The stored episode of a span or of its end: a reading begins within earlier ones."""
     ended_at = math.inf if span.ended_at is None else span.ended_at
     for each in reversed(stored):
-        # an open one that goes on has kept its start
+        # a continued open episode keeps its start
         overlaps = each.ended_at is not None and each.ended_at > span.started_at and each.started_at <= ended_at
         if overlaps or each.started_at == span.started_at:
             return each

@@ -1,6 +1,6 @@
-"""What became of it: assessments when they are due, lessons from them, and the organisation's own standard.
+"""Evaluation loop of the leader: due assessments, feedback and the hot-node SLO.
 
-Beside the cycles, on the leader only. What goes wrong is said and tried again; it never stops a cycle.
+It runs beside the cycles. An error is logged and retried; it never stops a cycle.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ LOG = structlog.get_logger("rebalancer")
 
 SLO_EVERY_SECONDS = 300.0
 FEEDBACK_EVERY_SECONDS = 300.0
-"""A brake lets go with time."""
+"""A circuit breaker closes with time."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationLoop:
-    """Of one policy. `turn` is for one thread, `feedback` for any."""
+    """The loop under one policy. `turn` runs in one thread; any may read `feedback`."""
 
     policy: RebalancerPolicy
     cluster: ClusterReader
@@ -42,13 +42,13 @@ class EvaluationLoop:
     clock: Clock
     stopping: Callable[[], bool] = lambda: False
     feedback: Feedback | None = None
-    """What was learned last; None before anything was."""
+    """The latest feedback; None before the first."""
     _learned_at: float = float("-inf")
     _read_at: float = float("-inf")
     _told: set[str] = field(default_factory=set)
 
     def turn(self) -> None:
-        """Do what is due now. Never raises for a part of the world that is away."""
+        """One pass over everything that is due. Never raises for an unavailable cluster, database or Prometheus."""
         now = self.clock.now()
         try:
             made = self._assess(now)
@@ -60,10 +60,10 @@ class EvaluationLoop:
                 self._read_at = now
                 self._evaluate_slo(now)
         except RebalancerError as error:
-            self._tell([f"what became of evictions is not known: {error}"])
+            self._tell([f"evictions are not assessed: {error}"])
 
     def days(self, count: int) -> Sequence[DayRow]:
-        """The last days' counts, today's among them. Raises ConnectError."""
+        """Counts of the last days, today included. Raises ConnectError."""
         today = day_of(self.clock.now())
         return self.effect.days(today - count + 1, today + 1)
 
@@ -109,7 +109,7 @@ class EvaluationLoop:
         self._tell(reading.notes)
 
     def _tell(self, notes: Sequence[str]) -> None:
-        """Each note once, until it has gone."""
+        """Log each note once, until it is gone."""
         for note in notes:
             if note not in self._told:
                 LOG.warning("effect", note=note)

@@ -1,4 +1,4 @@
-"""Each pool's hours, from the standard's samples: what was hot, how evenly it was spread, and where new pods went."""
+"""Hourly figures of each pool from the hot-node SLO's samples: hot nodes, spread of load, placement of new pods."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from rebalancer.policy.pools import CpuThresholds, NodePools
 Floats = NDArray[np.float64]
 
 NOT_PLACED = ("DaemonSet", "Node")
-"""Owners of pods that no scheduler chose a node for."""
+"""Kinds of owners whose pods are bound to their node."""
 
 
 def thresholds_of(samples: SloSamples, node_pools: NodePools, policy: RebalancerPolicy) -> CpuThresholds:
@@ -35,10 +35,10 @@ def pool_hours(
     hour: int,
     before: Mapping[str, PoolHour],
 ) -> list[PoolHour]:
-    """One hour of each pool that something is known of, so far as the samples go.
+    """One hour of each pool with samples, as far as they go.
 
-    `before`: pool -> what was said of the hour earlier. What pods request is known of now only, and of new pods those
-    that are still there: an hour that is long over keeps what was said of them then.
+    `before`: pool -> the hour as recorded earlier. Requests are known for now only, and new pods only while they exist:
+    a past hour keeps what was recorded then.
     """
     inside = (samples.times >= hour * HOUR_SECONDS) & (samples.times < (hour + 1) * HOUR_SECONDS)
     fresh = snapshot.taken < (hour + 2) * HOUR_SECONDS
@@ -77,14 +77,14 @@ def _step(samples: SloSamples) -> float:
 
 
 def _used(shares: Floats, capacity: Floats) -> float:
-    """Mean over the moments of the used part of what the nodes that are known have."""
+    """Used share of the known nodes' capacity, mean over the samples."""
     known = np.isfinite(shares)
     used = np.where(known, shares * capacity, 0.0).sum(axis=1)
     return float((used / np.where(known, capacity, 0.0).sum(axis=1)).mean())
 
 
 def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
-    """Of what the nodes may hand out; pods that are leaving are left out."""
+    """Requested share of allocatable, without terminating pods."""
     pods = snapshot.pods
     asked = snapshot.per_node(np.where(pods.terminating, 0.0, pods.cpu_request_millicores))[members].sum()
     room = snapshot.nodes.cpu_allocatable_millicores[members].sum()
@@ -94,7 +94,7 @@ def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
 def _new_pods(
     samples: SloSamples, thresholds: CpuThresholds, snapshot: ClusterSnapshot, hour: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(pods,) created in that hour and placed on a node; and those of them whose node was over its target then."""
+    """(pods,) created in the hour and placed; and those of them whose node was over its target then."""
     pods = snapshot.pods
     start, end = hour * HOUR_SECONDS, min((hour + 1) * HOUR_SECONDS, float(samples.times[-1]) + 1.0)
     new = (pods.node >= 0) & (pods.created >= start) & (pods.created < end)

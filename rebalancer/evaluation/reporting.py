@@ -1,7 +1,6 @@
-"""Everything that a report is made of, read from the database: by `rebalancer report` and by the dashboard.
+"""Reads the input of a report from the database, for `rebalancer report` and the dashboard.
 
-Only reads. Each question is a transaction of its own, so what is written meanwhile may be in one part of a report and
-not yet in another.
+Each query is a transaction of its own, so concurrent writes may be in one part of a report and not yet in another.
 """
 
 import math
@@ -24,39 +23,39 @@ from rebalancer.policy.schema.forecast import Event
 
 WEEK_DAYS: Final = 7
 FORECASTS_SECONDS: Final = 30 * DAY_SECONDS
-"""What was forecast earlier doesn't tell how good forecasts are."""
+"""Forecasts of the last days only: earlier ones say little about the current quality."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is recorded of one cluster."""
+    """The records of one cluster."""
 
     cluster: str
     effect: EffectRecords
     forecasts: ForecastRecords
     keep_details: float | None
-    """For so many seconds it keeps episodes and assessments; None = not known."""
+    """Its detail retention in seconds; None = not known."""
     events: Sequence[Event] = ()
-    """Those that its policy declares, where that is known."""
+    """Declared events of its policy, where that is known."""
 
 
 class Effects(EffectRecords, Protocol):
-    """Of one cluster."""
+    """Evaluation records of one cluster."""
 
     def keeps_details(self) -> float | None:
-        """For how many seconds; None = it hasn't said."""
+        """Detail retention in seconds; None = not recorded."""
         ...
 
 
 class Records(Protocol):
-    """A database in which several clusters may keep theirs."""
+    """A database, shared by one or several clusters."""
 
     def clusters(self) -> Sequence[str]:
-        """Those of which anything can be reported."""
+        """Names of the clusters with records."""
         ...
 
     def of(self, cluster: str) -> "Records":
-        """The same database, asked of another cluster."""
+        """The records of another cluster in the same database."""
         ...
 
     def effect(self) -> Effects: ...
@@ -65,7 +64,7 @@ class Records(Protocol):
 
 
 def sources_of(records: Records, policy: RebalancerPolicy, *, all_clusters: bool) -> list[Source]:
-    """What there is to report of the policy's cluster, or of all by name. Raises ConnectError."""
+    """The policy's cluster, or all clusters by name. Raises ConnectError."""
     names = sorted({policy.cluster, *records.clusters()}) if all_clusters else [policy.cluster]
     out = []
     for name in names:
@@ -83,10 +82,10 @@ def sources_of(records: Records, policy: RebalancerPolicy, *, all_clusters: bool
 
 
 def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequence[Dimension], now: float) -> Report:
-    """The report of the days that touch [since, until), in seconds since the epoch; of nothing later than `now`.
+    """The report of the days that overlap [since, until), in seconds since the epoch, up to `now`.
 
-    Where something was evicted, it is compared with as many whole weeks before as it takes. Of several clusters, pools
-    and nodes are named `cluster/name`. Raises ConnectError.
+    With evictions it is compared with as many whole weeks before as needed. In a report of several clusters, pools and
+    nodes are named `cluster/name`. Raises ConnectError.
     """
     until = min(until, now)
     week = WEEK_DAYS * DAY_SECONDS
@@ -113,7 +112,7 @@ def gather(sources: Sequence[Source], *, since: float, until: float, by: Sequenc
 
 
 class _Reader:
-    """Reads one cluster's records, under names that differ from those of others."""
+    """Reads one cluster's records, with the cluster in the names where there are several."""
 
     def __init__(self, source: Source, *, several: bool) -> None:
         self._effect = source.effect
@@ -125,7 +124,7 @@ class _Reader:
         return name if self._cluster is None else f"{self._cluster}/{name}"
 
     def days(self, since: float, until: float) -> list[tuple[str, DayRow]]:
-        """(pool among those of all clusters, row)"""
+        """(pool name in the report, row)"""
         rows = self._effect.days(day_of(since), math.ceil(until / DAY_SECONDS))
         return [(self._named(row.pool), row) for row in rows]
 
@@ -157,18 +156,18 @@ class _Reader:
         return {self._named(pool): each for pool, each in self._forecasts.minutes_off(since, until).items()}
 
     def events(self, pools: Iterable[str]) -> list[Event]:
-        """With the pools of this cluster that each touches."""
+        """Declared events with the pools of this cluster."""
         own = tuple(pool for pool in pools if pool.startswith(self._named("")))
         touched = [(each, tuple(map(self._named, each.pools)) or own) for each in self._events]
-        # an event of no pool would be one of all of them
+        # an event without pools would apply to all
         return [each.model_copy(update={"pools": pools}) for each, pools in touched if pools]
 
 
 def _accuracy(read: Sequence[_Reader], *, since: float, until: float) -> list[AccuracyLine]:
-    """Of all, then by pool; of the last 30 days at most, not of pools without forecasts. A drift is told from the time
-    before `until`, whatever the report's is."""
+    """For all pools, then by pool; at most the last 30 days, without pools that have no forecasts. Drift compares the
+    days before `until`, whatever the time of the report."""
     since = max(since, until - FORECASTS_SECONDS)
-    recent_since = until - RECENT_SECONDS - DAY_SECONDS  # a forecast is of the day after it was made
+    recent_since = until - RECENT_SECONDS - DAY_SECONDS  # a forecast is for the day after it was made
     before_since = recent_since - BEFORE_SECONDS
     sums = [one for each in read for one in each.sums(since, until)]
     minutes_off = {pool: found for each in read for pool, found in each.minutes_off(since, until).items()}
@@ -204,9 +203,9 @@ def _known(value: float) -> float | None:
 def _compared(
     read: Sequence[_Reader], days: Sequence[tuple[str, DayRow]], hours: Sequence[PoolHour], *, since: float
 ) -> tuple[Comparison | None, list[str]]:
-    """(comparison with the time before `since`, what it can't say); None where nothing was evicted after it.
+    """(comparison with the time before `since`, caveats); None without evictions after it.
 
-    Pools that nothing was evicted from on either side are those that were left alone.
+    Pools without evictions on either side are the control group.
     """
     evicted = {False: 0, True: 0}
     touched = set()
@@ -225,5 +224,5 @@ def _compared(
     )
     if not (comparison.sufficient_data and evicted[False]):
         return comparison, []
-    before = f"{counted(evicted[False], 'pod')} had been evicted in the time before, too"
-    return comparison, [f"{before}: the comparison tells what changed since, not what evicting does"]
+    before = f"{counted(evicted[False], 'pod')} were also evicted before"
+    return comparison, [f"{before}: the comparison shows the change since then, not the effect of evictions alone"]

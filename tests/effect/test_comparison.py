@@ -83,7 +83,7 @@ def test_no_difference_that_is_clear_is_told_as_such() -> None:
     told = compare(some_days(DAY - 14, 14), some_days(DAY, 14, lambda day: 60.0 + (10 if day % 2 else -10)))
     assert told.change is not None
     assert told.change.low < 0 < told.change.high
-    assert told.verdict.startswith("no clear change of the time that nodes are hot: between -24 and 24 minutes a day")
+    assert told.verdict.startswith("no clear change in hot time: between -24 and 24 minutes a day")
 
 
 def test_pools_that_were_left_alone_are_taken_off() -> None:

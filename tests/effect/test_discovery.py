@@ -34,7 +34,7 @@ def test_the_first_cycle_with_a_finding_has_found_it() -> None:
     assert told.discovered_at == T0 + 5 * MINUTE
     assert (told.discovery_trigger, told.strategy, told.evictions) == ("alert", STRATEGY, 3)
     assert (told.miss_reason, told.blocked_reason, told.codes) == (None, None, None)
-    assert told.detail == "found 5m after it became hot, 3 evictions"
+    assert told.detail == "discovered 5m after it became hot, 3 evictions"
 
 
 def test_what_we_measured_meanwhile_is_the_highest_share_of_any_cycle() -> None:
@@ -64,7 +64,7 @@ def test_a_finding_counts_shortly_before_too_and_a_forecasts_a_day(minute: float
 def test_where_looks_are_further_apart_the_last_one_before_counts() -> None:
     told = found(an_episode(), a_finding(-29), a_look(1), every_seconds=1800.0)
     assert told.discovered_at == T0 - 29 * MINUTE
-    assert told.detail.startswith("found 29m before it became hot")
+    assert told.detail.startswith("discovered 29m before it became hot")
 
 
 def test_what_was_found_in_the_episode_before_is_not_found_in_this_one() -> None:
@@ -135,7 +135,7 @@ def test_what_was_told_before_is_told_anew() -> None:
 def test_a_node_in_no_pool_is_not_covered() -> None:
     told = found(an_episode(), *every_two_minutes(), covered=False)
     assert told.miss_reason is MissReason.NOT_COVERED
-    assert told.detail == "it is in no pool of a strategy for hot nodes; the standard saw 78.4 % over 75 %"
+    assert told.detail == "it is in no pool of a strategy for hot nodes; by the hot-node SLO 78.4 % over 75 %"
 
 
 def test_without_any_cycle_the_daemon_was_down() -> None:
@@ -154,26 +154,26 @@ def test_without_cycles_for_most_of_it_the_daemon_was_down_whatever_the_others_s
 def test_an_episode_shorter_than_the_time_between_looks_was_not_looked_at() -> None:
     told = found(an_episode(minutes=9), every_seconds=600.0)
     assert told.miss_reason is MissReason.NOT_EVALUATED
-    assert told.detail.startswith("hot for 9m, and it is looked at every 10m")
+    assert told.detail.startswith("hot for 9m, and it is evaluated every 10m")
 
 
 def test_cycles_that_looked_elsewhere_did_not_look_at_it() -> None:
     told = found(an_episode(), *(a_sighting(minute) for minute in range(1, 60, 2)))
     assert told.miss_reason is MissReason.NOT_EVALUATED
-    assert told.detail.startswith("30 cycles ran, none looked at it")
+    assert told.detail.startswith("30 cycles ran, none evaluated it")
 
 
 def test_a_less_sensitive_mark_of_ours_is_told_with_both_values() -> None:
     told = found(an_episode(), *every_two_minutes())
     assert told.miss_reason is MissReason.BELOW_THRESHOLD
-    assert told.detail == ("we measured at most 71.2 %, our high is 75 %; the standard saw 78.4 % over 75 %")
+    assert told.detail == ("measured at most 71.2 %, high is 75 %; by the hot-node SLO 78.4 % over 75 %")
 
 
 @pytest.mark.parametrize("code", [Reason.STABILIZATION_WINDOW, Reason.SETTLING])
 def test_a_node_that_looked_hot_but_not_for_long_enough_was_debounced(code: Reason) -> None:
     told = found(an_episode(minutes=8), a_look(1), a_look(3, 0.76, refusals={code: 1}), a_look(5), a_look(7))
     assert told.miss_reason is MissReason.STABILIZATION_WINDOW
-    assert f"{code} 1 in 4 looks; we measured at most 76 %, our high is 75 %" in told.detail
+    assert f"{code} 1 in 4 cycles; measured at most 76 %, high is 75 %" in told.detail
 
 
 def test_what_is_measured_over_our_mark_without_a_finding_is_a_move_that_still_settles() -> None:
@@ -184,7 +184,7 @@ def test_what_is_measured_over_our_mark_without_a_finding_is_a_move_that_still_s
 def test_a_node_without_samples_had_no_metrics(code: Reason) -> None:
     told = found(an_episode(), *every_two_minutes(share=None, refusals={code: 1}))
     assert told.miss_reason is MissReason.NO_METRICS
-    assert f"{code} 30 in 30 looks" in told.detail
+    assert f"{code} 30 in 30 cycles" in told.detail
 
 
 @pytest.mark.parametrize("code", [Reason.COVERAGE_TOO_LOW, Reason.PARTIAL_USAGE])
@@ -238,6 +238,6 @@ def test_a_found_node_that_nothing_left_says_why() -> None:
     assert told.blocked_reason is BlockedReason.LIMITS
     assert told.codes == {Reason.LIMIT_POOL: 8}
     assert told.detail == (
-        "found 3m after it became hot, nothing evicted: limits were used up: LimitPool 8 in 2 cycles"
+        "discovered 3m after it became hot, nothing evicted: limits were used up: LimitPool 8 in 2 cycles"
     )
     assert told.cooled is None

@@ -21,8 +21,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "effect.md").read_text()
 def test_the_page_explains_every_reason_and_no_other() -> None:
     for heading, codes in (
         ("Why an episode was missed", MissReason),
-        ("Why nothing left a node that was found", BlockedReason),
-        ("What came of the others", Outcome),
+        ("Why nothing was evicted from a found node", BlockedReason),
+        ("Assessments", Outcome),
     ):
         section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
         rows = re.findall(r"^\| (`.*?) \|", section, flags=re.M)
@@ -43,13 +43,13 @@ def test_the_metrics_that_it_names_exist() -> None:
 def test_its_numbers_are_those_of_the_code() -> None:
     kept = Effect().detail_retention / DAY_SECONDS
     for said, holds in [
-        ("`effect.detailRetention`, 30 days if nothing is said", kept == 30),
+        ("`effect.detailRetention`, 30 days by default", kept == 30),
         ("evictions, hours of the pools | 400 days", details.HISTORY_SECONDS == 400 * DAY_SECONDS),
         ("forecasts | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
-        ("over the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),
+        ("covers the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),
         ("fewer than five matched days", ENOUGH_DAYS == 5),
         ("nodes over 10 %", MOVED == 0.10),
-        ("94 % sure", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
+        ("94 % certain", round(1 - 2 * 0.5**ENOUGH_DAYS, 2) == 0.94),
     ]:
         assert said in " ".join(PAGE.split())
         assert holds, said

@@ -86,7 +86,7 @@ def learned(
 def test_a_service_that_left_twice_without_help_is_given_up_on_that_node(outcome: Outcome) -> None:
     found = learned([made(2, outcome)], [made(1, Outcome.REMAINING_PODS_GREW)]).give_up
     assert [(each.service_identity, each.node) for each in found] == [("shop/web", "a")]
-    assert found[0].reason.startswith("its node did not cool twice within a day after it had left: remainingPodsGrew")
+    assert found[0].reason.startswith("its node did not cool twice within a day after its eviction: remainingPodsGrew")
 
 
 def test_once_is_not_twice() -> None:

@@ -37,9 +37,9 @@ def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakd
 
 def some_details() -> tuple[list[HotEpisode], list[Assessment], list[Eviction]]:
     episodes = [
-        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="we measured at most 71.2 %"),
+        an_episode(minutes=30, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 71.2 %"),
         an_episode(
-            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="we measured at most 70 %"
+            minutes=30, start=T0 + 86_400, miss_reason=MissReason.BELOW_THRESHOLD, detail="measured at most 70 %"
         ),
         an_episode(
             minutes=90, node="node-2", blocked_reason=BlockedReason.LIMITS, detail="limits were used up", **FOUND
@@ -131,7 +131,7 @@ def test_reasons_have_a_sentence_a_share_and_the_newest_example(report: Report) 
         ("effect/newPodsArrived", Rate(part=1, whole=2)),
     ]
     assert [each.example for each in report.reasons] == [
-        "node-1: we measured at most 70 %",
+        "node-1: measured at most 70 %",
         "node-2: limits were used up",
         "node-4: 80 % to 79 %",
     ]

@@ -325,7 +325,7 @@ class Away:
 def test_a_database_that_is_away_costs_nothing_but_time(effect: EffectRecords, name: str) -> None:
     away: Any = Away(effect, name)
     found = look(away, NOW + SETTLE, *afterwards(6_500.0))
-    assert found == AssessmentBatch(notes=("what became of evictions is not assessed: the database is away",))
+    assert found == AssessmentBatch(notes=("evictions are not assessed: the database is away",))
     assert len(look(effect, NOW + SETTLE + 60, *afterwards(6_500.0)).made) == 1
 
 

@@ -187,7 +187,7 @@ def test_who_has_to_be_hot_for_long_is_looked_at_in_longer_steps(
 def test_a_source_that_fails_is_a_note_and_asked_again(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
     reads.samples.fails = ConnectError("Prometheus is away")
-    assert reads.at(NOW + HOUR).notes == ("hot nodes by the standard are not read: Prometheus is away",)
+    assert reads.at(NOW + HOUR).notes == ("the hot-node SLO is not evaluated: Prometheus is away",)
     reads.samples.fails = None
     assert reads.at(NOW + HOUR + 300).notes == ()
     assert reads.spans() == [("a", 0, 30)]
@@ -199,7 +199,7 @@ def test_what_can_not_be_read_for_a_day_is_left_out_and_said(open_at: Callable[.
     assert reads.at(NOW + DAY - 1).read_until == NOW - 300
     notes = reads.at(NOW + DAY + 600).notes
     assert reads.effect.slo_evaluated_until() == NOW  # the end of that hour
-    assert "can't be read, and is left out" in notes[0]
+    assert "can't be read and are skipped" in notes[0]
     assert notes[1].endswith("effect.hotNodeSLO.query: wrong")
 
 
@@ -207,7 +207,7 @@ def test_a_source_without_samples_of_late_is_waited_for_and_not_for_ever(open_at
     reads = reads_on(open_at(hot_between()), NOW)
     reads.samples.unknown_after = NOW - 300
     notes = reads.at(NOW + 600).notes
-    assert notes == ("the standard has no samples of this cluster's nodes of late",)
+    assert notes == ("the hot-node SLO query returned no recent samples of this cluster's nodes",)
     assert reads.effect.slo_evaluated_until() == NOW - 300
     reads.at(NOW + 2 * HOUR)
     assert reads.effect.slo_evaluated_until() == NOW + HOUR
@@ -216,7 +216,7 @@ def test_a_source_without_samples_of_late_is_waited_for_and_not_for_ever(open_at
 def test_a_partial_answer_is_taken_and_said(open_at: Callable[..., Reads]) -> None:
     reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1800))), NOW)
     reads.samples.partial = ("a store is away",)
-    assert reads.at(NOW + HOUR).notes == ("the standard was answered in part: a store is away",)
+    assert reads.at(NOW + HOUR).notes == ("the hot-node SLO query returned a partial result: a store is away",)
     assert reads.spans() == [("a", 0, 30)]
 
 
@@ -230,4 +230,4 @@ def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Calla
         reads.policy,
         now=NOW,
     )
-    assert found.notes == ("hot nodes by the standard are not known: they are read from Prometheus",)
+    assert found.notes == ("the hot-node SLO is not evaluated: it needs Prometheus",)

@@ -131,7 +131,7 @@ def test_without_an_eviction_nothing_is_compared(url: str, report: Gather) -> No
 def test_evictions_before_as_well_are_named(url: str, report: Gather) -> None:
     """Then the comparison tells a change of what we do, not what we do."""
     fill(url)
-    said = "3 pods had been evicted in the time before, too"
+    said = "3 pods were also evicted before"
     assert not any(said in note for note in report().notes)
     with open_records(url=url, cluster="test", clock=SteppingClock(UNTIL)) as records:
         effect = records.effect()

@@ -196,7 +196,7 @@ def an_episode(**fields: Any) -> HotEpisode:
         "strategy": "LowNodeUtilization",
         "evictions": 2,
         "cooled": True,
-        "detail": "found 6m after it became hot, 2 evictions",
+        "detail": "discovered 6m after it became hot, 2 evictions",
     }
     return HotEpisode(**{**given, **fields})
 
@@ -259,7 +259,7 @@ def a_node_page(line: NodeLine, **fields: Any) -> views.NodePage:
                 evictions=0,
                 miss_reason=MissReason.BELOW_THRESHOLD,
                 cooled=None,
-                detail="ours was 72.1 % at most, our high is 75 %",
+                detail="measured at most 72.1 %, high is 75 %",
             ),
         ),
     }
