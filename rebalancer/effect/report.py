@@ -6,7 +6,7 @@ from details, which are kept for a shorter time. Fields and docstrings are those
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Final
 
@@ -14,7 +14,7 @@ from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
-from rebalancer.model.document import Amount, Count, Instant, Share, Shown
+from rebalancer.model.document import INLINE, Amount, Count, Instant, Share, Shown
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
@@ -26,7 +26,7 @@ from rebalancer.model.effect import (
     Rate,
     Step,
 )
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.eviction import Eviction, EvictionCounts
 from rebalancer.model.history import DAY_SECONDS
 
 ENOUGH_EPISODES: Final = 20
@@ -94,8 +94,7 @@ class ServiceRow:
     evictions: Count
     nodes: Count
     """Nodes that pods were evicted from."""
-    triggers: Mapping[str, Count]
-    """Trigger -> evictions."""
+    counts: Annotated[EvictionCounts, INLINE]
     effective: Rate
     """Evictions after which the node had cooled / evictions that could be assessed."""
 
@@ -248,7 +247,7 @@ def _services(moved: Sequence[Eviction], settled: Sequence[Assessment]) -> list[
                 service=service,
                 evictions=len(members),
                 nodes=len({each.node for each in members}),
-                triggers=dict(sorted(Counter(each.trigger for each in members).items())),
+                counts=EvictionCounts.count(members),
                 effective=Rate(part=outcomes[Outcome.COOLED], whole=known),
             )
         )

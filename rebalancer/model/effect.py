@@ -7,11 +7,14 @@ seconds since the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
 
 from rebalancer.model.document import Amount, Count, Share, Shown
-from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
+
+if TYPE_CHECKING:
+    # its snapshot needs numpy, which commands load late
+    from rebalancer.model.eviction import Eviction
 
 Dimension = Literal["cluster", "pool", "strategy", "trigger"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
@@ -273,7 +276,7 @@ class EffectRecords(Protocol):
         node is in the list too, with no finding and no refusals."""
         ...
 
-    def moved(self, since: float, until: float) -> Sequence[Eviction]:
+    def moved(self, since: float, until: float) -> "Sequence[Eviction]":
         """Evictions that were planned in the span, oldest first."""
         ...
 

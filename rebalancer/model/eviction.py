@@ -1,11 +1,13 @@
 """The eviction record: one type from the plan to the assessment, in the ledger and in everything that is shown."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
+from rebalancer.model.document import Count
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import Service
@@ -150,3 +152,41 @@ class Eviction:
     def at(self) -> float:
         """When the pod was evicted: the answer's time (the later bound of the call), else the record's."""
         return self.planned_at if self.answered_at is None else self.answered_at
+
+
+# -- how evictions are shown: in documents, in tables of the terminal and the dashboard, and in reports
+
+DOCUMENT_FIELDS = (
+    *("namespace", "pod", "uid", "node", "pool", "service", "cpu_millicores", "target_node", "target_nodes"),
+    *("outcome", "detail", "strategy", "reason"),
+)
+"""Fields of an eviction in JSON documents."""
+
+
+class Column(NamedTuple):
+    """A column of text."""
+
+    title: str
+    text: Callable[[Eviction], str]
+
+
+COLUMNS = (Column("Reason", lambda each: f"{each.reason}; {each.detail}" if each.detail else each.reason),)
+"""Columns of every table of evictions, after those that have a form of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionCounts:
+    """Evictions of a service in a report, counted by the value of a field."""
+
+    triggers: Mapping[str, Count] = field(metadata={"of": "trigger"})
+    """Trigger -> evictions."""
+
+    @classmethod
+    def count(cls, evictions: Sequence[Eviction]) -> "EvictionCounts":
+        """Counts of `evictions`, by value."""
+        values = {name: Counter(str(getattr(each, of)) for each in evictions) for name, of in COUNTED.items()}
+        return cls(**{name: dict(sorted(counts.items())) for name, counts in values.items()})
+
+
+COUNTED: Mapping[str, str] = {each.name: each.metadata["of"] for each in fields(EvictionCounts)}
+"""Field of EvictionCounts -> field of the record."""

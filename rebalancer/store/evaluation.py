@@ -23,7 +23,7 @@ from rebalancer.model.effect import (
     PoolHour,
     Step,
 )
-from rebalancer.model.eviction import Eviction
+from rebalancer.model.eviction import COUNTED, Eviction
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
@@ -124,6 +124,7 @@ class SqlEffect:
                 rows.node,
                 rows.cycle,
                 CYCLES.c.trigger,
+                *(rows[name] for name in COUNTED.values() if name in rows),
             )
             .join(CYCLES, CYCLES.c.id == rows.cycle)
             .where(

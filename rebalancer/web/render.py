@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from rebalancer.effect import messages as words
 from rebalancer.model.effect import Outcome
+from rebalancer.model.eviction import COLUMNS, COUNTED
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.policy.schema.limits import format_bytes
 from rebalancer.web import charts
@@ -73,6 +74,8 @@ def _environment() -> Environment:
     made.globals.update(
         ago=ago,
         link=link,
+        eviction_columns=COLUMNS,
+        counted=COUNTED,
         static_url=static_url,
         plural=words.counted,
         meter=charts.meter,

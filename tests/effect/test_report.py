@@ -160,7 +160,7 @@ def test_services_are_told_by_how_often_they_were_moved_and_whether_it_helped(re
         ("shop/web", 1, 1),
     ]
     assert [row.effective for row in report.services] == [Rate(part=1, whole=2), Rate(part=1, whole=1)]
-    assert report.services[0].triggers == {"alert": 2, "periodic": 1}
+    assert report.services[0].counts.triggers == {"alert": 2, "periodic": 1}
 
 
 def test_accounts_add_up(report: Report) -> None:

@@ -84,7 +84,7 @@ def test_nodes_services_and_the_account_come_from_the_details(url: str, report: 
     ]
     assert [(each.node, each.evictions, each.ineffective_evictions) for each in found.ineffective] == [("n1", 3, 1)]
     [service] = found.services
-    assert (service.service, service.evictions, service.triggers) == ("shop/web", 3, {"alert": 3})
+    assert (service.service, service.evictions, service.counts.triggers) == ("shop/web", 3, {"alert": 3})
     assert service.effective == Rate(part=2, whole=3)
     assert found.breakdown is not None
     assert (found.breakdown.evicted, found.breakdown.arrived) == (2 * ACCOUNT.evicted, 2 * ACCOUNT.arrived)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
-from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.eviction import COLUMNS, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
 from rebalancer.policy.schema.strategies import LowNodeUtilization
 
@@ -97,16 +97,18 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
             console.print("No useful eviction is allowed; the reasons are below.")
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
-    table = plain_table(title, "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "OUTCOME", "REASON")
+    table = plain_table(
+        title, "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "OUTCOME", *(each.title.upper() for each in COLUMNS)
+    )
     for eviction in report.evictions:
         outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
         table.add_row(
-            f"{eviction.namespace}/{eviction.pod}",
+            eviction.full_name,
             str(eviction.service),
             f"{eviction.node} -> {_target(eviction)}",
             millicores(eviction.cpu_millicores, unknown="?"),
             outcome,
-            f"{eviction.reason}; {eviction.detail}" if eviction.detail else eviction.reason,
+            *(each.text(eviction) for each in COLUMNS),
         )
     console.print(table)
 
@@ -189,11 +191,10 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
         "progress": report.progress,
         "evictions": [
             {
-                **pick(eviction, "namespace", "pod", "uid", "node", "pool", "service"),
+                **pick(eviction, *DOCUMENT_FIELDS),
                 "cpuMillicores": round(eviction.cpu_millicores, 3),
-                "targetNode": eviction.target_nodes[0][0] if eviction.target_nodes else None,
+                "targetNode": eviction.target_node or None,
                 "targetNodes": target_nodes(eviction.target_nodes),
-                **pick(eviction, "outcome", "detail", "strategy", "reason"),
             }
             for eviction in report.evictions
         ],

@@ -13,6 +13,7 @@ from rebalancer.effect.messages import NOTHING, cores, percent, shown
 from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.effect import ChangeBreakdown
+from rebalancer.model.eviction import COUNTED
 
 ALL = "(all)"
 NONE = "(none)"
@@ -149,12 +150,13 @@ def _print_services(console: Console, report: Report) -> None:
             each.service,
             str(each.evictions),
             str(each.nodes),
-            ", ".join(f"{trigger} {count}" for trigger, count in each.triggers.items()),
+            *(", ".join(f"{value} {count}" for value, count in getattr(each.counts, name).items()) for name in COUNTED),
             shown(each.effective),
         )
         for each in report.services
     ]
-    _table(console, "Services with the most evictions", ("SERVICE", "EVICTED", "NODES", "TRIGGERS", "EFFECTIVE"), rows)
+    counts = (name.upper() for name in COUNTED)
+    _table(console, "Services with the most evictions", ("SERVICE", "EVICTED", "NODES", *counts, "EFFECTIVE"), rows)
 
 
 def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
