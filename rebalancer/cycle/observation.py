@@ -133,7 +133,7 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             only=None if nodes is None else frozenset(index[node] for node in nodes),
             overrides={
                 index[mark.node]: mark
-                for mark in request.marks.values()
+                for mark in request.thresholds.values()
                 if mark.strategy == strategy.name and mark.node in index
             },
             peaks=seen.peaks,

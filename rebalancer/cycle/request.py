@@ -32,7 +32,7 @@ class CycleRequest:
     trigger: Trigger = Trigger.MANUAL
     scopes: frozenset[RequestScope] = frozenset({WHOLE_CLUSTER})
     """The cycle covers their union."""
-    marks: Mapping[str, ThresholdOverride] = field(default_factory=dict)
+    thresholds: Mapping[str, ThresholdOverride] = field(default_factory=dict)
     """Node -> thresholds of an alert."""
     due: Mapping[str, float] = field(default_factory=dict)
     """Node to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
@@ -42,7 +42,7 @@ class CycleRequest:
         return CycleRequest(
             trigger=max(self.trigger, other.trigger, key=_URGENCY.index),
             scopes=self.scopes | other.scopes,
-            marks={**self.marks, **other.marks},
+            thresholds={**self.thresholds, **other.thresholds},
             due={**self.due, **other.due},
         )
 

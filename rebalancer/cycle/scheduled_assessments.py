@@ -52,14 +52,14 @@ def assessments_of(
     """
     if report.dry_run:
         return []
-    marks = _cooled(found, policy)
+    finding_of = _cooled(found, policy)
     by_node: dict[str, list[Eviction]] = {}
     for each in report.evictions:
         if node in (None, each.node):
             by_node.setdefault(each.node, []).append(each)
     out = []
     for name, evictions in by_node.items():
-        finding = marks.get(seen.snapshot.node_index[name])
+        finding = finding_of.get(seen.snapshot.node_index[name])
         if finding is None or all(each.strategy != finding.strategy for each in evictions):
             continue
         happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]

@@ -180,7 +180,7 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
     alerted = CycleRequest(
         trigger=Trigger.ALERT,
         scopes=frozenset(RequestScope(strategy=each.strategy, nodes=frozenset({each.node})) for each in marks.values()),
-        marks=marks,
+        thresholds=marks,
     )
     return alerted if request is None else request.merged(alerted)
 

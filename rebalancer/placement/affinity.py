@@ -78,8 +78,8 @@ class Terms:
                 found = _terms(msgspec.json.decode(text, type=Affinity)) if POD_TERMS in text else ()
                 terms[text] = [(*each, repr(each[2])) for each in found]
             own = board.kinds[number].namespace
-            for role, weight, term, said in terms[text]:
-                name = (role, weight, said, -1 if term.namespaces else own)
+            for role, weight, term, text_of_term in terms[text]:
+                name = (role, weight, text_of_term, -1 if term.namespaces else own)
                 held = table.get(name)
                 if held is None:
                     held = table[name] = _Held(role, weight, term, self.namespaces(term, own))

@@ -1,9 +1,9 @@
-"""Ahead of a peak: which nodes will be hot, and the last moment at which each must be relieved.
+"""Ahead of a peak: the nodes that will be hot, and the latest start of the relief of each.
 
-As late as it can be: until then more is known, and what is moved in vain is moved for nothing. What it takes to drain
-and start the slowest candidate, and the policy's lead, lie between the deadline and the moment from which the node
-would be hot. Not every pod may go at every time: of the moments up to the deadline it is the last one at which the pods
-whose windows are open then relieve the node enough.
+The start is as late as possible: later forecasts are better, and a move for a false alarm is harm. Between the deadline
+and the time when the node would be hot lie the drain and start-up of the slowest candidate and the policy's lead time.
+Change windows restrict when a pod may be evicted: the start is the latest time up to the deadline at which the pods
+with open windows relieve the node enough.
 """
 
 import math
@@ -31,12 +31,12 @@ from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
 Floats = NDArray[np.float64]
 
 BEFORE_CLOSE_SECONDS = 60.0
-"""A cycle begins at least so long before a window closes, however short the policy's lead: it takes its time."""
+"""Least time between the start of a cycle and the close of a window, however short the policy's lead time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedHotNode:
-    """A node that is expected to become hot. Shares are of its capacity, instants in seconds since the epoch."""
+    """A node that is predicted to become hot. Shares are of its capacity, instants in seconds since the epoch."""
 
     node: int
     node_name: str
@@ -44,16 +44,16 @@ class PredictedHotNode:
     peak_share: float
     peak_at: float
     hot_from: float
-    """The first step over `high` begins here; of a node that is expected over it already, its peak."""
+    """Start of the first step over `high`; for a node that is predicted over it already, its peak."""
     high: float
     target: float
     start_by: float | None
-    """The last moment to begin; None where no window opens in time, or nothing on it may be moved."""
+    """The latest start; None where no window opens in time, or no pod that would help may be moved."""
     why: str
     """One sentence with the numbers, on the wall clock of the window that decides (UTC where none does)."""
 
     def due(self, now: float, every: float) -> bool:
-        """Whether it can't wait for the next look, `every` seconds after this one."""
+        """Whether the relief must start before the next forecast, `every` seconds after this one."""
         return self.start_by is not None and self.start_by - every <= now < self.hot_from
 
 
@@ -75,19 +75,21 @@ def predicted_hot_nodes(
     room = snapshot.nodes.cpu_capacity_millicores
     high, target, _ = _thresholds(peaks.node_millicores / room, policy, node_pools)
     over_from = peaks.first_over(high * room)
-    # over it already, by what is expected, and the peak is still to come: there is time until then
+    # predicted over it already, with the peak still to come: there is time until the peak
     hot_from = np.where((over_from <= now) & (peaks.node_at > now), peaks.node_at, over_from)
     ahead = (hot_from > now) & (hot_from <= now + policy.forecast.horizon)
     nodes = np.flatnonzero(ahead & snapshot.nodes.ready)
     if not len(nodes):
         return []
-    look = _Look(snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now)
+    search = _StartSearch(
+        snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now
+    )
     found = []
     for node in nodes.tolist():
         pool, peak_at = node_pools.names[node], float(peaks.node_at[node])
         share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
         first = float(hot_from[node])
-        start = look.start(node, pool=pool, excess=float((share - target[node]) * room[node]), hot_from=first)
+        start = search.start(node, pool=pool, excess=float((share - target[node]) * room[node]), hot_from=first)
         each = PredictedHotNode(
             node=node,
             node_name=snapshot.nodes.names[node],
@@ -121,7 +123,7 @@ def _clock(at: float, zone: str) -> str:
 
 
 def _changes(window: Window, *, opens: bool) -> str:
-    """What the window does when it opens (or closes) for moves."""
+    """Text of a window's opening (or closing) for moves."""
     if window.kind == "Allow":
         return f"the window '{window.shown}' {'opens' if opens else 'closes'}"
     return f"the deny window '{window.shown}' {'ends' if opens else 'begins'}"
@@ -132,25 +134,25 @@ class _Start:
     at: float | None
     why: str
     zone: str = "UTC"
-    """Whose wall clock the sentence is on."""
+    """Time zone of the times in the sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidates:
-    """The pods of one node that may go while their windows are open."""
+    """The pods of one node that may be evicted while their windows are open."""
 
     relief: Mapping[Windowed, float]
-    """Millicores that those with the same windows take away together."""
+    """Windows -> millicores of the pods with these windows."""
     service: Mapping[Windowed, str]
-    """One of their services, for the message."""
+    """Windows -> one of the services, for the message."""
     takes: float
-    """Seconds until the slowest has drained and its replacement is Ready."""
+    """Seconds until the slowest pod has terminated and its replacement is Ready."""
     rounds: int
-    """So many cycles it takes at least: of one service only so many may be on their way at once."""
+    """Least number of cycles, given the limit of replacements in flight for a service."""
 
 
-class _Look:
-    """One look ahead, at all nodes."""
+class _StartSearch:
+    """Search for the latest starts of all nodes."""
 
     def __init__(
         self,
@@ -171,12 +173,12 @@ class _Look:
         self._margin = policy.safety.in_flight.margin
         self._lead = policy.forecast.lead_time
         self._before_close = max(self._lead, BEFORE_CLOSE_SECONDS)
-        # far behind the horizon, so that a span that is cut there doesn't look as if it closed before a deadline; and
-        # where none opens in time, the next one mostly does by then
+        # far behind the horizon, so that a span cut there doesn't look closed before a deadline; the next opening after
+        # a missed deadline mostly lies in it too
         self._outlook = Outlook(admission.windows, now=now, end=now + SEARCH_DAYS[0] * DAY_SECONDS)
 
     def start(self, node: int, *, pool: str, excess: float, hot_from: float) -> _Start:
-        """The last moment to begin with a node whose peak is `excess` millicores over its target."""
+        """The latest start for a node whose peak is `excess` millicores over its target."""
         candidates = self._candidates(node, pool=pool, excess=excess)
         if not candidates.relief:
             return _Start(at=None, why="nothing on it may be moved that would help")
@@ -192,7 +194,7 @@ class _Look:
         at_once: dict[str, int] = {}
         on_it = self._snapshot.pods_on(node)
         reliefs = self._peaks.relief_millicores[on_it]
-        # NaN compares false; the planner doesn't take what relieves less either
+        # NaN compares false; the planner applies the same minimum
         for index, each in zip(on_it.tolist(), reliefs.tolist(), strict=True):
             if not each >= MIN_RELIEF * excess:
                 continue
@@ -217,26 +219,26 @@ class _Look:
         return max(resolve(limits.in_flight, desired, limits.in_flight_at_least), 1)
 
     def _earlier(self, candidates: _Candidates) -> float:
-        """Seconds that the rounds before the last take. The next one is made by the next look, when what is on its way
-        has landed and nothing cools down."""
+        """Seconds of the rounds before the last. A round starts after a forecast, when those of the round before
+        have landed and no cooldown holds."""
         cooldowns = self._cooldowns
         each = max(self._every, candidates.takes, cooldowns.node, cooldowns.service, cooldowns.service_node)
         return (candidates.rounds - 1) * each
 
     def _moments(self, of: Windowed, earlier: float) -> tuple[Instants, Instants]:
-        """(from, until) when a move may begin, both included: up to some time before the windows close, where they
+        """(from, until) when a move may begin, both included: it ends some time before the windows close, where they
         are open for so long."""
         begins, ends = self._outlook.open_spans(of)
         return begins, np.maximum(begins, ends - self._before_close - earlier)
 
     def _in_time(self, candidates: _Candidates, *, excess: float, deadline: float) -> _Start | None:
-        """The last moment up to the deadline at which enough may go, else the most; None where nothing may."""
+        """The latest start up to the deadline with enough relief, else with the most; None where no window is open."""
         groups = []
         for of, relief in candidates.relief.items():
             begins, until = self._moments(of, self._earlier(candidates))
             before = begins <= deadline
             groups.append((of, relief, begins[before], np.minimum(until[before], deadline)))
-        # what may go grows less only where something may go no longer
+        # the possible relief falls only where a span ends
         times = np.unique(np.concatenate([until for _, _, _, until in groups]))
         if not len(times):
             return None
@@ -259,8 +261,7 @@ class _Look:
         return _Start(at=at, why=why, zone=zone)
 
     def _afterwards(self, candidates: _Candidates, *, deadline: float, hot_from: float) -> _Start:
-        """The first moment at which something may go, where all of that lies behind the deadline; no start where it's
-        hot by then."""
+        """The first possible start after the deadline; none where the node is hot by then."""
         opening = {of: float(begins[0]) for of in candidates.relief if len(begins := self._outlook.open_spans(of)[0])}
         at = min(opening.values(), default=math.inf)
         if at <= self._now:
@@ -276,7 +277,7 @@ class _Look:
         return _Start(at=at, why=why, zone=zone)
 
     def _far_off(self, candidates: _Candidates) -> _Start:
-        """Nothing may go within days."""
+        """The result where no window opens for days."""
         of = _largest(list(candidates.relief), candidates.relief)
         found = self._next_opening(of)
         if found is not None:
@@ -296,7 +297,7 @@ class _Look:
 def rounds_needed(
     of_service: Mapping[str, list[float]], at_once: Mapping[str, int], *, excess: float, per_round: int
 ) -> int:
-    """How many rounds it takes to relieve `excess`, when each takes the largest that may go at once."""
+    """Number of rounds that relieve `excess`, when each takes the largest pods that may be evicted at once."""
     left = {name: sorted(each, reverse=True) for name, each in of_service.items()}
     rounds, relieved = 0, 0.0
     while relieved < excess * (1 - ROUNDING) and any(left.values()):
@@ -309,5 +310,5 @@ def rounds_needed(
 
 
 def _largest(among: Sequence[Windowed], relief: Mapping[Windowed, float]) -> Windowed:
-    """Those that relieve most, by name where several do."""
+    """The windows with the most relief; ties by name."""
     return max(among, key=lambda of: (relief[of], of.level, of.annotation or ""))

@@ -128,7 +128,7 @@ def test_the_patch_sends_pods_there_and_gives_them_a_constraint_that_they_match(
     assert constraint["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     # as the advice words it
     nodes, pods = crowd(12)
-    (said,) = [each.do for each in advice_for(nodes, pods).advice if each.topic == "Crowd"]
+    (said,) = [each.recommendation for each in advice_for(nodes, pods).advice if each.topic == "Crowd"]
     assert constraint["topologyKey"] in said
     assert constraint["whenUnsatisfiable"] in said
     assert re.search(rf"schedulerName {CROWD_PROFILE}\b", said)

@@ -103,7 +103,7 @@ def test_each_node_has_its_filter_or_its_scores_best_first() -> None:
     found = of_pod(scene_of(*hot_world()), "web-0")
     assert [each.name for each in found.scored] == ["n2", "n1"]
     assert [(each.name, each.filter) for each in found.failed] == [("n3", "NodeUnschedulable")]
-    assert found.failed[0].words == "node(s) were unschedulable"
+    assert found.failed[0].message == "node(s) were unschedulable"
     assert found.failures == {"NodeUnschedulable": 1}
     for node in found.scored:
         assert node.total == pytest.approx(sum(node.scores.values()))
@@ -116,7 +116,7 @@ def test_failures_are_counted_most_first() -> None:
     nodes = [a_node("a", cpu=100), a_node("b", cpu=100), a_node("c", unschedulable=True), a_node("d")]
     found = of_pod(scene_of(nodes, [a_pod("web-0", "d", owner="web")]), "web-0")
     assert list(found.failures.items()) == [("NodeResourcesFit", 2), ("NodeUnschedulable", 1)]
-    assert {each.words for each in found.failed if each.filter == "NodeResourcesFit"} == {"Insufficient cpu"}
+    assert {each.message for each in found.failed if each.filter == "NodeResourcesFit"} == {"Insufficient cpu"}
 
 
 def test_a_planned_pod_would_be_evicted_and_passes_every_check() -> None:

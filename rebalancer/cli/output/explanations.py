@@ -55,7 +55,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
             for each in found.scored
         ]
         + [
-            {"name": each.name, "feasible": False, "filter": each.filter, "message": each.words}
+            {"name": each.name, "feasible": False, "filter": each.filter, "message": each.message}
             for each in found.failed
         ],
         "failures": found.failures,
@@ -119,13 +119,13 @@ def _print_failed(console: Console, found: PodExplanation, *, each: bool) -> Non
     if each:
         table = plain_table("Nodes rejected by a filter", "NODE", "FILTER", "REASON")
         for node in found.failed:
-            table.add_row(node.name, node.filter, node.words)
+            table.add_row(node.name, node.filter, node.message)
     else:
         title = "Nodes rejected by a filter (each node with --all)"
         table = plain_table(title, "FILTER", "COUNT", "EXAMPLE", "REASON")
         for name, count in found.failures.items():
             first = next(node for node in found.failed if node.filter == name)
-            table.add_row(name, str(count), first.name, first.words)
+            table.add_row(name, str(count), first.name, first.message)
     console.print(table)
 
 

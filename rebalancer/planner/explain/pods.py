@@ -61,7 +61,7 @@ class FailedNode:
 
     name: str
     filter: str
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +141,9 @@ def explain_pod(scene: ExplainContext, pod: Pod) -> PodExplanation:
         for node in np.flatnonzero(verdict.feasible).tolist()
     ]
     failed = [
-        FailedNode(name=names[node], filter=said[0], words=said[1])
-        for node, said in enumerate(verdict.filtered)
-        if said is not None
+        FailedNode(name=names[node], filter=failed[0], message=failed[1])
+        for node, failed in enumerate(verdict.filtered)
+        if failed is not None
     ]
     return PodExplanation(
         pod=pod,
