@@ -166,7 +166,7 @@ def test_old_entries_are_counted_and_dropped(tmp_path: Path) -> None:
         ((cycle,),) = connection.execute("SELECT id FROM cycles")
         connection.execute(
             "INSERT INTO evictions (id, cycle, cluster, pool, node, namespace, pod, uid, service, service_kind, "
-            "strategy, landings, reason, outcome, detail, dry_run, planned_at) VALUES (1, ?, 'test', 'all', 'n', "
+            "strategy, target_nodes, reason, outcome, detail, dry_run, planned_at) VALUES (1, ?, 'test', 'all', 'n', "
             "'shop', 'p', 'u', 'shop/web', 'Deployment', 's', '[]', 'r', 'evicted', '', 0, ?)",
             (cycle, long_ago),
         )
