@@ -12,8 +12,7 @@ from rebalancer.effect.comparison import Comparison, compare
 from rebalancer.effect.messages import counted
 from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS
-from rebalancer.forecast.summed import figures
+from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
 from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, PoolHour
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums

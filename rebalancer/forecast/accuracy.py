@@ -1,25 +1,23 @@
-"""How good forecasts were, per pool, and whether they are getting worse.
+"""Accuracy of forecasts, per pool, and whether it gets worse.
 
-Errors are shares of a node's capacity. Only the daily forecasts are scored: those that a cycle was started for are the
-high ones, so they count by their verdicts alone.
+All figures come from `ForecastSums`, which the database adds up for a report over a quarter of 5,000 nodes, and
+`sums_of` for forecasts in memory. Errors are shares of a node's capacity. Only daily forecasts are scored: those that a
+cycle was started for are the high ones, so they count by their verdicts alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import median
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rebalancer.model.forecasts import ForecastKind, Verdict, VerifiedForecast
+from rebalancer.model.forecasts import TOLERANCE, ForecastKind, ForecastSums, Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 LEAST = 20
-"""Fewer forecasts tell nothing."""
+"""Figures of fewer forecasts are NaN."""
 UNCHANGED_SHARE = 0.05
-"""A node counts as unchanged when pods of at most this share of its peak have left."""
+"""The pods of a node count as unchanged when at most this share of its peak has departed."""
 RECENT_SECONDS, BEFORE_SECONDS = 3 * DAY_SECONDS, 14 * DAY_SECONDS
 LOOKS_BACK_SECONDS = RECENT_SECONDS + BEFORE_SECONDS + DAY_SECONDS
 """Forecasts that were made earlier say nothing about a drift."""
@@ -27,59 +25,62 @@ LESS_COVERED = 0.15
 TIMES_THE_ERROR = 2.0
 LEAST_DRIFT_ERROR = 0.01
 """Twice an error of nearly nothing is no drift."""
-TOLERANCE = 1e-6
-"""History is kept in single precision."""
-HOURS = 24.0
+DAY_MINUTES = 1440
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Of the forecasts of one pool, or of all. NaN: there are too few to tell."""
+class Figures:
+    """Figures of one pool, or of all. NaN: fewer than LEAST forecasts."""
 
     count: int
-    """Forecasts with samples of what came."""
-    unknown: int
-    """Those without."""
+    """Forecasts with actuals."""
     mae: float
-    """Mean absolute error of the P95 before its margin, as a share of capacity: `under` + `over`."""
-    under: float
-    """What the forecasts were too low by, on average."""
-    over: float
-    """What they were too high by, on average."""
+    """Mean absolute error of the P95 before its margin, as a share of capacity."""
     coverage: float
     """Share of the days that stayed at or under the forecast, its margin included."""
     hot_days: int
-    """Days with a P95 over `high`. Of this and the next three figures days are left out on which we moved pods away
-    that the day would have been busier with."""
+    """Days with a P95 over `high`. Of this and the next three figures relieved days are left out: those that would have
+    been busier without our evictions."""
     called_hot: int
     """Days that were forecast to be."""
     hot_recall: float
     """Of the hot days, the share that was forecast as such."""
     hot_precision: float
     """Of the days that were forecast as hot, the share that was."""
-    relieved: int
-    """Days that are left out there."""
     peak_hour_error: float
-    """Median hours between the predicted and the real busiest quarter of an hour, the short way round the clock."""
-    unchanged_share: float
-    """Of the nodes that were looked at in time, the share on which the pods were still the same, but for 5 % of the
-    peak."""
-    unchanged_mae: float
-    """The error of those alone."""
-    verdicts: Mapping[Verdict, int]
-    """How often acting ahead of a peak came to what; every verdict is there."""
+    """Median hours between the predicted and the actual busiest quarter of an hour, the short way round the clock."""
     drift: str
     """A sentence when the last 3 days were clearly worse than the 14 before; empty when not."""
 
     @property
     def enough(self) -> bool:
-        """Whether there is enough to tell anything."""
+        """Whether there are enough forecasts for figures."""
         return self.count >= LEAST
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scores(Figures):
+    """Figures, and those that need each forecast."""
+
+    unknown: int
+    """Forecasts without actuals."""
+    under: float
+    """Mean amount by which forecasts were too low."""
+    over: float
+    """Mean amount by which they were too high; `mae` is the sum of both."""
+    relieved: int
+    """Relieved days with a `high`."""
+    unchanged_share: float
+    """Share of the nodes, of those checked in time, whose pods were unchanged but for 5 % of the peak."""
+    unchanged_mae: float
+    """`mae` of those alone."""
+    verdicts: Mapping[Verdict, int]
+    """Verdict -> forecasts that a cycle was started for; every verdict is in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """What is known of the quality of the forecasts."""
+    """Scores of all forecasts and of each pool's."""
 
     everything: Scores
     pools: Mapping[str, Scores]
@@ -87,7 +88,7 @@ class Accuracy:
 
 
 def accuracy(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Accuracy:
-    """Score the forecasts that were made at or after `since`; a drift is looked for in those of the last 18 days."""
+    """Score the forecasts that were made at or after `since`. A drift is of the last 18 days."""
     names = sorted({each.forecast.pool for each in judged})
     pools = {name: [each for each in judged if each.forecast.pool == name] for name in names}
     scored = {name: _scores(members, since=since, now=now) for name, members in pools.items()}
@@ -99,75 +100,89 @@ def accuracy(judged: Sequence[VerifiedForecast], *, since: float, now: float) ->
     )
 
 
-class _Columns:
-    """Daily forecasts of which there are samples, as columns; CPU as shares of capacity."""
+def figures(
+    sums: Sequence[ForecastSums],
+    *,
+    minutes_off: Sequence[Mapping[int, int]],
+    recent: Sequence[ForecastSums],
+    before: Sequence[ForecastSums],
+) -> Figures:
+    """Figures of all sums together. For a drift: `recent`, of forecasts whose day ended in the last three days, and
+    `before`, in the two weeks before."""
+    count = sum(each.count for each in sums)
+    hot, called = sum(each.hot for each in sums), sum(each.called_hot for each in sums)
+    both = sum(each.both for each in sums)
+    enough = count >= LEAST
+    return Figures(
+        count=count,
+        mae=_mean(math.fsum(each.error for each in sums), count),
+        coverage=_mean(sum(each.covered for each in sums), count),
+        hot_days=hot,
+        called_hot=called,
+        hot_recall=both / hot if enough and hot else math.nan,
+        hot_precision=both / called if enough and called else math.nan,
+        peak_hour_error=_median_hours(minutes_off),
+        drift=_drift(_steady(recent), _steady(before)),
+    )
 
-    def __init__(self, judged: Sequence[VerifiedForecast]) -> None:
-        daily = [each for each in judged if each.forecast.kind is ForecastKind.DAILY]
-        known = [each for each in daily if math.isfinite(_error(each))]
-        self.unknown = len(daily) - len(known)
-        self.until = np.array([each.forecast.until for each in known])
-        self.actual = np.array([_share(each, each.actuals.p95_millicores) for each in known])
-        self.upper = np.array([_share(each, each.forecast.peak_millicores) for each in known])
-        self.error: Floats = np.array([_error(each) for each in known])
-        self.high = np.array([math.nan if each.forecast.high is None else each.forecast.high for each in known])
-        self.changed = np.array([each.actuals.departed_peak_share for each in known])
-        self.hours_off: Floats = np.array([_hours_apart(each) for each in known])
-        # so written that a day of which nobody knows what it would have been counts as relieved
-        self.relieved: Bools = np.array(
-            [
-                not each.actuals.counterfactual_peak_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
-                for each in known
-            ],
-            dtype=np.bool_,
-        )
-        self.covered: Floats = (self.actual <= self.upper + TOLERANCE).astype(np.float64)
+
+def sums_of(judged: Iterable[VerifiedForecast], *, pool: str = "") -> ForecastSums:
+    """The sums of daily forecasts with actuals, as `store.forecast_sums` adds them up."""
+    known = [(each, abs(error)) for each in judged if math.isfinite(error := _error(each))]
+    steady = [(each, error) for each, error in known if _is_steady(each)]
+    hot = [_over_high(each, each.actuals.p95_millicores) for each, _ in steady]
+    called = [_over_high(each, each.forecast.peak_millicores) for each, _ in steady]
+    return ForecastSums(
+        pool=pool,
+        count=len(known),
+        error=math.fsum(error for _, error in known),
+        covered=sum(_is_covered(each) for each, _ in known),
+        steady_count=len(steady),
+        steady_error=math.fsum(error for _, error in steady),
+        steady_covered=sum(_is_covered(each) for each, _ in steady),
+        hot=sum(hot),
+        called_hot=sum(called),
+        both=sum(one and other for one, other in zip(hot, called, strict=True)),
+    )
 
 
 def _scores(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Scores:
-    counted = [each for each in judged if each.forecast.made_at >= since]
-    days = _Columns(counted)
-    marked = ~days.relieved & np.isfinite(days.high)
-    hot, called = (marked & (values > days.high) for values in (days.actual, days.upper))
-    both = int(np.count_nonzero(hot & called))
-    enough = len(days.error) >= LEAST
-    looked = np.isfinite(days.changed)
-    unchanged = looked & (days.changed <= UNCHANGED_SHARE)
+    daily = [each for each in judged if each.forecast.kind is ForecastKind.DAILY]
+    counted = [each for each in daily if each.forecast.made_at >= since]
+    known = [each for each in counted if math.isfinite(_error(each))]
+    checked = [each for each in known if math.isfinite(each.actuals.departed_peak_share)]
+    unchanged = [each for each in checked if each.actuals.departed_peak_share <= UNCHANGED_SHARE]
+    errors = [_error(each) for each in known]
+    ages = [(each, now - each.forecast.until) for each in daily]
+    shown = figures(
+        [sums_of(known)],
+        minutes_off=[Counter(_minutes_off(known))],
+        recent=[sums_of(each for each, age in ages if age < RECENT_SECONDS)],
+        before=[sums_of(each for each, age in ages if RECENT_SECONDS <= age < RECENT_SECONDS + BEFORE_SECONDS)],
+    )
+    verdicts = Counter(each.actuals.verdict for each in judged if each.forecast.made_at >= since)
     return Scores(
-        count=len(days.error),
-        unknown=days.unknown,
-        mae=_mean(np.abs(days.error)),
-        under=_mean(np.maximum(days.error, 0.0)),
-        over=_mean(np.maximum(-days.error, 0.0)),
-        coverage=_mean(days.covered),
-        hot_days=int(np.count_nonzero(hot)),
-        called_hot=int(np.count_nonzero(called)),
-        hot_recall=both / int(np.count_nonzero(hot)) if enough and hot.any() else math.nan,
-        hot_precision=both / int(np.count_nonzero(called)) if enough and called.any() else math.nan,
-        relieved=int(np.count_nonzero(days.relieved & np.isfinite(days.high))),
-        peak_hour_error=_median(days.hours_off[np.isfinite(days.hours_off)]),
-        unchanged_share=_mean(unchanged[looked].astype(np.float64)),
-        unchanged_mae=_mean(np.abs(days.error[unchanged])),
-        verdicts={verdict: sum(each.actuals.verdict is verdict for each in counted) for verdict in Verdict},
-        drift=_drift(_Columns(judged), now),
+        **{each.name: getattr(shown, each.name) for each in fields(Figures)},
+        unknown=len(counted) - len(known),
+        under=_mean(math.fsum(max(error, 0.0) for error in errors), len(errors)),
+        over=_mean(math.fsum(max(-error, 0.0) for error in errors), len(errors)),
+        relieved=sum(each.forecast.high is not None and not _is_steady(each) for each in known),
+        unchanged_share=_mean(len(unchanged), len(checked)),
+        unchanged_mae=_mean(math.fsum(abs(_error(each)) for each in unchanged), len(unchanged)),
+        verdicts={verdict: verdicts[verdict] for verdict in Verdict},
     )
 
 
-def _drift(days: _Columns, now: float) -> str:
-    """The last three days against the fourteen before, by the ends of the forecasts."""
-    age = np.where(days.relieved, math.nan, now - days.until)  # our own moves make a forecast too high
-    recent = age < RECENT_SECONDS
-    before = (age >= RECENT_SECONDS) & (age < RECENT_SECONDS + BEFORE_SECONDS)
-    return drift_sentence(
-        covered=_mean(days.covered[recent]),
-        was_covered=_mean(days.covered[before]),
-        error=_mean(np.abs(days.error[recent])),
-        was_error=_mean(np.abs(days.error[before])),
-    )
+def _steady(sums: Sequence[ForecastSums]) -> tuple[float, float]:
+    """(coverage, mean error) of the days that are not relieved: our own evictions make a forecast too high."""
+    count = sum(each.steady_count for each in sums)
+    covered = sum(each.steady_covered for each in sums)
+    return _mean(covered, count), _mean(math.fsum(each.steady_error for each in sums), count)
 
 
-def drift_sentence(*, covered: float, was_covered: float, error: float, was_error: float) -> str:
+def _drift(recent: tuple[float, float], before: tuple[float, float]) -> str:
     """What got clearly worse in the last three days; empty for nothing, also where a figure isn't known (NaN)."""
+    (covered, error), (was_covered, was_error) = recent, before
     found = []
     # a NaN is no drift
     if covered <= was_covered - LESS_COVERED + TOLERANCE:
@@ -177,25 +192,43 @@ def drift_sentence(*, covered: float, was_covered: float, error: float, was_erro
     return "; ".join(found)
 
 
-def _share(each: VerifiedForecast, millicores: float) -> float:
-    capacity = each.forecast.capacity_millicores
-    return millicores / capacity if capacity > 0 else math.nan
-
-
 def _error(each: VerifiedForecast) -> float:
-    """What came, less what was expected before the margin."""
-    expected = each.forecast.peak_millicores - each.forecast.margin_millicores
-    return _share(each, each.actuals.p95_millicores - expected)
+    """(actual - forecast before its margin) / capacity; NaN where one of them is not known."""
+    forecast, capacity = each.forecast, each.forecast.capacity_millicores
+    expected = forecast.peak_millicores - forecast.margin_millicores
+    return (each.actuals.p95_millicores - expected) / capacity if capacity > 0 else math.nan
 
 
-def _hours_apart(each: VerifiedForecast) -> float:
-    apart = abs(each.forecast.peak_at - each.actuals.peak_at) / 3600.0 % HOURS
-    return min(apart, HOURS - apart)
+def _is_covered(each: VerifiedForecast) -> bool:
+    forecast = each.forecast
+    return each.actuals.p95_millicores <= forecast.peak_millicores + TOLERANCE * forecast.capacity_millicores
 
 
-def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) >= LEAST else math.nan
+def _is_steady(each: VerifiedForecast) -> bool:
+    """Not relieved; a day whose counterfactual is not known (NaN) counts as relieved."""
+    return each.actuals.counterfactual_peak_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
 
 
-def _median(values: Floats) -> float:
-    return float(np.median(values)) if len(values) >= LEAST else math.nan
+def _over_high(each: VerifiedForecast, millicores: float) -> bool:
+    high = each.forecast.high
+    return high is not None and millicores > high * each.forecast.capacity_millicores
+
+
+def _minutes_off(judged: Iterable[VerifiedForecast]) -> Iterable[int]:
+    for each in judged:
+        apart = abs(each.forecast.peak_at - each.actuals.peak_at)
+        if math.isfinite(apart):
+            yield int(apart) // 60
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count >= LEAST else math.nan
+
+
+def _median_hours(minutes_off: Sequence[Mapping[int, int]]) -> float:
+    """The short way round the clock, to the minute."""
+    times: Counter[int] = Counter()
+    for pool in minutes_off:
+        for apart, count in pool.items():
+            times[min(apart % DAY_MINUTES, DAY_MINUTES - apart % DAY_MINUTES)] += count
+    return median(sorted(times.elements())) / 60 if times.total() >= LEAST else math.nan

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from rebalancer.model.eviction import Eviction
+
+TOLERANCE: Final = 1e-6
+"""Relative tolerance of comparisons between forecasts and actuals: history is kept in single precision."""
 
 
 class ForecastKind(StrEnum):

@@ -1,19 +1,16 @@
-"""Sums over many judged forecasts, made by the database: a report over a quarter of 5,000 nodes is of 450,000 rows.
+"""Sums over many evaluated forecasts, added up by the database: a report on a quarter of 5,000 nodes has 450,000 rows.
 
-What is counted is what `forecast.accuracy` counts one by one.
+`forecast.accuracy.sums_of` adds up the same sums in memory, and derives all figures from either.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, and_, case, cast, extract, func, select
 
-from rebalancer.model.forecasts import ForecastKind, ForecastSums
+from rebalancer.model.forecasts import TOLERANCE, ForecastKind, ForecastSums
 from rebalancer.store.db.tables import FORECASTS
-
-TOLERANCE: Final = 1e-6
-"""That of the accuracy: history is kept in single precision."""
 
 _ROWS = FORECASTS.c
 _CAME, _CAPACITY = _ROWS.actual_p95_millicores, _ROWS.capacity_millicores

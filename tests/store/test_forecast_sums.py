@@ -6,8 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, accuracy
-from rebalancer.forecast.summed import Figures, figures
+from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, Figures, accuracy, figures
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store import SqlForecasts, SqlRecords

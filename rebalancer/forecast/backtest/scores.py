@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import pinball
 from rebalancer.forecast.predictors import Predictor
+from rebalancer.model.forecasts import TOLERANCE
 
 Floats = NDArray[np.float64]
 LOSS_AT = 0.9
-TOLERANCE = 1e-6
-"""History is kept in single precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
