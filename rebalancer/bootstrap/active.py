@@ -18,7 +18,7 @@ class Active:
     context: CycleContext
     forecast_loop: ForecastLoop | None = None
     """None where forecast.mode is Off."""
-    undamped_usage: UsageReader | None = None
+    instant_usage: UsageReader | None = None
     """Reads the current CPU for the dashboard, without the stabilization window; None = `context.usage`."""
     evaluation: EvaluationLoop | None = None
     """Assessments and feedback; None in tests that need neither."""

@@ -93,7 +93,7 @@ class DaemonResources:
             stopping=stopping,
         )
         context = replace(context, cluster=self.cluster, effect=self.effect, feedback=lambda: evaluation.feedback)
-        undamped_usage = usage_of(instant, self.client, clock, progress, own)
+        instant_usage = usage_of(instant, self.client, clock, progress, own)
         forecast_loop = None
         if policy.forecast.mode != "Off":
             keeper = history_keeper(policy, self.settings, progress=progress, clock=clock, stopping=stopping)
@@ -115,7 +115,7 @@ class DaemonResources:
             policy=policy,
             context=context,
             forecast_loop=forecast_loop,
-            undamped_usage=undamped_usage,
+            instant_usage=instant_usage,
             evaluation=evaluation,
             close=own.close,
         )

@@ -195,7 +195,7 @@ class NodeViewCache:
         if self._monotonic() - when < USAGE_SECONDS:
             return had, ""
         try:
-            usage = (current.undamped_usage or current.context.usage).read(snapshot)
+            usage = (current.instant_usage or current.context.usage).read(snapshot)
         except RebalancerError as error:
             return had, str(error)
         return self._keep(MeasuredCpu.of(snapshot, usage)), ""

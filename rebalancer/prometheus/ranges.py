@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
+from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.usage import UsageSource
@@ -27,7 +27,6 @@ from rebalancer.prometheus.pool import AT_ONCE, ClientPool
 from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
 
 _FEWEST_SLOTS = 12
-_HOUR = 3600.0
 
 Labels = Mapping[str, str]
 
@@ -47,7 +46,7 @@ class QueryBudget:
     def take(self) -> bool:
         """Count one query; False when none is left."""
         now = self._clock.now()
-        while self._sent and not now - _HOUR < self._sent[0] <= now:  # also when the clock was set back
+        while self._sent and not now - HOUR_SECONDS < self._sent[0] <= now:  # also when the clock was set back
             self._sent.popleft()
         if len(self._sent) >= self._most:
             return False

@@ -17,9 +17,9 @@ from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector, pars
 from rebalancer.lab.prometheus.rates import ContentionRates
 from rebalancer.lab.prometheus.series import Row, SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.snapshot import Floats
 
-DAY_SECONDS = 86400.0
 _MOST_POINTS = 11_000
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 

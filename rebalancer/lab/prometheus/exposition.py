@@ -23,12 +23,13 @@ from rebalancer.lab.prometheus.rates import (
     container_labels,
 )
 from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of, node_labels
+from rebalancer.model.history import DAY_SECONDS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _STEP_SECONDS = 5.0
 _MOST_STEPS = 4000
-_UP_BEFORE_SECONDS = 30 * 86400.0
+_UP_BEFORE_SECONDS = 30.0 * DAY_SECONDS
 
 
 class Counters:

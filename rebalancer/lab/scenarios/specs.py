@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from rebalancer.lab.loads.cpu import Breaks, CpuModel
+from rebalancer.model.history import DAY_SECONDS
 
 WorkloadKind = Literal[
     "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Mirror", "ReplicationController"
@@ -42,7 +43,7 @@ class NodeSpec(Spec, frozen=True, kw_only=True):
     """CPU that the machine uses besides its pods."""
     reserved_cores: float = 0.0
     """Capacity less allocatable."""
-    age_seconds: float = 30 * 86400.0
+    age_seconds: float = 30.0 * DAY_SECONDS
     """At the start of the lab; a node that is added later is new."""
     images: dict[str, int | str] = {}
     """Image name with its tag -> bytes (or a quantity): images on the node besides those of its pods."""
@@ -115,5 +116,5 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     start_seconds: float | None = None
     stop_seconds: float | None = None
     """Start and termination delay in lab seconds; the scenario's when absent."""
-    age_seconds: float = 2 * 86400.0
+    age_seconds: float = 2.0 * DAY_SECONDS
     """Age of the pods at the start; the workload is as old again."""
