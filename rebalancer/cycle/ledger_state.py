@@ -76,7 +76,7 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
         elif each.late and not eviction.late:
             ledger.late(record)
         if each.landed and each.came_back:
-            ledger.give_up(
+            ledger.back_off(
                 service_identity=eviction.service_identity,
                 node=eviction.node,
                 reason="its replacement came back to the same node",

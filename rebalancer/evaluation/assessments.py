@@ -167,7 +167,7 @@ def derive_feedback(
 def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> None:
     """Record the new backoffs. Raises ConnectError."""
     for each in learned.give_up:
-        ledger.give_up(
+        ledger.back_off(
             service_identity=each.service_identity,
             node=each.node,
             reason=each.reason,

@@ -216,7 +216,7 @@ class Ledger(Protocol):
         """uid of each replacement of a pod evicted at or after `since` -> its predecessors."""
         ...
 
-    def give_up(
+    def back_off(
         self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
     ) -> EvictionBackoff: ...
 

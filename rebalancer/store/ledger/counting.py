@@ -42,7 +42,7 @@ _LOCK_ATTEMPTS = 5
 
 
 def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str, term: int | None) -> None:
-    """Hold the rows of `scopes` (sorted, the cluster's own among them) until the transaction ends.
+    """Lock the rows of `scopes` (sorted, the cluster's own among them) until the transaction ends.
 
     On SQLite the transaction holds the only write lock anyway. A `term` that is newer than the cluster's is kept;
     raises UnsafeDataError for an older one, and for none where there was one before.
@@ -58,7 +58,7 @@ def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str
 
 
 def hold_scopes(connection: Connection, scopes: Sequence[Scope]) -> dict[tuple[str, str], int | None]:
-    """Make what is missing of the rows of `scopes`, without repeats, and hold them: each one's term."""
+    """Insert missing rows of `scopes` (each once) and lock them: (kind, key) -> term."""
     rows = [{"kind": scope.kind, "key": scope.key} for scope in scopes]
     query = (
         select(SCOPES.c.kind, SCOPES.c.key, SCOPES.c.term)
@@ -76,7 +76,7 @@ def hold_scopes(connection: Connection, scopes: Sequence[Scope]) -> dict[tuple[s
 
 
 def pause_in_force(connection: Connection, scopes: Sequence[Scope], *, now: float) -> Pause | None:
-    """The oldest pause of one of `scopes`. Who pauses holds the scope's row too: none is made while it is held here."""
+    """The oldest pause of one of `scopes`, which must be locked: pausing locks the same rows."""
     rows = PAUSES.c
     query = (
         select(PAUSES)
@@ -89,7 +89,7 @@ def pause_in_force(connection: Connection, scopes: Sequence[Scope], *, now: floa
 
 
 def in_force(now: float) -> ColumnElement[bool]:
-    """Pauses that hold at `now`."""
+    """Condition of pauses in force at `now`."""
     rows = PAUSES.c
     return rows.ended.is_(None) & or_(rows.until.is_(None), rows.until > now)
 
@@ -102,7 +102,7 @@ def as_pause(row: Row[Any]) -> Pause:
 def count(
     connection: Connection, checks: Sequence[Check], *, cluster: str, clock: Clock | None
 ) -> tuple[float, Denied | None, bool]:
-    """(now, the check that holds longest of those that are used up, whether anything at all may be paused).
+    """(now, the check that denies longest, whether any pause has not been ended).
 
     The scopes must be locked.
 
@@ -129,7 +129,7 @@ def count(
 
 
 def _free_at(check: Check, figure: float | None) -> float:
-    """When the check lets one more through: -inf for at once, inf for not before something happens."""
+    """When the check admits one more: -inf = now, inf = only after an event."""
     if check.kind == "inFlight":
         return -math.inf if (figure or 0) < check.at_most else math.inf
     if check.kind == "bytes":
@@ -149,10 +149,10 @@ def _used(connection: Connection, check: Check, *, now: float, cluster: str) -> 
 
 @lru_cache(maxsize=128)
 def _figures(kinds: tuple[str, ...], dialect: str) -> Select[Any]:
-    """The database's time, how many pauses nobody ended, and a figure for each check; parameters as `_parameters` has.
+    """The database's time, the number of pauses not ended, and a figure for each check; parameters: `_parameters`.
 
-    One statement, so that the locks are held for one round trip; kept for each sequence of kinds, of which a policy has
-    a handful, because building it costs more than running it.
+    One statement, so that the locks are held for one round trip. Cached for each sequence of kinds, of which a policy
+    has a handful: building it costs more than running it.
     """
     unended = select(func.count()).select_from(PAUSES).where(PAUSES.c.ended.is_(None))
     columns: list[ColumnElement[Any]] = [database_now(dialect), unended.scalar_subquery()]

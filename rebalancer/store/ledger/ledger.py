@@ -2,12 +2,11 @@
 
     reserve ──> (the eviction call) ──> outcome ──> landed
        │                                   │          └─> late, while the replacement isn't Ready in time
-       └─> Denied                          └─> refunded when it certainly did not happen
+       └─> Denied                          └─> refunded if it did not happen
 
-Reserving is one short transaction: lock the rows of the scopes in sorted order, read the clock, count, and write the
-eviction with one entry for each scope, or nothing. It has committed before the call is made, and no transaction is open
-during the call; so a process that dies at any step leaves a row that counts until `reconcile_outcomes` at the next
-start.
+A reservation is one short transaction: lock the rows of the scopes in sorted order, read the clock, count, and write
+the eviction with one entry for each scope, or nothing. It is committed before the call, and no transaction is open
+during the call. A process that dies at any step leaves a row that counts until `reconcile_outcomes` at the next start.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ START_UPS_READ = 20
 
 
 class SqlLedger(OperatorState):
-    """The ledger, as one cluster uses it; several threads and processes may at once.
+    """The ledger of one cluster; for several threads and processes at once.
 
     Time is the database's clock, which all clusters share; a `clock` replaces it where time runs otherwise (the lab).
     Every method is one short transaction; all raise ConfigError, ConnectError.
@@ -62,12 +61,12 @@ class SqlLedger(OperatorState):
         checks: Sequence[Check],
         term: int | None,
     ) -> int | Denied:
-        """Count the eviction in its `scopes` and write its row, if every check has room: its id, or what was full.
+        """Count the eviction in its `scopes` and write its row, if every check admits it: its id, or why not.
 
-        The cluster's own scope is always counted. Of several checks that are used up, the answer is the one that frees
-        up last; a pause of one of the scopes goes before all. `report`'s cycle must have been begun, and is no dry run.
+        The cluster's own scope always counts. Of several checks that deny, the answer is the one that denies longest;
+        a pause of one of the scopes comes first. `report`'s cycle must have been begun, and is no dry run.
         Raises UnsafeDataError for a `term` of the lease that is older than one that the ledger has seen in this
-        cluster: somebody else leads.
+        cluster: another process leads.
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
@@ -103,7 +102,7 @@ class SqlLedger(OperatorState):
         write(self._engine, lambda connection: lock_scopes(connection, own, cluster=self._cluster, term=term))
 
     def outcome(self, eviction: Eviction) -> None:
-        """Write what the call came to, into the row `eviction.record`.
+        """Write the outcome of the call into the row `eviction.record`.
 
         REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight. Raises UnsafeDataError
         when the row is not there (any more).
@@ -119,14 +118,14 @@ class SqlLedger(OperatorState):
         write(self._engine, work)
 
     def cancel_reservation(self, record: int, *, detail: str = "not carried out") -> None:
-        """Give a reservation back: the eviction certainly did not happen. Doing it again changes nothing.
+        """Refund a reservation: the eviction did not happen. Idempotent.
 
         The row's outcome becomes FAILED. Raises UnsafeDataError when the row is not there (any more).
         """
 
         def work(connection: Connection) -> None:
             outcome = connection.execute(select(EVICTIONS.c.outcome).where(EVICTIONS.c.id == record)).scalar()
-            # what the API server said of it stays
+            # the API server's answer stays
             kept = outcome is not None and outcome not in MAY_HAVE_HAPPENED
             values = {"outcome": outcome} if kept else {"outcome": Outcome.FAILED.value, "detail": detail}
             change_eviction(connection, record, cluster=self._cluster, **values)
@@ -157,7 +156,7 @@ class SqlLedger(OperatorState):
         return read(self._engine, work)
 
     def replacement_uids(self, since: float) -> set[str]:
-        """Pods of this cluster that were seen at or after `since` to have taken an evicted one's place."""
+        """UIDs of this cluster's replacements that were Ready at or after `since`."""
         rows = EVICTIONS.c
         query = select(rows.replacement_uid).where(
             rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
@@ -165,7 +164,7 @@ class SqlLedger(OperatorState):
         return set(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
 
     def replacements(self, since: float) -> dict[str, str]:
-        """The same pods (uid) -> the node that the evicted one had left."""
+        """UID of the same replacements -> the node that the evicted pod left."""
         rows = EVICTIONS.c
         query = select(rows.replacement_uid, rows.node).where(
             rows.cluster == self._cluster, rows.replaced_at >= since, rows.replacement_uid.is_not(None)
@@ -173,7 +172,7 @@ class SqlLedger(OperatorState):
         return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
 
     def lineages(self, since: float) -> dict[str, ReplacementLineage]:
-        """uid of each pod that took the place of one that we evicted at or after `since` -> whose."""
+        """UID of each replacement of a pod evicted at or after `since` -> its evicted predecessors."""
         rows = EVICTIONS.c
         query = (
             select(rows.replacement_uid, rows.uid, rows.strategy, rows.service, rows.planned_at, rows.replaced_at)
@@ -194,10 +193,10 @@ class SqlLedger(OperatorState):
         return out | dict.fromkeys(came, ReplacementLineage(frozenset(uids), moved))
 
     def start_ups(self, service: str) -> list[float]:
-        """How long the newest replacements of `namespace/name` took in this cluster, in seconds, newest first.
+        """Start-up times of the newest replacements of `namespace/name` in this cluster, in seconds, newest first.
 
-        From when their predecessor's grace period was over at the latest (so it may be negative) until they were seen
-        Ready. Where nobody looked before the deadline it can't be told how long it took.
+        From the latest end of the predecessor's grace period (a time may be negative) until the replacement was Ready.
+        Without replacements that were not observed before the deadline: their start-up time is unknown.
         """
         rows = EVICTIONS.c
         query = (
@@ -216,10 +215,10 @@ class SqlLedger(OperatorState):
         return [row.replaced_at - row.planned_at - row.grace_seconds for row in found]
 
     def landed(self, record: int, *, at: float, pod: str = "", uid: str = "", node: str = "") -> None:
-        """Write that the eviction is in flight no more, since `at` (seconds since the epoch), and its replacement.
+        """Write that the eviction has landed at `at` (seconds since the epoch), and its replacement.
 
-        The replacement's fields are empty where none came (a scale-down). That it was late stays written. Raises
-        UnsafeDataError when the row is not there (any more).
+        The replacement's fields are empty without one (after a scale-down). `late` stays. Raises UnsafeDataError when
+        the row is not there (any more).
         """
         values: dict[str, Any] = {
             "replaced_at": at,
@@ -230,15 +229,15 @@ class SqlLedger(OperatorState):
         write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, **values))
 
     def late(self, record: int) -> None:
-        """Write that the deadline passed without a landing; it stays in flight. Raises UnsafeDataError as above."""
+        """Mark the eviction as late; it stays in flight. Raises UnsafeDataError as above."""
         write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, late=True))
 
     # -- views --------------------------------------------------------------------------------------------------------
 
     def entries(self, since_seconds: float, scopes: Sequence[Scope] | None = None) -> list[LedgerEntry]:
-        """What counts now in this cluster's scopes and in those that all clusters share, oldest first.
+        """Entries that count now in this cluster's scopes and in those that all clusters share, oldest first.
 
-        That is what is in flight, and what is younger than `since_seconds`, the longest window. `scopes` narrows it.
+        Those in flight, and those younger than `since_seconds`, the longest window. `scopes`: only of these.
         """
         rows = ENTRIES.c
 
@@ -273,9 +272,9 @@ class SqlLedger(OperatorState):
         return read(self._engine, work)
 
     def services_evicted_remotely(self, since_seconds: float) -> dict[str, float]:
-        """Services (identities) of which another cluster evicted a pod, or may have, in the last `since_seconds`.
+        """Services (identities) with an eviction by another cluster in the last `since_seconds` -> its newest time.
 
-        With the time of the newest, in seconds since the epoch. A view: only a check of kind `separation` is certain.
+        In seconds since the epoch. Only a check of kind `separation` is certain.
         """
         rows = EVICTIONS.c
 

@@ -1,6 +1,6 @@
-"""What people, the past and other clusters have to say before an eviction: the part of the ledger that counts nothing.
+"""Operator state: the part of the ledger that counts nothing.
 
-Pauses, the memory of moves that did not help, ready replicas of each cluster, and the global limits that each states.
+Pauses, eviction backoff, ready replicas of each cluster, and the global limits of each cluster's policy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ _ASKED_AT_ONCE = 1000
 
 
 class OperatorState:
-    """Notes of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
+    """State of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
 
     Times are seconds since the epoch, by the database's clock unless a `clock` replaces it.
     """
@@ -41,7 +41,7 @@ class OperatorState:
     def pause(self, scope: Scope, *, reason: str, created_by: str, until: float | None) -> None:
         """Stop evictions in `scope` until then, or with None until resumed. It replaces the scope's earlier pause.
 
-        Once this returns, nothing is reserved in the scope any more.
+        Afterwards nothing is reserved in the scope.
         """
 
         def work(connection: Connection) -> None:
@@ -61,7 +61,7 @@ class OperatorState:
         write(self._engine, work)
 
     def resume(self, scope: Scope) -> int:
-        """End the pause of exactly this scope; how many there were (a wider scope's pause goes on)."""
+        """End the pauses of exactly this scope; how many (a wider scope's pause goes on)."""
 
         def work(connection: Connection) -> int:
             now = self._now(connection)
@@ -70,7 +70,7 @@ class OperatorState:
         return write(self._engine, work)
 
     def pauses(self) -> list[Pause]:
-        """Pauses in force now that concern this cluster, oldest first."""
+        """Pauses in force that concern this cluster, oldest first."""
 
         def work(connection: Connection) -> list[Pause]:
             query = select(PAUSES).where(in_force(self._now(connection)), self._ours(PAUSES.c.kind, PAUSES.c.key))
@@ -85,13 +85,13 @@ class OperatorState:
 
     # -- moves that did not help --------------------------------------------------------------------------------------
 
-    def give_up(
+    def back_off(
         self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
     ) -> EvictionBackoff:
-        """Remember that moving the service off the node did not help, once more than before.
+        """Count one more ineffective eviction of the service from the node, and start its backoff.
 
-        `seconds` says from the number of times (1 = the first) for how long the service stays there now; it may be
-        called more than once.
+        `seconds`: number of ineffective evictions (1 = the first) -> length of the backoff; it may be called more than
+        once.
         """
 
         def work(connection: Connection) -> EvictionBackoff:
@@ -113,16 +113,8 @@ class OperatorState:
 
         return write(self._engine, work)
 
-    def forget(self, *, service_identity: str, node: str) -> None:
-        """Forget it: a move off this node did help, so the next failure is the first again."""
-        rows = EVICTION_BACKOFFS.c
-        statement = delete(EVICTION_BACKOFFS).where(
-            rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node
-        )
-        write(self._engine, lambda connection: connection.execute(statement))
-
     def backoffs(self) -> list[EvictionBackoff]:
-        """What this cluster has given up until later than now."""
+        """Backoffs of this cluster that have not expired, by service and node."""
         rows = EVICTION_BACKOFFS.c
 
         def work(connection: Connection) -> list[EvictionBackoff]:
@@ -147,9 +139,9 @@ class OperatorState:
     # -- ready replicas over all clusters -----------------------------------------------------------------------------
 
     def publish_readiness(self, services: Mapping[str, tuple[int, int]]) -> None:
-        """Tell the other clusters of all our services: identity -> (ready, desired) replicas.
+        """Publish this cluster's services to the others: identity -> (ready, desired) replicas.
 
-        It replaces our last report: a service that isn't in it is here no more, and stops being desired here.
+        It replaces the last report: a service that is not in it does not run here.
         """
 
         def work(connection: Connection) -> None:
@@ -183,8 +175,8 @@ class OperatorState:
     def remote_readiness(self, services: Sequence[str], *, max_age_seconds: float) -> dict[str, RemoteReadiness]:
         """Replicas of these services (identities) in the other clusters.
 
-        One that runs nowhere else is not in the answer. A report older than `max_age_seconds` counts as nothing ready,
-        with its desired count.
+        Without services that run nowhere else. A report older than `max_age_seconds` counts as none ready, with its
+        desired replicas.
         """
         rows = READY_REPORTS.c
 
@@ -207,7 +199,7 @@ class OperatorState:
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
     def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None:
-        """Say which global limits this cluster keeps to: `text` is JSON, `digest` names it.
+        """Publish the global limits of this cluster's policy: `text` is JSON, `digest` its hash.
 
         `longest_window_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
         """
