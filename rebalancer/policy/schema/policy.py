@@ -262,14 +262,8 @@ class RebalancerPolicy(Section):
     @property
     def longest_window(self) -> float:
         """Seconds for which an eviction matters to any limit."""
-        limits = self.limits
-        scopes: list[ScopeLimits] = [
-            limits.global_,
-            limits.cluster,
-            limits.pool,
-            limits.node,
-            limits.namespace,
-            limits.service,
+        scopes = [
+            *(section for _, section in self.limits if isinstance(section, ScopeLimits)),
             *(pool.limits for pool in self.pools if pool.limits is not None),
             *(level.limits for level in self.service_levels.levels),
         ]
