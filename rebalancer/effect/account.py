@@ -119,8 +119,8 @@ def _parts(account: ChangeBreakdown | None) -> str:
         ("the rest grew", account.remaining_change),
         ("unexplained", account.residual),
     )
-    told = [f"{name} {'+' if value > 0 else ''}{text}" for name, value in named if (text := cores(value)) != "0"]
-    return f" ({', '.join(told)} cores)" if told else ""
+    parts = [f"{name} {'+' if value > 0 else ''}{text}" for name, value in named if (text := cores(value)) != "0"]
+    return f" ({', '.join(parts)} cores)" if parts else ""
 
 
 def _sum(values: Iterable[float]) -> float:

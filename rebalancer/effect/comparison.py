@@ -185,23 +185,23 @@ def _holds(event: Event, hour: PoolHour) -> bool:
 def _verdict(days: int, change: Interval | None, net: Interval | None, but: Sequence[str]) -> str:
     if change is None:
         return f"insufficient data: {counted(days, 'matched day')}, at least {ENOUGH_DAYS} are needed"
-    told = net or change
+    interval = net or change
     against = " than in the control group" if net else ""
-    sure = f"{told.confidence * 100:.0f} % sure, {counted(days, 'matched day')}"
-    if told.low <= 0 <= told.high:
-        text = f"no clear change in hot time: {_minutes(told)} ({sure})"
+    sure = f"{interval.confidence * 100:.0f} % sure, {counted(days, 'matched day')}"
+    if interval.low <= 0 <= interval.high:
+        text = f"no clear change in hot time: {_minutes(interval)} ({sure})"
     else:
-        way = "shorter" if told.high < 0 else "longer"
-        least, most = sorted((abs(told.low), abs(told.high)))
+        way = "shorter" if interval.high < 0 else "longer"
+        least, most = sorted((abs(interval.low), abs(interval.high)))
         text = (
-            f"a node is hot for {_plain(abs(told.median))} minutes a day {way}{against}, "
+            f"a node is hot for {_plain(abs(interval.median))} minutes a day {way}{against}, "
             f"between {_plain(least)} and {_plain(most)} ({sure})"
         )
     return f"{text}; but {'; '.join(but)}" if but else text
 
 
-def _minutes(told: Interval) -> str:
-    return f"between {_plain(told.low)} and {_plain(told.high)} minutes a day"
+def _minutes(interval: Interval) -> str:
+    return f"between {_plain(interval.low)} and {_plain(interval.high)} minutes a day"
 
 
 def _plain(value: float) -> str:

@@ -104,14 +104,14 @@ def _found(
     evictions = sum(each.evictions for each in acting)
     delay = first.at - bare.started_at
     when = f"discovered {format_duration(abs(delay))} {'after' if delay >= 0 else 'before'} it became hot"
-    told = replace(
+    attributed = replace(
         bare, discovered_at=first.at, discovery_trigger=first.trigger, strategy=first.finding or "", evictions=evictions
     )
     if acting:
         cooled = _cooled(bare.node, {each.cycle for each in acting}, settled)
-        return replace(told, detail=f"{when}, {counted(evictions, 'eviction')}", cooled=cooled)
+        return replace(attributed, detail=f"{when}, {counted(evictions, 'eviction')}", cooled=cooled)
     stuck, codes, why = why_blocked(found, paused=paused)
-    return replace(told, blocked_reason=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
+    return replace(attributed, blocked_reason=stuck, codes=codes, detail=f"{when}, nothing evicted: {why}")
 
 
 def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool | None:
@@ -146,7 +146,7 @@ def _missed(episode: HotEpisode, hot: Sequence[NodeObservation], every_seconds: 
             f"no cycle ran for {format_duration(gap)} of the {format_duration(span)} it was hot",
         )
     miss = _most(Counter(_said(each) for each in hot))
-    return miss, _told(miss, hot)
+    return miss, _miss_text(miss, hot)
 
 
 def _said(observation: NodeObservation) -> MissReason:
@@ -179,7 +179,7 @@ def _most(said: Counter[MissReason]) -> MissReason:
     return MissReason.NOT_EVALUATED
 
 
-def _told(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
+def _miss_text(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
     looked = [each for each in hot if _said(each) is not MissReason.NOT_EVALUATED]
     if miss is MissReason.NOT_EVALUATED:
         return f"{counted(len(hot), 'cycle')} ran, none evaluated it"
@@ -192,8 +192,8 @@ def _told(miss: MissReason, hot: Sequence[NodeObservation]) -> str:
         for code in {*each.refusals, each.stopped}
         if code is not None and (isinstance(code.group, MissReason) or code is each.stopped)
     )
-    told = f"{miss.sentence}: {by_count(codes)} in {counted(len(looked), 'cycle')}" if codes else miss.sentence
-    return f"{told}; {_measured(known)}" if miss is MissReason.STABILIZATION_WINDOW and known else told
+    text = f"{miss.sentence}: {by_count(codes)} in {counted(len(looked), 'cycle')}" if codes else miss.sentence
+    return f"{text}; {_measured(known)}" if miss is MissReason.STABILIZATION_WINDOW and known else text
 
 
 def _measured(known: Sequence[NodeObservation]) -> str:

@@ -63,14 +63,14 @@ def feedback(
     earlier: Sequence[Assessment],
     *,
     moved: Sequence[Eviction],
-    brake: EffectivenessBreaker,
+    breaker: EffectivenessBreaker,
     now: float,
 ) -> Feedback:
     """From `new` assessments and `known` ones before them; `moved` are their evictions."""
     known = _by_key((*earlier, *new))
     return Feedback(
         give_up=tuple(ineffective_moves(new, known, moved)),
-        open_breakers=brakes(known, brake, now=now),
+        open_breakers=open_breakers(known, breaker, now=now),
         relief_factor=relief_factors(known),
     )
 
@@ -103,17 +103,17 @@ def ineffective_moves(
     return found
 
 
-def brakes(known: Sequence[Assessment], brake: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
+def open_breakers(known: Sequence[Assessment], breaker: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
     """Pools of whose last relieved nodes too few have cooled; open for an hour from the newest assessment."""
     found = {}
     for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
-        last = made[-brake.sample_size :]
+        last = made[-breaker.sample_size :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)
         until = (last[-1].assessed_at or 0.0) + BREAKER_OPEN_SECONDS
-        if len(last) == brake.sample_size and cooled * 100 < brake.min_effectiveness * len(last) and now < until:
+        if len(last) == breaker.sample_size and cooled * 100 < breaker.min_effectiveness * len(last) and now < until:
             reason = (
                 f"{cooled} of the last {len(last)} relieved nodes of pool {pool} have cooled, "
-                f"at least {percent(brake.min_effectiveness / 100)} must"
+                f"at least {percent(breaker.min_effectiveness / 100)} must"
             )
             found[pool] = OpenBreaker(pool=pool, until=until, reason=reason)
     return found
