@@ -7,7 +7,7 @@ from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.windows import ChangeWindows
 from rebalancer.cycle.ledger_state import longest_window
 from rebalancer.cycle.limits_overview import limit_lines, service_windows, window_lines
-from rebalancer.effect.feedback import brakes
+from rebalancer.effect.feedback import open_breakers
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
@@ -65,7 +65,7 @@ def open_breaker_messages(
     late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
     refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
     assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
-    useless = brakes(assessed, policy.safety.circuit_breaker.effect, now=now)
+    useless = open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now)
     said = [*(each.message for each in refusals if each is not None), *(each.reason for each in useless.values())]
     return tuple(dict.fromkeys(said))
 

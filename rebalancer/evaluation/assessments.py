@@ -159,7 +159,7 @@ def derive_feedback(
         made,
         effect.assessments(since, now),
         moved=effect.moved(since, now) if made else (),
-        brake=policy.safety.circuit_breaker.effect,
+        breaker=policy.safety.circuit_breaker.effect,
         now=now,
     )
 

@@ -76,7 +76,7 @@ def learned(
         for each in (*new, *earlier)
         for service in services
     ]
-    return feedback(new, earlier, moved=moved, brake=brake, now=now)
+    return feedback(new, earlier, moved=moved, breaker=brake, now=now)
 
 
 # ---- giving up
@@ -128,7 +128,7 @@ def test_two_services_are_not_twice() -> None:
         an_eviction(service="shop/web", node="a", cycle=one.cycle, trigger="periodic"),
         an_eviction(service="shop/db", node="a", cycle=two.cycle, trigger="periodic"),
     ]
-    assert feedback([two], [one], moved=moved, brake=BRAKE, now=NOW).give_up == ()
+    assert feedback([two], [one], moved=moved, breaker=BRAKE, now=NOW).give_up == ()
 
 
 def test_all_services_that_left_both_times_are_given_up() -> None:
