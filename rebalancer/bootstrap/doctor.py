@@ -178,7 +178,7 @@ def _prometheus(policy: RebalancerPolicy) -> Iterator[Check]:
             name=metric.name,
             ok=ok,
             warning=ok and bool(metric.error),
-            detail=detail if metric.needed or metric.series else f"{detail} (only helps)",
+            detail=detail if metric.needed or metric.series else f"{detail} (optional)",
             fix="" if ok else metric.fix,
             exit_code=0 if ok else 4,
         )

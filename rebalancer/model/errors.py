@@ -1,18 +1,18 @@
-"""The one exception tree, with the exit code that each branch ends in.
+"""The exception tree, with the exit code of each branch.
 
     RebalancerError
-    ├── ConfigError        4  what the user wrote can't be used (policy, flags, kubeconfig, database URL)
-    ├── ConnectError       5  an API server, Prometheus or database that can't be reached or refuses us
-    └── UnsafeDataError    3  what was read is partial, stale or contradictory: nothing may be evicted on it
+    ├── ConfigError        4  invalid user input (policy, flags, kubeconfig, database URL)
+    ├── ConnectError       5  an API server, Prometheus or database that is unreachable or rejects requests
+    └── UnsafeDataError    3  data is partial, stale or contradictory: nothing may be evicted on it
 
-Every message is one line for a person: what, where, and what was expected. Secrets never stand in it.
+Every message is one line: what, where, and what was expected. It never contains a secret.
 """
 
 from typing import ClassVar
 
 
 class RebalancerError(Exception):
-    """Base of everything that this program raises on purpose."""
+    """Base of all errors that are raised on purpose."""
 
     exit_code: ClassVar[int] = 1
 
@@ -24,12 +24,12 @@ class ConfigError(RebalancerError):
 
 
 class ConnectError(RebalancerError):
-    """A dependency can't be reached, or refuses us."""
+    """A dependency is unreachable, or rejects the request."""
 
     exit_code: ClassVar[int] = 5
 
 
 class UnsafeDataError(RebalancerError):
-    """Data that no decision may rest on, or a lease that somebody else holds."""
+    """Data that no decision may rest on, or a lease that another process holds."""
 
     exit_code: ClassVar[int] = 3

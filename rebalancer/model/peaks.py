@@ -1,4 +1,4 @@
-"""What nodes are expected to need in the hours to come, laid over a snapshot's nodes and pods."""
+"""Expected CPU of a snapshot's nodes and pods in the hours to come."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from rebalancer.model.snapshot import Floats, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """Expected CPU of the pods that are on each node now. NaN where too little is known to act on."""
+    """Expected CPU of the pods that are on each node now. NaN with too little data to act on."""
 
     made_at: float
     """When the forecast behind it was made, seconds since the epoch."""
@@ -22,11 +22,11 @@ class Peaks:
     node_millicores: Floats
     """(nodes,) the highest of them."""
     node_at: Floats
-    """(nodes,) seconds since the epoch: when that is reached."""
+    """(nodes,) time of that peak, seconds since the epoch."""
     relief_millicores: Floats
-    """(pods,) what its node's peak loses when the pod leaves."""
+    """(pods,) decrease of the node's peak when the pod leaves."""
     pod_millicores: Floats
-    """(pods,) what another node's peak grows by at most when the pod comes, margin included."""
+    """(pods,) largest increase of another node's peak when the pod lands there, margin included."""
 
     def first_over(self, limit_millicores: Floats) -> Floats:
         """(nodes,) seconds since the epoch from when more than `limit_millicores` (nodes,) is expected; NaN = never."""
@@ -41,11 +41,11 @@ class Peaks:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDayProfiles:
-    """How services' usual days go: real CPU of one of their pods, from the days that are known."""
+    """Usual CPU of services over a day: mean of one of their pods, from the days with data."""
 
     row_of: Ints
-    """(owners,) row of a top owner's service; -1 where nothing is known of it."""
+    """(owners,) row of a top owner's service; -1 without data."""
     usual: Floats
     """(rows, 288) mean millicores of one pod in each five minutes of a day; all rows begin at the same time of day."""
     days: Ints
-    """(rows,) how many days are behind it."""
+    """(rows,) number of days with data."""

@@ -1,4 +1,4 @@
-"""How kube-scheduler is configured: what of a `KubeSchedulerConfiguration` changes where a pod goes.
+"""The configuration of kube-scheduler: the fields of a `KubeSchedulerConfiguration` that affect where a pod lands.
 
 Source: Kubernetes v1.36, `pkg/scheduler/apis/config/v1/default_plugins.go` and `defaults.go`.
 """
@@ -20,7 +20,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
 }
-"""Score plugins that this model knows, with their default weights."""
+"""Score plugins of this model, with their default weights."""
 
 FILTERS = (
     "NodeUnschedulable",
@@ -33,14 +33,14 @@ FILTERS = (
     "PodTopologySpread",
     "InterPodAffinity",
 )
-"""Filter plugins that this model knows, in the order in which the scheduler asks them."""
+"""Filter plugins of this model, in the order in which the scheduler runs them."""
 
 FitStrategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerProfile:
-    """One profile: what pods with this `schedulerName` are placed by."""
+    """One profile: the placement rules of pods with this `schedulerName`."""
 
     name: str = DEFAULT_SCHEDULER
     weights: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
@@ -69,8 +69,9 @@ class SchedulerConfig:
     profiles: Mapping[str, SchedulerProfile] = field(
         default_factory=lambda: {DEFAULT_SCHEDULER: SchedulerProfile()},
     )
-    """By `schedulerName`. Pods that name another scheduler are placed by somebody whom we don't know."""
+    """By `schedulerName`. The placement of pods that name another scheduler is unknown."""
     percentage_of_nodes_to_score: int = 0
     """0 = adaptive."""
     unknown: tuple[str, ...] = ()
-    """What the file enables that this model doesn't know: other plugins, extenders, resources that are not checked."""
+    """Enabled parts of the file that this model doesn't cover: other plugins, extenders, resources that are not
+    checked."""

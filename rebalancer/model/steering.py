@@ -1,19 +1,19 @@
-"""Our taint on nodes that kube-scheduler should rather avoid: it knows requests, not real CPU."""
+"""The soft taint on nodes that kube-scheduler should avoid: it knows requests, not CPU usage."""
 
 SOFT_TAINT = "rebalancer.dev/steer"
-"""Key of the taint; its effect is PreferNoSchedule, its value says why."""
+"""Key of the taint; its effect is PreferNoSchedule, its value is the cause."""
 
 HOT = "hot"
 PREDICTED_HOT = "predicted-hot"
 NO_ROOM = "no-room"
-"""Not hot, but a likely landing that has no room in real CPU."""
+"""Not hot, but a likely target node without headroom in CPU usage."""
 CHOSEN = "chosen"
-"""To be emptied later, by people's choice."""
+"""Chosen by an administrator to be emptied later."""
 
 DRAINING = "draining"
-"""Cordoned by us while it is emptied, and afterwards until it is removed or let go."""
+"""Cordoned by the rebalancer while the node is emptied, and afterwards until it is removed or released."""
 MAINTENANCE = "maintenance"
-"""Cordoned by us for as long as it is chosen for maintenance."""
+"""Cordoned by the rebalancer for as long as the node is chosen for maintenance."""
 
 CORDONS = (DRAINING, MAINTENANCE)
-"""Values of our taint that say that the cordon is ours, too: only such a node is ever uncordoned by us."""
+"""Values of the taint on nodes that the rebalancer has cordoned: only these are ever uncordoned by it."""
