@@ -139,7 +139,7 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             peaks=seen.peaks,
             due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
             cordons=cordons,
-            days=seen.days,
+            days=seen.days if Need.DAYS in needs([strategy]) else None,
         )
         findings = strategy_for(strategy)(view)
         if strategy.by_cpu and findings.loads is not None:

@@ -1,4 +1,4 @@
-"""RemoveFailedPods: pods that have failed and lie around; their owners have made new ones long since."""
+"""RemoveFailedPods: failed pods that still exist; their owners have replaced them."""
 
 import numpy as np
 

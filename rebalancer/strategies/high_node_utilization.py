@@ -1,11 +1,11 @@
 """HighNodeUtilization: fewer nodes, or better used ones.
 
-Drain empties low nodes, the emptiest first, so that an autoscaler may remove them. Pods go only where nothing is to be
-emptied; where all nodes of a pool are low, to those that are fuller than theirs: so no pod comes back, and each step
-leaves fewer nodes. Landings keep a reserve under their target, now and at their predicted peak.
+Drain drains low nodes, the emptiest first, so that an autoscaler can remove them. Target nodes are nodes that are not
+to be drained; where all nodes of a pool are low, those that are fuller than the pod's own, so that no pod returns and
+each step leaves fewer nodes. They keep headroom under their target, now and at their predicted peak.
 
-Release takes pods off nodes that are full by requests and idle in fact, so that others can be placed there. A landing
-stays under the share that a full node is brought down to, and who has moved counts as changed: nothing comes back.
+Release evicts pods from nodes that are full by requests and idle by usage, so that other pods fit there. A target node
+stays under the requested share that a full node is relieved to, so no pod returns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ Rows = NDArray[np.int64]
 
 
 KEEPING_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
-"""On a node, with any value but a plain false: it stays. Sources: cluster-autoscaler's FAQ, karpenter v1."""
+"""Node annotations that prevent draining, with any value but false. Sources: cluster-autoscaler's FAQ, karpenter v1."""
 
 
 def find(view: StrategyView) -> Findings:
-    """Low nodes, emptiest first; or full and idle ones, those with most to win first."""
+    """Low nodes, emptiest first; or full and idle ones, those with the largest gap first."""
     args = view.strategy.args
     assert isinstance(args, HighNodeUtilizationArgs)
     return _drain(view, args) if args.mode == "Drain" else _release(view, args)
@@ -48,30 +48,30 @@ def find(view: StrategyView) -> Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shares:
-    """What says that a node is low."""
+    """The shares and thresholds that make a node low."""
 
     words: tuple[str, ...]
-    """Of each resource."""
+    """Name of each resource."""
     share: Floats
     """(nodes, resources) NaN where unknown."""
     low: Floats
-    """(nodes, resources) NaN where it is not judged."""
+    """(nodes, resources) threshold; NaN where there is none."""
 
     @property
     def under(self) -> Bools:
-        """(nodes,) under low in every resource that is judged."""
+        """(nodes,) under low in every resource with a threshold."""
         judged = np.isfinite(self.low)
         out: Bools = np.asarray(judged.any(axis=1) & ((self.share < self.low) | ~judged).all(axis=1))
         return out
 
     @property
     def fullness(self) -> Floats:
-        """(nodes,) the largest share of the resources that are judged; NaN where one isn't known."""
+        """(nodes,) the largest share of the resources with a threshold; NaN where one isn't known."""
         out: Floats = np.where(np.isfinite(self.low), self.share, 0.0).max(axis=1, initial=0.0)
         return out
 
     def said(self, node: int) -> str:
-        """The shares of one node and its marks."""
+        """The shares of one node and its thresholds."""
         shown = zip(self.words, self.share[node].tolist(), self.low[node].tolist(), strict=True)
         return " and ".join(f"{word} {share:.1%} is under low {low:.1%}" for word, share, low in shown if isfinite(low))
 
@@ -83,14 +83,14 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     filling = fills(snapshot)
     going = filling & ~snapshot.pods.terminating
     left, movable, looked = counted(snapshot, filling), counted(snapshot, going), nodes_in_scope(view)
-    # what is being emptied is emptied, low or not: whether that can still be done is the planner's to say
+    # draining continues, low or not: the planner decides whether it is still possible
     begun = _begun(view) if whole else {}
     patience = view.strategy.memory_seconds
     stuck = {node for node, since in begun.items() if left[node] and view.now - since >= patience}
     begun = {node: since for node, since in begun.items() if node not in stuck}
     emptied, kept = _to_empty(view, shares, begun, whole=whole)
     emptied[list(stuck)] = False
-    kept |= dict.fromkeys(stuck, f"nothing could leave it for {format_duration(patience)}, so it is let go")
+    kept |= dict.fromkeys(stuck, f"no pod could leave it for {format_duration(patience)}, so it is uncordoned")
     rank = _ranks(nodes.names, shares.fullness)
     found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~leaving(nodes)).tolist()
     found.sort(key=lambda node: (node not in begun, rank[node]))
@@ -101,7 +101,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
             strategy=view.strategy.name,
             node=node,
             pool=view.node_pools.names[node],
-            reason=f"{'being emptied' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
+            reason=f"{'draining' if node in begun else shares.said(node)}, pods to go elsewhere: {len(pods)}",
             candidates=pods if whole else cheapest_first(snapshot, pods.astype(np.int64), by_qos=True).astype(np.int32),
             goal=Goal.EMPTY if whole else Goal.REMOVE,
             landing=rule,
@@ -109,7 +109,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         for node, pods, rule in zip(found, candidates, rules, strict=True)
     )
     skipped = {node: Refusal.of(Reason.NODE_KEPT, why) for node, why in kept.items() if looked[node] and movable[node]}
-    # one that is being emptied but isn't found now counts too: nobody asked, or its last pods are just leaving
+    # a draining node without a finding counts too: it is outside of the request, or its last pods are terminating
     others = int(np.count_nonzero(left[list(begun.keys() - set(found))]))
     return Findings(
         findings=findings,
@@ -125,7 +125,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
 def _to_empty(
     view: StrategyView, shares: _Shares, begun: Mapping[int, float], *, whole: bool
 ) -> tuple[Bools, dict[int, str]]:
-    """(nodes,) nodes to be emptied, those without pods included; and why other low ones are kept."""
+    """(nodes,) nodes to drain, empty ones included; and why other low nodes are kept."""
     mine = view.in_chosen_pools
     emptied = shares.under & mine & view.snapshot.nodes.ready
     emptied[list(begun)] = False
@@ -138,7 +138,7 @@ def _to_empty(
 def _landing_rules(
     view: StrategyView, found: Sequence[int], emptied: Bools, *, onto_low: Bools, rank: Rows, shares: _Shares
 ) -> Iterator[LandingRule]:
-    """Of each node found. `onto_low` (nodes,) may take pods though they are low, where their pool has no others."""
+    """One for each node. `onto_low` (nodes,): low nodes that may take pods where their pool has no others."""
     nodes, pool_of = view.snapshot.nodes, view.node_pools.of_node
     only = ~emptied & ~nodes.unschedulable
     onto_low = onto_low & emptied & ~nodes.unschedulable
@@ -153,19 +153,19 @@ def _landing_rules(
 
 
 def _ranks(names: Sequence[str], fullness: Floats) -> Rows:
-    """(nodes,) place of each node, the emptiest first, by name where equal."""
+    """(nodes,) rank of each node, the emptiest first, then by name."""
     by_name = np.argsort(np.argsort(np.array(names)))
     return np.argsort(np.lexsort((by_name, np.nan_to_num(fullness))))
 
 
 def _with_reserve(base: Loads, reserve: float) -> Loads:
-    """The landings' loads: nothing is hot by them, and every node takes up to `reserve` percent below its target."""
+    """Loads of target nodes: none is hot, and each takes pods up to `reserve` percentage points below its target."""
     target = base.target - reserve / 100 * base.room
     return replace(base, high=np.full(base.high.shape, np.nan), target=target, low=target)
 
 
 def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
-    """Real CPU, in the pools that the strategy looks at."""
+    """By real CPU, in the strategy's pools."""
     now, room = base.node[:, 0], base.room[:, 0]
     mine = view.in_chosen_pools
     share = _lately(view, now) / room
@@ -174,14 +174,14 @@ def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
 
 
 def _lately(view: StrategyView, now: Floats) -> Floats:
-    """(nodes,) the most of `now` and of the last readings, so that one dip makes nothing low; NaN where `now` is."""
+    """(nodes,) the maximum of `now` and the last samples, so that one dip makes no node low; NaN where `now` is."""
     readings = np.fmax.reduce(view.usage.samples, axis=0, initial=-np.inf)
     out: Floats = np.where(np.isfinite(now), np.fmax(now, readings), np.nan)
     return out
 
 
 def _most_used(view: StrategyView, base: Loads) -> Floats:
-    """(nodes,) share of CPU in use, lately and at the peak that is expected; NaN where what is used isn't known."""
+    """(nodes,) share of CPU in use, recently or at the predicted peak; NaN where usage isn't known."""
     lately = _lately(view, base.node[:, 0])
     peak = np.full(len(lately), np.nan) if view.peaks is None else view.peaks.node_millicores
     out: Floats = np.where(np.isfinite(lately), np.fmax(lately, peak), np.nan) / base.room[:, 0]
@@ -200,7 +200,7 @@ def _by_requests(view: StrategyView) -> _Shares:
 
 
 def _unjudged(view: StrategyView, looked: Bools, shares: _Shares) -> dict[int, Refusal]:
-    """Nodes of which nobody knows whether they are low, and those that can't be emptied."""
+    """Nodes without known shares, and nodes that are not Ready."""
     unknown = looked & ~np.isfinite(shares.fullness)
     out = {
         node: view.usage.problems.get(node) or Refusal.of(Reason.NO_SAMPLE) for node in np.flatnonzero(unknown).tolist()
@@ -211,7 +211,7 @@ def _unjudged(view: StrategyView, looked: Bools, shares: _Shares) -> dict[int, R
 
 
 def _begun(view: StrategyView) -> dict[int, float]:
-    """Nodes that we cordoned to empty them -> when the last pod was taken off, or when they were cordoned."""
+    """Draining node -> time of the last eviction from it, or of its cordon."""
     mine, last = {index for index, _ in view.chosen_pools}, dict[str, float]()
     for move in view.recent:
         last[move.node] = max(move.at, last.get(move.node, move.at))
@@ -223,20 +223,20 @@ def _begun(view: StrategyView) -> dict[int, float]:
 
 
 def _kept(view: StrategyView, node: int, *, whole: bool) -> str:
-    """Why a low node is not to be emptied; empty when it is."""
+    """Why a low node is not drained; empty when it is."""
     nodes = view.snapshot.nodes
     if annotation := _annotation(view, node):
         return annotation
     if taint := next((taint.key for taint in nodes.taints[node] if taint.key in LEAVING_TAINTS), ""):
-        return f"{taint}: an autoscaler sees to it"
+        return f"{taint}: an autoscaler removes it"
     if node in view.cordons and view.cordons[node][0] != DRAINING:
-        return f"we cordoned it for {view.cordons[node][0]}"
-    # a whole node is emptied behind a cordon of ours, and what people cordoned is never marked
-    return "somebody else cordoned it" if whole and nodes.unschedulable[node] else ""
+        return f"cordoned by rebalancer for {view.cordons[node][0]}"
+    # a whole node is drained behind our own cordon; foreign cordons are never touched
+    return "cordoned, not by rebalancer" if whole and nodes.unschedulable[node] else ""
 
 
 def _annotation(view: StrategyView, node: int) -> str:
-    """The annotation that keeps a node, as it stands there."""
+    """The annotation that prevents draining, with its value."""
     for key in KEEPING_ANNOTATIONS:
         value = view.snapshot.nodes.annotations[node].get(key)
         if value is not None and parse_flag(value) is not False:
@@ -254,7 +254,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     asked, used = node[:, 0] / room[:, 0], _most_used(view, base)
     full = looked & nodes.ready & ~nodes.unschedulable & ~leaving(nodes) & (node[:, 0] * 100 >= args.full * room[:, 0])
     idle = full & (used <= args.idle / 100)
-    gap = pods.cpu_request_millicores - base.pod[:, 0]  # a pod of which nothing is known counts as using it all
+    gap = pods.cpu_request_millicores - base.pod[:, 0]  # a pod of unknown usage counts as using all it requests
     waits = fills(snapshot) & ~pods.terminating & (pods.phase == RUNNING)
     waits &= (pods.started <= view.now - args.min_age) & (gap > 0)
     found = np.flatnonzero(idle & (counted(snapshot, waits) > 0)).tolist()
@@ -284,7 +284,7 @@ def _release(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     target = args.release_target / 100 * room
     return Findings(
         findings=tuple(findings),
-        # nothing is hot by requests: what else is moved in the same plan isn't held to these
+        # no node is hot by requests: other moves of the plan are not checked against these
         loads=Loads(
             resources=("cpu",),
             node=node,

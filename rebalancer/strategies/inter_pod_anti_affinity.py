@@ -1,8 +1,8 @@
-"""RemovePodsViolatingInterPodAntiAffinity: pods in a domain that they may not share, by required anti-affinity.
+"""RemovePodsViolatingInterPodAntiAffinity: pods that share a topology domain against required anti-affinity.
 
-Of two such pods either may go: the one that can. Chosen first are those with most conflicts, so that few go; a pod that
-is in conflict with a chosen one is its substitute, and goes only where the chosen one stays. Of pods that all exclude
-each other (a service's own anti-affinity) all but one go.
+Either of two such pods may be evicted. Pods with most conflicts are chosen first, so that few go; a pod in conflict
+with a chosen one is its substitute, evicted only where the chosen one stays. Of pods that all exclude each other (a
+service's own anti-affinity) all but one go.
 """
 
 import heapq
@@ -21,19 +21,19 @@ from rebalancer.strategies.selection import Rows, cheapest_first, pods_in_scope,
 from rebalancer.strategies.view import Findings, StrategyView
 
 SUBSTITUTES_AT_MOST = 20
-"""For one pod, in one cycle: nobody moves hundreds because one can't."""
+"""Substitutes of one pod in one cycle."""
 
 
 @dataclass(slots=True)
 class _Conflict:
-    """Pods in one domain, by their part in one term. Those that are chosen to go are taken out."""
+    """Pods in one domain, by their part in one term. Chosen pods are removed from it."""
 
     where: str
     """The domain, as key=value."""
     holders: set[int] = field(default_factory=set)
-    """Have the term and aren't selected by it."""
+    """Pods with the term that it doesn't select."""
     selected: set[int] = field(default_factory=set)
-    """Are selected and don't have it."""
+    """Selected pods without the term."""
     both: set[int] = field(default_factory=set)
 
     @property
@@ -49,19 +49,19 @@ class _Conflict:
         return _Conflict(self.where, *(set(part) for part in self.parts))
 
     def against(self, pod: int) -> int:
-        """With how many others a pod is in conflict."""
+        """Number of pods in conflict with a pod."""
         if pod in self.both:
             return len(self.holders) + len(self.selected) + len(self.both) - 1
         return len(self.both) + len(self.selected if pod in self.holders else self.holders)
 
     def against_part(self, part: set[int]) -> tuple[set[int], ...]:
-        """The parts with which one more in `part`, which is one of them, would be in conflict."""
+        """The parts that a pod of `part` is in conflict with."""
         if part is self.both:
             return self.parts
         return self.both, self.selected if part is self.holders else self.holders
 
     def partners(self, pod: int) -> set[int]:
-        """The others that a pod is in conflict with."""
+        """The pods in conflict with a pod."""
         if pod in self.both:
             return (self.holders | self.selected | self.both) - {pod}
         return self.both | (self.selected if pod in self.holders else self.holders)
@@ -69,18 +69,18 @@ class _Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What solves some conflicts: `wanted` of `among` go."""
+    """Solves some conflicts: `wanted` of `among` go."""
 
     chosen: list[int]
     substitutes: list[int]
-    """They go where a chosen one stays."""
+    """Substitutes, evicted where a chosen pod stays."""
     wanted: int
     among: list[int]
     reason: str
 
 
 def find(view: StrategyView) -> Findings:
-    """Findings of one node and what is to go from it; pods with most conflicts come first."""
+    """Findings by node; pods with most conflicts come first."""
     args = view.strategy.args
     assert isinstance(args, AntiAffinityArgs)
     snapshot = view.snapshot
@@ -95,7 +95,7 @@ def find(view: StrategyView) -> Findings:
 
 
 def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
-    """One for each term and domain with two pods that must not both be there. Terminating pods are as good as gone."""
+    """One for each term and domain with pods in conflict. Terminating pods don't count."""
     board = Board(snapshot)
     pods = snapshot.pods
     there = np.flatnonzero(snapshot.active & ~pods.terminating)
@@ -125,7 +125,7 @@ def _conflicts(snapshot: ClusterSnapshot) -> Iterator[_Conflict]:
 
 
 def _tasks(snapshot: ClusterSnapshot, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[_Task]:
-    """What has to go, pods with most conflicts first. `rank` has the pods that may go, and their order."""
+    """Tasks, pods with most conflicts first. `rank`: pods that may go, with their order."""
     chosen = _needed(conflicts, _chosen([each.copy() for each in conflicts], rank))
     turn = {pod: at for at, pod in enumerate(chosen)}
     crowds: dict[frozenset[int], str] = {}
@@ -170,10 +170,10 @@ def _take_out(pod: int, conflicts: Iterable[_Conflict]) -> None:
 
 
 def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int]:
-    """Pods that solve all conflicts by going, as far as those in `rank` can: each time one with most of the conflicts
-    that are left, of equal ones the first by rank. They are taken out of `conflicts`."""
+    """Pods whose eviction solves all conflicts, as far as pods in `rank` can: each time one with most remaining
+    conflicts, of equal ones the first by rank. They are removed from `conflicts`."""
     of_pod = _by_pod(conflicts)
-    # pods with the same part in the same conflicts are in conflict with equally many, so only the first is compared
+    # pods with the same parts in the same conflicts have equally many, so only the first is compared
     roles: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, each in enumerate(conflicts):
         for role, part in enumerate(each.parts):
@@ -204,7 +204,7 @@ def _chosen(conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> list[int
 
 
 def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
-    """Those without whom a conflict would stay: the first may have become superfluous by those that came after."""
+    """The chosen pods without which a conflict would remain: later choices can make earlier ones superfluous."""
     going = set(chosen)
     staying = [_Conflict(each.where, *(part - going for part in each.parts)) for each in conflicts]
     of_pod: dict[int, list[set[int]]] = defaultdict(list)
@@ -224,7 +224,7 @@ def _needed(conflicts: Sequence[_Conflict], chosen: Sequence[int]) -> list[int]:
 
 
 def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], rank: Mapping[int, int]) -> _Task:
-    """One pod goes, or else those that it is in conflict with."""
+    """One pod goes, or else the pods in conflict with it."""
     partners: set[int] = set().union(*(each.partners(pod) for each in conflicts))
     substitutes = heapq.nsmallest(SUBSTITUTES_AT_MOST, partners & rank.keys(), key=rank.__getitem__)
     many = f"{len(partners)} pods" if len(partners) > 1 else str(snapshot.pod(next(iter(partners))))
@@ -240,7 +240,7 @@ def _goes(snapshot: ClusterSnapshot, pod: int, conflicts: Sequence[_Conflict], r
 
 
 def _findings(view: StrategyView, task: _Task) -> Iterator[Finding]:
-    """One for each node; on a node where all can stand in for each other, the substitutes are among its candidates."""
+    """One for each node; on a node where all pods can replace each other, substitutes are among its candidates."""
     node_of = view.snapshot.pods.node
     rounds = [task.chosen, task.substitutes]
     everyone, among = [*task.chosen, *task.substitutes], np.array(task.among, dtype=np.int32)

@@ -1,13 +1,12 @@
-"""Interference: nodes or pods that wait for CPU although the mean looks fine. The noisy pod goes, not the victim.
+"""Interference: tasks wait for CPU although mean usage is not high. The noisy neighbour is evicted, not its victim.
 
-Pressure (PSI) is the share of time in which some task waited for a CPU. On Linux it also counts the waiting of tasks
-that their own CPU limit throttles, which no move would change. So what is meant here is the pressure that is left
-without it, as if both came independently: of a pod by its throttled periods, of a node by those of all its pods.
+Pressure (PSI) is the share of time in which some task waited for a CPU. On Linux it includes tasks throttled by their
+own CPU limit, which no move would change. Net pressure leaves throttling out, as if both were independent: of a pod by
+its throttled periods, of a node by those of all its pods.
 
-A node suffers when its own pressure says so, unless its pods' pressures show that nobody but the noisy ones waits; or
-when a pod does that uses no more than it requests (a victim). Noisy is who uses far more than it requests. It goes
-where nobody suffers, CPU is left, and the node will be less busy with it than its own node is now: so no row of moves
-comes back to where it began.
+A node is affected if its net pressure is high, unless its pods' pressures show that only noisy pods wait; or if a pod
+that uses no more than it requests waits (a victim). A noisy pod uses far more than it requests. Its target nodes are
+not affected, have CPU left, and are less busy with it than its own node is now, so no sequence of moves returns.
 """
 
 from dataclasses import dataclass
@@ -29,20 +28,20 @@ Rows = NDArray[np.int64]
 
 
 BUSIEST_LANDING = 0.8
-"""Share of a landing's CPU that may be in use with the pod on it: a machine that is fuller makes its tasks wait."""
+"""Greatest share of CPU in use on a target node, with the pod: on a fuller node tasks wait."""
 ALL_BUT_NOTHING = 1.0 - 1e-9
 WORTH = 0.05
-"""A landing is less busy with the pod than its own node is now, by at least this share."""
+"""A target node is less busy with the pod than its own node is now, by at least this share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """Who waits, and for whom."""
+    """Pressure, and the pods and nodes it affects."""
 
     pressure: Floats
-    """(nodes,) share of time, without what pods' own limits explain; NaN where unknown."""
+    """(nodes,) net pressure; NaN where unknown."""
     pods: Floats
-    """(pods,) the same of pods."""
+    """(pods,) net pressure; NaN where unknown."""
     noisy: Bools
     """(pods,)"""
     victims: Bools
@@ -50,13 +49,13 @@ class _Waiting:
     suffering: Bools
     """(nodes,)"""
     calm: Bools
-    """(nodes,) surely not suffering, whatever limits may explain."""
+    """(nodes,) certainly not affected, throttling included."""
     known: Bools
-    """(nodes,) whether anything is known of the node or of a pod on it."""
+    """(nodes,) whether any pressure of the node or of its pods is known."""
 
 
 def find(view: StrategyView) -> Findings:
-    """One finding for each node that suffers and has a noisy pod, the longest waits first; one pod of it goes."""
+    """One finding for each affected node with a noisy pod, the longest waits first; one pod of it goes."""
     args = view.strategy.args
     assert isinstance(args, InterferenceArgs)
     observed_cluster = nodes_in_scope(view)
@@ -64,7 +63,7 @@ def find(view: StrategyView) -> Findings:
         return Findings(
             findings=(),
             skipped={int(node): Refusal.of(Reason.NO_CONTENTION) for node in np.flatnonzero(observed_cluster)},
-            notes=(f"{view.strategy.name} found nothing: {view.usage.source} doesn't tell who waits for CPU",),
+            notes=(f"{view.strategy.name} found nothing: {view.usage.source} has no CPU contention",),
         )
     snapshot = view.snapshot
     waiting = _waiting(view, view.usage.contention, args)
@@ -96,7 +95,7 @@ def find(view: StrategyView) -> Findings:
 def _waiting(view: StrategyView, contention: Contention, args: InterferenceArgs) -> _Waiting:
     snapshot, pods = view.snapshot, view.snapshot.pods
     count = len(snapshot.nodes)
-    # a rate over less than its window says little
+    # a pod younger than the rate window has no reliable rate
     runs = snapshot.active & ~pods.terminating & (pods.started <= view.now - view.usage.window_seconds)
     at = pods.node[runs]
 
@@ -105,7 +104,7 @@ def _waiting(view: StrategyView, contention: Contention, args: InterferenceArgs)
 
     throttled = np.clip(np.nan_to_num(contention.pod_throttled), 0.0, ALL_BUT_NOTHING)
     net = _without(contention.pod_pressure, throttled)
-    # a pod can't have added more to its node's pressure than it waits
+    # a pod adds at most its own pressure to its node's
     spared = np.exp(summed(np.log1p(-np.fmin(contention.pod_pressure, throttled))))
     pressure = _without(contention.node_pressure, np.minimum(1.0 - spared, ALL_BUT_NOTHING))
 
@@ -131,8 +130,7 @@ def _waiting(view: StrategyView, contention: Contention, args: InterferenceArgs)
 
 
 def _without(waits: Floats, throttled: Floats) -> Floats:
-    """The share of time in which something waits, without what throttling adds to it; where there is nothing but
-    throttling, nothing."""
+    """Pressure without throttling; 0 where there is only throttling."""
     out: Floats = np.maximum((waits - throttled) / (1.0 - throttled), 0.0)
     out[(throttled >= ALL_BUT_NOTHING) & np.isfinite(waits)] = 0.0
     return out
@@ -153,7 +151,7 @@ def _longest_wait(waiting: _Waiting, node: int, here: NDArray[np.int32]) -> floa
 
 def _finding(view: StrategyView, waiting: _Waiting, busy: Floats, node: int, ranked: Rows) -> Finding:
     landings = {pod: _landings(view, waiting, busy, node, pod) for pod in ranked.tolist()}
-    # one that can't go anywhere gives way to the next
+    # a pod without target nodes gives way to the next
     able = [pod for pod in landings if landings[pod].any()] or ranked[:1].tolist()
     largest = max(able, key=lambda pod: float(view.usage.pod_cpu_millicores[pod]))
     return some_pods(
@@ -166,10 +164,10 @@ def _finding(view: StrategyView, waiting: _Waiting, busy: Floats, node: int, ran
 
 
 def _landings(view: StrategyView, waiting: _Waiting, busy: Floats, node: int, pod: int) -> Bools:
-    """(nodes,) those on which nobody suffers, and that can hold the pod's use."""
+    """(nodes,) target nodes: not affected, and with CPU for the pod's usage."""
     capacity = view.snapshot.nodes.cpu_capacity_millicores
     then = busy + view.usage.pod_cpu_millicores[pod] / capacity
-    with np.errstate(invalid="ignore"):  # what isn't known is no landing
+    with np.errstate(invalid="ignore"):  # a node of unknown usage is no target node
         holds: Bools = then <= min(BUSIEST_LANDING, float(busy[node]) - WORTH)
     return holds & waiting.calm
 

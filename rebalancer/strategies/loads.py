@@ -1,7 +1,7 @@
-"""Loads that utilization strategies balance: real CPU corrected for moves, or what pods request.
+"""Loads of nodes and pods: real CPU corrected for recent moves, or requests.
 
-Metrics lag: a rate window still shows a pod that has left, and shows little of one that just arrived. Effective CPU =
-measured - pods that left + pods that arrived within the window, these at their service's usual CPU.
+Metrics lag: a rate window still shows a pod that has left, and little of one that has just arrived. Effective CPU =
+measured - pods that left + pods that arrived within the window, the latter at their service's usual CPU.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ class CpuLoads:
     node: Floats
     """(nodes,) NaN where unknown."""
     pod: Floats
-    """(pods,) a pod that arrived within the window stands at its service's usual CPU; NaN where unknown."""
+    """(pods,) a pod that arrived within the window has its service's usual CPU; NaN where unknown."""
 
 
 def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], now: float) -> CpuLoads:
@@ -39,13 +39,13 @@ def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Evic
     pods, count = snapshot.pods, len(snapshot.nodes)
     measured = usage.pod_cpu_millicores
     shown = np.nan_to_num(measured, nan=0.0)
-    # a bound pod without a start time is only just arriving
+    # a bound pod without a start time has just arrived
     settled = pods.started <= now - usage.window_seconds
     arrived = snapshot.active & ~pods.terminating & ~settled
     pod = measured.copy()
     for index in np.flatnonzero(arrived):
         usual = _usual_cpu(snapshot, usage, int(index), now)
-        # a pod that already shows more than usual is believed
+        # a pod that already uses more than usual counts with that
         pod[index] = max(usual, shown[index])
     correction = _sum(pods.node, np.where(arrived, np.nan_to_num(pod) - shown, 0.0), snapshot.active, count)
     correction -= _sum(pods.node, shown, snapshot.active & pods.terminating, count)
@@ -60,7 +60,7 @@ def _sum(node: NDArray[np.int32], values: Floats, chosen: Bools, count: int) -> 
 def gone(snapshot: ClusterSnapshot, recent: Sequence[Eviction], *, leaving: bool) -> list[Eviction]:
     """The moves whose pod has left; with `leaving` also those whose pod is terminating.
 
-    A pod that is still alive was not evicted after all, whatever the record hopes.
+    A pod that is still running was not evicted, whatever its record.
     """
     uids = {move.uid for move in recent if move.uid}
     if not uids:
@@ -74,7 +74,7 @@ def gone(snapshot: ClusterSnapshot, recent: Sequence[Eviction], *, leaving: bool
 
 
 def _left(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], now: float) -> Floats:
-    """(nodes,) CPU that the window still shows of pods that are no longer there."""
+    """(nodes,) CPU of departed pods that the rate window still shows."""
     if usage.departed_millicores is not None:
         return usage.departed_millicores
     left = np.zeros(len(snapshot.nodes))
@@ -87,7 +87,7 @@ def _left(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], n
 
 
 def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) -> float:
-    """What a young pod will use, in millicores: its settled siblings' mean, else what it requests."""
+    """Expected CPU of a young pod in millicores: the mean of its older siblings, else its request."""
     pods = snapshot.pods
     owner = int(pods.owner[index])
     if owner >= 0:
@@ -101,14 +101,13 @@ def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) 
 
 
 def base_loads(snapshot: ClusterSnapshot, node_pools: NodePools, cpu: CpuLoads, peaks: Peaks | None) -> Loads:
-    """What every landing is checked against, whichever strategies are switched on: real CPU in all pools that have
-    thresholds.
+    """Real CPU in all pools with thresholds: what every target node is checked against, with any strategy.
 
     A pod of unknown CPU adds what it requests, and relieves its node of nothing.
     """
     loads = cpu_loads(snapshot, node_pools, cpu, peaks)
     requested = snapshot.pods.cpu_request_millicores[:, None]
-    # an unknown mean is no reason to let everything in: there, no node's CPU is known
+    # without a known mean no node's CPU is known: nothing may land there
     has_thresholds = [pool.thresholds is not None for pool in node_pools.pools]
     unmarked = np.array([*has_thresholds, False], dtype=np.bool_)[node_pools.of_node] & np.isnan(loads.target[:, 0])
     target = loads.target.copy()
@@ -187,9 +186,9 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
 
 
 def requested(snapshot: ClusterSnapshot) -> tuple[Floats, Floats, Floats]:
-    """Node loads, node room and pod loads by requests: (nodes, 3), (nodes, 3) and (pods, 3), as in RESOURCES.
+    """Node loads, node capacity and pod loads by requests: (nodes, 3), (nodes, 3) and (pods, 3), as in RESOURCES.
 
-    Terminating pods are left out of the nodes' load: their room is about to be free.
+    Terminating pods are left out of the nodes' load: their capacity is about to be free.
     """
     pods, nodes = snapshot.pods, snapshot.nodes
     pod = np.column_stack([pods.cpu_request_millicores, pods.memory_request_bytes, np.ones(len(pods))])

@@ -1,9 +1,9 @@
 """LowNodeUtilization: nodes over `high`, to be cooled to `target`, while others are under `low`.
 
-Load is real CPU (corrected for moves that the measurement doesn't show yet) or what pods request. By real CPU a node
-is found only when it was hot in enough distinct fresh samples, and not while a move from it is younger than a whole
-rate window. Where peaks are expected they are judged beside what is measured: nothing lands where a peak would pass the
-target, and a node that is to be relieved ahead of its peak is found although it is cool now.
+Load is real CPU (corrected for recent moves) or requests. By real CPU a node is found only when it was hot in enough
+distinct fresh samples (the stabilization window), and not within a rate window after an eviction from it. Predicted
+peaks are a second load: no replacement lands where the peak would exceed the target, and a node that is due for relief
+ahead of its peak is found although it is cool now.
 """
 
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
 
 SPAN_SHARE = 0.8
-"""The first and last sample of the debounce may lie a scrape interval inside its duration."""
+"""Share of the stabilization window that samples must span: the outer ones may lie a scrape interval inside."""
 
 
 def find(view: StrategyView) -> Findings:
@@ -31,7 +31,7 @@ def find(view: StrategyView) -> Findings:
     for node in np.flatnonzero(over.any(axis=1)):
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
-        # an alert has waited already: that is its rule's `for`; and there is nothing to wait for in what is expected
+        # an alert has waited for its rule's `for`; a predicted peak has nothing to wait for
         waits = view.strategy.by_cpu and int(node) not in view.overrides and not _due(view, loads, int(node))
         refusal = _stabilized(view, loads, int(node)) if waits else None
         if refusal is not None:
@@ -45,7 +45,7 @@ def find(view: StrategyView) -> Findings:
 def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_]) -> tuple[float, Finding]:
     room = loads.room[node]
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
-    # what is measured comes first: a node that is hot now is no guess
+    # measured load comes before predicted load
     measured = over & [name != PEAK for name in loads.resources]
     worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
     by = f" ({view.overrides[node].source})" if node in view.overrides else ""
@@ -85,7 +85,7 @@ def _cpu_loads(view: StrategyView) -> Loads:
 
 
 def _due(view: StrategyView, loads: Loads, node: int) -> bool:
-    """Whether it is found for its peak."""
+    """Whether it is due and its peak is over high."""
     if node not in view.due or PEAK not in loads.resources:
         return False
     at = loads.resources.index(PEAK)
@@ -123,7 +123,7 @@ def _request_loads(view: StrategyView) -> Loads:
 
 
 def _unjudged(view: StrategyView) -> dict[int, Refusal]:
-    """Nodes that can't be found hot, whatever their load."""
+    """Nodes that are not evaluated, whatever their load."""
     out: dict[int, Refusal] = {}
     by_cpu = view.strategy.by_cpu
     for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.node_pools.of_node >= 0)):
@@ -134,7 +134,7 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
 
 
 def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
-    """Why a hot node is not believed yet: too few distinct samples, too short a time, or cool in between."""
+    """Why a hot node is not stable yet: too few distinct samples, too short a time, or cool in between."""
     wanted, over = view.source.stabilization_window.samples, view.source.stabilization_window.duration
     times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]
     known = np.isfinite(times) & np.isfinite(samples)

@@ -1,7 +1,7 @@
-"""RemovePodsViolatingNodeAffinity: pods on a node that their node selector or node affinity doesn't want (any more).
+"""RemovePodsViolatingNodeAffinity: pods on a node that no longer matches their node selector or node affinity.
 
-A required rule that is broken is enough. A preferred one moves a pod only where a node that is better by the rule's own
-weights would surely take it: not every better node that exists has room.
+A violated required rule is enough. For a preferred rule a pod is evicted only where a node that is better by the rule's
+weights is certain to take it.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def find(view: StrategyView) -> Findings:
-    """One finding for each template and node: broken required rules first, then by the node's name."""
+    """One finding for each template and node: violated required rules first, then by node name."""
     args = view.strategy.args
     assert isinstance(args, NodeAffinityArgs)
     snapshot = view.snapshot
@@ -50,7 +50,7 @@ def find(view: StrategyView) -> Findings:
 
 
 def _misplaced(view: StrategyView, pods: Rows, template: PodTemplate) -> list[Finding]:
-    """Pods of one template on nodes that it must not be on."""
+    """Pods of one template on nodes that violate its required rules."""
     affinity = _affinity(template)
     rule = "node affinity" if affinity is not None and affinity.required is not None else "node selector"
     reason = f"the pod's {rule} doesn't match the node (any more)"

@@ -1,7 +1,7 @@
-"""NodeMaintenance: chosen nodes are emptied and kept empty, wave after wave, for as long as they are chosen.
+"""NodeMaintenance: chosen nodes are drained in waves, and kept drained for as long as they are chosen.
 
-A wave begins when every node of those before it is empty. Where it stands is read from the cluster alone, so a restart
-carries on. Nothing lands on a chosen node, whatever its wave: no pod is moved twice.
+A wave begins when all nodes of earlier waves are drained. The state is read from the cluster alone, so a restart
+continues. No replacement lands on a chosen node of any wave: no pod is evicted twice.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wave:
-    """Nodes that are emptied together."""
+    """Nodes that are drained together."""
 
     title: str
     """Such as `wave 2 of 5 (zone b)`; empty where all nodes are one wave."""
@@ -31,7 +31,7 @@ class _Wave:
 
 
 def find(view: StrategyView) -> Findings:
-    """The nodes at work, those first that are cordoned already."""
+    """The nodes being drained, already cordoned ones first."""
     args, snapshot = view.strategy.args, view.snapshot
     assert isinstance(args, MaintenanceArgs)
     chosen, notes = _chosen(view, args)
@@ -78,7 +78,7 @@ def find(view: StrategyView) -> Findings:
 
 
 def _chosen(view: StrategyView, args: MaintenanceArgs) -> tuple[Bools, list[str]]:
-    """(nodes,) nodes of the strategy's pools that are chosen, and what is to be said of those named in vain."""
+    """(nodes,) chosen nodes of the strategy's pools, and notes about names that match none."""
     nodes, named = view.snapshot.nodes, set(args.nodes)
     selector = None if args.node_selector is None else args.node_selector.compiled()
     key, equals, value = (args.annotation or "").partition("=")
@@ -122,8 +122,7 @@ def _waves(view: StrategyView, args: MaintenanceArgs, chosen: Bools) -> list[_Wa
 def _cordons(
     view: StrategyView, chosen: Bools, at_work: Sequence[int], *, empty: Bools, reached: Sequence[int]
 ) -> dict[int, str]:
-    """Those at work, and those that are empty: they stay so. Of the waves to come only those that we cordoned already;
-    what people cordoned is theirs."""
+    """Draining and drained nodes; of later waves only nodes with a cordon of ours. Foreign cordons are not touched."""
     ours = np.zeros(len(chosen), dtype=np.bool_)
     ours[list(view.cordons)] = True
     due = np.zeros(len(chosen), dtype=np.bool_)
@@ -138,15 +137,15 @@ def _progress(waves: Sequence[_Wave], current: int, left: NDArray[np.int64], at_
     if not waves:
         return ["maintenance: no node is chosen"]
     if current == len(waves):
-        return [f"maintenance: all {sum(len(wave.nodes) for wave in waves)} nodes are empty"]
+        return [f"maintenance: all {sum(len(wave.nodes) for wave in waves)} nodes are drained"]
     wave = waves[current]
     empty = sum(1 for node in wave.nodes if not left[node])
     title = f"{wave.title}: " if wave.title else ""
-    return [f"maintenance: {title}{empty} of {len(wave.nodes)} nodes are empty, {len(at_work)} in work"]
+    return [f"maintenance: {title}{empty} of {len(wave.nodes)} nodes are drained, {len(at_work)} draining"]
 
 
 def _nowhere_to_go(view: StrategyView, chosen: Bools, at_work: Sequence[int]) -> list[str]:
-    """Pools of which every node is chosen: their pods may have nowhere to go."""
+    """Notes about pools of which every node is chosen: their pods may have no target node."""
     free = ~chosen & view.snapshot.nodes.ready & ~view.snapshot.nodes.unschedulable
     pools = sorted({int(view.node_pools.of_node[node]) for node in at_work})
     return [

@@ -1,8 +1,8 @@
 """RemovePodsViolatingNodeTaints: pods on a node with a taint that they don't tolerate.
 
-NoSchedule taints count, PreferNoSchedule ones when asked for; NoExecute is the taint manager's. Kubernetes' own taints
-(`node.kubernetes.io/`: cordons, pressure) come and go with the node's state, and an autoscaler that marks a node
-empties it itself: these count only when `includedTaints` names them. Our own never do.
+NoSchedule taints count, PreferNoSchedule ones by option; NoExecute is handled by the taint manager. Kubernetes' own
+taints (`node.kubernetes.io/`: cordons, pressure) change with the node's state, and an autoscaler drains the nodes that
+it taints: these count only when `includedTaints` names them. Taints of rebalancer never count.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def find(view: StrategyView) -> Findings:
         node, template = int(snapshot.pods.node[pods[0]]), snapshot.pod_templates[int(snapshot.pods.template[pods[0]])]
         wrong = [each for each in taints[node] if not tolerates(template.tolerations, each)]
         if wrong:
-            soft = all(each.effect == SOFT for each in wrong)  # the scheduler may put it on such a node again
+            soft = all(each.effect == SOFT for each in wrong)  # kube-scheduler may choose such a node again
             alike.setdefault((node, wrong[0], template.tolerations if soft else None), []).append(pods)
     found = []
     for (_, taint, tolerations), parts in alike.items():
@@ -61,7 +61,7 @@ def _counts(taint: Taint, args: NodeTaintsArgs) -> bool:
 
 
 def _free_of(taints: Sequence[tuple[Taint, ...]], tolerations: Sequence[Toleration]) -> NDArray[np.bool_]:
-    """(nodes,) nodes without any taint that counts and isn't tolerated."""
+    """(nodes,) nodes without an untolerated taint that counts."""
     return np.array([all(tolerates(tolerations, each) for each in held) for held in taints], dtype=np.bool_)
 
 

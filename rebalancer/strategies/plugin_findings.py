@@ -1,7 +1,6 @@
-"""What a strategy of somebody else answers, held against what it was given.
+"""Validation of a plugin's findings against its view.
 
-Ours are tested; of others we don't know. An index that is out of range, or a pod that is on another node, would evict
-the wrong pod.
+An index out of range, or a pod on another node, would evict the wrong pod.
 """
 
 import math
@@ -23,7 +22,7 @@ LONGEST_REASON = 500
 
 
 def check_findings(found: Any, view: StrategyView) -> Findings:
-    """The findings as they may be used. Raises ValueError with the first thing that is wrong."""
+    """The findings, checked. Raises ValueError with the first mistake."""
     if not isinstance(found, Findings):
         raise ValueError(f"find: expected Findings, got {type(found).__name__}")
     _expect(isinstance(found.findings, tuple | list), "findings", "a tuple of Finding", found.findings)
@@ -43,7 +42,7 @@ def check_findings(found: Any, view: StrategyView) -> Findings:
         _expect(_whole(node) and 0 <= node < nodes and of_pools[node], "cordons", "indices of its pools' nodes", node)
         _expect(why == DRAINING, f"cordons[{node}]", repr(DRAINING), why)
         begun = view.cordons.get(node, ("", 0.0))[0] == DRAINING or node in emptied
-        _expect(begun, f"cordons[{node}]", "a node that we drain already, or of a finding with the goal EMPTY", why)
+        _expect(begun, f"cordons[{node}]", "a node that is being drained, or of a finding with the goal EMPTY", why)
     most = found.empty_at_most
     _expect(most is None or (_whole(most) and most >= 1), "empty_at_most", "None or a number of 1 or more", most)
     notes = tuple(str(each)[:LONGEST_REASON] for each in found.notes)
@@ -86,7 +85,7 @@ def _finding(given: Any, at: str, view: StrategyView, own: Bools) -> Finding:
 
 
 def _candidates(given: Any, at: str, view: StrategyView, *, node: int | None) -> Any:
-    """Pods, each once; on one node where that is given."""
+    """Distinct pods; on one node where that is given."""
     pods = view.snapshot.pods
     array = np.asarray(given)
     _expect(array.ndim == 1 and array.dtype.kind in "iu" and len(array) > 0, at, "a column of indices of pods", given)

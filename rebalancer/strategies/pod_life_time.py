@@ -1,4 +1,4 @@
-"""PodLifeTime: pods that are older than they should get. A new pod is all that is wanted, on whatever node."""
+"""PodLifeTime: pods that exceed a maximum age. A new pod on any node is enough."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from rebalancer.strategies.view import Findings, StrategyView
 
 
 def find(view: StrategyView) -> Findings:
-    """The nodes with such pods, each with its oldest first; the node with the oldest comes first. Finished pods count
+    """One finding for each node with such pods, oldest first; the node with the oldest comes first. Finished pods count
     only when `states` name them."""
     args = view.strategy.args
     assert isinstance(args, LifeTimeArgs)
@@ -21,7 +21,7 @@ def find(view: StrategyView) -> Findings:
         mask &= in_states(snapshot, args.states, init_containers=args.including_init_containers)
     else:
         mask &= snapshot.active
-    # who names states asks for pods that don't run well
+    # with `states` the pods are expected not to run well
     broken = ~pods.ready if args.states else np.zeros(len(pods), dtype=np.bool_)
     found = []
     ranked = by_name(snapshot, np.flatnonzero(mask))
@@ -30,7 +30,7 @@ def find(view: StrategyView) -> Findings:
         count, longest = len(oldest), format_duration(args.max_pod_life_time)
         what = "1 pod is" if count == 1 else f"{count} pods are"
         reason = f"{what} older than {longest}, the oldest {format_duration(age[oldest[0]])}"
-        # who is old enough is to go, whatever became of its predecessors
+        # an old pod goes, whatever happened to its predecessors
         rule, ill = LandingRule(elsewhere=False), bool(broken[oldest[0]])
         finding = some_pods(view, oldest, reason, recurs=True, landing=rule, broken=ill)
         found.append((-float(age[oldest[0]]), snapshot.nodes.names[finding.node], finding))

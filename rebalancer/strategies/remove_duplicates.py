@@ -1,8 +1,8 @@
 """RemoveDuplicates: more pods of one owner on a node than its fair share, while other nodes have fewer.
 
 Pods are duplicates of each other when they have the same direct owner (ReplicaSet, StatefulSet, Job, ...) and the same
-images. The fair share is what each node that could take them would have if they were spread evenly, rounded up. Pods
-that wait for a node count in it, and so do those that are terminating: somebody comes in their place.
+images. The fair share is their number divided by the nodes that could take them, rounded up. Pending and terminating
+pods count: the latter are replaced.
 """
 
 import math
@@ -19,7 +19,7 @@ from rebalancer.strategies.selection import Places, Rows, by_node, cheapest_firs
 from rebalancer.strategies.view import Findings, StrategyView
 
 PINNED_KINDS = frozenset({"DaemonSet", "Node"})
-"""Owners whose pods belong to a node."""
+"""Kinds of owners whose pods are bound to their node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class _Copies:
     staying: Rows
     """On a node and not terminating."""
     count: int
-    """With those that wait and those that are terminating."""
+    """With pending and terminating ones."""
     places: Bools
     """(nodes,) nodes that could take them."""
 
@@ -51,7 +51,7 @@ def find(view: StrategyView) -> Findings:
 def _crowded(
     snapshot: ClusterSnapshot, observed_cluster: Bools, without: frozenset[str], places: Places
 ) -> Iterator[_Copies]:
-    """Copies of which a node that is looked at may have too many."""
+    """Copies of which a node in scope may have too many."""
     pods, nodes = snapshot.pods, len(snapshot.nodes)
     counts = np.append(np.array([owner.kind not in without for owner in snapshot.owners], dtype=np.bool_), False)
     owned = counts[pods.owner]
@@ -59,7 +59,7 @@ def _crowded(
     code = pods.owner[there].astype(np.int64) * nodes + pods.node[there]
     ranked = np.sort(code)
     shared = np.unique(ranked[1:][np.diff(ranked) == 0])
-    shared = shared[np.isin(shared, code[observed_cluster[there]])]  # the only ones of which anything can be said
+    shared = shared[np.isin(shared, code[observed_cluster[there]])]  # others have at most their fair share
     crowded = np.zeros(len(counts), dtype=np.bool_)
     crowded[shared // max(nodes, 1)] = True
     unfinished = (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
@@ -88,7 +88,7 @@ def _over(view: StrategyView, copies: _Copies, observed_cluster: Bools) -> Itera
     chosen = copies.staying[observed_cluster[copies.staying] & (count > fair)[of_node]]
     if not len(chosen):
         return
-    # a node that takes no more has a domain, too, as long as it has some to give
+    # a node that takes no more has a domain, too, while it has pods to give
     domain = np.where(copies.places | (count > 0), np.arange(len(count)), -1).astype(np.int32)
     rule = LandingRule(only=copies.places, even=Evenness(domain=domain, count=count))
     owner = snapshot.owners[int(snapshot.pods.owner[chosen[0]])]

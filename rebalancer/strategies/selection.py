@@ -27,11 +27,11 @@ ANYWHERE = LandingRule()
 MANY = 500
 
 BOUND_KINDS = ("DaemonSet", "Node")
-"""Kinds of owners whose pods belong to their node: they go when it goes."""
+"""Kinds of owners whose pods are bound to their node."""
 
 
 def nodes_in_scope(view: StrategyView) -> Bools:
-    """(nodes,) nodes of the strategy's pools, of those that it is asked to look at."""
+    """(nodes,) nodes of the strategy's pools, within `only`."""
     mask: Bools = view.in_chosen_pools
     if view.only is not None:
         asked = np.zeros(len(mask), dtype=np.bool_)
@@ -41,9 +41,9 @@ def nodes_in_scope(view: StrategyView) -> Bools:
 
 
 def pods_in_scope(view: StrategyView, args: PodArgs) -> Bools:
-    """(pods,) pods on those nodes that `args` choose and that are not leaving already; finished ones included."""
+    """(pods,) pods on those nodes that `args` choose, not terminating; finished ones included."""
     pods = view.snapshot.pods
-    on_nodes = np.append(nodes_in_scope(view), False)  # -1, on no node, picks the last
+    on_nodes = np.append(nodes_in_scope(view), False)  # -1, on no node, selects the last
     return on_nodes[pods.node] & ~pods.terminating & chosen_pods(view.snapshot, args)
 
 
@@ -83,8 +83,7 @@ def settling(view: StrategyView) -> dict[int, Refusal]:
 
 
 def groups(*keys: NDArray[np.int32], members: Rows) -> Iterator[Rows]:
-    """The members (indices into the keys' columns) that agree in all keys, by ascending keys; members keep their
-    order."""
+    """Groups of members (indices into the keys' columns) with equal keys, by ascending keys, in their order."""
     if not len(members):
         return
     order = np.lexsort([key[members] for key in reversed(keys)])
@@ -98,7 +97,7 @@ def groups(*keys: NDArray[np.int32], members: Rows) -> Iterator[Rows]:
 def one_pod(
     view: StrategyView, pod: int, reason: str, *, landing: LandingRule | None = None, broken: bool = False
 ) -> Finding:
-    """The finding that one pod is to go."""
+    """A finding to evict one pod."""
     return some_pods(view, np.array([pod]), reason, landing=landing, broken=broken)
 
 
@@ -112,7 +111,7 @@ def some_pods(
     landing: LandingRule | None = None,
     broken: bool = False,
 ) -> Finding:
-    """The finding that these pods of one node are to go, best first."""
+    """A finding to evict pods of one node, best first."""
     node = int(view.snapshot.pods.node[pods[0]])
     return Finding(
         strategy=view.strategy.name,
@@ -129,13 +128,13 @@ def some_pods(
 
 
 def by_name(snapshot: ClusterSnapshot, pods: Rows) -> Rows:
-    """The pods by namespace and name: an order that doesn't depend on how they were listed."""
+    """The pods by namespace and name, independent of the order in which they were listed."""
     names, spaces, space = snapshot.pods.names, snapshot.namespaces, snapshot.pods.namespace
     if len(pods) < MANY:
         few = sorted(pods.tolist(), key=lambda pod: (spaces[space[pod]], names[pod]))
         return np.array(few, dtype=np.int64)
     named = np.array(sorted(pods.tolist(), key=names.__getitem__), dtype=np.int64)
-    # then stably by namespace: of so many, comparing pairs would take three times as long
+    # then stably by namespace: comparing pairs would take three times as long
     rank = np.argsort(np.argsort(np.array(spaces)))
     many: Rows = named[np.argsort(rank[space[named]], kind="stable")]
     return many
@@ -153,7 +152,7 @@ def cheapest_first(snapshot: ClusterSnapshot, pods: Rows, *, by_qos: bool = Fals
 
 
 def by_node(snapshot: ClusterSnapshot, finding: Finding) -> tuple[str, str, str]:
-    """Names of a finding's node, and of its first candidate's namespace and itself: to order findings by."""
+    """Sort key of a finding: names of its node, and of its first candidate's namespace and pod."""
     pods, first = snapshot.pods, int(finding.candidates[0])
     return snapshot.nodes.names[finding.node], snapshot.namespaces[pods.namespace[first]], pods.names[first]
 
@@ -162,14 +161,14 @@ def by_node(snapshot: ClusterSnapshot, finding: Finding) -> tuple[str, str, str]
 
 
 def in_states(snapshot: ClusterSnapshot, states: Collection[str], *, init_containers: bool) -> Bools:
-    """(pods,) pods of which one state is among `states`; with `init_containers` theirs count, too."""
+    """(pods,) pods with one of `states`: phase, status reason, or reason of a waiting or terminated container."""
     phase = np.array([name in states for name in PHASES], dtype=np.bool_)
     out: Bools = phase[snapshot.pods.phase] | with_reasons(snapshot, states, init_containers=init_containers)
     return out
 
 
 def with_reasons(snapshot: ClusterSnapshot, reasons: Collection[str], *, init_containers: bool) -> Bools:
-    """(pods,) the same without phases."""
+    """(pods,) pods with one of `reasons`, of the pod or of a container."""
     said = [
         status.reason in reasons
         or any(each in reasons for each in (*status.containers, *(status.init_containers if init_containers else ())))
@@ -179,7 +178,7 @@ def with_reasons(snapshot: ClusterSnapshot, reasons: Collection[str], *, init_co
 
 
 def with_exit_codes(snapshot: ClusterSnapshot, codes: Collection[int], *, init_containers: bool) -> Bools:
-    """(pods,) pods of which a container ended with one of `codes`."""
+    """(pods,) pods with a container that exited with one of `codes`."""
     said = [
         any(each in codes for each in (*status.exit_codes, *(status.init_exit_codes if init_containers else ())))
         for status in snapshot.statuses
@@ -191,12 +190,12 @@ def with_exit_codes(snapshot: ClusterSnapshot, codes: Collection[int], *, init_c
 
 
 def fills(snapshot: ClusterSnapshot) -> Bools:
-    """(pods,) pods that keep their node from being empty: bound, not finished, and no DaemonSet's, mirror or static
-    ones. Those that are leaving already are among them."""
+    """(pods,) pods that keep their node from being drained: bound, not finished, no DaemonSet, mirror or static pods.
+    Terminating pods are included."""
     bound = np.array([*(owner.kind in BOUND_KINDS for owner in snapshot.owners), False], dtype=np.bool_)
     pods = snapshot.pods
-    out: Bools = snapshot.active & ~bound[pods.owner]  # -1, without an owner, picks the last
-    # only pods without an owner are asked: decoding every template takes long
+    out: Bools = snapshot.active & ~bound[pods.owner]  # -1, without an owner, selects the last
+    # only for pods without an owner: decoding every template is slow
     ownerless = np.flatnonzero(out & (pods.owner < 0))
     for template in np.unique(pods.template[ownerless]).tolist():
         if run_by_kubelet(snapshot.pod_templates[template].annotations):
@@ -205,12 +204,12 @@ def fills(snapshot: ClusterSnapshot) -> Bools:
 
 
 def counted(snapshot: ClusterSnapshot, chosen: Bools) -> NDArray[np.int64]:
-    """(nodes,) how many of the chosen pods each node has."""
+    """(nodes,) number of chosen pods on each node."""
     return np.bincount(snapshot.pods.node[chosen], minlength=len(snapshot.nodes))
 
 
 class Places:
-    """Nodes that let pods of a template in, however full they are."""
+    """Nodes that admit pods of a template, full or not."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         nodes = snapshot.nodes
@@ -219,8 +218,8 @@ class Places:
         self._masks: dict[tuple[int, int], Bools] = {}
 
     def of(self, template: PodTemplate) -> Bools:
-        """(nodes,) Ready, not cordoned, not leaving, and let in by node affinity and hard taints. Templates with the
-        same rules share one mask."""
+        """(nodes,) Ready, not cordoned, not leaving, and admitted by node affinity and hard taints. Templates with
+        the same rules share one mask."""
         fits, tolerated = self.rules.node_affinity(template), self.rules.tolerated(template.tolerations)
         key = (id(fits), id(tolerated))  # the filter keeps its masks
         mask = self._masks.get(key)

@@ -1,8 +1,8 @@
-"""ServiceSpread: services that peak together, or share a stated feature, should not share a node.
+"""ServiceSpread: services that peak together, or share a feature, should not share a node.
 
-What peaks together is learned: two services whose usual days correlate. They are gathered in groups around the largest
-of them, and a group's pods are evened out over the nodes of a pool, as the copies of one service would be: a node with
-several of its services and more of its pods than its fair share gives some away, to nodes that have fewer.
+Services peak together if their usual days correlate. They are grouped around the largest of them, and a group's pods
+are spread over the nodes of a pool: a node with several of its services and more than its fair share of pods gives some
+to nodes with fewer.
 """
 
 import math
@@ -26,14 +26,14 @@ Rows = NDArray[np.int64]
 
 
 PARTS = 48
-"""A day is compared in half hours: what is shorter is noise."""
+"""Parts of a day that are compared: half hours; shorter ones are noise."""
 SHAPED = 1.25
-"""A day whose highest half hour is less than so many times its mean is flat: it peaks with nobody."""
+"""Least ratio of a day's highest half hour to its mean; below it the day is flat and has no peak."""
 NAMED_AT_MOST = 3
 
 
 def find(view: StrategyView) -> Findings:
-    """For each group and pool the nodes with more than their share, those with most first."""
+    """For each group and pool the nodes with more than their fair share, those with most first."""
     args = view.strategy.args
     assert isinstance(args, ServiceSpreadArgs)
     snapshot = view.snapshot
@@ -45,7 +45,9 @@ def find(view: StrategyView) -> Findings:
     elif view.days is not None:
         group, why = _by_days(snapshot, view.days, pods, args), "peak together"
     else:
-        return Findings(findings=(), notes=("services' days aren't known, so none are spread by them",))
+        return Findings(
+            findings=(), notes=("services' usual days aren't known yet, so no services are spread by them",)
+        )
     found: list[tuple[float, Finding]] = []
     for number in np.unique(group[group >= 0]).tolist():
         members = pods[group == number]
@@ -69,8 +71,8 @@ def _by_feature(snapshot: ClusterSnapshot, pods: Rows, label: str) -> Ints:
 
 
 def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, args: ServiceSpreadArgs) -> Ints:
-    """(pods,) number of the group of services that peak together; -1 for pods that are too small, or whose service is
-    flat or not known for long enough."""
+    """(pods,) number of the group of services that peak together; -1 for pods that are too small, or whose service has
+    a flat day or too little history."""
     row = days.row_of[snapshot.top_owner[snapshot.pods.owner[pods]]]
     peak = np.append(days.usual.max(axis=1, initial=0.0), 0.0)[row]
     capacity = snapshot.nodes.cpu_capacity_millicores[snapshot.pods.node[pods]]
@@ -78,7 +80,7 @@ def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, ar
     large = long_enough & (peak >= args.min_share / 100 * capacity)
     of_row = np.full(len(days.usual) + 1, -1, dtype=np.int32)
     rows, first = np.unique(row[large], return_index=True)
-    # the largest leads its group; of equal ones the first by name
+    # the largest leads its group; of equally large ones the first by name
     owners = snapshot.pods.owner[pods[large][first]].tolist()
     names = [str(snapshot.service_of(owner)) for owner in owners]
     largest = sorted(range(len(rows)), key=lambda at: (-days.usual[rows[at]].sum(), names[at]))
@@ -88,7 +90,7 @@ def _by_days(snapshot: ClusterSnapshot, days: ServiceDayProfiles, pods: Rows, ar
 
 
 def _alike(usual: Floats, rows: Rows, least: float) -> Iterator[list[int]]:
-    """Groups of services whose days correlate with that of the group's first by at least `least`."""
+    """Groups of services whose days correlate with that of the group's largest by at least `least`."""
     days = usual[rows].reshape(len(rows), PARTS, SLOTS // PARTS).mean(axis=2)
     mean = days.mean(axis=1)
     shaped = days.max(axis=1, initial=0.0) >= SHAPED * np.maximum(mean, 1e-9)
@@ -121,7 +123,7 @@ def _crowded(view: StrategyView, pods: Rows, pool: int, why: str) -> Iterator[tu
     for on_it in groups(snapshot.pods.node, members=cheapest_first(snapshot, crowded)):
         services = set(snapshot.top_owner[snapshot.pods.owner[on_it]].tolist())
         if len(services) < 2:
-            continue  # copies of one service are RemoveDuplicates'
+            continue  # copies of one service are left to RemoveDuplicates
         over = len(on_it) - fair
         reason = (
             f"{len(services)} services that {why} ({_named(snapshot, services)}) have {len(on_it)} pods here, {fair}"

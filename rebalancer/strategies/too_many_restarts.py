@@ -1,4 +1,4 @@
-"""RemovePodsHavingTooManyRestarts: pods whose containers keep restarting; perhaps another node suits them better."""
+"""RemovePodsHavingTooManyRestarts: pods whose containers restart too often."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def find(view: StrategyView) -> Findings:
                 pod,
                 f"its containers restarted {restarts[pod]} times, {args.pod_restart_threshold} are too many",
                 landing=LandingRule(elsewhere=False),
-                broken=not snapshot.pods.ready[pod],  # one that is Ready again does its work, as long as it lasts
+                broken=not snapshot.pods.ready[pod],  # a pod that is Ready again does its work for now
             )
             for pod in pods.tolist()
         )

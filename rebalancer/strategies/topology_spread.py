@@ -1,8 +1,8 @@
-"""RemovePodsViolatingTopologySpreadConstraint: pods in a domain with more of them than their constraint allows.
+"""RemovePodsViolatingTopologySpreadConstraint: pods in a domain that exceeds the maximum skew of their constraint.
 
-Counted as kube-scheduler counts: all matching pods of the namespace, whoever may move; the domains of the nodes that
-the constraint's policies let count, empty ones too. Only pods that carry the constraint are moved, and no more of them
-than it takes, supposing that pods that wait land where there are fewest.
+Counted as kube-scheduler counts: all matching pods of the namespace, evictable or not; the domains of all nodes that
+count by the constraint's policies, empty ones too. Only pods with the constraint are evicted, and no more than needed,
+assuming that pending pods land in the emptiest domains.
 """
 
 from collections.abc import Iterator
@@ -24,25 +24,25 @@ from rebalancer.strategies.view import Findings, StrategyView
 
 HARD = "DoNotSchedule"
 AT_A_TIME = 1000
-"""Findings: the worst are told, the others in a later cycle."""
+"""Findings of one cycle, the worst first."""
 AS_SCHEDULED = SchedulerProfile()
-"""A pod's own constraints are compiled alike by all profiles."""
+"""Any profile: a pod's own constraints are the same in all."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Group:
-    """One distinct constraint, and the pods that carry it."""
+    """One distinct constraint, and the pods with it."""
 
     constraint: Constraint
     hard: bool
     carriers: list[int]
-    """Numbers of their kinds."""
+    """Numbers of the pods' kinds."""
     places: Bools
-    """(nodes,) nodes that could take any of them."""
+    """(nodes,) nodes that could take one of the pods."""
     there: Rows
-    """The domains with a node that counts."""
+    """Domains with a node that counts."""
     domain: Ints
-    """(nodes,) where the node's domain stands in `there`; -1 where the node doesn't count."""
+    """(nodes,) index of the node's domain in `there`; -1 where the node doesn't count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +51,19 @@ class _Overfull:
 
     order: tuple[object, ...]
     pods: Rows
-    """Those that could be moved."""
+    """Evictable ones."""
     on_nodes: Floats
     """(nodes,) pods of the group."""
     given: int
-    """So many of `among` go; 0 where none would find a place that repairs it."""
+    """Number of `among` to evict; 0 where no placement would repair the skew."""
     among: Ints
     said: str
     rule: LandingRule
 
 
 def find(view: StrategyView) -> Findings:
-    """One finding for each constraint and node of a domain with too many; domains with most too many first, in a domain
-    the nodes with most of the group."""
+    """One finding for each constraint and node of an overfull domain; the fullest domains first, in a domain the nodes
+    with most of the group."""
     args = view.strategy.args
     assert isinstance(args, TopologySpreadArgs)
     snapshot = view.snapshot
@@ -93,7 +93,7 @@ def _findings(view: StrategyView, overfull: _Overfull) -> list[Finding]:
 
 
 class _ByKind:
-    """Pods that are looked at, and how many wait for a node, by kind."""
+    """Pods in scope, and number of pending pods, by kind."""
 
     def __init__(self, view: StrategyView, args: TopologySpreadArgs, board: Board) -> None:
         snapshot, pods = view.snapshot, view.snapshot.pods
@@ -110,7 +110,7 @@ class _ByKind:
         return np.concatenate([*slices, self._pods[:0]])
 
     def waiting(self, kinds: list[int]) -> int:
-        """How many of them wait."""
+        """Number of pending pods of these kinds."""
         return int(self._waiting[kinds].sum())
 
 
@@ -138,9 +138,11 @@ def _groups(board: Board, modes: tuple[str, ...]) -> Iterator[_Group]:
         soft = [(False, each) for each in spread.soft if len(modes) > 1 or HARD not in modes]
         for must, each in hard + soft:
             if number not in each.group.weights:
-                continue  # its move would change nothing
+                continue  # its eviction would change nothing
             if id(each.eligible) not in content:
-                content[id(each.eligible)] = each.eligible.tobytes()  # `masks` keeps the array, so the id stays its own
+                content[id(each.eligible)] = (
+                    each.eligible.tobytes()
+                )  # `masks` keeps the array alive, so its id is unique
             key = (must, each.key, each.max_skew, each.min_domains, each.group.key, content[id(each.eligible)])
             group = table.get(key)
             if group is not None:
@@ -163,8 +165,7 @@ def _numbered(constraint: Constraint) -> tuple[Rows, Ints]:
 
 
 def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind) -> Iterator[_Overfull]:
-    """The domains of one constraint that have some to give, or would have if there were a place for them; then the
-    same as substitutes, for where others can't give their part."""
+    """The overfull domains of one constraint; then the same as substitutes, for domains that can't give their part."""
     each, there, domain = group.constraint, group.there, group.domain
     staying = board.tally(each.group).staying
     on_nodes = staying if each.everywhere else np.where(each.eligible, staying, 0.0)
@@ -193,7 +194,7 @@ def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind)
     of_pod = domain[of_node[pods]]
     everyone = pods[over[of_pod] > 0].astype(np.int32)
     total = int(given.sum())
-    # where nothing helps, it is the domains that stay too full that are told
+    # where nothing helps, the domains that stay overfull are reported
     told = over > 0 if total else after - (float(after.min()) if enough else 0.0) > each.max_skew
     for number in np.flatnonzero(told & (spare > 0)).tolist():
         inside = pods[of_pod == number]
@@ -228,12 +229,11 @@ def _overfull(view: StrategyView, board: Board, group: _Group, by_kind: _ByKind)
 def _evened_out(
     count: Floats, spare: Floats, takes: Bools, *, waiting: int, skew: int, enough: bool, hard: bool
 ) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """(domains,) three times: pods there once those that wait have come, how many each has to give, and what is there
-    afterwards.
+    """(domains,) three times: pods with the pending ones placed, pods to give, pods afterwards.
 
-    `spare` (domains,) could be moved, `takes` (domains,) has a place for them; `enough` domains are there, otherwise
-    kube-scheduler takes the emptiest for empty. The fullest gives to the emptiest until both are within the skew, as
-    long as the scheduler lets them.
+    `spare` (domains,): evictable pods; `takes` (domains,): whether the domain has a node for them; `enough`: minDomains
+    is met, otherwise kube-scheduler counts the emptiest as 0. The fullest gives to the emptiest until both are within
+    the skew, as far as kube-scheduler permits.
     """
     count = count.copy()
     given = np.zeros(len(count), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it answers."""
+"""Input and output of a strategy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from rebalancer.strategies.loads import CpuLoads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyView:
-    """Everything that a strategy may look at."""
+    """Input of a strategy."""
 
     snapshot: ClusterSnapshot
     usage: Usage
@@ -30,27 +30,27 @@ class StrategyView:
     cpu: CpuLoads
     """Effective CPU of nodes and pods."""
     base: Loads
-    """Real CPU of all nodes with the thresholds of their pools: what every landing is checked against."""
+    """Real CPU of all nodes with the thresholds of their pools: what every target node is checked against."""
     strategy: Strategy
     source: UsageSource
     recent: Sequence[Eviction]
     now: float
     only: frozenset[int] | None = None
-    """Indices of the nodes to look at; None = all. The others still count as landings."""
+    """Indices of the nodes to evaluate; None = all. Others can still be target nodes."""
     overrides: Mapping[int, ThresholdOverride] = field(default_factory=dict)
     """Node index -> thresholds of an alert, instead of the pool's own."""
     peaks: Peaks | None = None
-    """What is expected; None where nothing may be decided by it."""
+    """Predicted peaks; None unless forecasts act."""
     due: frozenset[int] = frozenset()
-    """Indices of the nodes that are to be relieved now, ahead of their peak."""
+    """Indices of the nodes to relieve now, ahead of their peak."""
     cordons: Mapping[int, tuple[str, float]] = field(default_factory=dict)
-    """Node index -> (why, since when in seconds since the epoch) of the cordons that are ours: `steering.CORDONS`."""
+    """Node index -> (reason, time in seconds since the epoch) of rebalancer's own cordons: `steering.CORDONS`."""
     days: ServiceDayProfiles | None = None
-    """What services' usual days look like; None where nobody knows."""
+    """Services' usual days; None where the strategy doesn't declare the need, or they aren't known."""
 
     @property
     def chosen_pools(self) -> list[tuple[int, Pool]]:
-        """(index, pool) of the pools that the strategy looks at."""
+        """(index, pool) of the strategy's pools."""
         names = self.strategy.pools
         return [
             (index, pool) for index, pool in enumerate(self.node_pools.pools) if names is None or pool.name in names
@@ -58,30 +58,28 @@ class StrategyView:
 
     @property
     def in_chosen_pools(self) -> NDArray[np.bool_]:
-        """(nodes,) whether a node is in one of them."""
+        """(nodes,) whether a node is in one of the strategy's pools."""
         return np.isin(self.node_pools.of_node, [index for index, _ in self.chosen_pools])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one strategy found, most urgent first."""
+    """Output of a strategy, most urgent first."""
 
     findings: tuple[Finding, ...]
     loads: Loads | None = None
-    """What the strategy balances: its nodes and landings are judged by it. None where it balances nothing; its
-    landings are held to the pools' CPU targets all the same."""
+    """The loads that the strategy balances; its nodes and target nodes are checked against them. None: it balances
+    nothing. Target nodes are checked against the pools' CPU targets in any case."""
     skipped: Mapping[int, Refusal] = field(default_factory=dict)
-    """Node index -> why it was not judged, or not found although it looks as if it should be."""
+    """Node index -> why it was not evaluated, or not found although it looks hot or low."""
     cordons: Mapping[int, str] = field(default_factory=dict)
-    """Nodes that are to take nothing new, and why (`steering.CORDONS`). A cordon of ours that no strategy asks for any
-    more is lifted, so they are told in every cycle, also when the strategy was not asked to look (`only`)."""
+    """Nodes to cordon, and why (`steering.CORDONS`). A cordon of ours without a strategy that wants it is removed, so
+    they are stated in every cycle, also for nodes outside of `only`."""
     maintenance_nodes: frozenset[int] = frozenset()
-    """Nodes that people chose to be emptied, now or later: steering away from them costs nothing of
-    `softTaint.maxNodes`."""
+    """Nodes chosen for maintenance, now or later: soft taints on them don't count in `softTaint.maxNodes`."""
     empty_at_most: int | None = None
-    """So many findings with the goal EMPTY are worked on at a time; None = all."""
+    """Findings with the goal EMPTY that are worked on at a time; None = all."""
     progress: Mapping[str, int] = field(default_factory=dict)
-    """Of a strategy that empties chosen nodes: state (`empty`, `working`, `waiting`) -> how many nodes; told in every
-    cycle."""
+    """Of node maintenance: state (`drained`, `draining`, `pending`) -> number of nodes."""
     notes: tuple[str, ...] = ()
-    """What people should know besides: progress, or why nothing was looked at."""
+    """Notes for people: progress, or why nothing was evaluated."""

@@ -100,12 +100,12 @@ def test_an_annotation_keeps_a_node_unless_it_plainly_says_false(key: str, value
 def test_what_an_autoscaler_removes_is_left_to_it(key: str) -> None:
     nodes = [a_node("n", used=1e3, taints=(Taint(key=key, effect="NoSchedule"),)), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(n=1, m=1))
-    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {key}: an autoscaler sees to it"})
+    assert (found.nodes, found.skipped) == ([], {"n": f"low, but not to be drained: {key}: an autoscaler removes it"})
 
 
 def test_a_node_that_people_cordoned_is_emptied_only_where_it_need_not_be_marked() -> None:
     nodes, pods = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)], pods_on(n=1, m=1)
-    assert drain(nodes, pods).skipped == {"n": "low, but not to be drained: somebody else cordoned it"}
+    assert drain(nodes, pods).skipped == {"n": "low, but not to be drained: cordoned, not by rebalancer"}
     found = drain(nodes, pods, args={"wholeNodes": False})
     assert (found.nodes, found.cordons, found.landings("n")) == (["n"], {}, ["m"])
 
@@ -114,7 +114,7 @@ def test_a_node_that_is_cordoned_for_maintenance_is_left_to_that() -> None:
     nodes = [a_node("n", used=1e3, unschedulable=True), a_node("m", used=9e3)]
     found = drain(nodes, pods_on(n=1, m=1), cordons={"n": (MAINTENANCE, 60.0)})
     assert (found.nodes, found.cordons) == ([], {})
-    assert found.skipped == {"n": "low, but not to be drained: we cordoned it for maintenance"}
+    assert found.skipped == {"n": "low, but not to be drained: cordoned by rebalancer for maintenance"}
 
 
 def test_pods_that_go_with_their_node_do_not_keep_it_from_being_empty() -> None:
@@ -250,7 +250,7 @@ def test_what_is_being_emptied_comes_first_and_stays_cordoned() -> None:
     assert found.nodes == ["x", "a"]
     assert found.cordons == {"x": DRAINING}
     assert found.findings.empty_at_most == 2
-    assert found.findings.findings[0].reason == "being emptied, pods to go elsewhere: 2"
+    assert found.findings.findings[0].reason == "draining, pods to go elsewhere: 2"
     assert found.landings("a") == ["m"]
 
 
@@ -299,7 +299,7 @@ def test_a_node_that_nothing_can_leave_is_not_cordoned_for_ever(
     assert (found.nodes, found.cordons) == ((["x"], {"x": DRAINING}) if goes_on else ([], {}))
     if not goes_on:
         waited = "1h" if hold == "0s" else hold
-        assert f"nothing could leave it for {waited}, so it is let go" in found.skipped["x"]
+        assert f"no pod could leave it for {waited}, so it is uncordoned" in found.skipped["x"]
 
 
 def test_a_node_that_may_no_longer_be_emptied_is_let_go() -> None:

@@ -208,7 +208,7 @@ def test_nothing_known_is_said_once_and_of_each_node() -> None:
     seen = look(AB, two(), contention=None)
     assert seen.found.findings == ()
     assert seen.skipped == {"a": Reason.NO_CONTENTION, "b": Reason.NO_CONTENTION}
-    assert seen.found.notes == ("Interference found nothing: test doesn't tell who waits for CPU",)
+    assert seen.found.notes == ("Interference found nothing: test has no CPU contention",)
 
 
 def test_a_node_of_which_nothing_is_known_is_neither_found_nor_a_landing() -> None:

@@ -99,7 +99,7 @@ def test_nodes_of_other_pools_are_not_touched_and_those_named_in_vain_are_told()
     assert seen.findings.notes == (
         "maintenance: there is no node gone",
         "maintenance: node elsewhere is in none of its pools",
-        "maintenance: wave 1 of 1 (no zone): 0 of 1 nodes are empty, 1 in work",
+        "maintenance: wave 1 of 1 (no zone): 0 of 1 nodes are drained, 1 draining",
     )
 
 
@@ -127,7 +127,7 @@ def test_the_first_wave_is_worked_on_so_many_nodes_at_once() -> None:
     assert seen.nodes == ["a1", "a2"]
     assert seen.landings("a1") == ["new"]
     assert seen.cordons == {"a1": MAINTENANCE, "a2": MAINTENANCE}
-    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 0 of 3 nodes are empty, 2 in work",)
+    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 0 of 3 nodes are drained, 2 draining",)
 
 
 def test_what_is_begun_is_gone_on_with_and_what_is_empty_stays_cordoned() -> None:
@@ -135,7 +135,7 @@ def test_what_is_begun_is_gone_on_with_and_what_is_empty_stays_cordoned() -> Non
     seen = found(nodes, without(pods, "a2"), ours=("a2", "a3"))
     assert seen.nodes == ["a3", "a1"]
     assert seen.cordons == {"a1": MAINTENANCE, "a2": MAINTENANCE, "a3": MAINTENANCE}
-    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 1 of 3 nodes are empty, 2 in work",)
+    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 1 of 3 nodes are drained, 2 draining",)
 
 
 def test_the_next_wave_begins_when_every_node_of_it_is_empty() -> None:
@@ -148,7 +148,7 @@ def test_the_next_wave_begins_when_every_node_of_it_is_empty() -> None:
     assert sorted(seen.cordons) == ["a1", "a2", "a3", "b1", "b2"]
     seen = found(nodes, without(pods, "a3", "b1", "b2"), ours=(*first, "b1", "b2"))
     assert seen.nodes == ["z"]
-    assert seen.findings.notes == ("maintenance: wave 3 of 3 (no zone): 0 of 1 nodes are empty, 1 in work",)
+    assert seen.findings.notes == ("maintenance: wave 3 of 3 (no zone): 0 of 1 nodes are drained, 1 draining",)
 
 
 def test_a_pod_that_is_still_leaving_keeps_the_next_wave_waiting() -> None:
@@ -157,7 +157,7 @@ def test_a_pod_that_is_still_leaving_keeps_the_next_wave_waiting() -> None:
     seen = found(nodes, pods, ours=("a1", "a2", "a3"))
     assert seen.nodes == []
     assert sorted(seen.cordons) == ["a1", "a2", "a3"]
-    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 2 of 3 nodes are empty, 1 in work",)
+    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 2 of 3 nodes are drained, 1 draining",)
 
 
 def test_when_all_are_empty_they_stay_cordoned_until_they_are_no_longer_chosen() -> None:
@@ -165,7 +165,7 @@ def test_when_all_are_empty_they_stay_cordoned_until_they_are_no_longer_chosen()
     ours = ("a1", "a2", "a3", "b1", "b2", "z")
     seen = found(nodes, on("new"), ours=ours)
     assert (seen.nodes, sorted(seen.cordons)) == ([], sorted(ours))
-    assert seen.findings.notes == ("maintenance: all 6 nodes are empty",)
+    assert seen.findings.notes == ("maintenance: all 6 nodes are drained",)
     nodes[3] = a_node("a1", unschedulable=True)
     assert sorted(found(nodes, on("new"), ours=ours).cordons) == sorted(set(ours) - {"a1"})
 
@@ -180,14 +180,14 @@ def test_without_a_label_all_nodes_are_one_wave() -> None:
     seen = found(nodes, pods, args={"waveLabel": None, "maxConcurrentNodes": 4})
     assert seen.nodes == ["a1", "a2", "a3", "b1"]
     assert seen.findings.findings[0].reason == "chosen for maintenance: pods to leave it: 1"
-    assert seen.findings.notes == ("maintenance: 0 of 6 nodes are empty, 4 in work",)
+    assert seen.findings.notes == ("maintenance: 0 of 6 nodes are drained, 4 draining",)
 
 
 def test_any_label_may_divide_them() -> None:
     nodes = [old("n2", labels={"rack": "r2"}), old("n1", labels={"rack": "r1"}), new()]
     seen = found(nodes, on("n1", "n2", "new"), args={"waveLabel": "rack"})
     assert seen.nodes == ["n1"]
-    assert seen.findings.notes == ("maintenance: wave 1 of 2 (rack r1): 0 of 1 nodes are empty, 1 in work",)
+    assert seen.findings.notes == ("maintenance: wave 1 of 2 (rack r1): 0 of 1 nodes are drained, 1 draining",)
 
 
 # ---- whose cordon it is
@@ -211,7 +211,7 @@ def test_cordons_and_progress_are_told_when_others_are_looked_at_too() -> None:
     seen = found(nodes, pods, only=["a2", "new"])
     assert seen.nodes == ["a2"]
     assert sorted(seen.cordons) == ["a1", "a2"]
-    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 0 of 3 nodes are empty, 2 in work",)
+    assert seen.findings.notes == ("maintenance: wave 1 of 3 (zone a): 0 of 3 nodes are drained, 2 draining",)
 
 
 def test_a_pool_of_which_every_node_is_chosen_is_told() -> None:

@@ -346,7 +346,7 @@ WRONG: list[tuple[Any, str]] = [
     (Findings(findings=(), skipped={0: "no"}), "skipped[0]: expected a Refusal, got 'no'"),  # type: ignore[dict-item]
     (Findings(findings=(), cordons={2: "draining"}), "cordons: expected indices of its pools' nodes, got 2"),
     (Findings(findings=(), cordons={0: "maintenance"}), "cordons[0]: expected 'draining', got 'maintenance'"),
-    (Findings(findings=(), cordons={0: "draining"}), "cordons[0]: expected a node that we drain already, or of a finding with the goal EMPTY"),
+    (Findings(findings=(), cordons={0: "draining"}), "cordons[0]: expected a node that is being drained, or of a finding with the goal EMPTY"),
     (Findings(findings=(), empty_at_most=0), "empty_at_most: expected None or a number of 1 or more, got 0"),
     (Findings(findings=(), skipped=None), "its findings can't be read: AttributeError"),  # type: ignore[arg-type]
 ]  # fmt: skip

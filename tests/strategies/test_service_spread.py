@@ -94,7 +94,7 @@ def test_small_services_and_those_that_are_not_known_for_long_do_not_count() -> 
 def test_without_any_history_nothing_is_found_and_it_is_said() -> None:
     found, _ = found_in(NODES, TWO, None)
     assert found.findings == ()
-    assert found.notes == ("services' days aren't known, so none are spread by them",)
+    assert found.notes == ("services' usual days aren't known yet, so no services are spread by them",)
 
 
 def test_a_stated_feature_needs_no_history() -> None:
