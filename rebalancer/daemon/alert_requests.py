@@ -27,7 +27,7 @@ class ActionableEpisode:
     """An episode with a node of this cluster and valid thresholds."""
 
     episode: AlertEpisode
-    marks: ThresholdOverride
+    override: ThresholdOverride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,10 @@ def resolve_episode(
         return RejectedEpisode(
             episode=episode, reason=f"expected target < high, got {target:g} and {high:g}", final=True
         )
-    marks = ThresholdOverride(
+    override = ThresholdOverride(
         node=node, strategy=rule.strategy, high=high / 100, target=target / 100, source=f"alert {alert.name}"
     )
-    return ActionableEpisode(episode=episode, marks=marks)
+    return ActionableEpisode(episode=episode, override=override)
 
 
 def _node(value: str, snapshot: ClusterSnapshot) -> str | None:
@@ -109,7 +109,7 @@ def _percent(alert: Alert, annotation: str) -> float | None:
 def record_results(inbox: Inbox, actionable: Sequence[ActionableEpisode], report: CycleReport, *, now: float) -> None:
     """Record the cycle's result for each episode, and when to retry."""
     for each in actionable:
-        reason, next_at = _episode_result(each.marks, report, now)
+        reason, next_at = _episode_result(each.override, report, now)
         inbox.tried(each.episode, reason=reason, next_at=next_at)
 
 
@@ -122,23 +122,23 @@ def close_rejected(inbox: Inbox, rejected: Sequence[RejectedEpisode], *, now: fl
             inbox.tried(each.episode, reason=each.reason, next_at=now + 5 * RETRY_SECONDS)
 
 
-def _episode_result(marks: ThresholdOverride, report: CycleReport, now: float) -> tuple[str, float]:
+def _episode_result(override: ThresholdOverride, report: CycleReport, now: float) -> tuple[str, float]:
     """(result as text, time of the next retry in seconds since the epoch)"""
     again = now + RETRY_SECONDS
     if report.stopped is not None:
         return report.stopped.message, again
     gone = (Outcome.PLANNED,) if report.dry_run else (Outcome.EVICTED, Outcome.UNKNOWN)
-    went = [each for each in report.evictions if each.node == marks.node and each.outcome in gone]
+    went = [each for each in report.evictions if each.node == override.node and each.outcome in gone]
     if went:
         return f"{len(went)} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
-    of_node = [each for each in report.refusals if each.node == marks.node]
-    if all(node != marks.node for _, node in report.findings):
+    of_node = [each for each in report.refusals if each.node == override.node]
+    if all(node != override.node for _, node in report.findings):
         skipped = next((each for each in of_node if not each.name), None)
         if skipped is not None:
             return skipped.message, again
-        line = next((each for each in report.nodes if each.name == marks.node), None)
+        line = next((each for each in report.nodes if each.name == override.node), None)
         measured = "not known" if line is None or line.cpu_before is None else f"{line.cpu_before:.1%}"
-        return f"measured {measured}, not above the alert's {marks.high:.1%}: nothing is evicted", again
+        return f"measured {measured}, not above the alert's {override.high:.1%}: nothing is evicted", again
     return _blocked(of_node), _retry_at(of_node, now)
 
 

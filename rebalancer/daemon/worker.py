@@ -175,7 +175,7 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
     if not actionable:
         return request
     marks = {}
-    for each in sorted((each.marks for each in actionable), key=lambda mark: -mark.high):
+    for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
         marks[each.node] = each
     alerted = CycleRequest(
         trigger=Trigger.ALERT,

@@ -36,10 +36,10 @@ def test_the_policy_is_on_stdout_and_what_differs_on_stderr(path: Path) -> None:
     assert result.exit_code == 0
     policy = load_policy(result.stdout.encode(), source="stdout")
     assert (policy.cluster, [each.name for each in policy.strategies]) == ("blue", ["PodLifeTime"])
-    assert "each pod's own grace period holds" not in result.stdout
+    assert "each pod's own grace period applies" not in result.stdout
     (row,) = [line for line in result.stderr.splitlines() if "gracePeriodSeconds" in line]
     assert row.split()[:2] == ["3", "gracePeriodSeconds"]
-    assert row.rstrip().endswith("each pod's own grace period holds")
+    assert row.rstrip().endswith("each pod's own grace period applies")
 
 
 def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
@@ -56,7 +56,7 @@ def test_json_has_both_and_nothing_else_is_printed(path: Path) -> None:
             "line": 3,
             "kind": "not supported",
             "policyField": None,
-            "why": "each pod's own grace period holds",
+            "why": "each pod's own grace period applies",
         }
     ]
     assert {each["kind"] for each in document["differences"] if each["field"] is None} == {"different", "decide"}

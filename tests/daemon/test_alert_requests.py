@@ -67,7 +67,7 @@ def read(one: AlertEpisode, by: RebalancerPolicy | None = None) -> ActionableEpi
 
 def marks_of(found: ActionableEpisode | RejectedEpisode) -> tuple[str, float, float]:
     assert isinstance(found, ActionableEpisode), found.reason
-    return found.marks.node, found.marks.high, found.marks.target
+    return found.override.node, found.override.high, found.override.target
 
 
 def test_the_rule_says_what_is_hot() -> None:

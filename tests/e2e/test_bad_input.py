@@ -78,6 +78,13 @@ def test_validate_tells_every_mistake_on_a_line_of_its_own(lab: Lab, tmp_path: P
     ]
 
 
+def test_an_old_policy_is_refused_with_a_line_for_each_renamed_key(lab: Lab, tmp_path: Path) -> None:
+    path = write_policy(tmp_path, {**policy_for(lab.prometheus_url), "steering": {"mode": "Off"}})
+    result = rebalancer("policy", "validate", path, cwd=tmp_path)
+    assert result.code == 4
+    assert result.error.endswith(": steering: `steering` is now `softTaint`")
+
+
 def test_a_kubeconfig_that_is_not_there(lab: Lab, tmp_path: Path) -> None:
     result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url)), tmp_path / "none", tmp_path)
     assert result.code == 4

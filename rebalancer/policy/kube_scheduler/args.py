@@ -1,4 +1,4 @@
-"""Arguments of kube-scheduler's plugins, as far as they change where a pod goes.
+"""Arguments of kube-scheduler's plugins that affect placement.
 
 Source: Kubernetes v1.36, `pkg/scheduler/apis/config/types_pluginargs.go`, `v1/defaults.go`,
 `validation/validation_pluginargs.go`.
@@ -52,7 +52,7 @@ class Ratio(Section):
 
 
 class ScoringStrategy(Section):
-    """How NodeResourcesFit scores."""
+    """Scoring strategy of NodeResourcesFit."""
 
     type: FitStrategy
     resources: Annotated[tuple[Resource, ...], AsTuple] = ()
@@ -119,7 +119,7 @@ class Term(Section):
 
 
 class NodeSelector(Section):
-    """Terms of which one must hold."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: Annotated[tuple[Term, ...], AsTuple]
 
@@ -132,7 +132,7 @@ class Preferred(Section):
 
 
 class AddedAffinity(Section):
-    """Node affinity that every pod of the profile has."""
+    """Node affinity added to every pod of the profile."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: Annotated[tuple[Preferred, ...], AsTuple] = ()
@@ -145,7 +145,7 @@ class AffinityArgs(Args):
 
 
 class DefaultConstraint(Section):
-    """A default constraint; its selector is the pod's owner's."""
+    """A default constraint; its selector comes from the pod's owner."""
 
     max_skew: Annotated[int, Field(ge=1)]
     topology_key: NonEmpty

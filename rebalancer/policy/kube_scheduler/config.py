@@ -62,7 +62,7 @@ DEFAULT_PLUGINS: tuple[str, ...] = (
     "DefaultBinder",
     "NodeDeclaredFeatures",
 )
-"""What kube-scheduler enables by itself, in order."""
+"""Plugins enabled by default in kube-scheduler, in order."""
 
 OWN_PLUGINS = frozenset({*DEFAULT_PLUGINS, "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"})
 NO_SCORE = OWN_PLUGINS - {*DEFAULT_WEIGHTS, "DynamicResources", "VolumeBinding"}
@@ -74,7 +74,7 @@ Weight = Annotated[int, Field(ge=0)]
 
 
 class _Plugin(Section):
-    """A plugin that is named."""
+    """A reference to a plugin."""
 
     name: NonEmpty
     weight: Weight = 0
@@ -151,7 +151,7 @@ class _Configuration(Section):
 
 
 def load_scheduler_config(data: bytes, *, source: str) -> SchedulerConfig:
-    """Parse and check. `source` is the file name for messages.
+    """Parse and validate. `source` is the file name for messages.
 
     Raises ConfigError with a line for each mistake.
     """
@@ -218,7 +218,7 @@ def _profile(document: Document, at: tuple[str | int, ...], given: _Profile, nam
 
 
 def _args(document: Document, at: tuple[str | int, ...], given: _Profile) -> dict[str, Args]:
-    """Plugin -> its arguments, defaults where the file has none."""
+    """Plugin -> its arguments; defaults if the file has none."""
     out: dict[str, Args] = {name: model() for name, model in ARGS.items()}
     seen: set[str] = set()
     mistakes: list[str] = []
@@ -243,7 +243,7 @@ def _args(document: Document, at: tuple[str | int, ...], given: _Profile) -> dic
 
 
 def _on(plugins: _Plugins, point: _PluginSet) -> dict[str, int]:
-    """Plugins that are enabled at an extension point, as far as they are able to, with their weights.
+    """Plugins enabled at an extension point that implement it, with their weights.
 
     A weight of 0 is 1, also for a plugin whose default weight is another.
     """
@@ -273,7 +273,7 @@ def _unknown(given: _Profile) -> list[str]:
 
 
 def _address(extender: Mapping[str, Any]) -> str:
-    """Without a password in it."""
+    """Without credentials."""
     return re.sub(r"//\S*@", "//***@", str(extender.get("urlPrefix", "without urlPrefix")))
 
 
@@ -292,7 +292,7 @@ def _constraint(given: DefaultConstraint) -> SpreadConstraint:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Kubernetes takes a field that is null as absent."""
+    """Kubernetes treats a null field as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
@@ -302,7 +302,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def profile_fields(profile: SchedulerProfile) -> dict[str, Any]:
-    """A profile as an entry of `profiles`, without what is the default anyway; loading it gives the profile again."""
+    """A profile as an entry of `profiles`, without defaults; loading it returns the same profile."""
     weights = [
         {"name": name, "weight": weight} for name, weight in profile.weights.items() if weight != DEFAULT_WEIGHTS[name]
     ]
@@ -330,7 +330,7 @@ def _named(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _written_args(profile: SchedulerProfile) -> dict[str, dict[str, Any]]:
-    """Plugin -> arguments; empty where they are the defaults."""
+    """Plugin -> arguments that differ from the defaults."""
     default = SchedulerProfile()
     strategy: dict[str, Any] = {}
     if (profile.fit_strategy, profile.fit_resources) != (default.fit_strategy, default.fit_resources):
@@ -354,7 +354,7 @@ def _written_args(profile: SchedulerProfile) -> dict[str, dict[str, Any]]:
     if profile.added_affinity is not None:
         args["NodeAffinity"] = {"addedAffinity": msgspec.to_builtins(profile.added_affinity)}
     if profile.default_constraints is not None:
-        # what is required must stand there even where it is our default
+        # required fields are written even if they equal the default
         constraints = [
             {"maxSkew": each.max_skew, "whenUnsatisfiable": each.when_unsatisfiable, **msgspec.to_builtins(each)}
             for each in profile.default_constraints
