@@ -135,7 +135,7 @@ def test_what_time_may_change_stays_open_and_the_rest_is_closed() -> None:
 def told(report: CycleReport) -> tuple[str, float]:
     inbox = Notes()
     marks = ThresholdOverride(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert NodeHot")
-    record_results(inbox, [ActionableEpisode(episode=episode(), marks=marks)], report, now=NOW)
+    record_results(inbox, [ActionableEpisode(episode=episode(), override=marks)], report, now=NOW)
     [(_, reason, at)] = inbox.tried_
     return reason, at - NOW
 
