@@ -246,7 +246,7 @@ def test_a_drain_that_can_not_be_finished_is_undone(runs: Runs) -> None:
 
 
 def test_a_node_that_can_not_be_emptied_says_why(runs: Runs) -> None:
-    """In a plan it is only one that isn't cordoned: the rehearsal knows why."""
+    """In a plan it is only one that isn't cordoned: the simulation knows why."""
     leave_behind(runs, "b", DRAINING)
     with runs.begin(DRAIN) as run:
         report = run.turn()

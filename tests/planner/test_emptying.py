@@ -34,15 +34,15 @@ def emptied(one: Scene, *nodes: str) -> list[Finding]:
 
 
 def both(one: Scene, *nodes: str, **options: Any) -> Plan:
-    """The plan after its rehearsal."""
-    return one.rehearsed(*emptied(one, *nodes), **options)[1]
+    """The plan after its simulation."""
+    return one.simulated(*emptied(one, *nodes), **options)[1]
 
 
 def test_all_pods_go_when_every_one_of_them_lands_elsewhere() -> None:
     one = scene([a_node("old"), cold()], pods_on("old"))
-    rehearsal, plan = one.rehearsed(*emptied(one))
-    assert rehearsal.cordoned == plan.cordoned == ["old"]
-    assert plan.pods == rehearsal.pods == ["old-0", "old-1", "old-2"]
+    simulation, plan = one.simulated(*emptied(one))
+    assert simulation.cordoned == plan.cordoned == ["old"]
+    assert plan.pods == simulation.pods == ["old-0", "old-1", "old-2"]
     assert set().union(*plan.landings.values()) == {"cold"}
 
 
@@ -65,9 +65,9 @@ def test_the_largest_by_requests_goes_first() -> None:
 def test_when_one_can_not_go_none_does_and_all_say_which(pod: APod, why: str) -> None:
     agent = heavy("cold", 2_000)
     one = scene([a_node("old"), cold()], [*pods_on("old"), pod, agent])
-    rehearsal, plan = one.rehearsed(*emptied(one))
-    assert (rehearsal.moves, rehearsal.cordoned, plan.moves) == ([], [], [])
-    ours = [rehearsal.refused[f"old-{at}"] for at in range(3)]
+    simulation, plan = one.simulated(*emptied(one))
+    assert (simulation.moves, simulation.cordoned, plan.moves) == ([], [], [])
+    ours = [simulation.refused[f"old-{at}"] for at in range(3)]
     assert {each.code for each in ours} == {"NodeNotDrainable"}
     assert all(each.message.startswith(f"the node can't be drained: {why}") for each in ours)
     assert plan.codes["old-0"] == "NotCordoned"
@@ -83,7 +83,7 @@ def test_what_was_tried_in_vain_leaves_no_trace() -> None:
     """The same findings behind a node that can't be emptied, and without it."""
     pods = [*pods_on("stuck", 5), single("bad", "stuck", used=9_000.0), *pods_on("old", 4)]
     one = scene([a_node("stuck"), a_node("old"), cold("x", used=7_000.0), cold("y", used=7_000.0)], pods)
-    with_it, without = one.rehearsed(*emptied(one, "stuck", "old")), one.rehearsed(*emptied(one, "old"))
+    with_it, without = one.simulated(*emptied(one, "stuck", "old")), one.simulated(*emptied(one, "old"))
     for mine, other in zip(with_it, without, strict=True):
         assert mine.moves == other.moves
         assert mine.cordoned == other.cordoned == ["old"]
@@ -123,10 +123,10 @@ def test_a_node_that_is_not_cordoned_keeps_its_pods() -> None:
 def test_so_many_at_a_time_and_those_that_can_not_be_emptied_take_no_turn() -> None:
     pods = [*pods_on("a", 2), *pods_on("b", 2), *pods_on("c", 2), single("bad", "a", used=100.0, template=VETO)]
     one = scene([a_node("a"), a_node("b"), a_node("c"), cold()], pods)
-    rehearsal, plan = one.rehearsed(*emptied(one, "a", "b", "c"), empty_at_most=1)
-    assert rehearsal.cordoned == ["b"]
+    simulation, plan = one.simulated(*emptied(one, "a", "b", "c"), empty_at_most=1)
+    assert simulation.cordoned == ["b"]
     assert plan.pods == ["b-0", "b-1"]
-    assert rehearsal.codes == {
+    assert simulation.codes == {
         "a-0": "NodeNotDrainable", "a-1": "NodeNotDrainable", "bad": "AnnotationVeto",
         "c-0": "DrainQueued", "c-1": "DrainQueued",
     }  # fmt: skip
@@ -149,11 +149,11 @@ def test_a_node_that_takes_pods_in_this_plan_is_not_emptied_in_it() -> None:
         one.finding("a", *(f"a-{at}" for at in range(2)), goal=Goal.EMPTY, rule={"only": one.mask("b", "c")}),
         one.finding("b", *(f"b-{at}" for at in range(3)), goal=Goal.EMPTY, rule={"only": one.mask("c")}),
     ]
-    rehearsal, plan = one.rehearsed(*findings)
-    assert rehearsal.cordoned == ["a"]
+    simulation, plan = one.simulated(*findings)
+    assert simulation.cordoned == ["a"]
     assert plan.pods == ["a-0", "a-1"]
-    assert {rehearsal.codes[f"b-{at}"] for at in range(3)} == {"DrainQueued"}
-    assert "b" in set().union(*rehearsal.landings.values())
+    assert {simulation.codes[f"b-{at}"] for at in range(3)} == {"DrainQueued"}
+    assert "b" in set().union(*simulation.landings.values())
 
 
 # ---- over several cycles
@@ -161,8 +161,8 @@ def test_a_node_that_takes_pods_in_this_plan_is_not_emptied_in_it() -> None:
 
 def test_limits_spread_it_over_cycles_and_the_node_stays_cordoned() -> None:
     one = scene([a_node("old"), cold()], pods_on("old"), policy={"limits": some_limits(cycle=1)})
-    rehearsal, plan = one.rehearsed(*emptied(one))
-    assert rehearsal.cordoned == plan.cordoned == ["old"]
+    simulation, plan = one.simulated(*emptied(one))
+    assert simulation.cordoned == plan.cordoned == ["old"]
     assert plan.pods == ["old-0"]
     assert plan.codes == {"old-1": "LimitCycle", "old-2": "LimitCycle"}
 
@@ -179,19 +179,19 @@ def test_that_this_plan_has_used_up_a_budget_is_no_reason_not_to_begin() -> None
     pods = [*web, *pods_on("old", 1), heavy("other")]
     one = scene([a_node("old"), a_node("other"), cold()], pods, budgets=[a_budget("pdb", "web", 1)])
     first = one.finding("other", "web-0")
-    rehearsal = one.plan(first, one.finding("old", "web-1", "old-0", goal=Goal.EMPTY), steering=0)
-    assert rehearsal.pods == ["web-0", "old-0"]
-    assert rehearsal.cordoned == ["old"]
-    assert rehearsal.codes == {"web-1": "BudgetExhausted"}
+    simulation = one.plan(first, one.finding("old", "web-1", "old-0", goal=Goal.EMPTY), steering=0)
+    assert simulation.pods == ["web-0", "old-0"]
+    assert simulation.cordoned == ["old"]
+    assert simulation.codes == {"web-1": "BudgetExhausted"}
 
 
 def test_a_node_of_which_nothing_may_go_now_is_not_cordoned_to_wait() -> None:
     policy = {"limits": some_limits(cycle=1)}
     one = scene([a_node("a"), a_node("old"), cold()], [*pods_on("a", 1), *pods_on("old")], policy=policy)
-    rehearsal, plan = one.rehearsed(one.finding("a", "a-0"), *emptied(one))
-    assert rehearsal.cordoned == []
+    simulation, plan = one.simulated(one.finding("a", "a-0"), *emptied(one))
+    assert simulation.cordoned == []
     assert plan.pods == ["a-0"]
-    assert set(rehearsal.codes.values()) == {"LimitCycle"}
+    assert set(simulation.codes.values()) == {"LimitCycle"}
 
 
 def test_what_the_evictions_before_left_behind_is_waited_for() -> None:
@@ -200,7 +200,7 @@ def test_what_the_evictions_before_left_behind_is_waited_for() -> None:
     late = [single("late", "old", used=500.0, ready=False)]
     for begun, cordoned in (({}, []), (CORDONED, ["old"])):
         one = scene([a_node("old", **begun), cold()], [*pods, *late], budgets=[a_budget("pdb", "web", 0)])
-        _, plan = one.rehearsed(*emptied(one), cordoned=one.mask("old") if begun else one.mask())
+        _, plan = one.simulated(*emptied(one), cordoned=one.mask("old") if begun else one.mask())
         assert plan.cordoned == cordoned
         assert plan.moves == []
         assert plan.codes["web-0"] == ("BudgetExhausted" if begun else "NotCordoned")
@@ -208,9 +208,9 @@ def test_what_the_evictions_before_left_behind_is_waited_for() -> None:
 
 def test_a_begun_node_that_can_not_be_emptied_any_more_is_let_go() -> None:
     one = scene([a_node("old", **CORDONED), cold(used=10_000.0)], pods_on("old"))
-    rehearsal, _ = one.rehearsed(*emptied(one), cordoned=one.mask("old"))
-    assert rehearsal.cordoned == []
-    assert set(rehearsal.codes.values()) == {"NodeNotDrainable"}
+    simulation, _ = one.simulated(*emptied(one), cordoned=one.mask("old"))
+    assert simulation.cordoned == []
+    assert set(simulation.codes.values()) == {"NodeNotDrainable"}
 
 
 def test_when_there_is_no_time_to_look_what_is_cordoned_stays_so() -> None:
@@ -249,10 +249,10 @@ def test_room_is_kept_for_what_could_not_go_yet() -> None:
     """Each node could be emptied alone; begun together, both would be left half empty."""
     pods = [*pods_on("a", 2), *pods_on("b", 2)]
     one = scene([a_node("a"), a_node("b"), cold(used=10_400.0 - 1_500.0)], pods, policy={"limits": some_limits(node=1)})
-    rehearsal, plan = one.rehearsed(*emptied(one, "a", "b"))
-    assert rehearsal.cordoned == ["a"]
+    simulation, plan = one.simulated(*emptied(one, "a", "b"))
+    assert simulation.cordoned == ["a"]
     assert plan.pods == ["a-0"]
-    assert rehearsal.codes["b-0"] == "NodeNotDrainable"
+    assert simulation.codes["b-0"] == "NodeNotDrainable"
 
 
 # ---- the scheduler sees the cordon
@@ -270,9 +270,9 @@ def test_nothing_else_lands_on_a_node_that_is_being_emptied() -> None:
 def test_a_pod_that_tolerates_cordons_may_come_back_and_keeps_its_node() -> None:
     tolerates = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
     one = scene([a_node("old"), cold()], [single("p", "old", used=500.0, template=tolerates), heavy("cold")])
-    rehearsal, _ = one.rehearsed(*emptied(one), steering=0)
-    assert rehearsal.moves == []
-    assert "kube-scheduler would put the replacement back" in rehearsal.refused["p"].message
+    simulation, _ = one.simulated(*emptied(one), steering=0)
+    assert simulation.moves == []
+    assert "kube-scheduler would put the replacement back" in simulation.refused["p"].message
 
 
 def test_a_cordon_of_ours_that_is_lifted_is_not_seen() -> None:
@@ -295,7 +295,7 @@ def test_the_order_in_which_nodes_and_pods_are_listed_changes_nothing() -> None:
     told = []
     for way in (1, -1):
         one = scene(nodes[::way], pods[::way])
-        rehearsal, plan = one.rehearsed(*emptied(one, "a", "b"), empty_at_most=1)
-        told.append((plan.pods, plan.landings, rehearsal.codes, rehearsal.cordoned))
+        simulation, plan = one.simulated(*emptied(one, "a", "b"), empty_at_most=1)
+        told.append((plan.pods, plan.landings, simulation.codes, simulation.cordoned))
     assert told[0] == told[1]
     assert np.any(told[0][0])

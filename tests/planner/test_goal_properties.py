@@ -78,10 +78,10 @@ def a_random(number: int) -> Random:
 def test_a_node_that_can_not_be_emptied_loses_no_pod_whatever_the_limits(number: int) -> None:
     world = a_random(number)
     one = world.scene()
-    rehearsal, plan = one.rehearsed(*world.drains(one), empty_at_most=world.at_most)
+    simulation, plan = one.simulated(*world.drains(one), empty_at_most=world.at_most)
     begun = set(plan.cordoned)
-    assert begun <= set(rehearsal.cordoned)
-    assert {move.node for move in (*plan.moves, *rehearsal.moves)} <= set(rehearsal.cordoned)
+    assert begun <= set(simulation.cordoned)
+    assert {move.node for move in (*plan.moves, *simulation.moves)} <= set(simulation.cordoned)
     assert world.at_most is None or len(begun) <= world.at_most
     # without limits each of these loses everything, and every landing holds
     free = replace(world, limits={})
@@ -89,12 +89,12 @@ def test_a_node_that_can_not_be_emptied_loses_no_pod_whatever_the_limits(number:
     for node in begun:
         alone = again.plan(
             again.finding(node, *free.on(node), goal=Goal.EMPTY),
-            cordoned=again.mask(*rehearsal.cordoned),
-            steered=rehearsal.budget.mask if rehearsal.budget is not None else None,
+            cordoned=again.mask(*simulation.cordoned),
+            steered=simulation.budget.mask if simulation.budget is not None else None,
         )
         if alone.cordoned:
             assert sorted(alone.pods) == free.on(node)
-            assert not set().union(*alone.landings.values()) & set(rehearsal.cordoned)
+            assert not set().union(*alone.landings.values()) & set(simulation.cordoned)
     for node in set(world.old) - begun:
         assert not any(move.node == node for move in plan.moves)
         assert all(plan.refused[pod].message for pod in world.on(node))
@@ -105,9 +105,9 @@ def test_enough_of_these_nodes_are_emptied_and_enough_are_not() -> None:
     for number in range(40):
         world = a_random(number)
         one = world.scene()
-        rehearsal, plan = one.rehearsed(*world.drains(one), empty_at_most=world.at_most)
+        simulation, plan = one.simulated(*world.drains(one), empty_at_most=world.at_most)
         seen.update(node in plan.cordoned for node in world.old)
-        assert set(plan.cordoned) <= set(rehearsal.cordoned)
+        assert set(plan.cordoned) <= set(simulation.cordoned)
         assert bool(plan.moves) == bool(plan.cordoned)
     assert min(seen[True], seen[False]) >= 15
 
@@ -118,7 +118,7 @@ def test_enough_of_these_nodes_are_emptied_and_enough_are_not() -> None:
 def test_a_removal_takes_what_is_wanted_at_most_and_lands_where_it_repairs(number: int) -> None:
     world = a_random(number)
     one = world.scene()
-    for plan in one.rehearsed(*world.removals(one)):
+    for plan in one.simulated(*world.removals(one)):
         by_node = Counter(move.node for move in plan.moves)
         assert world.wanted is None or max(by_node.values(), default=0) <= world.wanted
         for move in plan.moves:
@@ -153,10 +153,10 @@ def test_a_plan_is_the_same_in_whatever_order_the_cluster_is_listed(number: int,
     for way in (None, shuffle):
         one = world.scene(way)
         findings = [*world.drains(one), *world.removals(one)]
-        rehearsal, plan = one.rehearsed(*findings, empty_at_most=world.at_most)
-        assert rehearsal.budget is not None
-        steered = sorted(one.snapshot.nodes.names[node] for node in rehearsal.budget.chosen)
-        told.append((plan.pods, plan.landings, plan.codes, sorted(plan.cordoned), rehearsal.codes, steered))
+        simulation, plan = one.simulated(*findings, empty_at_most=world.at_most)
+        assert simulation.budget is not None
+        steered = sorted(one.snapshot.nodes.names[node] for node in simulation.budget.chosen)
+        told.append((plan.pods, plan.landings, plan.codes, sorted(plan.cordoned), simulation.codes, steered))
     assert told[0] == told[1]
 
 

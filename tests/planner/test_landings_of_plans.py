@@ -12,7 +12,7 @@ from rebalancer.model.eviction import Eviction
 from tests.builders import replicas
 from tests.planner.builders.plans import cold, heavy, hot, single
 from tests.planner.oracles.futures import NOWHERE, Draw, futures
-from tests.planner.scenarios.small_clusters import Small, carried_out, planned, rehearsed, small_cluster, small_of
+from tests.planner.scenarios.small_clusters import Small, carried_out, planned, simulated, small_cluster, small_of
 
 CLUSTERS = range(150)
 MOST_CHANCE = 0.01
@@ -74,7 +74,7 @@ def test_whatever_is_drawn_no_landing_goes_over_its_target_and_no_pod_returns(ta
     plans, moves, uncertain, foretold, unlisted = 0, 0, 0, 0.0, 0.0
     for number in CLUSTERS:
         small = small_cluster(number)
-        steered = rehearsed(small, most=tainted) if tainted else None
+        steered = simulated(small, most=tainted) if tainted else None
         plan = carried_out(planned(small, steered=steered))
         seen = tried(small, plan, steered)
         assert (seen.over, seen.back, seen.homeless) == ([], [], []), f"small_cluster({number})"

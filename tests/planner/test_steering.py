@@ -1,4 +1,4 @@
-"""Which nodes a rehearsal steers the scheduler away from, and what the plan then does."""
+"""Which nodes a simulation steers the scheduler away from, and what the plan then does."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.planner.scenarios.small_clusters import (
     Small,
     carried_out,
     planned,
-    rehearsed,
+    simulated,
     small_cluster,
     small_of,
     steering_of,
@@ -36,7 +36,7 @@ def warm_ones(*requests: float) -> tuple[list[ANode], list[APod]]:
     return nodes, [heavy("hot"), heavy("cold"), *agents, single("a", used=3_000.0)]
 
 
-def rehearse(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[str, str], dict[str, str]]:
+def simulate(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[str, str], dict[str, str]]:
     """(pod, likeliest landing) of each move, node -> why it is steered away from, pod -> why it stays."""
     budget, names = steering_of(small, most=most), small.snapshot.nodes.names
     planner = planned(small, steering=budget)
@@ -48,43 +48,43 @@ def rehearse(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[st
     )
 
 
-# ---- the rehearsal
+# ---- the simulation
 
 
-def test_a_rehearsal_steers_away_from_the_node_that_would_take_its_pod_back() -> None:
-    assert rehearse(small_of(*comes_back()), most=1)[:2] == ([("a", "cold")], {"hot": HOT})
+def test_a_simulation_steers_away_from_the_node_that_would_take_its_pod_back() -> None:
+    assert simulate(small_of(*comes_back()), most=1)[:2] == ([("a", "cold")], {"hot": HOT})
 
 
 @pytest.mark.parametrize("requests", [(0,), (0, 0), (0, 1_600)], ids=["one", "two alike", "one after the other"])
-def test_a_rehearsal_steers_away_from_nodes_that_are_empty_by_requests_but_warm(requests: tuple[float, ...]) -> None:
-    moves, steered, _ = rehearse(small_of(*warm_ones(*requests)), most=2)
+def test_a_simulation_steers_away_from_nodes_that_are_empty_by_requests_but_warm(requests: tuple[float, ...]) -> None:
+    moves, steered, _ = simulate(small_of(*warm_ones(*requests)), most=2)
     assert moves == [("a", "cold")]
     assert steered == {f"warm{index}": NO_ROOM for index in range(len(requests))}
 
 
 def test_nothing_is_steered_away_from_where_nothing_stands_in_the_way() -> None:
     nodes, pods = [hot(), cold()], [heavy("hot"), single("a", used=3_000.0)]
-    assert rehearse(small_of(nodes, pods), most=2)[:2] == ([("a", "cold")], {})
+    assert simulate(small_of(nodes, pods), most=2)[:2] == ([("a", "cold")], {})
 
 
 def test_all_nodes_that_stand_in_a_pods_way_are_steered_away_from_or_none() -> None:
     small = small_of(*warm_ones(0, 0))
-    moves, steered, stays = rehearse(small, most=1)
+    moves, steered, stays = simulate(small, most=1)
     assert (moves, steered, stays["a"]) == ([], {}, "TargetNodeWithoutHeadroom")
 
 
 def test_it_is_all_or_none_too_when_a_node_comes_into_the_way_only_after_another() -> None:
     small = small_of(*warm_ones(0, 1_600))
-    moves, steered, stays = rehearse(small, most=1)
+    moves, steered, stays = simulate(small, most=1)
     assert (moves, stays["a"]) == ([], "TargetNodeWithoutHeadroom")
     assert steered == {}
 
 
 def test_a_pod_that_tolerates_everything_is_not_steered_and_stays() -> None:
     small = small_of(*comes_back(template=TOLERATES_ALL))
-    moves, _, stays = rehearse(small, most=2)
+    moves, _, stays = simulate(small, most=2)
     assert (moves, stays["a"]) == ([], "WouldReturnToNode")
-    assert not rehearsed(small, most=2).any()
+    assert not simulated(small, most=2).any()
 
 
 def test_a_pod_that_tolerates_everything_doesnt_use_up_what_another_needs() -> None:
@@ -96,7 +96,7 @@ def test_a_pod_that_tolerates_everything_doesnt_use_up_what_another_needs() -> N
         pods.append(heavy(f"cold-{disk}"))
     pods.append(single("a", used=3_000.0, template={**TOLERATES_ALL, "nodeSelector": {"disk": "hdd"}}))
     pods.append(single("b", used=3_000.0, template={"nodeSelector": {"disk": "ssd"}}))
-    moves, steered, _ = rehearse(small_of(nodes, pods), most=1)
+    moves, steered, _ = simulate(small_of(nodes, pods), most=1)
     assert moves == [("b", "cold-ssd")]
     assert steered == {"warm-ssd": NO_ROOM}
 
@@ -116,27 +116,27 @@ def test_without_steering_only_landings_that_hold_by_themselves_are_used(
 # ---- then the plan
 
 
-def test_the_plan_under_the_taints_makes_the_moves_of_the_rehearsal() -> None:
+def test_the_plan_under_the_taints_makes_the_moves_of_the_simulation() -> None:
     for world in (comes_back(), warm_ones(0), warm_ones(0, 1_600)):
         small = small_of(*world)
-        moves = carried_out(planned(small, steered=rehearsed(small, most=3)))
+        moves = carried_out(planned(small, steered=simulated(small, most=3)))
         assert [(move.pod, move.target_node) for move in moves] == [("a", "cold")]
 
 
-def test_hardly_ever_does_the_plan_make_other_moves_than_its_rehearsal() -> None:
-    # the rehearsal's first moves are made before the last node is tainted, so that landings may differ
-    rehearsals, same = 0, 0
+def test_hardly_ever_does_the_plan_make_other_moves_than_its_simulation() -> None:
+    # the simulation's first moves are made before the last node is tainted, so that landings may differ
+    simulations, same = 0, 0
     for number in CLUSTERS:
         small = small_cluster(number)
-        rehearsal = {move.pod for move in carried_out(planned(small, steering=steering_of(small, most=2)))}
-        plan = {move.pod for move in carried_out(planned(small, steered=rehearsed(small, most=2)))}
-        rehearsals, same = rehearsals + bool(rehearsal), same + bool(rehearsal and rehearsal == plan)
-    print(f"{same} of {rehearsals} plans make just the moves of their rehearsals")
-    assert rehearsals >= 0.8 * len(CLUSTERS)
-    assert same >= 0.9 * rehearsals
+        simulation = {move.pod for move in carried_out(planned(small, steering=steering_of(small, most=2)))}
+        plan = {move.pod for move in carried_out(planned(small, steered=simulated(small, most=2)))}
+        simulations, same = simulations + bool(simulation), same + bool(simulation and simulation == plan)
+    print(f"{same} of {simulations} plans make just the moves of their simulations")
+    assert simulations >= 0.8 * len(CLUSTERS)
+    assert same >= 0.9 * simulations
 
 
-def test_a_rehearsal_never_taints_more_of_the_pool_than_it_may() -> None:
+def test_a_simulation_never_taints_more_of_the_pool_than_it_may() -> None:
     for number in CLUSTERS:
         small = small_cluster(number)
         for most in (0, 1, 2):
@@ -146,7 +146,7 @@ def test_a_rehearsal_never_taints_more_of_the_pool_than_it_may() -> None:
             assert np.flatnonzero(budget.mask).tolist() == sorted(budget.chosen)
 
 
-def test_without_any_taints_to_give_a_rehearsal_is_the_plan() -> None:
+def test_without_any_taints_to_give_a_simulation_is_the_plan() -> None:
     for number in CLUSTERS:
         small = small_cluster(number)
         assert carried_out(planned(small, steering=steering_of(small, most=0))) == carried_out(planned(small))

@@ -88,7 +88,7 @@ def a_cycle(records: SqlRecords, cycle: str, *, at: float, evicts: bool = False,
 
 
 def drop(engine: Engine, clock: SteppingClock, older_than: float | None = None) -> dict[str, int]:
-    """By hand; the rehearsal must have said the same."""
+    """By hand; the simulation must have said the same."""
     seen = prune_in(engine, clock=clock, older_than=older_than, dry_run=True)
     done = prune_in(engine, clock=clock, older_than=older_than, dry_run=False)
     assert seen == done
@@ -200,11 +200,11 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
     engine: Engine, blue: Cluster, clock: SteppingClock
 ) -> None:
     a_cycle(blue.records, "evicted", at=NOW, evicts=True)
-    a_cycle(blue.records, "rehearsed", at=NOW, evicts=True, dry_run=True)
+    a_cycle(blue.records, "simulated", at=NOW, evicts=True, dry_run=True)
     keep_for(engine, CLUSTER, KEEP)
     clock.sleep(KEEP + 1)
     done = drop(engine, clock)
-    # the rehearsal's evictions are nobody's history
+    # the simulation's evictions are nobody's history
     assert done == {"cycles": 2, "evictions": 1, "findings": 2, "node_measurements": 2, "cycle_nodes": 2, "refusals": 2}
     assert kept_cycles(engine) == {"evicted"}
     report = cycle_report(blue.records, "evicted")

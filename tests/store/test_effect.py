@@ -214,10 +214,10 @@ def test_assessments_are_asked_for_by_when_we_acted_and_by_node(effect: EffectRe
 def test_what_was_moved_is_what_happened_or_may_have(
     records: SqlRecords, clock: SteppingClock, blue: Cluster, green: Cluster
 ) -> None:
-    report, rehearsal = build_report(cycle="c1"), build_report(cycle="c2", dry_run=True)
+    report, simulation = build_report(cycle="c1"), build_report(cycle="c2", dry_run=True)
     records.begin(report)
-    records.begin(rehearsal)
-    records.planned(rehearsal, build_eviction())
+    records.begin(simulation)
+    records.planned(simulation, build_eviction())
     for number, outcome in enumerate(EvictionOutcome):
         eviction = build_eviction(node=f"n{number}", outcome=outcome)
         eviction.record = records.planned(report, eviction)

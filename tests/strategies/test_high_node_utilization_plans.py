@@ -35,7 +35,7 @@ def test_a_node_with_a_pod_that_cannot_go_keeps_all_of_them_and_the_next_is_empt
     plan = Plan(nodes, [*pods_on(low=3, **{"low-too": 2, "busy": 1}), a_pod("bare", "low", used=1.0)], policy())
     assert {source for _, source, _ in plan.moves} == {"low-too"}
     assert plan.cordoned == ["low-too"]
-    assert plan.rehearsed.refusals["bare"] == "BarePod"  # people are told the rehearsal's reason
+    assert plan.simulated.refusals["bare"] == "BarePod"  # people are told the simulation's reason
 
 
 def test_what_can_go_goes_where_all_or_nothing_is_not_asked_for() -> None:

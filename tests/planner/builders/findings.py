@@ -82,7 +82,7 @@ class Scene:
         )
 
     def plan(self, *findings: Finding, steering: int | None = None, **options: Any) -> "Plan":
-        """Carry out everything. `steering`: a rehearsal that may steer away from so many nodes."""
+        """Carry out everything. `steering`: a simulation that may steer away from so many nodes."""
         budget = None
         if steering is not None:
             size = len(self.snapshot.nodes)
@@ -91,15 +91,15 @@ class Scene:
             options = {"steered": none, **options}
         return Plan(self.planner(*findings, steering=budget, **options), self.snapshot, budget)
 
-    def rehearsed(self, *findings: Finding, steering: int = 2, **options: Any) -> tuple["Plan", "Plan"]:
-        """The rehearsal, and the plan with the taints and cordons that it asks for; cordons that are there stay."""
+    def simulated(self, *findings: Finding, steering: int = 2, **options: Any) -> tuple["Plan", "Plan"]:
+        """The simulation, and the plan with the taints and cordons that it asks for; cordons that are there stay."""
         before = options.pop("cordoned", np.zeros(len(self.snapshot.nodes), dtype=np.bool_))
-        rehearsal = self.plan(*findings, steering=steering, cordoned=before, **options)
-        assert rehearsal.budget is not None
+        simulation = self.plan(*findings, steering=steering, cordoned=before, **options)
+        assert simulation.budget is not None
         real = self.plan(
-            *findings, steered=rehearsal.budget.mask, cordoned=before | rehearsal.planner.cordoned, **options
+            *findings, steered=simulation.budget.mask, cordoned=before | simulation.planner.cordoned, **options
         )
-        return rehearsal, real
+        return simulation, real
 
 
 class Plan:

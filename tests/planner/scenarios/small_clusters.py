@@ -90,8 +90,8 @@ def steering_of(small: Small, *, most: int) -> SoftTaintBudget:
     )
 
 
-def rehearsed(small: Small, *, most: int) -> NDArray[np.bool_]:
-    """(nodes,) that a rehearsal wants to be tainted, the relieved ones included, as a cycle does it."""
+def simulated(small: Small, *, most: int) -> NDArray[np.bool_]:
+    """(nodes,) that a simulation wants to be tainted, the relieved ones included, as a cycle does it."""
     budget = steering_of(small, most=most)
     sources = [move.node_index for move in carried_out(planned(small, steering=budget))]
     for node in sources:

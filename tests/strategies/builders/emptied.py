@@ -101,7 +101,7 @@ def peaks_of(made: ClusterSnapshot, nodes: Mapping[str, float]) -> Peaks:
 
 
 class Plan:
-    """A rehearsal, as the daemon does it, and then the plan with the taints and cordons that it asks for."""
+    """A simulation, as the daemon does it, and then the plan with the taints and cordons that it asks for."""
 
     def __init__(
         self,
@@ -124,11 +124,11 @@ class Plan:
             hot=np.zeros(len(nodes), dtype=np.bool_),
         )
         theirs = made.nodes.unschedulable
-        rehearsal = planner_for(
+        simulation = planner_for(
             made, measured, policy, base=base, steered=budget.mask, cordoned=theirs, steering=budget
         )
-        self.rehearsed = carry_out(rehearsal, made)
-        cordoned = rehearsal.cordoned
+        self.simulated = carry_out(simulation, made)
+        cordoned = simulation.cordoned
         planner = planner_for(
             made, measured, policy, base=base, steered=budget.mask | cordoned, cordoned=theirs | cordoned
         )
