@@ -90,7 +90,7 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     with session.limit.stopped():
         granted = controller.granted()
     if not granted:
-        report.notes.append("nodes may not be patched, so none is steered away from: only sure landings count")
+        report.notes.append("nodes may not be patched, so none gets a soft taint: only certain landings count")
         if requests.value_of or requests.sure:
             report.notes.append("nodes may not be patched, so none is cordoned: no whole node is emptied")
         return _DesiredTaints(values={**soft, **there})

@@ -137,7 +137,7 @@ class NodeTable:
 def seen_taints(
     snapshot: ClusterSnapshot, steered: Bools | None, cordoned: Bools | None, ours: Taint
 ) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) with our taint on exactly the steered nodes; None = as in the snapshot."""
+    """(nodes,) with our taint on exactly the nodes of `steered`; None = as in the snapshot."""
     seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
     if cordoned is not None:
         before = ours_cordoned(snapshot)

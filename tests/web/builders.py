@@ -92,7 +92,7 @@ def a_cycle_line(**fields: Any) -> CycleSummary:
         "refusals": 9,
         "outcomes": {"evicted": 2, "refused": 1},
         "stopped": "",
-        "notes": ("nodes may not be patched, so none is steered away from: only sure landings count",),
+        "notes": ("nodes may not be patched, so none gets a soft taint: only certain landings count",),
     }
     return CycleSummary(**{**given, **fields})
 
