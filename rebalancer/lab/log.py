@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Entry:
 
     at: float
     """Lab time, seconds since the epoch."""
-    real_at: float
+    real_at: float = field(default_factory=time.time)
     event: str
     namespace: str = ""
     name: str = ""
@@ -44,44 +44,8 @@ class EventLog:
         self._lock = threading.Lock()
         self._entries: list[Entry] = []
 
-    def add(
-        self,
-        event: str,
-        *,
-        at: float,
-        namespace: str = "",
-        name: str = "",
-        uid: str = "",
-        node: str = "",
-        code: int = 0,
-        verb: str = "",
-        path: str = "",
-        user_agent: str = "",
-        dry_run: bool = False,
-        detail: str = "",
-        key: str = "",
-        value: str = "",
-        effect: str = "",
-    ) -> None:
+    def add(self, entry: Entry) -> None:
         """Add one event."""
-        entry = Entry(
-            at=at,
-            real_at=time.time(),
-            event=event,
-            namespace=namespace,
-            name=name,
-            uid=uid,
-            node=node,
-            code=code,
-            verb=verb,
-            path=path,
-            user_agent=user_agent,
-            dry_run=dry_run,
-            detail=detail,
-            key=key,
-            value=value,
-            effect=effect,
-        )
         with self._lock:
             self._entries.append(entry)
 

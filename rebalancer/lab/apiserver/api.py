@@ -17,6 +17,7 @@ from rebalancer.lab.apiserver.selectors import predicate
 from rebalancer.lab.apiserver.tables import table, wanted_version
 from rebalancer.lab.apiserver.watch import watch_response
 from rebalancer.lab.controlplane.owned import terminate
+from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request, conflict, expired, no_such_path, not_found
 from rebalancer.lab.objects.kinds import METRICS_GROUP, METRICS_VERSION, Kind, by_path
@@ -77,13 +78,15 @@ class KubernetesApi:
         finally:
             if request.method not in ("GET", "HEAD"):
                 self._lab.log.add(
-                    "request",
-                    at=self._lab.clock.now(),
-                    code=code,
-                    verb=request.method,
-                    path=request.url.path,
-                    user_agent=request.headers.get("user-agent", ""),
-                    dry_run=_is_dry_run(request, {}),
+                    Entry(
+                        event="request",
+                        at=self._lab.clock.now(),
+                        code=code,
+                        verb=request.method,
+                        path=request.url.path,
+                        user_agent=request.headers.get("user-agent", ""),
+                        dry_run=_is_dry_run(request, {}),
+                    )
                 )
 
     def _authenticate(self, request: Request) -> None:

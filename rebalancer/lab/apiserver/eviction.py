@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from rebalancer.lab.controlplane.owned import terminate
+from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import check_eviction, update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request
 from rebalancer.lab.serving import ServedLab
@@ -51,18 +52,20 @@ async def evict(lab: ServedLab, target: PodTarget, request: Request, body: Any) 
         raise
     finally:
         lab.log.add(
-            "eviction",
-            at=lab.clock.now(),
-            namespace=target.namespace,
-            name=target.name,
-            uid=pod["metadata"]["uid"] if pod else "",
-            node=(pod["spec"].get("nodeName") or "") if pod else "",
-            code=code,
-            verb="POST",
-            path=request.url.path,
-            user_agent=request.headers.get("user-agent", ""),
-            dry_run=dry_run,
-            detail=detail,
+            Entry(
+                event="eviction",
+                at=lab.clock.now(),
+                namespace=target.namespace,
+                name=target.name,
+                uid=pod["metadata"]["uid"] if pod else "",
+                node=(pod["spec"].get("nodeName") or "") if pod else "",
+                code=code,
+                verb="POST",
+                path=request.url.path,
+                user_agent=request.headers.get("user-agent", ""),
+                dry_run=dry_run,
+                detail=detail,
+            )
         )
     await asyncio.sleep(lab.faults.state.eviction_delay_seconds)
     return SUCCESS

@@ -7,7 +7,7 @@ adds a node, never drains one, and leaves nodes alone that say `scale-down-disab
 from typing import Any
 
 from rebalancer.lab.controlplane.owned import controller_of
-from rebalancer.lab.log import EventLog
+from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished
 from rebalancer.lab.objects.store import Store
 
@@ -47,4 +47,4 @@ class Autoscaler:
             if now - since >= self._after_seconds:
                 del self._empty_since[name]
                 self._store.remove("nodes", "", name)
-                self._log.add("removed", at=now, node=name)
+                self._log.add(Entry(event="removed", at=now, node=name))

@@ -17,7 +17,7 @@ from rebalancer.lab.controlplane.scheduler import Scheduler
 from rebalancer.lab.controlplane.stateful_sets import pod_labels
 from rebalancer.lab.loads.cpu import Breaks
 from rebalancer.lab.loads.history import History
-from rebalancer.lab.log import EventLog
+from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.objects.errors import conflict
 from rebalancer.lab.objects.kinds import by_plural
@@ -89,13 +89,15 @@ class Cluster:
         for event, taints in (("untainted", gone), ("tainted", new)):
             for taint in taints:
                 self.log.add(
-                    event,
-                    at=self.clock.now(),
-                    node=after["metadata"]["name"],
-                    user_agent=self._writer,
-                    key=taint["key"],
-                    value=taint.get("value", ""),
-                    effect=taint.get("effect", ""),
+                    Entry(
+                        event=event,
+                        at=self.clock.now(),
+                        node=after["metadata"]["name"],
+                        user_agent=self._writer,
+                        key=taint["key"],
+                        value=taint.get("value", ""),
+                        effect=taint.get("effect", ""),
+                    )
                 )
 
     @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
-from rebalancer.lab.log import EventLog
+from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition, missing_image, reported_images, set_ready
@@ -184,7 +184,15 @@ class Kubelet:
         meta = pod["metadata"]
         node = pod["spec"].get("nodeName") or ""
         self._log.add(
-            event, at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node, detail=detail
+            Entry(
+                event=event,
+                at=now,
+                namespace=meta["namespace"],
+                name=meta["name"],
+                uid=meta["uid"],
+                node=node,
+                detail=detail,
+            )
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.log import EventLog
+from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
 from rebalancer.lab.objects.store import Store
 from rebalancer.lab.scenarios.build import complete_pod, pod_object
@@ -41,7 +41,7 @@ def create_pod(
     if node:
         pod["spec"]["affinity"] = daemon_affinity(node)
     meta = store.create("pods", pod)["metadata"]
-    log.add("created", at=store.clock.now(), namespace=namespace, name=meta["name"], uid=meta["uid"])
+    log.add(Entry(event="created", at=store.clock.now(), namespace=namespace, name=meta["name"], uid=meta["uid"]))
 
 
 def daemon_affinity(node: str) -> Obj:
@@ -74,5 +74,7 @@ def terminate(store: Store, log: EventLog, pod: Obj, *, grace_seconds: float | N
 
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName") or ""
-    log.add("terminating", at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
+    log.add(
+        Entry(event="terminating", at=now, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=node)
+    )
     return store.change("pods", pod, apply)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rebalancer.lab.controlplane.sampling import Sampler, visiting_order
 from rebalancer.lab.controlplane.snapshot_view import SchedulerView
-from rebalancer.lab.log import EventLog
+from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_terminating
 from rebalancer.lab.objects.store import Change, Store
 from rebalancer.lab.scenarios.build import condition
@@ -119,7 +119,9 @@ class Scheduler:
         if self._lag is not None:
             self._lag.assume(bound)
         meta = pod["metadata"]
-        self._log.add("bound", at=at, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=name)
+        self._log.add(
+            Entry(event="bound", at=at, namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], node=name)
+        )
 
     def _choose(self, now: _Sight, seen: _Sight, pod: Obj, feasible: Bools) -> str:
         """The name of the node to bind to; at least one is feasible."""
