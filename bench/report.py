@@ -25,7 +25,8 @@ from bench.report_year import CLUSTER, DAY, DETAIL_DAYS, NOW, fill
 from rebalancer.cli.output.report_document import json_text
 from rebalancer.cycle.context import SystemClock
 from rebalancer.evaluation.reporting import Source, gather
-from rebalancer.model.effect import DIMENSIONS, EffectRecords
+from rebalancer.model.document import DIMENSIONS
+from rebalancer.model.effect import EffectRecords
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.store import SqlRecords, open_engine, upgrade
 from tests.real.servers.postgres import postgres_server

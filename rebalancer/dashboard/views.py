@@ -21,7 +21,8 @@ from rebalancer.model.cycles import (
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.effect import Dimension, EffectRecords
+from rebalancer.model.document import Dimension
+from rebalancer.model.effect import EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords

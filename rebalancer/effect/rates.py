@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
-from rebalancer.model.document import INLINE, Day, Shown
-from rebalancer.model.effect import DIMENSIONS, Assessment, Counts, DayRow, Dimension, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.document import DIMENSIONS, INLINE, Day, Dimension, Shown
+from rebalancer.model.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger

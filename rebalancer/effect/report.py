@@ -14,18 +14,8 @@ from rebalancer.effect.cluster import PoolDay, PoolSummary, over_days, summaries
 from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
-from rebalancer.model.document import INLINE, Amount, Count, Instant, Share, Shown
-from rebalancer.model.effect import (
-    Assessment,
-    ChangeBreakdown,
-    DayRow,
-    Dimension,
-    HotEpisode,
-    Outcome,
-    PoolHour,
-    Rate,
-    Step,
-)
+from rebalancer.model.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
+from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PoolHour, Rate, Step
 from rebalancer.model.eviction import Eviction, EvictionCounts
 from rebalancer.model.history import DAY_SECONDS
 

@@ -13,7 +13,8 @@ from rebalancer.effect.messages import counted
 from rebalancer.effect.rates import day_of
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.forecast.accuracy import BEFORE_SECONDS, RECENT_SECONDS, figures
-from rebalancer.model.effect import Assessment, DayRow, Dimension, EffectRecords, HotEpisode, PoolHour
+from rebalancer.model.document import Dimension
+from rebalancer.model.effect import Assessment, DayRow, EffectRecords, HotEpisode, PoolHour
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import ForecastRecords, ForecastSums
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,3 +25,7 @@ Instant = Annotated[float, Shown(schema={"type": "string", "format": "date-time"
 """Seconds since the epoch; RFC 3339 in the document."""
 Day = Annotated[int, Shown(schema={"type": "string", "format": "date"})]
 """Days since the epoch, UTC; a date in the document."""
+
+Dimension = Literal["cluster", "pool", "strategy", "trigger"]
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
+"""Dimensions of the lines of a report."""

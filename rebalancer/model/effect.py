@@ -7,7 +7,7 @@ seconds since the epoch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from rebalancer.model.document import Amount, Count, Share, Shown
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
@@ -15,10 +15,6 @@ from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 if TYPE_CHECKING:
     # its snapshot needs numpy, which commands load late
     from rebalancer.model.eviction import Eviction
-
-Dimension = Literal["cluster", "pool", "strategy", "trigger"]
-DIMENSIONS: Final[tuple[Dimension, ...]] = ("cluster", "pool", "strategy", "trigger")
-"""What rates can be split by."""
 
 
 class Outcome(Code):

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rebalancer.model.effect import DIMENSIONS, Dimension
+from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.web import charts

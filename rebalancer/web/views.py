@@ -16,7 +16,8 @@ from rebalancer.model.cycles import (
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.effect import Assessment, Dimension, HotEpisode
+from rebalancer.model.document import Dimension
+from rebalancer.model.effect import Assessment, HotEpisode
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EvictionBackoff, Pause
 

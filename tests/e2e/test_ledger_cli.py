@@ -75,7 +75,7 @@ def test_doctor_tells_the_lease_and_warns_when_clusters_state_different_global_l
         assert run(policy(cluster, one), kubeconfig, tmp_path).code == 0
     _, checks = diagnosis(green, kubeconfig, tmp_path)
     assert (checks["global limits"]["warning"], checks["global limits"]["detail"]) == (False, "the same in red")
-    assert checks["lease"]["detail"].startswith("nobody")  # the runs have given it back
+    assert checks["lease"]["detail"].startswith("no holder")  # the runs have given it back
 
     blue = policy("blue", {"inFlight": 10, "spacing": "30s"})
     result, checks = diagnosis(blue, kubeconfig, tmp_path)

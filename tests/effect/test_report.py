@@ -11,7 +11,8 @@ from rebalancer.effect.comparison import compare
 from rebalancer.effect.messages import cores, percent, sentence, shown
 from rebalancer.effect.rates import day_rows
 from rebalancer.effect.report import AccuracyLine, Report, make_report
-from rebalancer.model.effect import DIMENSIONS, Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.document import DIMENSIONS
+from rebalancer.model.effect import Assessment, ChangeBreakdown, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import BlockedReason, MissReason
 from tests.builders import an_eviction

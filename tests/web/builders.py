@@ -7,17 +7,8 @@ from typing import Any
 
 from rebalancer.effect.report import AccuracyLine, Report, make_report
 from rebalancer.model.cycles import CycleSummary, RecordedFinding, RefusalExample, RefusalGroup
-from rebalancer.model.effect import (
-    Assessment,
-    ChangeBreakdown,
-    DayRow,
-    Dimension,
-    HotEpisode,
-    Outcome,
-    PodBefore,
-    PoolHour,
-    Step,
-)
+from rebalancer.model.document import Dimension
+from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PodBefore, PoolHour, Step
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.reason import BlockedReason, MissReason, Reason

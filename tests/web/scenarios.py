@@ -10,7 +10,7 @@ from rebalancer.model.cycles import (
     RefusalGroup,
     ServiceEvictions,
 )
-from rebalancer.model.effect import Dimension
+from rebalancer.model.document import Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import EvictionBackoff, Pause, Scope

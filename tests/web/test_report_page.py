@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.effect.report import Report, make_report
-from rebalancer.model.effect import DIMENSIONS
+from rebalancer.model.document import DIMENSIONS
 from rebalancer.web.report_page import render_report
 from tests.web.builders import DAY, NOW, a_report
 from tests.web.readers import read_page

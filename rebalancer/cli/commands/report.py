@@ -11,7 +11,7 @@ import typer
 
 from rebalancer.cli.common import stdout_console, write_file
 from rebalancer.cli.invocation import LEDGER, Invocation, options
-from rebalancer.model.effect import DIMENSIONS, Dimension
+from rebalancer.model.document import DIMENSIONS, Dimension
 from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
