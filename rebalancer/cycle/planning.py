@@ -20,7 +20,7 @@ from rebalancer.strategies import Findings
 
 Bools = NDArray[np.bool_]
 
-PLAN_SECONDS_AT_MOST = 20.0
+MAX_PLANNING_SECONDS = 20.0
 """Planning time of a cycle, the simulation's included. What is undecided by then is left to the next cycle."""
 
 
@@ -75,7 +75,7 @@ class PlanningSession:
     observation: Observation
     found: list[Findings]
     policy: RebalancerPolicy
-    limit: TimeLimit = field(default_factory=lambda: TimeLimit(PLAN_SECONDS_AT_MOST))
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit(MAX_PLANNING_SECONDS))
     _placement: PlacementModel | None = None
 
     def planner(

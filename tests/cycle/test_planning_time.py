@@ -8,7 +8,7 @@ import pytest
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle import planning
 from rebalancer.cycle.observation import Observation
-from rebalancer.cycle.planning import PLAN_SECONDS_AT_MOST, PlanningSession
+from rebalancer.cycle.planning import MAX_PLANNING_SECONDS, PlanningSession
 from rebalancer.cycle.simulation import steer
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport, Trigger
@@ -101,7 +101,7 @@ def test_the_simulation_and_the_plan_share_one_limit(clock: SteppedTime) -> None
     thought = (clock.now - began) % 3_600.0
     assert Reason.PLANNING_TIMEOUT in reasons  # there was more to think about than time
     assert moves > 0  # the simulation leaves time to the plan
-    assert thought <= PLAN_SECONDS_AT_MOST + 4 * STEP_SECONDS
+    assert thought <= MAX_PLANNING_SECONDS + 4 * STEP_SECONDS
 
 
 def test_calls_to_the_api_server_cost_no_planning_time(clock: SteppedTime) -> None:
