@@ -58,7 +58,7 @@ class Received:
     """Counts of one webhook delivery."""
 
     opened: int = 0
-    known: int = 0
+    duplicate: int = 0
     """Alerts whose episode already existed."""
     resolved: int = 0
     too_old: int = 0

@@ -70,7 +70,7 @@ class SqlInbox:
                 self._end(connection, fingerprint, _ROWS.starts_at <= start, "Alertmanager says that it is over")
                 for fingerprint, start in sorted(over)
             )
-            return Received(opened=len(fresh), known=len(known), resolved=ended, too_old=len(new) - len(fresh))
+            return Received(opened=len(fresh), duplicate=len(known), resolved=ended, too_old=len(new) - len(fresh))
 
         return write(self._engine, work)
 

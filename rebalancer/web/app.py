@@ -167,7 +167,7 @@ class _Endpoints:
         received = Received()
         if selected.alerts:
             received = self._ports.inbox.receive(selected.alerts, max_age_seconds=policy.alerts.max_age)
-        results = {"opened": received.opened, "known": received.known, "resolved": received.resolved}
+        results = {"opened": received.opened, "duplicate": received.duplicate, "resolved": received.resolved}
         for result, count in results.items():
             self._metrics.alerts_received.labels(result=result).inc(count)
         for reason, count in selected.ignored.items():

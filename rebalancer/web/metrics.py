@@ -120,7 +120,7 @@ class Metrics:
         build.labels(version=__version__, python_version=platform.python_version()).set(1)
 
         # exported as 0 from the start, so that the first increment is visible to increase()
-        self._begin(self.alerts_received, "opened", "known", "resolved")
+        self._begin(self.alerts_received, "opened", "duplicate", "resolved")
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
         self._begin(self.policy_reloads, "success", "failure")

@@ -74,14 +74,14 @@ def test_the_same_delivery_again_changes_nothing(inbox: SqlInbox, at: SetClock) 
     one = alert(at)
     receive(inbox, one)
     first = due(inbox)
-    assert receive(inbox, one, one) == Received(known=1)
+    assert receive(inbox, one, one) == Received(duplicate=1)
     assert due(inbox) == first
 
 
 def test_a_start_to_the_nanosecond_is_known_again(inbox: SqlInbox, at: SetClock) -> None:
     one = alert(at, started=60.0000001234)
     assert receive(inbox, one).opened == 1
-    assert receive(inbox, one) == Received(known=1)
+    assert receive(inbox, one) == Received(duplicate=1)
 
 
 def test_what_was_tried_comes_back_when_its_time_has_come(inbox: SqlInbox, at: SetClock) -> None:
@@ -105,7 +105,7 @@ def test_a_resolved_alert_is_over(inbox: SqlInbox, at: SetClock) -> None:
 def test_what_is_over_is_not_opened_by_a_replay(inbox: SqlInbox, at: SetClock) -> None:
     receive(inbox, alert(at))
     receive(inbox, alert(at, firing=False))
-    assert receive(inbox, alert(at)) == Received(known=1)
+    assert receive(inbox, alert(at)) == Received(duplicate=1)
     assert due(inbox) == []
 
 
@@ -125,7 +125,7 @@ def test_an_alert_that_fires_since_yesterday_goes_on(inbox: SqlInbox, at: SetClo
     one = alert(at)
     receive(inbox, one)
     at.at += 13 * HOUR
-    assert receive(inbox, one) == Received(known=1)
+    assert receive(inbox, one) == Received(duplicate=1)
     assert [each.alert for each in due(inbox)] == [one]
 
 
@@ -159,7 +159,7 @@ def test_what_was_given_up_is_open_again_when_the_alert_is_heard_of_again(
     else:
         at.at += 2 * HOUR
     assert due(inbox) == []
-    assert receive(inbox, one) == Received(known=1)
+    assert receive(inbox, one) == Received(duplicate=1)
     assert [each.alert for each in due(inbox)] == [one]
 
 
@@ -197,7 +197,7 @@ def test_what_is_over_is_dropped_after_a_month_and_what_is_open_never(
 def test_a_storm_goes_in_whole(inbox: SqlInbox, at: SetClock) -> None:
     storm = [alert(at, f"f{number}") for number in range(3 * AT_ONCE + 7)]
     assert receive(inbox, *storm) == Received(opened=len(storm))
-    assert receive(inbox, *storm) == Received(known=len(storm))
+    assert receive(inbox, *storm) == Received(duplicate=len(storm))
     assert {each.alert.fingerprint for each in due(inbox)} == {each.fingerprint for each in storm}
 
 

@@ -77,7 +77,7 @@ class MemoryInbox:
                 resolved += 1
             else:
                 known += 1
-        return Received(opened=opened, known=known, resolved=resolved)
+        return Received(opened=opened, duplicate=known, resolved=resolved)
 
 
 @dataclass

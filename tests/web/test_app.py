@@ -21,7 +21,7 @@ def test_alerts_are_acknowledged_once_they_are_in_the_inbox(daemon: Daemon, clie
     answer = clients(daemon.app()).post(ALERTS, a_payload())
 
     assert answer.status == 200
-    assert answer.json == {"opened": 1, "known": 0, "resolved": 0, "ignored": {}}
+    assert answer.json == {"opened": 1, "duplicate": 0, "resolved": 0, "ignored": {}}
     assert [alert.fingerprint for alert in daemon.inbox.alerts] == ["c4b7e5d1a2f30918"]
     assert daemon.woken == 1
 
@@ -39,7 +39,7 @@ def test_a_delivery_is_told_apart_into_opened_known_resolved_and_ignored(daemon:
 
     answer = client.post(ALERTS, body)
 
-    expected = {"opened": 1, "known": 1, "resolved": 1, "ignored": {"no_rule": 1, "other_cluster": 1}}
+    expected = {"opened": 1, "duplicate": 1, "resolved": 1, "ignored": {"no_rule": 1, "other_cluster": 1}}
     assert answer.json == expected
     assert daemon.count("rebalancer_alerts_received_total", result="opened") == 2
     assert daemon.count("rebalancer_alerts_received_total", result="resolved") == 1
@@ -134,8 +134,8 @@ def test_a_storm_of_ten_thousand_alerts_fits_in_one_body(daemon: Daemon, clients
     body = json.dumps({"version": "4", "alerts": alerts}, separators=(",", ":")).encode()
     client = clients(daemon.app(max_body_bytes=len(body)))
 
-    assert client.post(ALERTS, body).json == {"opened": 10_000, "known": 0, "resolved": 0, "ignored": {}}
-    assert client.post(ALERTS, body).json == {"opened": 0, "known": 10_000, "resolved": 0, "ignored": {}}
+    assert client.post(ALERTS, body).json == {"opened": 10_000, "duplicate": 0, "resolved": 0, "ignored": {}}
+    assert client.post(ALERTS, body).json == {"opened": 0, "duplicate": 10_000, "resolved": 0, "ignored": {}}
     assert client.get("/livez").status == 200
 
 

@@ -62,7 +62,7 @@ def test_alerts_come_in_and_the_daemon_is_woken(serve: Serve, daemon: Daemon) ->
 
     with urllib.request.urlopen(f"{web.url}{ALERTS}", a_payload(), timeout=PATIENCE) as answer:
         assert answer.status == 200
-        assert json.load(answer) == {"opened": 1, "known": 0, "resolved": 0, "ignored": {}}
+        assert json.load(answer) == {"opened": 1, "duplicate": 0, "resolved": 0, "ignored": {}}
         assert "server" not in {name.lower() for name in answer.headers}
     until(lambda: daemon.woken == 1)
 

@@ -61,7 +61,7 @@ class Notes:
 
 
 class Keys:
-    """A mapping that marks the keys read from it as converted."""
+    """A mapping that records the keys read from it as converted."""
 
     def __init__(self, value: dict[str, Any], at: FieldPath, notes: Notes) -> None:
         self._value, self.at, self._notes = value, at, notes

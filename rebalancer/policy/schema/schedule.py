@@ -1,13 +1,13 @@
-"""When a cron schedule starts on the wall clock of a time zone, and the spans of time that follow from it.
+"""Start times of cron schedules on the wall clock of a time zone, and the time spans they open.
 
-Each match of the schedule on the wall clock is a start. At a change of the clocks:
+Each match of the schedule on the wall clock is a start. At a clock change:
 
-- a start that spring skips is moved to the end of the skipped hour, so none is lost;
-- a start that autumn repeats counts the first time only; both times where the minute or the hour starts with `*`
-  (as cron has it: `0 * * * *` means every hour that passes).
+- a start in the hour skipped in spring moves to the end of that hour;
+- a start in the hour repeated in autumn counts once, or twice if the minute or the hour starts with `*`
+  (as in cron, `0 * * * *` means every elapsed hour).
 
-`cronsim` reads the schedule and knows its days. The instants are made here, a day at a time and with numpy: minutes are
-never walked, so `* * * * *` costs no more than `0 22 * * *`.
+`cronsim` parses the schedule and matches days. Times are computed per day with numpy, not per minute, so `* * * * *`
+costs no more than `0 22 * * *`.
 """
 
 from bisect import bisect_left
@@ -28,12 +28,12 @@ DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A schedule that was read: on which days it starts, and at which minutes of them."""
+    """A parsed schedule: its days, and the minutes of each day."""
 
     days: CronSim
     minutes: tuple[int, ...]
     every: bool
-    """Minute or hour starts with `*`: it starts in both of the hours that autumn repeats."""
+    """Whether minute or hour starts with `*`: the schedule then starts in both hours repeated in autumn."""
 
     def starts_on(self, ordinal: int) -> bool:
         day = date.fromordinal(ordinal)
@@ -42,7 +42,7 @@ class Cron:
 
 @lru_cache(maxsize=4096)
 def read_cron(schedule: str) -> Cron:
-    """Raises ValueError with what was expected."""
+    """Raises ValueError for an invalid schedule."""
     expected = "expected five cron fields (minute hour day-of-month month weekday)"
     fields = schedule.split()
     if len(fields) != 5:
