@@ -5,7 +5,7 @@ little count only where there is nothing else on the node.
 
 **Poor selection** is what the planner itself left there, and no rule: planning time used up, or a pod left for others
 that did not go in the end. Whether such a pod would have passed all other checks is not recorded. Pods that are each
-too small to be worth an eviction bring less than `LEAST_RELIEF` of the excess each: only where they could together have
+too small to be worth an eviction bring less than `MIN_RELIEF` of the excess each: only where they could together have
 made up the whole excess do they count as poor selection.
 """
 
@@ -15,10 +15,8 @@ from typing import Final
 
 from rebalancer.effect.messages import counted
 from rebalancer.model.effect import NodeObservation
+from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.reason import BlockedReason, Reason
-
-LEAST_RELIEF: Final = 0.02
-"""As in the planner: a pod whose eviction takes away less of the excess is refused with NoRelief."""
 
 EXAMPLES: Final = 3
 
@@ -79,7 +77,7 @@ def _group(observations: Sequence[NodeObservation], codes: Mapping[Reason, int])
         if code not in BACKGROUND and code is not Reason.NO_RELIEF and isinstance(code.group, BlockedReason):
             groups[code.group] += count
     small = [each.refusals.get(Reason.NO_RELIEF, 0) for each in observations]
-    groups[BlockedReason.POOR_SELECTION] += sum(count for count in small if count * LEAST_RELIEF >= 1)
+    groups[BlockedReason.POOR_SELECTION] += sum(count for count in small if count * MIN_RELIEF >= 1)
     if groups.total():
         return max(groups, key=lambda group: (groups[group], -_FURTHEST.index(group)))
     if Reason.NO_RELIEF in codes or not codes:

@@ -13,6 +13,9 @@ from rebalancer.model.snapshot import Floats, Ints
 PEAK = "cpu at its peak"
 """A resource of `Loads`: what is expected, not what is measured."""
 
+MIN_RELIEF = 0.02
+"""Least relief of a move, as a share of the excess; a pod that relieves less is refused with NoRelief."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, next_opening
 from rebalancer.model.peaks import Peaks
+from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.planner.jobs import MIN_RELIEF
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import CpuThresholds, NodePools

@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.model.objects import QOS_RANK
-from rebalancer.model.plan import Finding, Goal
+from rebalancer.model.plan import MIN_RELIEF, Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Ints, Pod
 from rebalancer.planner.targets import TargetHeadroom
 
 Floats = NDArray[np.float64]
-
-MIN_RELIEF = 0.02
-"""Least relief of a move, as a share of the excess."""
 
 OVERSHOOT_STEP = 0.25
 RELIEF_STEPS = 10

@@ -2,10 +2,9 @@
 
 import pytest
 
-from rebalancer.effect.blocked import LEAST_RELIEF, why_blocked
+from rebalancer.effect.blocked import why_blocked
 from rebalancer.model.effect import NodeObservation
 from rebalancer.model.reason import BlockedReason, Reason
-from rebalancer.planner.jobs import MIN_RELIEF
 from tests.effect.builders import a_finding
 
 
@@ -77,10 +76,6 @@ def test_pods_that_are_each_too_small_are_a_poor_selection_only_if_they_could_ma
     assert (
         group(a_finding(3, {Reason.NO_RELIEF: 30}), a_finding(5, {Reason.NO_RELIEF: 30})) is BlockedReason.NO_CANDIDATES
     )
-
-
-def test_the_least_relief_is_the_planners() -> None:
-    assert LEAST_RELIEF == MIN_RELIEF
 
 
 def test_a_pause_of_all_of_that_time_counts_before_everything() -> None:

@@ -1,0 +1,48 @@
+"""The input of each strategy in a cycle."""
+
+import numpy as np
+import pytest
+
+from rebalancer.constraints.admission import LedgerState
+from rebalancer.cycle import observation
+from rebalancer.cycle.observation import Observation, find
+from rebalancer.model.history import SLOTS
+from rebalancer.model.peaks import ServiceDayProfiles
+from rebalancer.policy.schema.strategies import Strategy
+from rebalancer.strategies import Findings, StrategyView
+from rebalancer.strategies.registry import Find
+from tests.builders import NOW, a_node, a_policy, cluster, usage_of, view_of
+
+
+def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [a_node("n")]
+    snapshot, policy = (
+        cluster(nodes, []),
+        a_policy(strategies=[{"name": "LowNodeUtilization"}, {"name": "ServiceSpread"}]),
+    )
+    view = view_of(snapshot, usage_of(snapshot, nodes, []), policy)
+    none = np.zeros(0, dtype=np.int32)
+    days = ServiceDayProfiles(row_of=none, usual=np.zeros((0, SLOTS)), days=none)
+    seen = Observation(
+        snapshot=snapshot,
+        usage=view.usage,
+        node_pools=view.node_pools,
+        cpu=view.cpu,
+        loads=view.base,
+        recent=(),
+        ledger_state=LedgerState(),
+        days=days,
+        now=NOW,
+    )
+    given: dict[str, ServiceDayProfiles | None] = {}
+
+    def recording(_strategy: Strategy) -> Find:
+        def findings(view: StrategyView) -> Findings:
+            given[view.strategy.name] = view.days
+            return Findings(findings=())
+
+        return findings
+
+    monkeypatch.setattr(observation, "strategy_for", recording)
+    find(seen, policy)
+    assert given == {"LowNodeUtilization": None, "ServiceSpread": days}
