@@ -1,1 +1,1 @@
-"""The state of cluster, ledger and daemon, as the pages of the dashboard show it."""
+"""State of cluster, ledger and daemon for the pages of the dashboard."""

@@ -1,4 +1,4 @@
-"""The dashboard's page of limits: how many evictions are left, when, and what stops them."""
+"""The dashboard's page of limits: remaining evictions, change windows, and everything that stops evictions."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
 
 BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
-"""Assessments that may hold the brake are younger."""
+"""Older assessments cannot keep a circuit breaker open."""
 
 
 def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> LimitsPage:
-    """Every scope against the ledger, now. Raises ConnectError, UnsafeDataError before the cluster was read."""
+    """Every scope's limits by the ledger, now. Raises ConnectError, and UnsafeDataError before the cluster was read."""
     context, policy = current.context, current.policy
     now, flying, book = ledger.now(), tuple(ledger.open_evictions()), ChangeWindows.of_policy(policy)
     windows = window_lines(book, now=now)
@@ -51,9 +51,9 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
             for scope, state, words in windows
         ),
         pauses=tuple(ledger.pauses()),
-        brakes=open_breaker_messages(policy, flying, effect, now=now),
+        open_breakers=open_breaker_messages(policy, flying, effect, now=now),
         cooldowns=cooldowns(policy, ledger.entries(longest_window(policy)), now=now),
-        gave_up=tuple(ledger.backoffs()),
+        backoffs=tuple(ledger.backoffs()),
         open_evictions=flying,
     )
 
@@ -61,17 +61,20 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
 def open_breaker_messages(
     policy: RebalancerPolicy, flying: Sequence[Eviction], effect: EffectRecords, *, now: float
 ) -> tuple[str, ...]:
-    """Why evictions stop by themselves, one sentence each: late replacements, and pools that evictions don't help."""
+    """Reasons of open circuit breakers, one sentence each: late replacements, and pools with ineffective evictions."""
     late = LateEvictions([each for each in flying if each.late], policy.safety.circuit_breaker)
     refusals = [late.refuses(pool=pool.name, service="") for pool in policy.pools]
     assessed = effect.assessments(now - BREAKER_LOOKBACK_SECONDS, now + 1)
-    useless = open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now)
-    said = [*(each.message for each in refusals if each is not None), *(each.reason for each in useless.values())]
-    return tuple(dict.fromkeys(said))
+    ineffective = open_breakers(assessed, policy.safety.circuit_breaker.effect, now=now)
+    messages = [
+        *(each.message for each in refusals if each is not None),
+        *(each.reason for each in ineffective.values()),
+    ]
+    return tuple(dict.fromkeys(messages))
 
 
 def cooldowns(policy: RebalancerPolicy, entries: Sequence[LedgerEntry], *, now: float) -> tuple[Cooldown, ...]:
-    """What is left alone because something was moved there a short while ago; what is free first, first."""
+    """Scopes in their cooldown; the first to end, first."""
     seconds = {
         "node": (policy.safety.cooldowns.node, "not relieved again"),
         "service": (policy.safety.cooldowns.service, "none of its pods is moved"),

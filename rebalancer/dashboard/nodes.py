@@ -1,7 +1,7 @@
-"""The cluster's nodes as people look at them: CPU now, marks, expected peaks. Made in a thread, and only when asked.
+"""Node views: CPU now, thresholds and expected peaks of the cluster's nodes. Made in a thread, on request.
 
-The leader's cycles tell what they measured, so that looking costs nothing there. Nobody tells a follower, so there it
-is read anew, at most once a minute; what it shows of peaks is what the leader has written down.
+On the leader, CPU is what its cycles measured. A follower has no cycles: it reads CPU itself, at most once a minute,
+and peaks from the forecasts in the database.
 """
 
 import threading
@@ -31,18 +31,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 FRESH_SECONDS = 15.0
-"""A younger picture is shown as it is."""
+"""A younger view is not renewed."""
 USAGE_SECONDS = 60.0
-"""CPU that was measured earlier is read anew."""
+"""Older CPU measurements are renewed."""
 WAIT_SECONDS = 3.0
 FIRST_WAIT_SECONDS = 10.0
-"""So long is a page held up for a new picture, when the old one is older than USAGE_SECONDS, or there is none."""
+"""A page waits so long for a new view when the last one is older than USAGE_SECONDS, or there is none."""
 
 _RANK = {NodeState.HOT: 0, NodeState.EXPECTED: 1, NodeState.COOL: 2, NodeState.UNKNOWN: 3}
 
 
 class StoredPeaks(Protocol):
-    """Forecasts that the leader has written down."""
+    """Forecasts in the database."""
 
     def expected_peaks(self, now: float) -> Sequence[ExpectedPeak]:
         """The newest daily forecast of each node. Raises ConnectError."""
@@ -56,7 +56,7 @@ class MeasuredCpu:
     at: float
     millicores: Mapping[str, float]
     problems: Mapping[str, str]
-    """Node -> why it isn't known."""
+    """Node -> why it is not known."""
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "MeasuredCpu":
@@ -71,7 +71,7 @@ class MeasuredCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedPeaks:
-    """What is expected of the snapshot's nodes. NaN where too little is known."""
+    """Forecasts of the snapshot's nodes. NaN where too little is known."""
 
     made_at: float | None
     peak_millicores: Floats
@@ -97,10 +97,10 @@ class NodeView:
     row: Mapping[str, int]
     """Node -> its row in `expected`."""
     problem: str = ""
-    """Why it is older than it should be."""
+    """Why it is out of date."""
 
     def ahead(self, node: str) -> list[tuple[float, float | None]]:
-        """(begin of a step, share) of what is expected of a node; empty where nothing is."""
+        """(start of a step, share) of a node's forecast; empty for none."""
         grid, row, line = self.expected.ahead, self.row.get(node), self.by_name.get(node)
         if grid is None or row is None or line is None or not line.capacity_millicores:
             return []
@@ -110,7 +110,7 @@ class NodeView:
 
 
 class NodeViewCache:
-    """Keeps the newest one. `latest` is for any thread, `measured` for that of the cycles."""
+    """The newest node view. `latest` is for any thread, `measured` for the cycles' thread."""
 
     def __init__(
         self,
@@ -135,11 +135,11 @@ class NodeViewCache:
         self._said = ""
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
-        """What a cycle has just read."""
+        """Store what a cycle has just measured."""
         self._keep(MeasuredCpu.of(snapshot, usage))
 
     def latest(self) -> NodeView | None:
-        """The newest; asks for a new one where it isn't, and waits a little for it. None while nothing is known."""
+        """The newest view; starts a renewal of an old one and waits for it briefly. None while nothing is known."""
         now = self._monotonic()
         with self._lock:
             age = now - self._made_when
@@ -147,7 +147,7 @@ class NodeViewCache:
                 return self._node_view
             if self._making is None:
                 self._making = threading.Event()
-                threading.Thread(target=self._make, args=(self._making,), name="picture", daemon=True).start()
+                threading.Thread(target=self._make, args=(self._making,), name="node-view", daemon=True).start()
             making, had = self._making, self._node_view
         if had is None:
             making.wait(FIRST_WAIT_SECONDS)
@@ -158,7 +158,7 @@ class NodeViewCache:
 
     @property
     def problem(self) -> str:
-        """Why there is no newer one; empty when there is."""
+        """Why there is no newer view; empty for none."""
         with self._lock:
             return self._said
 
@@ -168,8 +168,8 @@ class NodeViewCache:
             made = self._look()
         except RebalancerError as error:
             problem = str(error)
-        except Exception:  # a page must show an older picture rather than none, and the next try must be possible
-            LOG.exception("the picture for the dashboard could not be made")
+        except Exception:  # a page shows an older view rather than none, and the next attempt stays possible
+            LOG.exception("the dashboard's node view could not be made")
             problem = "an internal error, see the log"
         with self._lock:
             if made is not None:
@@ -177,7 +177,7 @@ class NodeViewCache:
             elif self._node_view is not None:
                 self._node_view = replace(self._node_view, problem=problem)
             if problem and problem != self._said:
-                LOG.warning("the dashboard shows an older picture", error=problem)
+                LOG.warning("the dashboard shows an older node view", error=problem)
             self._said = problem
             self._made_when = self._monotonic()
             self._making = None
@@ -226,7 +226,7 @@ class NodeViewCache:
         try:
             kept = self._kept.expected_peaks(now)
         except RebalancerError:
-            kept = ()  # the page says of itself that the database is away
+            kept = ()  # the page shows that the database is unavailable
         for each in kept:
             node = snapshot.node_index.get(each.node)
             if node is not None and each.peak_millicores is not None:
@@ -246,7 +246,7 @@ def node_view(
     *,
     problem: str = "",
 ) -> NodeView:
-    """Put together what is known of the snapshot's nodes. `expected` is of that snapshot."""
+    """The view of the snapshot's nodes. `expected` is of that snapshot."""
     nodes, room = snapshot.nodes, snapshot.nodes.cpu_capacity_millicores
     node_pools = NodePools.of(policy.pools, nodes)
     found = measured.millicores if measured is not None else {}

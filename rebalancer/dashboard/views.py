@@ -34,13 +34,13 @@ from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.web import views
-from rebalancer.web.views import MOST_TILES, Asked, NodeLine, NodeState
+from rebalancer.web.views import MOST_TILES, NodeLine, NodeSelection, NodeState
 
 T = TypeVar("T")
 
 AHEAD_SECONDS = BEHIND_SECONDS = DAY_SECONDS
 LOG_INTERVAL_SECONDS = 7 * DAY_SECONDS
-"""So far back findings and refusals of a node are looked for."""
+"""Findings and refusals of a node are shown for so long."""
 EPISODE_SECONDS = 30 * DAY_SECONDS
 CYCLES_AT_ONCE = 50
 MAX_EVICTIONS = 100
@@ -48,9 +48,9 @@ FINDINGS_AT_ONCE = 25
 SERVICES_AT_ONCE = 300
 DUE_AT_ONCE = 8
 STAGES_KEPT = 1000
-NOT_READ_YET = "the cluster has not been read yet"
+NOT_READ_YET = "the cluster was not read yet"
 LIMITS_SECONDS = 10.0
-"""A page of limits is made anew after so long: on a large cluster it costs a second."""
+"""A page of limits is reused for so long: on a large cluster it takes a second."""
 
 
 class Archive(StoredPeaks, Protocol):
@@ -74,7 +74,7 @@ class Archive(StoredPeaks, Protocol):
 
 
 class LeaderStatus(Protocol):
-    """Whether we lead, in words too."""
+    """Leadership of this process."""
 
     waiting_for: str
 
@@ -86,7 +86,7 @@ class LeaderStatus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the views are made from."""
+    """Sources of the views."""
 
     current: Callable[[], Active]
     leadership: LeaderStatus
@@ -114,14 +114,14 @@ class LiveViews:
         self._limits: tuple[float, views.LimitsPage] | None = None
         self._lock = threading.Lock()
 
-    # -- what the daemon tells ----------------------------------------------------------------------------------------
+    # -- input from the daemon ----------------------------------------------------------------------------------------
 
     def measured(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
-        """What a cycle has just read."""
+        """Store what a cycle has just measured."""
         self._node_views.measured(snapshot, usage)
 
     def done(self, report: CycleReport) -> None:
-        """A cycle is over: how long its stages took is kept here and nowhere else."""
+        """Store the duration of a finished cycle's stages; the database does not have it."""
         with self._lock:
             self._stages[report.id] = dict(report.stages)
             while len(self._stages) > STAGES_KEPT:
@@ -141,27 +141,27 @@ class LiveViews:
             version=__version__,
         )
 
-    def map(self, asked: Asked) -> views.Map:
+    def map(self, selection: NodeSelection) -> views.Map:
         node_view = self._node_views.latest()
         lines = node_view.lines if node_view is not None else ()
-        wanted = [line for line in lines if _is_asked(line, asked)]
+        wanted = [line for line in lines if _is_selected(line, selection)]
         return views.Map(
-            asked=asked,
+            selection=selection,
             at=node_view.measured_at if node_view is not None else None,
             forecast_mode=self._policy.forecast.mode,
             forecast_at=node_view.forecast_at if node_view is not None else None,
             pools=node_view.pools if node_view is not None else (),
-            nodes=tuple(wanted[asked.first : asked.first + MOST_TILES]),
+            nodes=tuple(wanted[selection.first : selection.first + MOST_TILES]),
             of=len(wanted),
             problem=node_view.problem if node_view is not None else self._node_views.problem or NOT_READ_YET,
         )
 
-    def overview(self, asked: Asked) -> views.Overview:
+    def overview(self, selection: NodeSelection) -> views.Overview:
         problem = ""
 
         def or_nothing(ask: Callable[[], Sequence[T]]) -> Sequence[T]:
             nonlocal problem
-            if problem:  # a database that is away may take its time to say so
+            if problem:  # an unavailable database may take long to answer
                 return ()
             try:
                 return ask()
@@ -169,7 +169,7 @@ class LiveViews:
                 problem = str(error)
                 return ()
 
-        shown = self.map(asked)
+        shown = self.map(selection)
         cycles = or_nothing(lambda: self._from.archive.cycles(1))
         due = or_nothing(self._alerts_due)
         coming, more = self._coming()
@@ -178,7 +178,7 @@ class LiveViews:
             last_cycle=cycles[0] if cycles else None,
             due=(*coming, *due, *self._looks_due()),
             more_due=more,
-            brakes=tuple(or_nothing(self._open_breakers)),
+            open_breakers=tuple(or_nothing(self._open_breakers)),
             pauses=tuple(or_nothing(self._from.ledger.pauses)),
             problem=problem,
         )
@@ -210,10 +210,10 @@ class LiveViews:
     def _curve(self, line: NodeLine, node_view: NodeView | None) -> views.Curve:
         now = self._now
         since = now - BEHIND_SECONDS
-        past, source = self._kept(line, since, now), "means of five minutes, as kept for forecasts"
+        past, source = self._kept(line, since, now), "5-minute means from the usage history"
         if not past:
             seen = self._from.effect.node_observations([line.name], since, now + 1).get(line.name, ())
-            past, source = [(each.at, each.share) for each in seen], "what our cycles measured"
+            past, source = [(each.at, each.share) for each in seen], "measured by cycles"
         if line.share is not None and node_view is not None and node_view.measured_at is not None:
             past.append((node_view.measured_at, line.share))
         return views.Curve(
@@ -244,7 +244,7 @@ class LiveViews:
     # -- what is due --------------------------------------------------------------------------------------------------
 
     def _coming(self) -> tuple[list[views.Due], int]:
-        """What is expected, as far as it is shown, and how much more there is."""
+        """Upcoming proactive relief that is shown, and the number of further nodes."""
         forecast_loop = self._from.current().forecast_loop
         last = forecast_loop.last if forecast_loop is not None else None
         coming = last.coming if last is not None else ()
@@ -258,17 +258,17 @@ class LiveViews:
 
     def _alerts_due(self) -> tuple[views.Due, ...]:
         at = self._from.inbox.next_at()
-        return () if at is None else (views.Due(at=at, what="an alert that is still open is tried again"),)
+        return () if at is None else (views.Due(at=at, what="an open alert is retried"),)
 
     def _looks_due(self) -> list[views.Due]:
         forecast_loop = self._from.current().forecast_loop
         due = []
         if forecast_loop is not None and forecast_loop.last is not None:
-            due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is made anew"))
+            due.append(views.Due(at=forecast_loop.next_at(), what="the forecast is renewed"))
         for strategy in self._policy.strategies:
             pools = ", ".join(strategy.pools or [pool.name for pool in self._policy.pools])
             every = format_duration(strategy.interval)
-            due.append(views.Due(at=None, what=f"{strategy.name} looks at {pools} every {every}"))
+            due.append(views.Due(at=None, what=f"{strategy.name} evaluates {pools} every {every}"))
         return due
 
     def _open_breakers(self) -> tuple[str, ...]:
@@ -348,6 +348,6 @@ class LiveViews:
         return self._from.clock.now()
 
 
-def _is_asked(line: NodeLine, asked: Asked) -> bool:
-    group = asked.pool in (None, line.pool) and asked.state in (None, line.state)
-    return group and asked.text.lower() in line.name.lower()
+def _is_selected(line: NodeLine, selection: NodeSelection) -> bool:
+    group = selection.pool in (None, line.pool) and selection.state in (None, line.state)
+    return group and selection.text.lower() in line.name.lower()

@@ -5,7 +5,7 @@ auth     who may post
 metrics  what Prometheus scrapes
 bodies   a request's body, bounded in size and time
 app      the endpoints
-views    what the dashboard's pages show, and whoever can say it
+views    view models of the dashboard's pages
 dashboard the pages
 render   templates to text; charts as SVG; report_page also as one file
 server   uvicorn in a thread, TLS

@@ -1,4 +1,4 @@
-"""The endpoints. What is asked of the daemon is asked in threads: everything behind them is synchronous."""
+"""The HTTP endpoints. Calls to the daemon run in threads: everything behind them is synchronous."""
 
 import asyncio
 import logging
@@ -42,12 +42,12 @@ class ReadyCheck(NamedTuple):
     name: str
     ok: bool
     sentence: str
-    """Why not, or what was looked at; may be empty."""
+    """Reason of a failure, or what was checked; may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPorts:
-    """What the web server asks of the daemon. All are called from several threads at once."""
+    """The daemon, as the web server uses it. All are called from several threads at once."""
 
     inbox: Inbox
     """Only `receive` is called."""
@@ -56,7 +56,7 @@ class WebPorts:
     wake: Callable[[], None]
     """Alerts are in the inbox."""
     trigger: Callable[[Sequence[str], str | None], None]
-    """Ask for a cycle for these nodes, and one strategy (None = all).
+    """Request a cycle for these nodes, and one strategy (None = all).
 
     Raises UnsafeDataError when this replica doesn't lead, ConfigError for names that it doesn't know.
     """
@@ -67,7 +67,7 @@ class WebPorts:
     views: Views | None = None
     """What the dashboard shows; None: there is none."""
     views_open: bool = False
-    """The dashboard asks for no credentials."""
+    """The dashboard needs no credentials."""
 
 
 def make_app(
@@ -78,7 +78,7 @@ def make_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
 ) -> Starlette:
-    """The ASGI application. Probes and /metrics ask for no credentials, what changes something does."""
+    """The ASGI application. Probes and /metrics need no credentials; requests that change something do."""
     endpoints = _Endpoints(ports, auth, metrics, max_body_bytes, body_seconds)
 
     async def no_such_route(_: Request, exception: Exception) -> Response:
@@ -172,9 +172,9 @@ class _Endpoints:
             self._metrics.alerts_received.labels(result=result).inc(count)
         for reason, count in selected.ignored.items():
             self._metrics.alerts_ignored.labels(reason=reason.value).inc(count)
-        told = {reason.value: count for reason, count in selected.ignored.items()}
+        ignored = {reason.value: count for reason, count in selected.ignored.items()}
         after = BackgroundTask(self._wake) if selected.alerts else None
-        return JSONResponse({**results, "ignored": told}, background=after)
+        return JSONResponse({**results, "ignored": ignored}, background=after)
 
     async def _wake(self) -> None:
         try:
@@ -183,23 +183,23 @@ class _Endpoints:
             logger.exception("/api/v1/alerts: the daemon could not be woken")
 
     async def trigger(self, request: Request) -> Response:
-        """POST /api/v1/trigger: ask for a cycle for some nodes."""
+        """POST /api/v1/trigger: request a cycle for some nodes."""
         self._let_in(request)
         body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
         return await _in_thread(self._api_threads, lambda: self._ask_for_cycle(body))
 
     def _ask_for_cycle(self, body: bytes) -> Response:
         try:
-            asked = msgspec.json.decode(body, type=_Trigger)
+            wanted = msgspec.json.decode(body, type=_Trigger)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             return error(400, f'expected {{"nodes": [NAME, ...], "strategy": NAME}}: {problem}')
         try:
-            self._ports.trigger(tuple(asked.nodes), asked.strategy)
+            self._ports.trigger(tuple(wanted.nodes), wanted.strategy)
         except UnsafeDataError as problem:
             return error(409, str(problem))
         except ConfigError as problem:
             return error(400, str(problem))
-        return JSONResponse({"nodes": len(asked.nodes)}, 202)
+        return JSONResponse({"nodes": len(wanted.nodes)}, 202)
 
     async def livez(self, _: Request) -> Response:
         """GET /livez."""

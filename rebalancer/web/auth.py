@@ -18,19 +18,19 @@ from rebalancer.model.errors import ConfigError
 logger = logging.getLogger("rebalancer.web")
 
 LOOK_SECONDS = 1.0
-"""Files are looked at no more often."""
+"""Secret files are checked no more often."""
 
 _MAX_FILE_BYTES = 65536
 
 
 class Denial(StrEnum):
-    """Why somebody was not let in."""
+    """Why a request was denied."""
 
     MISSING = "missing"
     """No credentials were sent."""
     WRONG = "wrong"
     NO_SECRET = "no_secret"
-    """Ours can't be read at the moment: nobody can be told right from wrong."""
+    """The secret file is unreadable."""
 
 
 class Auth:
@@ -55,7 +55,7 @@ class Auth:
 
     @property
     def takes_basic(self) -> bool:
-        """Whether user and password can get in, which a browser asks its user for."""
+        """Whether basic auth is configured, which browsers support."""
         return self._basic is not None
 
     @property
@@ -65,7 +65,7 @@ class Auth:
 
     @property
     def configured(self) -> bool:
-        """Whether anybody can get in at all."""
+        """Whether any credentials are configured."""
         return self._open or self._bearer is not None or self._basic is not None
 
     def denial(self, headers: Sequence[str]) -> Denial | None:
@@ -101,7 +101,7 @@ class _Secret:
         self._what = what
         self._needs = needs
         self._monotonic = monotonic
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._digest: bytes | None = None
         self._problem = ""
 
@@ -118,9 +118,9 @@ class _Secret:
 
     def _look(self) -> None:
         now = self._monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._checked_at < LOOK_SECONDS:
             return
-        self._looked_at = now
+        self._checked_at = now
         secret, problem = self._read()
         digest = _digest(secret) if secret else None
         if problem and problem != self._problem:

@@ -1,6 +1,6 @@
-"""Pictures as SVG, written by hand: no library, no script, and colours come from the page's style sheet.
+"""Charts as inline SVG without library or script; colours come from the page's style sheet.
 
-Each has a title and a description for those who can't see it; the numbers stand in a table beside it too.
+Each has a title and a description for screen readers; the numbers are in a table beside it too.
 """
 
 import math
@@ -20,23 +20,23 @@ Point = tuple[float, float]
 WIDTH, HEIGHT = 1180.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 30.0, 30.0
 GAP_SECONDS = 1800.0
-"""A line is broken where nothing is known for longer."""
+"""A line is interrupted where nothing is known for longer."""
 HOUR = 3600.0
 TICK_HOURS = 6
 MARK_WIDTH = 9.0
-"""Marks that are nearer to each other than this are one."""
+"""Marks that are closer to each other than this are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that happened at a time."""
+    """An event."""
 
     at: float
     text: str
 
 
 def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curve") -> Markup:
-    """A node's CPU behind and ahead, its marks, and what was evicted from it. `name` is unique on its page."""
+    """A node's CPU, measured and forecast, its thresholds and its evictions. `name` is unique on its page."""
     frame = _Frame.of(of, line)
     parts = [
         *_title(name, f"CPU of {line.name}", _told(of, line, marks)),
@@ -105,7 +105,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: floa
 
 
 def meter(share: float | None, high: float | None = None) -> Markup:
-    """A share as a bar with a notch at `high`, for a cell that also says it in numbers."""
+    """A share as a bar with a notch at `high`, for a cell that also has the number."""
     if share is None or not math.isfinite(share):
         return Markup()
     css = "fill over" if high is not None and share > high else "fill"
@@ -119,7 +119,7 @@ def meter(share: float | None, high: float | None = None) -> Markup:
 
 
 def sparkline(values: Sequence[float | None], text: str, *, name: str) -> Markup:
-    """A small line without axes; `text` says in words what it shows."""
+    """A small line without axes; `text` describes it."""
     width, height = 220.0, 36.0
     known = [value for value in values if value is not None and math.isfinite(value)]
     if len(known) < 2:
@@ -148,7 +148,7 @@ class Column:
 
 
 def columns(of: Sequence[Column], *, title: str, name: str, top: float, scale: str) -> Markup:
-    """Upright bars in a row; `top` is the value of the full height, and `scale` says so."""
+    """Upright bars in a row; `top` is the value of the full height, `scale` its label."""
     width, height, left, above, bottom = 340.0, 150.0, 4.0, 16.0, 20.0
     step = (width - 2 * left) / max(len(of), 1)
     every = math.ceil(len(of) / 6)
@@ -282,13 +282,13 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     known = [share for _, share in of.past if share is not None]
     said = [f"Now {percent(line.share)} of {cores(line.capacity_millicores)} cores."]
     if known:
-        said.append(f"In the hours behind between {percent(min(known))} and {percent(max(known))}.")
+        said.append(f"Measured between {percent(min(known))} and {percent(max(known))}.")
     if line.peak_share is not None and line.peak_at is not None:
-        said.append(f"A peak of {percent(line.peak_share)} is expected at {_clock(line.peak_at)} UTC.")
+        said.append(f"A peak of {percent(line.peak_share)} is forecast for {_clock(line.peak_at)} UTC.")
     if line.high is not None:
-        said.append(f"It is hot over {percent(line.high)}.")
+        said.append(f"Hot above {percent(line.high)}.")
     inside = sum(of.since <= mark.at <= of.until for mark in marks)
-    said.append(f"{inside} evictions from it are marked." if inside else "Nothing was evicted from it in this time.")
+    said.append(f"{inside} evictions are marked." if inside else "No evictions in this time.")
     return " ".join(said)
 
 

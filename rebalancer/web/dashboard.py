@@ -1,7 +1,7 @@
-"""The pages for people: read-only, rendered here, without anything from elsewhere.
+"""The dashboard's pages: read-only HTML without external resources.
 
-They ask for the same credentials as the API; a browser sends them once a basic auth file is configured. What a page
-shows is asked in threads of its own, so that a slow database holds up neither probes nor alerts.
+They need the same credentials as the API; a browser sends them once a basic auth file is configured. Views are read in
+threads of their own, so that a slow database delays neither probes nor alerts.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.render import MEDIA_TYPES, link, render, segment, static
 from rebalancer.web.report_page import body
-from rebalancer.web.views import Asked, Curve, NodeState, Views
+from rebalancer.web.views import Curve, NodeSelection, NodeState, Views
 
 logger = logging.getLogger("rebalancer.web")
 
@@ -53,7 +53,7 @@ class _PageError(Exception):
 
 
 def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
-    """The routes of all pages and of what they load. `auth` lets people in; style and script are everybody's."""
+    """The routes of all pages and of their static files. `auth` guards the pages; style and script are public."""
     pages = _Pages(views)
     threads = ThreadPoolExecutor(2, "web-dashboard")
 
@@ -94,17 +94,17 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
 
 
 def _answer(path: str, page: Callable[[Request], Response], request: Request, views: Views) -> Response:
-    """The page, or one that says why not."""
+    """The page, or an error page."""
     try:
         return page(request)
     except _PageError as problem:
         return _error_page(views, problem.status, problem.title, problem.text)
     except RebalancerError as problem:
         logger.warning("%s: answered 503: %s", path, problem)
-        return _error_page(views, 503, "Not possible at the moment", one_line(str(problem)))
-    except Exception:  # whatever it is: people get a page that says so, and the daemon goes on
+        return _error_page(views, 503, "Temporarily unavailable", one_line(str(problem)))
+    except Exception:  # the browser gets a page with status 500, and the daemon goes on
         logger.exception("%s: answered 500", path)
-        return _error_page(views, 500, "An internal error", "The log says more.")
+        return _error_page(views, 500, "An internal error", "See the log.")
 
 
 def _error_page(views: Views, status: int, title: str, text: str) -> Response:
@@ -114,10 +114,10 @@ def _error_page(views: Views, status: int, title: str, text: str) -> Response:
 
 def _denied(auth: Auth, denial: Denial) -> Response:
     if denial is Denial.NO_SECRET:
-        text = "The credentials can't be read at the moment, see the log."
+        text = "The credentials are unreadable, see the log."
         return HTMLResponse(render("denied.html", text=text), 503, {**PAGE_HEADERS, "retry-after": "10"})
     if not auth.configured:
-        text = "Neither a bearer token nor basic auth is configured, so nobody is let in."
+        text = "Neither a bearer token nor basic auth is configured, so access is denied."
     elif auth.takes_basic:
         text = "User and password are needed."
     else:
@@ -132,20 +132,20 @@ class _Pages:
         self._views = views
 
     def overview(self, request: Request) -> Response:
-        return self._page("overview.html", request, page=self._views.overview(_asked(request)))
+        return self._page("overview.html", request, page=self._views.overview(_selection(request)))
 
     def nodes(self, request: Request) -> Response:
-        asked = _asked(request)
-        shown = self._views.map(asked)
-        if asked.text and asked.text in (line.name for line in shown.nodes):
-            return RedirectResponse(f"/nodes/{segment(asked.text)}", 303, PAGE_HEADERS)
+        selection = _selection(request)
+        shown = self._views.map(selection)
+        if selection.text and selection.text in (line.name for line in shown.nodes):
+            return RedirectResponse(f"/nodes/{segment(selection.text)}", 303, PAGE_HEADERS)
         return self._page("nodes.html", request, map=shown)
 
     def node(self, request: Request) -> Response:
         name = request.path_params["name"]
         page = self._views.node(name) if name else None
         if page is None:
-            raise _PageError(404, "No such node", f"Neither the cluster nor the records know a node {_short(name)}.")
+            raise _PageError(404, "No such node", f"Neither the cluster nor the database has a node {_short(name)}.")
         marks = [
             charts.Mark(at=each.planned_at, text=f"{each.namespace}/{each.pod}")
             for each in page.evictions
@@ -172,7 +172,7 @@ class _Pages:
         wanted = request.path_params["id"]
         page = self._views.cycle(wanted) if wanted else None
         if page is None:
-            text = f"No cycle {_short(wanted)} of this cluster is kept; old ones are dropped."
+            text = f"The database has no cycle {_short(wanted)} of this cluster; old ones are removed."
             raise _PageError(404, "No such cycle", text)
         return self._page("cycle.html", request, page=page, bars=charts.account_bars)
 
@@ -188,7 +188,7 @@ class _Pages:
         name = request.path_params["name"]
         page = self._views.service(name) if name else None
         if page is None:
-            raise _PageError(404, "No such service", f"Nothing of a service {_short(name)} was ever moved.")
+            raise _PageError(404, "No such service", f"The database has no eviction of a service {_short(name)}.")
         return self._page("service.html", request, page=page)
 
     def reports(self, request: Request) -> Response:
@@ -196,8 +196,8 @@ class _Pages:
         return self._page("reports.html", request, page=page, **body(page.report, links=True))
 
     def _page(self, template: str, request: Request, **context: Any) -> Response:
-        asked = request.query_params.get("refresh", "")
-        refresh = int(asked) if asked in map(str, REFRESH_SECONDS) else 0
+        chosen = request.query_params.get("refresh", "")
+        refresh = int(chosen) if chosen in map(str, REFRESH_SECONDS) else 0
         kept = {name: value for name, value in request.query_params.items() if name != "refresh"}
         text = render(
             template,
@@ -237,7 +237,7 @@ def _refresh_link(path: str, kept: Mapping[str, str], seconds: int) -> str:
     return link(path, **{**kept, "refresh": seconds})
 
 
-def _asked(request: Request) -> Asked:
+def _selection(request: Request) -> NodeSelection:
     query = request.query_params
     state = query.get("state", "")
     if state and state not in [each.value for each in NodeState]:
@@ -245,7 +245,7 @@ def _asked(request: Request) -> Asked:
     first = query.get("first", "0")
     if not (first.isascii() and first.isdecimal() and len(first) < 9):
         raise _bad("first", "a number")
-    return Asked(
+    return NodeSelection(
         pool=query.get("pool") or None,
         state=NodeState(state) if state else None,
         text=query.get("q", "").strip(),
@@ -284,7 +284,7 @@ def _dimension(request: Request) -> Dimension | None:
 
 
 def _bad(name: str, expected: str) -> _PageError:
-    return _PageError(400, "This address can't be understood", f"{name}: expected {expected}.")
+    return _PageError(400, "Invalid address", f"{name}: expected {expected}.")
 
 
 def _short(name: str) -> str:

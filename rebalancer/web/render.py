@@ -1,5 +1,4 @@
-"""Templates to text. Everything that is put into one is escaped; a name that a template expects and doesn't get is an
-error."""
+"""Rendering of templates. All values are escaped; an undefined name is an error."""
 
 import hashlib
 import math
@@ -79,7 +78,7 @@ def _environment() -> Environment:
         static_url=static_url,
         plural=words.counted,
         meter=charts.meter,
-        came_of_it={each.value: each.sentence for each in Outcome},
+        outcome_texts={each.value: each.sentence for each in Outcome},
         missed={each.value: each.sentence for each in MissReason},
         stuck={each.value: each.sentence for each in BlockedReason},
     )
@@ -92,10 +91,10 @@ def segment(name: str) -> str:
 
 
 def link(path: str, **parameters: object) -> str:
-    """A path with those of the parameters that say something."""
-    said = {name: value for name, value in parameters.items() if value not in (None, "", False, 0)}
-    query = urlencode({name: 1 if value is True else value for name, value in said.items()})
-    return f"{path}?{query}" if said else path
+    """A path with its non-empty parameters."""
+    present = {name: value for name, value in parameters.items() if value not in (None, "", False, 0)}
+    query = urlencode({name: 1 if value is True else value for name, value in present.items()})
+    return f"{path}?{query}" if present else path
 
 
 def heat(share: float | None) -> str:
@@ -117,7 +116,7 @@ def short(name: str) -> str:
 
 
 def beyond(message: str, sentence: str) -> str:
-    """What a message says beyond its code's sentence."""
+    """The part of a message beyond its code's sentence."""
     return message.removeprefix(sentence).removeprefix(": ")
 
 

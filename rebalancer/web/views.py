@@ -1,6 +1,6 @@
-"""What each page of the dashboard shows, and whoever can say it.
+"""View models of the dashboard's pages, and the protocol that provides them.
 
-Shares are used cores / capacity, times are seconds since the epoch, None is what isn't known.
+Shares are used cores / capacity, times are seconds since the epoch, None is not known.
 """
 
 from collections.abc import Mapping
@@ -22,37 +22,37 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EvictionBackoff, Pause
 
 MOST_TILES = 500
-"""Of nodes on one page: what a browser, and a person, can still cope with."""
+"""Nodes on one page."""
 
 
 class NodeState(StrEnum):
-    """What is to be said of a node first."""
+    """State of a node, most severe first."""
 
     HOT = "hot"
-    """Over its pool's `high` now."""
+    """Above its pool's `high` now."""
     EXPECTED = "expected"
-    """Not hot, but expected to become so within the horizon."""
+    """Not hot, but forecast to become hot within the horizon."""
     COOL = "cool"
     UNKNOWN = "unknown"
-    """Its CPU isn't known."""
+    """Its CPU is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What every page says."""
+    """Header and footer of every page."""
 
     cluster: str
     now: float
     leads: bool
     leadership: str
-    """Why not, or since which term."""
+    """The term it leads since, or why it does not lead."""
     dry_run: bool
     version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLine:
-    """One node, now and ahead."""
+    """One node, now and forecast."""
 
     name: str
     pool: str
@@ -64,20 +64,20 @@ class NodeLine:
     peak_share: float | None = None
     peak_at: float | None = None
     hot_from: float | None = None
-    """When it is expected to become hot."""
+    """When it is forecast to become hot."""
     steered: str = ""
-    """Why it carries our taint."""
+    """Reason of its soft taint; empty for none."""
     cordoned: bool = False
     ready: bool = True
     problem: str = ""
-    """Why its CPU isn't known, or not to be trusted."""
+    """Why its CPU is not known, or unreliable."""
     capacity_millicores: float = 0.0
     pods: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLine:
-    """A pool in figures."""
+    """Counts and mean CPU of a pool."""
 
     name: str
     """Empty for the nodes of none."""
@@ -86,30 +86,30 @@ class PoolLine:
     steered: int
     cordoned: int
     share: float | None
-    """Mean of what is known."""
+    """Mean of the known shares."""
     high: float | None
-    """None where the nodes' marks differ."""
+    """None where the nodes' thresholds differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Which nodes are wanted."""
+class NodeSelection:
+    """Filter of the node list."""
 
     pool: str | None = None
     state: NodeState | None = None
     text: str = ""
     """Part of the name."""
     first: int = 0
-    """Leave out so many, the hottest."""
+    """Number of nodes to skip, the hottest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
-    """The cluster's nodes, as far as they are shown."""
+    """The selected nodes of the cluster."""
 
-    asked: Asked
+    selection: NodeSelection
     at: float | None
-    """When CPU was measured; None = nothing was read yet."""
+    """When CPU was measured; None = not yet."""
     forecast_mode: str
     """Off, Observe or Act."""
     forecast_at: float | None
@@ -117,16 +117,16 @@ class Map:
     pools: tuple[PoolLine, ...]
     """All of the cluster."""
     nodes: tuple[NodeLine, ...]
-    """At most MOST_TILES of those that are asked for, the hottest first."""
+    """At most MOST_TILES of the selected nodes, hottest first."""
     of: int
-    """So many are asked for."""
+    """Number of selected nodes."""
     problem: str = ""
-    """Why it is older than it should be."""
+    """Why it is out of date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What comes next."""
+    """A scheduled action."""
 
     at: float | None
     what: str
@@ -141,9 +141,9 @@ class Overview:
     last_cycle: CycleSummary | None
     due: tuple[Due, ...]
     more_due: int
-    """Nodes that are expected to become hot and are not among them."""
-    brakes: tuple[str, ...]
-    """What stops evictions by itself."""
+    """Further nodes that are forecast to become hot."""
+    open_breakers: tuple[str, ...]
+    """Reasons of open circuit breakers."""
     pauses: tuple[Pause, ...]
     problem: str = ""
     """Why part of it is missing."""
@@ -151,11 +151,11 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A node's CPU, behind and ahead: (seconds since the epoch, share) in order."""
+    """A node's CPU, measured and forecast: (seconds since the epoch, share) in order."""
 
     past: tuple[tuple[float, float | None], ...]
     source: str
-    """Where the past comes from."""
+    """Source of the measured part."""
     ahead: tuple[tuple[float, float | None], ...]
     now: float
     since: float
@@ -170,7 +170,7 @@ class NodePage:
     at: float | None
     """When its CPU was measured."""
     plan: str
-    """What is to be done ahead of its peak, in a sentence."""
+    """The planned proactive relief, in a sentence; empty for none."""
     curve: Curve
     evictions: tuple[Eviction, ...]
     findings: tuple[RecordedFinding, ...]
@@ -179,7 +179,7 @@ class NodePage:
     """Newest first."""
     episodes: tuple[HotEpisode, ...]
     gone: bool = False
-    """It is in no snapshot any more: what follows is the past."""
+    """No longer in the cluster: only its records are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ class CyclesPage:
 
     cycles: tuple[CycleSummary, ...]
     older: float | None
-    """Those that began before it come next; None = there are none."""
+    """Start of the last one, where older ones exist."""
     newer: float | None
     acted: bool
     """Only those with evictions."""
@@ -196,7 +196,7 @@ class CyclesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePage:
-    """All that one cycle saw, decided and did."""
+    """One cycle with its records."""
 
     record: CycleRecord
     stages: Mapping[str, float]
@@ -230,7 +230,7 @@ class WindowLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooldown:
-    """What is left alone for a while."""
+    """A scope in its cooldown."""
 
     scope: str
     until: float
@@ -240,21 +240,21 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsPage:
-    """How many are left, and when."""
+    """Limits, change windows and everything else that stops evictions."""
 
     at: float
     limits: tuple[LimitLine, ...]
     windows: tuple[WindowLine, ...]
     pauses: tuple[Pause, ...]
-    brakes: tuple[str, ...]
+    open_breakers: tuple[str, ...]
     cooldowns: tuple[Cooldown, ...]
-    gave_up: tuple[EvictionBackoff, ...]
+    backoffs: tuple[EvictionBackoff, ...]
     open_evictions: tuple[Eviction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesPage:
-    """Those that were moved most first."""
+    """Services with evictions, most first."""
 
     services: tuple[ServiceEvictions, ...]
     of: int
@@ -272,28 +272,28 @@ class ServicePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsPage:
-    """Did it help, over some days."""
+    """The report over some days."""
 
     days: int
     by: Dimension | None
-    """What the rates are split by."""
+    """Dimension of the rates."""
     report: Report
 
 
 class Views(Protocol):
-    """Says what pages show; asked from several threads at once. All but `head` and `overview` raise ConnectError
-    when the database can't be used."""
+    """Provides the view models; thread-safe. All but `head` and `overview` raise ConnectError when the database is
+    unavailable."""
 
     def head(self) -> Head: ...
 
-    def overview(self, asked: Asked) -> Overview:
-        """From memory, whatever the database does."""
+    def overview(self, selection: NodeSelection) -> Overview:
+        """From memory; its `problem` says when the database is unavailable."""
         ...
 
-    def map(self, asked: Asked) -> Map: ...
+    def map(self, selection: NodeSelection) -> Map: ...
 
     def node(self, name: str) -> NodePage | None:
-        """None for one that was never heard of."""
+        """None for an unknown node."""
         ...
 
     def cycles(self, *, before: float | None, after: float | None, acted: bool) -> CyclesPage: ...

@@ -22,12 +22,12 @@ from rebalancer.model.limits import Scope as LimitScope
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.store import SqlInbox, SqlLedger, SqlRecords, open_records
-from rebalancer.web.views import Asked, NodeState
+from rebalancer.web.views import NodeSelection, NodeState
 from tests.e2e.servers import alert_policy
 from tests.stories.test_ahead_of_the_peak import MIDNIGHT, a_night
 
 START = 1_790_000_000.0
-ANY = Asked()
+ANY = NodeSelection()
 
 
 @dataclass
@@ -165,8 +165,8 @@ def test_before_the_cluster_can_be_read_the_map_is_empty_and_says_why(it: Shown)
 
 
 def test_nodes_are_chosen_by_pool_state_and_part_of_their_name(it: Shown) -> None:
-    def names(**asked: Any) -> set[str]:
-        return {line.name for line in it.views.map(Asked(**asked)).nodes}
+    def names(**selection: Any) -> set[str]:
+        return {line.name for line in it.views.map(NodeSelection(**selection)).nodes}
 
     assert names(text="OLD-") == {"cold-1", "cold-2"}
     assert names(pool="none") == set()
@@ -195,7 +195,7 @@ def test_the_curve_of_a_node_is_what_cycles_measured_where_no_day_is_kept(it: Sh
         it.cycle()
     page = it.views.node("warm-1")
     assert page is not None
-    assert page.curve.source == "what our cycles measured"
+    assert page.curve.source == "measured by cycles"
     known = [share for _, share in page.curve.past]
     assert len(known) == 4  # and the newest, as the map has it
     assert all(share == pytest.approx(0.656, abs=0.01) for share in known)
@@ -269,10 +269,10 @@ def test_the_overview_tells_the_last_cycle_pauses_alerts_and_who_leads(it: Shown
     assert (page.last_cycle.id, page.last_cycle.outcomes) == (report.id, {"evicted": 1})
     assert [str(each.scope) for each in page.pauses] == ["pool all"]
     assert [each.what for each in page.due] == [
-        "an alert that is still open is tried again",
-        "LowNodeUtilization looks at all every 2m",
+        "an open alert is retried",
+        "LowNodeUtilization evaluates all every 2m",
     ]
-    assert (page.problem, page.brakes) == ("", ())
+    assert (page.problem, page.open_breakers) == ("", ())
     assert it.views.head().leadership == "since term 7"
     it.leads.leads = False
     assert (it.views.head().leads, it.views.head().leadership) == (False, "node-a holds the lease")
@@ -283,9 +283,9 @@ def test_late_replacements_show_the_brake(it: Shown) -> None:
         it.cycle(name)
     for flying in it.ledger.open_evictions():
         it.ledger.late(flying.record)
-    [said] = it.views.overview(ANY).brakes
+    [said] = it.views.overview(ANY).open_breakers
     assert "2 late in pool all, 2 stop it" in said
-    assert it.views.limits().brakes == (said,)
+    assert it.views.limits().open_breakers == (said,)
 
 
 def test_the_page_of_limits_tells_what_is_left_on_its_way_and_cooling_down(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_the_page_of_limits_tells_what_is_left_on_its_way_and_cooling_down(tmp_p
         assert set(cooling) == {"node warm-1", "service shop/svc-warm-1", "serviceNode warm-1/shop/svc-warm-1"}
         node_cooling = cooling["node warm-1"]
         assert node_cooling.until - node_cooling.last_at == it.policy.safety.cooldowns.node
-        assert page.gave_up == ()
+        assert page.backoffs == ()
 
 
 def test_services_and_reports_count_what_was_moved(it: Shown) -> None:
@@ -355,7 +355,7 @@ def test_the_page_of_a_node_has_its_days_and_what_is_expected(night: Shown) -> N
     page = night.views.node("node-1")
     assert page is not None
     assert "to be relieved by" in page.plan
-    assert page.curve.source == "means of five minutes, as kept for forecasts"
+    assert page.curve.source == "5-minute means from the usage history"
     assert len(page.curve.past) > 280
     assert max(share or 0 for _, share in page.curve.past) > 0.8
     assert len(page.curve.ahead) == 288

@@ -13,7 +13,7 @@ from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.web import views
-from rebalancer.web.views import Asked, NodeLine, NodeState
+from rebalancer.web.views import NodeLine, NodeSelection, NodeState
 from tests.builders import an_eviction
 
 NOW = 1_790_082_000.0
@@ -37,7 +37,7 @@ def a_node(name: str = "node-1", share: float | None = 0.5, **fields: Any) -> No
     return NodeLine(name=name, share=share, **{**given, **fields})
 
 
-def a_map(nodes: Sequence[NodeLine], asked: Asked = Asked(), **fields: Any) -> views.Map:  # noqa: B008 - frozen
+def a_map(nodes: Sequence[NodeLine], selection: NodeSelection = NodeSelection(), **fields: Any) -> views.Map:  # noqa: B008 - frozen
     """Of all these nodes, in their order."""
     pools = [
         views.PoolLine(
@@ -55,15 +55,15 @@ def a_map(nodes: Sequence[NodeLine], asked: Asked = Asked(), **fields: Any) -> v
     wanted = [
         line
         for line in nodes
-        if asked.pool in (None, line.pool) and asked.state in (None, line.state) and asked.text in line.name
+        if selection.pool in (None, line.pool) and selection.state in (None, line.state) and selection.text in line.name
     ]
     return views.Map(
-        asked=asked,
+        selection=selection,
         at=NOW - 20,
         forecast_mode="Act",
         forecast_at=NOW - 400,
         pools=tuple(pools),
-        nodes=tuple(wanted[asked.first : asked.first + views.MOST_TILES]),
+        nodes=tuple(wanted[selection.first : selection.first + views.MOST_TILES]),
         of=len(wanted),
         **fields,
     )
@@ -202,7 +202,7 @@ def a_curve(peak: float = 0.93) -> views.Curve:
     ahead = [(at, share(at) * 1.06) for at in _steps(NOW, until)]
     return views.Curve(
         past=tuple(past),
-        source="means of five minutes, as kept for forecasts",
+        source="5-minute means from the usage history",
         ahead=tuple(ahead),
         now=NOW,
         since=since,

@@ -82,7 +82,7 @@ class MemoryInbox:
 
 @dataclass
 class Daemon:
-    """Stands for the daemon behind the web server, and writes down what it was asked."""
+    """Stands for the daemon behind the web server, and writes down its calls."""
 
     inbox: MemoryInbox = field(default_factory=MemoryInbox)
     policy: RebalancerPolicy = field(default_factory=alert_policy)

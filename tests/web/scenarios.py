@@ -16,7 +16,7 @@ from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import EvictionBackoff, Pause, Scope
 from rebalancer.model.snapshot import Service
 from rebalancer.web import Auth, WebPorts, make_app, views
-from rebalancer.web.views import Asked, NodeLine
+from rebalancer.web.views import NodeLine, NodeSelection
 from tests.web.builders import (
     DAY,
     HIGH,
@@ -37,7 +37,7 @@ from tests.web.fakes import Daemon
 
 @dataclass
 class HandMade:
-    """Implements `web.views.Views`, and writes down what it was asked."""
+    """Implements `web.views.Views`, and writes down its calls."""
 
     nodes: list[NodeLine] = field(default_factory=lambda: [a_node("node-1", 0.912), a_node("node-2", 0.4)])
     pages: dict[str, views.NodePage] = field(default_factory=dict)
@@ -47,15 +47,15 @@ class HandMade:
     pauses: tuple[Pause, ...] = (
         Pause(scope=Scope("pool", "blue/batch"), reason="load test", created_by="ada", until=NOW + HOUR),
     )
-    brakes: tuple[str, ...] = ()
+    open_breakers: tuple[str, ...] = ()
     problem: str = ""
     fails: Exception | None = None
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
     leads: bool = True
     cluster: str = "blue"
 
     def _ask(self, *what: Any) -> None:
-        self.asked.append(what)
+        self.calls.append(what)
         if self.fails is not None:
             raise self.fails
 
@@ -69,24 +69,24 @@ class HandMade:
             version="0.1.0",
         )
 
-    def map(self, asked: Asked) -> views.Map:
-        self._ask("map", asked)
-        return a_map(self.nodes, asked)
+    def map(self, selection: NodeSelection) -> views.Map:
+        self._ask("map", selection)
+        return a_map(self.nodes, selection)
 
-    def overview(self, asked: Asked) -> views.Overview:
+    def overview(self, selection: NodeSelection) -> views.Overview:
         if self.fails is not None and not isinstance(self.fails, RebalancerError):
             raise self.fails
         return views.Overview(
-            map=a_map(self.nodes, asked),
+            map=a_map(self.nodes, selection),
             last_cycle=self.cycle_lines[0] if self.cycle_lines else None,
             due=(
                 views.Due(at=NOW + 700, what="peak 96 % expected at 15:05 UTC, over 75 % from 14:40", node="node-2"),
                 views.Due(at=None, what="no window opens in time", node="node-1"),
-                views.Due(at=NOW + 500, what="the forecast is made anew"),
-                views.Due(at=None, what="LowNodeUtilization looks at general, batch every 2m"),
+                views.Due(at=NOW + 500, what="the forecast is renewed"),
+                views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
             ),
             more_due=3,
-            brakes=self.brakes,
+            open_breakers=self.open_breakers,
             pauses=self.pauses,
             problem=str(self.fails or self.problem),
         )
@@ -168,11 +168,11 @@ class HandMade:
                 ),
             ),
             pauses=self.pauses,
-            brakes=self.brakes,
+            open_breakers=self.open_breakers,
             cooldowns=(
                 views.Cooldown(scope="node node-1", until=NOW + 200, last_at=NOW - 100, what="not relieved again"),
             ),
-            gave_up=(
+            backoffs=(
                 EvictionBackoff(
                     service_identity="shop/db",
                     node="node-3",

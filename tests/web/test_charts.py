@@ -19,7 +19,7 @@ from tests.web.readers import Element, faults, read_page
 def a_curve(**fields: Any) -> Curve:
     given: dict[str, Any] = {
         "past": ((NOW - 1200, 0.4), (NOW, 0.5)),
-        "source": "what our cycles measured",
+        "source": "measured by cycles",
         "ahead": ((NOW, 0.5), (NOW + 1200, 0.9)),
         "now": NOW,
         "since": NOW - DAY,
@@ -88,8 +88,8 @@ def test_evictions_at_nearly_the_same_time_are_one_mark_with_their_number() -> N
 def test_the_curve_is_told_in_words() -> None:
     svg = drawn(a_curve(), Mark(at=NOW - HOUR, text="shop/db"), peak_share=0.9, peak_at=NOW + HOUR)
     assert svg.one("desc").text == (
-        "Now 50 % of 16 cores. In the hours behind between 40 % and 50 %. A peak of 90 % is expected at 14:00 UTC. "
-        "It is hot over 75 %. 1 evictions from it are marked."
+        "Now 50 % of 16 cores. Measured between 40 % and 50 %. A peak of 90 % is forecast for 14:00 UTC. "
+        "Hot above 75 %. 1 evictions are marked."
     )
 
 

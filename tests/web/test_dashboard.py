@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.cycles import RefusalExample
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
-from rebalancer.web.views import MOST_TILES, Asked, NodeState
+from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState
 from tests.web.builders import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
@@ -111,7 +111,7 @@ def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
     assert "91 %" in tiles["hot"].text
     assert "97 %" in tiles["hot"].text
     assert "14:00" in tiles["hot"].text
-    assert [each.text for each in tiles["hot"].all("span", class_="tag")] == ["hot", "steered"]
+    assert [each.text for each in tiles["hot"].all("span", class_="tag")] == ["hot", "soft taint"]
     assert [each.text for each in tiles["soon"].all("span", class_="tag")] == ["expected hot"]
     assert [each.text for each in tiles["closed"].all("span", class_="tag")] == ["cordoned", "not Ready"]
     assert "unknown" in tiles["silent"].text
@@ -120,12 +120,12 @@ def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
 def test_the_overview_says_who_leads_what_stops_evictions_and_what_is_due(
     views: HandMade, get: Callable[[str], Answer]
 ) -> None:
-    views.brakes = ("2 late in pool general, 2 stop it",)
+    views.open_breakers = ("2 late in pool general, 2 stop it",)
     views.leads = False
     text = page_of(get("/")).one("main").text
     for said in (
         "follows node-a holds the lease",
-        "Brake: 2 late in pool general, 2 stop it",
+        "Circuit breaker open: 2 late in pool general, 2 stop it",
         "Paused: pool batch by ada, until 14:00:00: load test",
         "13:11:40 in 12m node-2: peak 96 % expected at 15:05 UTC",
         "not in time node-1: no window opens in time",
@@ -173,7 +173,7 @@ def test_names_from_outside_are_text_wherever_they_stand(
     views.cluster = HOSTILE
     views.nodes = [node]
     views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, created_by=HOSTILE, until=None),)
-    views.brakes = (HOSTILE,)
+    views.open_breakers = (HOSTILE,)
     views.moves = [
         a_move(
             node=HOSTILE,
@@ -235,7 +235,7 @@ def test_an_address_that_makes_no_sense_is_answered_400(
     answer = get(path)
     assert answer.status == 400
     assert said in read_page(answer.body).one("main").text
-    assert views.asked == []
+    assert views.calls == []
 
 
 def test_what_is_asked_reaches_the_views(views: HandMade, get: Callable[[str], Answer]) -> None:
@@ -246,9 +246,9 @@ def test_what_is_asked_reaches_the_views(views: HandMade, get: Callable[[str], A
     get("/services?days=90&q=shop")
     get("/reports")
     get("/reports?days=30&by=trigger")
-    assert views.asked == [
-        ("map", Asked(pool="batch", state=NodeState.HOT, text="de-1", first=500)),
-        ("map", Asked()),
+    assert views.calls == [
+        ("map", NodeSelection(pool="batch", state=NodeState.HOT, text="de-1", first=500)),
+        ("map", NodeSelection()),
         ("cycles", 1790000000.5, None, False),
         ("cycles", None, 1790000000.0, True),
         ("services", 90, "shop"),
@@ -269,7 +269,7 @@ def test_without_the_database_the_map_is_shown_and_the_rest_says_why_not(
     views.fails = ConnectError("postgresql://db/rebalancer: connection refused")
     overview = page_of(get("/"))
     assert len(overview.all("a", class_="tile")) == 2
-    assert "The records can't be read: postgresql://db/rebalancer: connection refused" in overview.one("main").text
+    assert "The database is not available: postgresql://db/rebalancer: connection refused" in overview.one("main").text
     for path in ("/cycles", f"/cycles/{CYCLE}", "/nodes/node-1", "/limits", "/services", "/reports"):
         answer = get(path)
         assert answer.status == 503

@@ -40,7 +40,7 @@ def test_without_credentials_no_page_says_anything(
         assert b"secret-cluster" not in answer.body
         assert answer.headers["www-authenticate"] == 'Basic realm="rebalancer", charset="UTF-8"'
         assert faults(read_page(answer.body)) == []
-    assert views.asked == []
+    assert views.calls == []
     assert daemon.count("rebalancer_auth_failures_total", reason="missing") == 1
     assert daemon.count("rebalancer_auth_failures_total", reason="wrong") == 2
 
@@ -67,7 +67,7 @@ def test_without_any_credentials_configured_it_is_closed_and_says_so(
 ) -> None:
     answer = clients(the_app(views, daemon, auth=Auth())).get("/")
     assert answer.status == 401
-    assert "nobody is let in" in read_page(answer.body).one("main").text
+    assert "access is denied" in read_page(answer.body).one("main").text
 
 
 def test_it_can_be_opened_by_choice_while_the_webhook_stays_closed(
@@ -146,7 +146,7 @@ def test_no_other_file_can_be_had(name: str, client: AsgiClient) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed_through_it(method: str, views: HandMade, client: AsgiClient) -> None:
     assert {client.send(method, path).status for path in (*PAGES, "/static/style.css")} == {405}
-    assert views.asked == []
+    assert views.calls == []
 
 
 def test_answers_are_counted_by_route_and_not_by_name(client: AsgiClient, daemon: Daemon) -> None:

@@ -37,10 +37,10 @@ VALID = (
 
 
 class NothingElse(Daemon):
-    """A daemon of which nothing may be asked but to take alerts."""
+    """A daemon that may only to take alerts."""
 
     def trigger(self, *_: object) -> None:
-        raise AssertionError("a cycle was asked for")
+        raise AssertionError("a cycle was requested")
 
 
 def mutant(dice: random.Random) -> bytes:
