@@ -83,7 +83,7 @@ class DayPull(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Not empty: the responses were partial, as the source marks it."""
+        """Not empty: the responses were partial, by the source's warnings."""
         ...
 
 

@@ -16,7 +16,7 @@ class SloSamples:
     shares: Floats
     """(times, nodes) used cores / capacity; NaN where not known."""
     partial: tuple[str, ...] = ()
-    """Not empty: the response was partial, as the source marks it."""
+    """Not empty: the response was partial, by the source's warnings."""
 
 
 class SloReader(Protocol):

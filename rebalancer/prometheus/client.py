@@ -117,7 +117,7 @@ class PrometheusClient:
         return str(found)
 
     def _query(self, endpoint: str, query: Query, params: dict[str, str]) -> Answer:
-        # the server's timeout equals ours, so that it doesn't go on computing after the client gave up
+        # the server's timeout equals ours, so that it doesn't go on computing after the client has timed out
         parameters = {"query": query.promql, "timeout": f"{self._settings.timeout:g}s", **params}
         long = len(query.promql) > _LONGEST_GET
         reply = self._sent("POST" if long else "GET", endpoint, parameters)

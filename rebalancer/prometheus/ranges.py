@@ -219,7 +219,7 @@ class PrometheusDay:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Not empty: the responses were partial, as Prometheus marks it."""
+        """Not empty: the responses were partial, by Prometheus' warnings."""
         return tuple(self._warnings)
 
     def onto(self, old: DayBlock | None) -> DayBlock | None:

@@ -34,7 +34,7 @@ SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 # Short, because the lease and the pod may change while we wait.
 REREAD_TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
-# A 500 that ran into a deadline may have been carried out: etcd or a webhook went on after the API server gave up.
+# A 500 that ran into a deadline may have been carried out: etcd or a webhook continued after the API server timed out.
 MAYBE_DONE = re.compile(r"timed? ?out|deadline|unavailable|lost|leader changed", re.IGNORECASE)
 
 
@@ -53,7 +53,7 @@ class KubeEvictor:
     These bound only this process: the call leaves while the lease is held, and connecting and waiting end when the time
     left has passed. They are exceeded by a slow name look-up, by an address list whose first entries don't answer, and
     by an answer that arrives in pieces (the wait applies to each). They don't bound the server: a call that arrived may
-    be carried out after the client gave up, for as long as the server lets requests run (60 s by default). So a lost
+    be carried out after the client timed out, for as long as the server lets requests run (60 s by default). So a lost
     answer is UNKNOWN and stays counted.
     """
 
@@ -161,7 +161,7 @@ def _refused(response: urllib3.BaseHTTPResponse) -> Answer:
         case 500 if MAYBE_DONE.search(status.message):
             return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP 500: {message}")
         case 502 | 503 | 504 as code:
-            # A proxy or load balancer may have passed the request on before it gave up.
+            # A proxy or load balancer may have passed the request on before it timed out.
             return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, f"HTTP {code}: {message}", wait)
         case 404:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE, message)

@@ -2,7 +2,7 @@
 
 A node's taints are one list that is written as a whole, so each write carries the resourceVersion that was read: on a
 concurrent change the server answers 409 and the node is read again. A cordon of ours is `spec.unschedulable` together
-with our taint, whose value marks it; both are written in one patch. The taint `node.kubernetes.io/unschedulable` that
+with our taint, whose value names it; both are written in one patch. The taint `node.kubernetes.io/unschedulable` that
 follows a cordon is maintained by the node controller.
 """
 

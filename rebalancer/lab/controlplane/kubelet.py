@@ -44,7 +44,7 @@ class Kubelet:
         """(namespace, name) of the pods that changed since the last round, in order."""
 
     def observe(self, change: Change) -> None:
-        """Store listener: marks pods for the next round."""
+        """Store listener: queues pods for the next round."""
         if change.plural == "nodes" and change.type != "MODIFIED":
             self._unseen.update(dict.fromkeys(self._store.keys("pods")))
         elif change.plural == "pods":

@@ -1,7 +1,7 @@
 """The StatefulSet controller: stable names, and rolling updates one pod at a time.
 
 Source: pkg/controller/statefulset/stateful_set_control.go (`updateStatefulSet`, `completeRollingUpdate`).
-Update strategy RollingUpdate without a partition, so every pod that is made anew has the newest template; no start
+Update strategy RollingUpdate without a partition, so every recreated pod has the newest template; no start
 ordinal.
 """
 

@@ -3,9 +3,9 @@
 - A machine is *crowded* from CALM of its capacity on: tasks wait for 0 % of the time there, for 100 % at FULL, linear
   between. A pod that bursts makes its machine as crowded as its bursts add, for as long as they take; bursts of several
   pods come at different times.
-- What every pod on a machine waits is what the machine does.
-- A pod that wants more than its CPU limit is *throttled*: for 0 % of the periods at CALM of its limit, 100 % at FULL,
-  and a burst counts for the time that it takes. What its limit takes away burdens nobody else, but its tasks wait
+- Every pod on a machine waits for the machine's share.
+- A pod that demands more than its CPU limit is *throttled*: for 0 % of the periods at CALM of its limit, 100 % at FULL,
+  and a burst counts for the time that it takes. CPU above its limit burdens no other pod, but its tasks wait
   meanwhile: that shows in its own pressure, and in the machine's, as on Linux.
 """
 
