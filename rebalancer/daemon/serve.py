@@ -22,10 +22,9 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.daemon import telemetry
-from rebalancer.daemon.queue import TriggerQueue
 from rebalancer.daemon.reload import PolicyFile
 from rebalancer.daemon.supervisor import Supervisor
-from rebalancer.daemon.timer import Timer
+from rebalancer.daemon.triggers import Timer, TriggerQueue
 from rebalancer.daemon.worker import Heartbeat, Worker
 from rebalancer.dashboard.views import LiveViews, Sources
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError

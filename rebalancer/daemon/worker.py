@@ -17,7 +17,7 @@ from rebalancer.daemon.alert_requests import (
     record_results,
     resolve_episode,
 )
-from rebalancer.daemon.queue import TriggerQueue
+from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.model.alerts import AlertEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Outcome

@@ -18,7 +18,7 @@ from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.daemon.queue import TriggerQueue
+from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, with_alerts
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received

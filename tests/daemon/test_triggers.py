@@ -5,7 +5,7 @@ import time
 from itertools import pairwise
 
 from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.daemon.queue import TriggerQueue
+from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import Trigger
 

@@ -1,0 +1,88 @@
+"""Triggers of cycles: the queue of requests from the timer, alerts, forecasts and users, and the timer itself.
+
+One cycle at a time runs in a cluster. Requests that arrive meanwhile are merged into the next one.
+"""
+
+import threading
+from collections.abc import Callable
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.model.plan import Trigger
+from rebalancer.policy import RebalancerPolicy
+
+JITTER_SHARE = 0.1
+
+
+class TriggerQueue:
+    """Holds at most one request: all requests since the last `take`, merged."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pending: CycleRequest | None = None
+        self._woken = False
+
+    def put(self, request: CycleRequest) -> None:
+        """Request a cycle."""
+        with self._changed:
+            self._pending = request if self._pending is None else self._pending.merged(request)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """End a waiting `take` without a request: an alert has arrived, or the daemon stops."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def take(self, timeout_seconds: float, *, monotonic: Callable[[], float]) -> CycleRequest | None:
+        """The next request; None when woken or after the timeout."""
+        end = monotonic() + timeout_seconds
+        with self._changed:
+            while self._pending is None and not self._woken and (left := end - monotonic()) > 0:
+                self._changed.wait(left)
+            request, self._pending, self._woken = self._pending, None, False
+            return request
+
+
+class Timer:
+    """Periodic requests: a job for each strategy and pool, at the strategy's interval.
+
+    Jobs live in memory, created from the policy; only the leader acts on their requests. By default APScheduler drops a
+    job that is a second late; here late jobs are merged instead.
+    """
+
+    def __init__(self, queue: TriggerQueue) -> None:
+        self._queue = queue
+        self._scheduler = BackgroundScheduler(
+            timezone="UTC", job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+        )
+
+    def start(self, policy: RebalancerPolicy) -> None:
+        """Start, with a first request for the whole cluster."""
+        self.use(policy)
+        self._scheduler.start()
+        self._queue.put(CycleRequest(trigger=Trigger.PERIODIC))
+
+    def use(self, policy: RebalancerPolicy) -> None:
+        """Replace the jobs by those of another policy."""
+        self._scheduler.remove_all_jobs()
+        for strategy in policy.strategies:
+            for pool in strategy.pools or tuple(each.name for each in policy.pools):
+                self._scheduler.add_job(
+                    self._queue.put,
+                    "interval",
+                    args=(
+                        CycleRequest(
+                            trigger=Trigger.PERIODIC,
+                            scopes=frozenset({RequestScope(strategy=strategy.name, pools=frozenset({pool}))}),
+                        ),
+                    ),
+                    seconds=strategy.interval,
+                    jitter=max(1, round(strategy.interval * JITTER_SHARE)),
+                )
+
+    def stop(self) -> None:
+        """Stop all jobs."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
