@@ -120,7 +120,9 @@ def test_before_everything_is_read_there_is_no_snapshot() -> None:
     with watching(server) as watched:
         until(lambda: sum(age < 1e9 for age in watched.cluster.ages().values()) == len(KINDS) - 1)
         assert not watched.cluster.synced()
-        with pytest.raises(UnsafeDataError, match="poddisruptionbudgets have not been read yet: the list is on its"):
+        with pytest.raises(
+            UnsafeDataError, match="poddisruptionbudgets have not been read yet: the list is still being read"
+        ):
             watched.cluster.snapshot()
         go_on.set()
         until(watched.cluster.synced)
