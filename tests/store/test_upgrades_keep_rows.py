@@ -1,6 +1,7 @@
 """From every revision to the newest: all rows and columns are kept. An older program goes on beside the newest if it
 knows the names of today, and else changes nothing."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.reason import BlockedReason, MissReason, Reason
 from rebalancer.store import open_engine, status, upgrade
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import METADATA
@@ -21,6 +24,7 @@ from tests.store.scenarios.schemas import (
     fill,
     now_named,
     reflected,
+    renames,
     rows_of,
     up_to,
 )
@@ -144,3 +148,55 @@ def test_an_upgrade_that_loses_something_would_be_found(loss: str, sqlite_url: s
     after = read(engine, lambda connection: rows_of(connection, schema, as_now=True))
     engine.dispose()
     assert len([name for name in before if before[name] != after[name]]) == 1
+
+
+STORED = (
+    ("cycles", "stopped_code", "OutOfTime", "PlanningTimeout"),
+    ("refusals", "code", "NoLanding", "NoTargetNode"),
+    ("evictions", "code", "GaveUp", "EvictionBackoff"),
+    ("evictions", "target_nodes", '[{"node": "n2", "share": 0.75}]', '[{"node": "n2", "probability": 0.75}]'),
+    ("hot_episodes", "miss_reason", "debounce", "stabilizationWindow"),
+    ("hot_episodes", "blocked_reason", "noLanding", "noTargetNode"),
+    ("hot_episodes", "codes", '{"Braked": 2, "TooYoung": 1}', '{"CircuitBreakerOpen": 2, "TooYoung": 1}'),
+    ("assessments", "outcome", "cameBack", "replacementsReturned"),
+    ("assessments", "breakdown", '{"left": 1.5, "grew": null}', '{"departed": 1.5, "remaining_change": null}'),
+    (
+        "effect_days",
+        "reasons",
+        '{"discovery/debounce": 1, "effect/cooled": 2, "effect/restGrew": 3}',
+        '{"discovery/stabilizationWindow": 1, "effect/cooled": 2, "effect/remainingPodsGrew": 3}',
+    ),
+)
+"""(table, column, value before revision 0007, value after)"""
+
+
+def test_stored_codes_and_json_keys_are_renamed(empty_url: str, engine: sa.Engine, tmp_path: Path) -> None:
+    upgrade(empty_url, scripts=up_to("0006", tmp_path))
+    old = reflected(engine)
+    write(engine, lambda connection: fill(connection, old))
+    then_named = {now_named(table.name, each.name): each.name for table in old.tables.values() for each in table.c}
+    ids: dict[str, tuple[object, ...]] = {}
+    for table, column, before, _ in STORED:
+        then = old.tables[table]
+        first = sa.select(*then.primary_key.columns).order_by(*then.primary_key.columns).limit(1)
+        ids[table] = key = read(engine, lambda connection, first=first: tuple(connection.execute(first).one()))
+        this = [part == value for part, value in zip(then.primary_key.columns, key, strict=True)]
+        value = json.loads(before) if before[0] in "[{" else before
+        change = then.update().where(*this).values({then_named[table, column]: value})
+        write(engine, lambda connection, change=change: connection.execute(change))
+    upgrade(empty_url)
+    for table, column, _, after in STORED:
+        now = METADATA.tables[table]
+        this = [part == value for part, value in zip(now.primary_key.columns, ids[table], strict=True)]
+        query = sa.select(now.c[column]).where(*this)
+        found = read(engine, lambda connection, query=query: connection.execute(query).scalar_one())
+        assert found == (json.loads(after) if after[0] in "[{" else after), (table, column)
+
+
+def test_every_renamed_code_is_one_of_today() -> None:
+    module = renames()
+    assert set(module.REASONS.values()) <= {each.value for each in Reason}
+    assert set(module.MISSES.values()) <= {each.value for each in MissReason}
+    assert set(module.BLOCKED.values()) <= {each.value for each in BlockedReason}
+    assert set(module.OUTCOMES.values()) <= {each.value for each in Effect}
+    assert not (set(module.REASONS) & {each.value for each in Reason})
