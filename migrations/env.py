@@ -2,7 +2,7 @@
 
 To add a migration: change `rebalancer/store/db/tables.py`, copy the newest file in `versions/` to the next number, set
 `revision` and `down_revision`, and write the change with `op.batch_alter_table(...)` (SQLite can't alter most things in
-place). `tests/store/test_store_migrations.py` says what still differs between the tables and the migrations.
+place). `tests/store/test_store_migrations.py` compares the tables and the migrations.
 """
 
 from alembic import context

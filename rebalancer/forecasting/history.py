@@ -1,6 +1,6 @@
 """The days of CPU that forecasts are made from: read from Prometheus once, kept on disk, and carried on.
 
-Today goes first and only its new steps are asked; then the days that are missing, newest first, as far as the hour's
+Today goes first and only its new steps are queried; then the days that are missing, newest first, as far as the hour's
 queries reach. Without Prometheus each cycle's own usage is collected, so that days build up as they pass.
 """
 
@@ -34,10 +34,10 @@ DAYS = 8
 """Closed days that are kept, besides today."""
 _MARGIN_DAYS = 1
 _LAG_SECONDS = 60.0
-"""A step is asked so long after its end, when the rules that record it have run."""
+"""A step is queried so long after its end, when its recording rules have run."""
 _CLOCK_SLACK_SECONDS = 120.0
 _AGAIN_SECONDS = 3600.0
-"""A day whose answers were partial is asked again after an hour, one without any sample after six."""
+"""A day with partial answers is queried again after an hour, one without any sample after six."""
 _ABSENT_AGAIN_SECONDS = 6 * 3600.0
 _MOST_COLLECTED = 12
 _MOSTLY = 0.9
@@ -56,7 +56,7 @@ class HistoryKeeper:
         days: int = DAYS,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`source` None: history is collected from what `observe` is told."""
+        """`source` None: history is collected from what `observe` receives."""
         self._source = source
         self._blocks = blocks
         self._clock = clock
@@ -108,7 +108,7 @@ class HistoryKeeper:
             try:
                 self._flush(slot_of(self._clock.now() - _LAG_SECONDS)[0])
             except RebalancerError:
-                del self._collected[min(self._collected)]  # memory is bounded; the next update says what is wrong
+                del self._collected[min(self._collected)]  # memory is bounded; the next update reports what is wrong
 
     def _fill(self, source: HistorySource, snapshot: ClusterSnapshot, today: int, slot: int, notes: list[str]) -> None:
         wanted = list(self._wanted(today, slot))
@@ -154,7 +154,7 @@ class HistoryKeeper:
             return  # its first part has just been lost: the next update reads the whole day
         block = pull.onto(old) or old
         if pull.warnings:
-            # what is there is better than nothing, but these steps are asked again
+            # what is there is better than nothing, but these steps are queried again
             self._partial[day] = (self._clock.now(), pull.warnings)
             end = first
         else:
@@ -250,7 +250,7 @@ class _Slot:
 
 
 class _Days(Sequence[DayBlock]):
-    """Days on disk: each is loaded when it is asked for, and let go when nobody holds it any more."""
+    """Days on disk: each is loaded on access and released after its last use."""
 
     def __init__(self, days: Sequence[int], blocks: DayStore, loaded: WeakValueDictionary[int, DayBlock]) -> None:
         self._days, self._blocks, self._loaded = days, blocks, loaded
@@ -270,7 +270,7 @@ class _Days(Sequence[DayBlock]):
         day = self._days[index]
         found = self._loaded.get(day)
         if found is None:
-            # broken since it was last looked at: the next update notices, says so and reads it again
+            # broken since it was last looked at: the next update reports it and reads it again
             found = self._blocks.load(day) or _empty(day)
             self._loaded[day] = found
         return found

@@ -1,6 +1,6 @@
-"""Looking ahead: every few minutes the forecast is made anew, and nodes that can't wait are asked to be relieved.
+"""Forecast loop: renews the forecast every few minutes and starts cycles for nodes whose relief cannot wait.
 
-Between two looks a cycle lays the last forecast over its own snapshot. One that is too old decides nothing.
+Between two runs a cycle applies the last forecast to its own snapshot. A forecast that is too old is not used.
 """
 
 import math
@@ -30,25 +30,25 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.types import format_duration
 
 STALE_AFTER_RUNS = 3.0
-"""A forecast that is older than so many looks decides nothing: something is wrong."""
+"""A forecast older than so many runs is not used."""
 
 MAX_HISTORY_GAP_SECONDS = 6 * 3600.0
 """Nor does one whose newest sample is so old."""
 
 RETRIGGER_SECONDS = 300.0
-"""So soon it is looked again while something is due."""
+"""Interval of runs while relief is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRun:
-    """What one look saw."""
+    """The result of one run."""
 
     at: float
     node_forecasts: NodeForecasts
     coming: tuple[PredictedHotNode, ...]
     """Nodes that are expected to become hot, those that must be relieved first, first."""
     due: tuple[PredictedHotNode, ...]
-    """Those that can't wait for the next look."""
+    """Those that cannot wait for the next run."""
     peaks: Peaks
     """Laid over the snapshot that it was made of."""
     known_until: float
@@ -75,17 +75,17 @@ class ForecastLoop:
     records: ForecastRecords | None = None
     own_pod: tuple[str, str] | None = None
     asks: bool = True
-    """Whether history is read where it is missing; else a forecast is made of what is kept, when it is asked for."""
+    """Whether missing history is read; else a forecast is made on request from the history that is kept."""
     last: ForecastRun | None = None
     before: NodeForecasts | None = None
     """What an earlier lookout saw last: it knows who left which node."""
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     def next_at(self) -> float:
-        """When it is time to look again, seconds since the epoch.
+        """Time of the next run, seconds since the epoch.
 
-        A window may be shorter than the time between two looks: then it is looked as soon as something can begin. And
-        while something is due it is looked more often: a limit may have let a part of it through.
+        A window may be shorter than the time between two runs: then the next run is at its opening. And
+        while relief is due runs are more frequent: a limit may have admitted a part of it.
         """
         last, every = self.last, self.policy.forecast.interval
         if last is None:
@@ -95,7 +95,7 @@ class ForecastLoop:
         return min([usual, *starts])
 
     def look(self, snapshot: ClusterSnapshot) -> ForecastRun:
-        """Make the forecast anew; reads what is missing of history, as far as that goes now."""
+        """Renew the forecast; reads missing history, as far as its time budget goes."""
         with self._keeping:
             history = self.keeper.update(snapshot) if self.asks else self.keeper.kept()
         seen = self._see(snapshot, history)
@@ -121,7 +121,7 @@ class ForecastLoop:
         return None if now - last.known_until > MAX_HISTORY_GAP_SECONDS else last.node_forecasts
 
     def record_usage(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
-        """Collect a cycle's usage, where nobody else remembers it."""
+        """Collect a cycle's usage, where no other system keeps its history."""
         if self.policy.usage.source == "MetricsServer":
             with self._keeping:
                 self.keeper.observe(snapshot, usage)

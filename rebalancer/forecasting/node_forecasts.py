@@ -22,7 +22,7 @@ class Outlook:
 
     @property
     def hot(self) -> bool | None:
-        """Whether its expected peak is over `high`; None where that can't be told."""
+        """Whether its expected peak is over `high`; None = not known."""
         if self.high is None or math.isnan(self.forecast.peak_share):
             return None
         return self.forecast.peak_share > self.high
@@ -31,7 +31,7 @@ class Outlook:
 def pooled_forecasts(
     cluster: ClusterReader, keeper: HistoryKeeper, policy: RebalancerPolicy, *, clock: Clock
 ) -> tuple[list[Outlook], Forecasts]:
-    """Every node's next 24 hours, highest peak first; asks for what history is missing.
+    """Every node's next 24 hours, highest peak first; reads missing history.
 
     Raises ConnectError or UnsafeDataError when the cluster can't be read.
     """

@@ -1,7 +1,7 @@
-"""Forecasts written down, and judged when they are over.
+"""Verification of forecasts: they are recorded, and compared with the actuals when they are over.
 
 The leader keeps each node's first forecast of a UTC day, and those that it starts a cycle for; a day later the node's
-samples say what came. None of this decides anything, so a database that fails is a note, and the next call goes on.
+samples give the actuals. No decision depends on it, so a database that fails is a note, and the next call goes on.
 """
 
 import math
@@ -20,14 +20,14 @@ from rebalancer.policy.pools import NodePools, fixed_high
 
 UID_CHARACTERS = 8
 LEAST_SHARE = 0.001
-"""Pods that are less of the peak aren't written down."""
+"""Pods with a smaller share of the peak are not recorded."""
 IN_TIME_SECONDS = 7200.0
-"""So long after a forecast's end the pods on a node still tell what had changed until then."""
+"""For so long after a forecast's end the pods on a node still show what changed until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationRun:
-    """What was judged now."""
+    """The forecasts verified in one run."""
 
     judged: tuple[VerifiedForecast, ...] = ()
     notes: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ def record_daily_forecasts(
     peaks: Peaks | None,
     now: float,
 ) -> tuple[str, ...]:
-    """Write down each node's forecast, unless it has one of this UTC day; notes on what went wrong.
+    """Record each node's forecast, unless it has one of this UTC day; notes on failures.
 
     `forecasts` and `peaks` (None: which pods a peak is made of isn't known) are of `snapshot`, made at `now`. May be
     called with every forecast: it is cheap when nothing is new.
@@ -70,7 +70,7 @@ def record_acted_forecasts(
     hot_from: Mapping[str, float],
     now: float,
 ) -> tuple[str, ...]:
-    """Write down the forecasts that a cycle is started for, before it evicts; see `record_daily_forecasts`.
+    """Record the forecasts that a cycle is started for, before it evicts; see `record_daily_forecasts`.
 
     `hot_from`: node -> when it is expected to become hot.
     """
@@ -95,7 +95,7 @@ def record_acted_forecasts(
 
 
 def verify_due(records: ForecastRecords, history: History, snapshot: ClusterSnapshot, *, now: float) -> VerificationRun:
-    """Judge the forecasts that are over, as far as their samples are there.
+    """Verify the forecasts that are over, as far as their samples are available.
 
     Reads no more days of `history` than they speak of, one after another, and none when nothing is due.
     """
@@ -139,7 +139,7 @@ def _kept(
     wanted: Callable[[str], bool],
     hot_from: Mapping[str, float] | None = None,
 ) -> list[StoredForecast]:
-    """Of the wanted nodes, those of which a peak is known."""
+    """Forecasts of the wanted nodes with a known peak."""
     nodes = snapshot.nodes
     pools = NodePools.of(policy.pools, nodes).names
     highs = {pool.name: fixed_high(pool) for pool in policy.pools}

@@ -1,4 +1,4 @@
-"""Forecasts that were written down, and what came: how good they are can be said only afterwards."""
+"""Recorded forecasts, their actuals and the sums that accuracy is computed from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ TOLERANCE: Final = 1e-6
 
 
 class ForecastKind(StrEnum):
-    """Why a forecast was kept."""
+    """Why a forecast was recorded."""
 
     DAILY = "daily"
-    """The first of a UTC day for a node: by these forecasts are judged."""
+    """The first of a UTC day for a node: accuracy is of these."""
     AHEAD = "ahead"
     """The one that a cycle was started for."""
 
 
 class Verdict(StrEnum):
-    """What came of a node that was expected to become hot."""
+    """Result of a proactive relief: a node was forecast to become hot."""
 
     PREVENTED = "prevented"
     """It did not become hot, and would have with the pods that were moved away."""
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredForecast:
-    """One node's forecast, as it was written down. Shares are of the node's capacity."""
+    """One node's recorded forecast. Shares are of the node's capacity."""
 
     kind: ForecastKind
     node: str
@@ -43,7 +43,7 @@ class StoredForecast:
     made_at: float
     """Seconds since the epoch."""
     until: float
-    """The end of what it speaks of."""
+    """End of the time that it covers."""
     predictor: str
     peak_millicores: float
     """Daily P95 with its margin."""
@@ -56,14 +56,14 @@ class StoredForecast:
     confidence: float
     pods: tuple[tuple[str, float], ...] = ()
     """(first eight characters of the uid, share of the peak) of the pods that it was made of, largest first. Empty =
-    not known; they are dropped when it is judged."""
+    not known; they are dropped at its verification."""
     hot_from: float | None = None
     """When it was expected to become hot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actuals:
-    """What came. NaN where the samples don't tell."""
+    """What was measured for the time a forecast covers. NaN = not known."""
 
     p95_millicores: float
     """Of the node's own samples from `made_at` to `until`."""
@@ -72,8 +72,8 @@ class Actuals:
     peak_at: float
     """When that quarter's middle step begins, as in forecasts."""
     departed_peak_share: float
-    """Share of the peak whose pods had left the node by `until`; NaN where nobody looked in time. What came instead
-    isn't counted."""
+    """Share of the peak whose pods had left the node by `until`; NaN = not checked in time. Pods that arrived
+    are not counted."""
     counterfactual_peak_millicores: float
     """The busiest quarter of an hour as it would have been with the pods that we moved away from there."""
     verdict: Verdict | None = None
@@ -90,11 +90,10 @@ class VerifiedForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSums:
-    """The daily forecasts of one pool that were made in some time and of which there are samples of what came, in sums:
-    for reports over many of them.
+    """Sums over the daily forecasts of one pool that were made in some time and have actuals.
 
-    Errors are shares of a node's capacity. A day that would have been busier without us, or of which nobody knows, is
-    `relieved`, the others are steady.
+    Errors are shares of a node's capacity. A day is relieved when it would have been busier without our evictions, or
+    that is not known; the others are steady.
     """
 
     pool: str
@@ -128,11 +127,11 @@ class ForecastRecords(Protocol):
         ...
 
     def due(self, now: float) -> Sequence[tuple[int, StoredForecast]]:
-        """(id, forecast) of those that are over and not judged yet, oldest first. Raises ConnectError."""
+        """(id, forecast) of those that are over and not verified yet, oldest first. Raises ConnectError."""
         ...
 
     def judge(self, truths: Sequence[tuple[int, Actuals]]) -> None:
-        """Write down what came. Raises ConnectError."""
+        """Store the actuals. Raises ConnectError."""
         ...
 
     def judged(self, since: float) -> Sequence[VerifiedForecast]:

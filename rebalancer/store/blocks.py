@@ -1,12 +1,14 @@
-"""Days of CPU on disk: a cache beside the database, which may be deleted at any time and is then filled anew.
+"""Day blocks: usage history as files, a cache that may be deleted at any time and is then filled again.
 
 One file a day and cluster, `<directory>/<cluster>/<date>.day`:
 
     magic and version | length of the head | CRC-32 of all that follows | grids | names | head (JSON)
 
 Figures are kept in 16 bits, in steps of a 65,534th of their row's largest, high bytes apart from low ones and deflated:
-about 75 MiB for a day of 150,000 pods. The daily percentiles of services are not kept in the database; they are
-made from these days in seconds.
+about 75 MiB for a day of 150,000 pods. The daily percentiles of services are not in the database: they are
+computed from these days in seconds.
+
+The module is an adapter like the tables: `forecasting` does no file I/O, and retention of the cache belongs here.
 """
 
 import os
@@ -35,7 +37,7 @@ _READ_BYTES = 1 << 20
 
 
 class _BrokenError(Exception):
-    """A file that is no day of ours. The message says what is wrong with it."""
+    """A file that is not a valid day block; the message has the reason."""
 
 
 class _OtherQueriesError(Exception):
@@ -61,7 +63,7 @@ class BlockStore:
     """The days of one cluster; implements `model.history.DayStore`. Not for several threads or processes at once."""
 
     def __init__(self, directory: Path, *, cluster: str, source: str) -> None:
-        """`source` is the identity of what was asked: days of another one don't count, and are replaced."""
+        """`source` is the identity of the queries: days of another source are replaced."""
         self._cluster = cluster
         self._source = source
         self._folder = directory / cluster

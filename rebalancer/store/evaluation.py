@@ -1,8 +1,7 @@
-"""What became of it, of one cluster: the adapter behind `model.effect.EffectRecords`.
+"""Assessments, hot episodes, hours and daily counts of one cluster: the adapter behind `model.effect.EffectRecords`.
 
-Details (assessments, episodes) are rows that pruning drops by age, a day's counts stay. Nothing here is asked by any
-limit. Rows are written in the order of their keys, so that two processes which write the same ones don't wait for each
-other in a circle.
+Details (assessments, episodes) are rows that retention drops by age; daily counts stay. No limit reads these rows. Rows
+are written in the order of their keys, so two processes that write the same ones cannot deadlock.
 """
 
 import math
@@ -56,7 +55,7 @@ class SqlEffect:
     # -- assessments --------------------------------------------------------------------------------------------------
 
     def expect(self, assessments: Sequence[Assessment]) -> None:
-        """Write down assessments that will be due; one that is there already is replaced unless it was made."""
+        """Schedule assessments; an existing one is replaced unless it was made."""
         rows = [{"cluster": self._cluster, **_assessment_row(each)} for each in assessments]
         self._put(ASSESSMENTS, rows, ("cycle", "node", "step"), unless=ASSESSMENTS.c.assessed_at.is_not(None))
 
@@ -73,7 +72,7 @@ class SqlEffect:
     def made(self, assessments: Sequence[Assessment]) -> None:
         """Write what was found, and drop what only the breakdown needed: pods that stayed.
 
-        One whose row is gone by now is nobody's loss.
+        A missing row is ignored: it was pruned.
         """
         rows = ASSESSMENTS.c
         statement = update(ASSESSMENTS).where(
@@ -107,7 +106,7 @@ class SqlEffect:
     def node_observations(
         self, nodes: Sequence[str], since: float, until: float
     ) -> Mapping[str, Sequence[NodeObservation]]:
-        """What our cycles that began from `since` up to, not including, `until` said of each node, oldest first."""
+        """Node -> observations by cycles that began from `since` up to, not including, `until`, oldest first."""
 
         def work(connection: Connection) -> Mapping[str, Sequence[NodeObservation]]:
             return read_node_observations(connection, nodes, since, until, cluster=self._cluster)
@@ -157,13 +156,13 @@ class SqlEffect:
     # -- the whole cluster --------------------------------------------------------------------------------------------
 
     def slo_evaluated_until(self) -> float | None:
-        """Up to when the standard was evaluated; None = never."""
+        """Up to when the hot-node SLO was evaluated; None = never."""
         query = select(EFFECT_STATE.c.slo_evaluated_until).where(EFFECT_STATE.c.cluster == self._cluster)
         at: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
         return at
 
     def put_hours(self, hours: Sequence[PoolHour], *, read_until: float) -> None:
-        """New, or the same (pool, hour) with more known; and how far the standard was evaluated."""
+        """New, or the same (pool, hour) updated; and how far the hot-node SLO was evaluated."""
         rows = sorted(
             ({"cluster": self._cluster, **_fields(each)} for each in hours), key=lambda row: (row["hour"], row["pool"])
         )
@@ -206,7 +205,7 @@ class SqlEffect:
         return self._read(query.order_by(*order), _day)
 
     def keeps_details(self) -> float | None:
-        """For how many seconds the cluster keeps assessments and episodes; None = it hasn't said."""
+        """The cluster's detail retention in seconds; None = not stated yet."""
         query = select(EFFECT_STATE.c.detail_retention_seconds).where(EFFECT_STATE.c.cluster == self._cluster)
         seconds: float | None = read(self._engine, lambda connection: connection.execute(query).scalar())
         return seconds

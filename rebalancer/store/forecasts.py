@@ -1,4 +1,4 @@
-"""Forecasts of one cluster and what came of them: the adapter behind `model.forecasts.ForecastRecords`.
+"""Forecasts of one cluster and their actuals: the adapter behind `model.forecasts.ForecastRecords`.
 
 A forecast is a row, and what came is written into it; 5,000 nodes make 5,000 rows a day, in one transaction each way.
 Nothing counts these rows, so pruning drops them by age alone.
@@ -58,7 +58,7 @@ class SqlForecasts:
         return frozenset(read(self._engine, lambda connection: connection.execute(query).scalars().all()))
 
     def due(self, now: float) -> list[tuple[int, StoredForecast]]:
-        """(id, forecast) of those that are over and not judged yet, oldest first."""
+        """(id, forecast) of those that are over and not verified yet, oldest first."""
         query = (
             select(FORECASTS)
             .where(_ROWS.cluster == self._cluster, _ROWS.evaluated_at.is_(None), _ROWS.until <= now)
@@ -67,7 +67,7 @@ class SqlForecasts:
         return read(self._engine, lambda connection: [(row.id, _forecast(row)) for row in connection.execute(query)])
 
     def judge(self, truths: Sequence[tuple[int, Actuals]]) -> None:
-        """Write down what came, and drop what only judging needed. A row that is gone by now is nobody's loss."""
+        """Store the actuals and drop what only verification needed. A missing row is ignored: it was pruned."""
         now = self._clock.now()
         rows: list[dict[str, Any]] = [
             {
@@ -101,7 +101,7 @@ class SqlForecasts:
         return read(self._engine, work)
 
     def sums(self, since: float, until: float) -> list[ForecastSums]:
-        """Of the daily forecasts made from `since` up to, not including, `until`, and judged, by pool."""
+        """Of the daily forecasts made from `since` up to, not including, `until`, and verified, by pool."""
         return read(
             self._engine, lambda connection: read_sums(connection, max(since, 0.0), until, cluster=self._cluster)
         )

@@ -34,10 +34,10 @@ class SqlInbox:
         self._clock = clock
 
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
-        """Write a delivery down.
+        """Record a delivery.
 
-        An alert that fires opens an episode unless there was one for its fingerprint and start; an open one is heard of
-        again, one that had expired or been refused is open again. It ends earlier ones of the same fingerprint:
+        An alert that fires opens an episode unless there was one for its fingerprint and start; an open one is
+        refreshed, one that had expired or been refused is open again. It ends earlier ones of the same fingerprint:
         Alertmanager has one at a time. One that is resolved ends its episode, for good. One that began more than
         `max_age_seconds` ago, and is not known, is a replay.
         """
@@ -75,12 +75,12 @@ class SqlInbox:
         return write(self._engine, work)
 
     def due(self, *, expire_after_seconds: float) -> list[AlertEpisode]:
-        """Open episodes whose time has come, oldest first. Those that nothing was heard of for so long are closed."""
+        """Open episodes that are due, oldest first. Those without a delivery for so long are closed."""
 
         def look(connection: Connection) -> tuple[list[AlertEpisode], bool]:
             now = read_clock(connection, self._clock)
-            heard = connection.execute(select(func.min(_ROWS.last_received_at)).where(*self._open())).scalar()
-            if heard is not None and heard <= now - expire_after_seconds:
+            oldest = connection.execute(select(func.min(_ROWS.last_received_at)).where(*self._open())).scalar()
+            if oldest is not None and oldest <= now - expire_after_seconds:
                 return [], True
             query = select(ALERT_EPISODES).where(*self._open(), _ROWS.next_at <= now)
             return [_episode(row) for row in connection.execute(query.order_by(_ROWS.received_at, _ROWS.id))], False

@@ -26,19 +26,19 @@ REASONS = {each.value: each for each in Reason}
 def read_node_observations(
     connection: Connection, nodes: Sequence[str], since: float, until: float, *, cluster: str
 ) -> dict[str, list[NodeObservation]]:
-    """Node -> what each cycle of `cluster` that began in the span said of it, oldest first; six statements."""
+    """Node -> its observation by each cycle of `cluster` that began in the span, oldest first; six statements."""
     within = (CYCLES.c.cluster == cluster, CYCLES.c.started_at >= since, CYCLES.c.started_at < until)
     query = select(CYCLES).where(*within).order_by(CYCLES.c.started_at, CYCLES.c.id)
     cycles = connection.execute(query).all() if nodes else []
-    said: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    observed: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     wanted = sorted(set(nodes))
     for start in range(0, len(wanted) if cycles else 0, AT_ONCE):
-        _read(connection, wanted[start : start + AT_ONCE], within, said)
+        _read(connection, wanted[start : start + AT_ONCE], within, observed)
     blanks = {cycle.id: _blank(cycle) for cycle in cycles}
     return {
         node: [
-            NodeObservation(**{**blanks[cycle.id], **said[cycle.id, node]})
-            if (cycle.id, node) in said
+            NodeObservation(**{**blanks[cycle.id], **observed[cycle.id, node]})
+            if (cycle.id, node) in observed
             else NodeObservation(**blanks[cycle.id])
             for cycle in cycles
         ]
@@ -64,29 +64,29 @@ def _read(
     connection: Connection,
     nodes: list[str],
     within: tuple[ColumnElement[bool], ...],
-    said: dict[tuple[str, str], dict[str, Any]],
+    observed: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
     def of(table: Table, *columns: Any) -> Select[Any]:
         query = select(table.c.cycle, table.c.node, *columns).join(CYCLES, CYCLES.c.id == table.c.cycle)
         return query.where(*within, table.c.node.in_(nodes))
 
-    # only who finds hot nodes says a share
+    # only findings of hot nodes have a share
     hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None))
     cooled = set()
     for row in connection.execute(hot.order_by(FINDINGS.c.id)):
         # of several strategies the first; its mark may be another resource's, so it is not taken for `high`
-        said[row.cycle, row.node].setdefault("finding", row.strategy)
+        observed[row.cycle, row.node].setdefault("finding", row.strategy)
         cooled.add((row.cycle, row.node, row.strategy))
     packed = (
         select(NODE_MEASUREMENTS.c.cycle, NODE_MEASUREMENTS.c.nodes)
         .join(CYCLES, CYCLES.c.id == NODE_MEASUREMENTS.c.cycle)
         .where(*within)
     )
-    for cycle, looks in connection.execute(packed):
-        for _, node, share, high in unpack_node_measurements(looks, nodes):
-            said[cycle, node].update(share=share, high=high)
+    for cycle, measured in connection.execute(packed):
+        for _, node, share, high in unpack_node_measurements(measured, nodes):
+            observed[cycle, node].update(share=share, high=high)
     for row in connection.execute(of(CYCLE_NODES, CYCLE_NODES.c.cpu_before, CYCLE_NODES.c.high)):
-        fields = said[row.cycle, row.node]
+        fields = observed[row.cycle, row.node]
         fields["share"] = row.cpu_before
         if row.high is not None:
             fields["high"] = row.high
@@ -94,15 +94,15 @@ def _read(
     refused = of(REFUSALS, REFUSALS.c.code, REFUSALS.c.count, REFUSALS.c.examples).order_by(REFUSALS.c.id)
     for row in connection.execute(refused):
         if row.code in REASONS:
-            said[row.cycle, row.node].setdefault("refusals", {})[REASONS[row.code]] = row.count
+            observed[row.cycle, row.node].setdefault("refusals", {})[REASONS[row.code]] = row.count
         examples[row.cycle, row.node] += row.examples
     for key, some in examples.items():
-        said[key]["examples"] = tuple(map(_example, sorted(some, key=_helpfulness)))
+        observed[key]["examples"] = tuple(map(_example, sorted(some, key=_helpfulness)))
     moved = of(EVICTIONS, EVICTIONS.c.strategy, func.count()).where(EVICTIONS.c.outcome.in_(MAY_HAVE_HAPPENED))
     grouped = moved.group_by(EVICTIONS.c.cycle, EVICTIONS.c.node, EVICTIONS.c.strategy)
     for cycle, node, strategy, count in connection.execute(grouped):
         if (cycle, node, strategy) in cooled:
-            fields = said[cycle, node]
+            fields = observed[cycle, node]
             fields["evictions"] = fields.get("evictions", 0) + count
 
 

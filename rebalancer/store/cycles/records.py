@@ -92,7 +92,7 @@ class SqlRecords:
         return SqlForecasts(engine=self._engine, cluster=self._cluster, clock=self._clock)
 
     def effect(self) -> SqlEffect:
-        """What became of it all in the same cluster, over the same connections."""
+        """Assessments, episodes and daily counts of the same cluster, over the same connections."""
         return SqlEffect(engine=self._engine, cluster=self._cluster)
 
     def reading(self) -> SqlReading:
@@ -170,8 +170,8 @@ class SqlRecords:
         ]
         cooled = {node for finding, node in report.findings if finding.goal is Goal.COOL}
         refusals = [{"cycle": report.id, **group} for group in group_refusals(report.refusals, cooled)]
-        looked = pack_node_measurements(report.nodes)
-        looks = [{"cycle": report.id, "nodes": looked}] if looked else []
+        measured = pack_node_measurements(report.nodes)
+        measurements = [{"cycle": report.id, "nodes": measured}] if measured else []
         cycle = {
             "finished_at": self._clock.now() if report.finished_at is None else report.finished_at,
             "stopped_code": report.stopped.code.value if report.stopped else None,
@@ -190,7 +190,7 @@ class SqlRecords:
                 raise UnsafeDataError(f"{self._shown}: cycle {report.id} is not in the database any more")
             for table, rows in (
                 (CYCLE_NODES, nodes),
-                (NODE_MEASUREMENTS, looks),
+                (NODE_MEASUREMENTS, measurements),
                 (FINDINGS, findings),
                 (REFUSALS, refusals),
             ):

@@ -1,4 +1,4 @@
-"""The tables of what became of it: see `tables`."""
+"""Tables of assessments, hot episodes, hours and daily counts: see `tables`."""
 
 import json
 import zlib
@@ -25,7 +25,7 @@ from rebalancer.store.db.tables import CYCLES, METADATA, Instant, Measure, RowId
 
 
 class Packed(TypeDecorator[Any]):
-    """JSON, deflated: for much that is read seldom and by nobody but us."""
+    """Deflated JSON: for large values that are read rarely and only by this program."""
 
     impl = LargeBinary
     cache_ok = True
@@ -46,7 +46,7 @@ NODE_MEASUREMENTS = Table(
     Column("nodes", Packed, nullable=False),  # [[pool, high, {node: share or null}]]
 )
 
-# What is looked at again after an eviction: written in the cycle that evicted, so that a restart misses none.
+# Assessments after evictions: scheduled in the cycle that evicted, so that a restart misses none.
 ASSESSMENTS = Table(
     "assessments",
     METADATA,
@@ -75,7 +75,7 @@ ASSESSMENTS = Table(
     UniqueConstraint("cycle", "node", "step"),
     Index(None, "cluster", "last_eviction_at"),
 )
-# Few are due at any time: the index holds only those.
+# Few are due at any time: a partial index.
 Index(
     "ix_assessments_due",
     ASSESSMENTS.c.cluster,
@@ -84,7 +84,7 @@ Index(
     postgresql_where=ASSESSMENTS.c.assessed_at.is_(None),
 )
 
-# Nodes that were hot by the organisation's own standard.
+# Nodes that were hot by the hot-node SLO.
 HOT_EPISODES = Table(
     "hot_episodes",
     METADATA,
@@ -151,7 +151,7 @@ EFFECT_DAYS = Table(
     Column("reasons", JSON(none_as_null=True)),
 )
 
-# How far the standard was evaluated, and for how long the cluster's policy keeps details.
+# How far the hot-node SLO was evaluated, and the detail retention of the cluster's policy.
 EFFECT_STATE = Table(
     "effect_state",
     METADATA,
@@ -167,7 +167,7 @@ NodeMeasurements = Sequence[tuple[str, float, Mapping[str, float | None]]]
 
 
 def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
-    """What goes into `node_measurements`: the nodes that the cycle looked at."""
+    """The value of `node_measurements.nodes`: the nodes that the cycle evaluated."""
     out: dict[tuple[str, float], dict[str, float | None]] = {}
     for line in lines:
         if line.high is not None:
@@ -177,10 +177,10 @@ def pack_node_measurements(lines: Iterable[NodeLine]) -> NodeMeasurements:
 
 
 def unpack_node_measurements(
-    looks: NodeMeasurements, wanted: Iterable[str]
+    measured: NodeMeasurements, wanted: Iterable[str]
 ) -> Iterator[tuple[str, str, float | None, float]]:
     """(pool, node, share, high) of those of the `wanted` nodes that are in it."""
-    for pool, high, nodes in looks:
+    for pool, high, nodes in measured:
         for node in wanted:
             if node in nodes:
                 yield pool, node, nodes[node], high

@@ -86,9 +86,9 @@ def open_engine(
 
 
 def database_exists(url: str) -> bool:
-    """Whether something can be opened: for SQLite whether its file is there, for a server always (nobody is asked).
+    """Whether something can be opened: for SQLite whether its file is there, for a server always (it is not contacted).
 
-    Raises ConfigError for a URL that can't be one of ours or a file that can't be looked at.
+    Raises ConfigError for a URL that can't be one of ours or an inaccessible file.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() != "sqlite":
@@ -122,7 +122,7 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
 
     On a serialization failure or deadlock PostgreSQL has rolled everything back and `work` runs again, a few times with
     growing, random pauses; so `work` must do nothing but talk to its connection. Nothing else is tried again: after a
-    lost connection nobody knows whether the commit arrived.
+    lost connection it is not known whether the commit arrived.
 
     Raises ConfigError, ConnectError.
     """
@@ -218,7 +218,7 @@ def _sqlite(url: URL, *, busy_timeout_seconds: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _entry: ConnectionPoolEntry) -> None:
-        # the driver would begin by itself, later than we want, and not before a SELECT
+        # the driver would begin later than needed, and not before a SELECT
         connection.isolation_level = None
         try:
             connection.execute("PRAGMA foreign_keys = ON")
@@ -312,7 +312,7 @@ def _sqlstate(error: SQLAlchemyError) -> str | None:
 
 
 def _detail(error: DBAPIError, url: URL) -> str:
-    """What the driver says, without passwords; where one is too short to be replaced, only what kind of error it is."""
+    """The driver's message, without passwords; where one is too short to be replaced, only what kind of error it is."""
     given = [url.password, *(url.query.get(key) for key in _SECRET_OPTIONS)]
     # an option that stands twice in the URL is a tuple
     secrets = [one for each in given if each for one in ((each,) if isinstance(each, str) else each) if one]

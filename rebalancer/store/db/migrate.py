@@ -97,7 +97,7 @@ def _known(directory: ScriptDirectory) -> frozenset[str]:
 
 
 def _config(scripts: Path | None) -> Config:
-    # whatever Alembic has to say goes nowhere: stdout belongs to our own output
+    # Alembic's output is discarded: stdout is for the command's output
     config = Config(stdout=io.StringIO(), output_buffer=io.StringIO())
     config.set_main_option("script_location", str(scripts or _scripts()).replace("%", "%%"))
     return config

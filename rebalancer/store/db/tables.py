@@ -1,8 +1,8 @@
-"""The tables; those of what became of it are in `effect_tables`. A change here needs a migration in
+"""The tables; those of assessments and rates are in `effect_tables`. A change here needs a migration in
 `migrations/versions`; a test compares the two.
 
 Names of nodes, pods and services are kept as text, not as keys of other tables: the rows must stay readable long after
-the things they name are gone. Several clusters may share one database, so every question is asked per `cluster`.
+the things they name are gone. Several clusters may share one database, so every query is by `cluster`.
 """
 
 import math
@@ -51,7 +51,7 @@ class Instant(TypeDecorator[float]):
 
 
 class Measure(TypeDecorator[float]):
-    """A measured figure; NaN ("not known") is kept as NULL, which SQLite would do by itself and PostgreSQL wouldn't."""
+    """A measured figure; NaN ("not known") is kept as NULL, as SQLite does anyway and PostgreSQL does not."""
 
     impl = Double()
     cache_ok = True
@@ -70,7 +70,7 @@ class Words(TypeDecorator[str]):
         return None if value is None else value.replace("\x00", "")
 
 
-# SQLite numbers rows by itself only in a column of exactly the type INTEGER.
+# SQLite numbers rows only in a column of exactly the type INTEGER.
 RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 # Named constraints: Alembic's batch mode can't change a nameless one on SQLite.
@@ -126,7 +126,7 @@ CYCLE_NODES = Table(
     Column("cpu_planned", Measure),
     Column("cpu_after", Measure),
     Column("hot", Boolean, nullable=False),
-    Column("high", Measure),  # the share over which it would have been found; NULL: it was not looked at
+    Column("high", Measure),  # the share over which it would have been found; NULL: not evaluated
 )
 
 FINDINGS = Table(
@@ -167,7 +167,7 @@ EVICTIONS = Table(
     Column("dry_run", Boolean, nullable=False),
     Column("planned_at", Instant, nullable=False),  # written, just before the call
     Column("answered_at", Instant),  # the call answered, or timed out
-    Column("reconciled_at", Instant),  # the outcome was settled later, from what the API server says of the pod
+    Column("reconciled_at", Instant),  # the unknown outcome was reconciled with the API server's state
     Column("replaced_at", Instant),  # its replacement was seen Ready
     Column("lease_term", BigInteger),
     # What a reservation knows and a dry run's row doesn't: NULL there, and in rows older than the ledger.
@@ -206,7 +206,7 @@ REFUSALS = Table(
 )
 
 # The rows that are locked, in the order of their key, while a reservation counts. One that nothing counts in any more
-# may be pruned: whoever needs it again makes it anew.
+# may be pruned: the next reservation creates it again.
 SCOPES = Table(
     "scopes",
     METADATA,
@@ -264,7 +264,7 @@ EVICTION_BACKOFFS = Table(
     Column("updated", Instant, nullable=False),
 )
 
-# How many replicas of each service are ready in each cluster, as that cluster said last.
+# Ready replicas of each service in each cluster, by that cluster's last report.
 READY_REPORTS = Table(
     "ready_reports",
     METADATA,
@@ -303,7 +303,7 @@ ALERT_EPISODES = Table(
         nullable=False,
     ),
     Column("received_at", Instant, nullable=False),
-    Column("last_received_at", Instant, nullable=False),  # the last delivery that said it fires
+    Column("last_received_at", Instant, nullable=False),  # the last delivery in which it fires
     Column("next_at", Instant, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("reason", Words, nullable=False),
@@ -311,7 +311,7 @@ ALERT_EPISODES = Table(
     Index(None, "cluster", "state", "next_at"),
 )
 
-# What was expected of a node, and what came: one row for each kind, node and day. Never asked by any limit.
+# Forecasts and their actuals: one row for each kind, node and day. No limit reads them.
 FORECASTS = Table(
     "forecasts",
     METADATA,
@@ -331,7 +331,7 @@ FORECASTS = Table(
     Column("high", Measure),  # share; NULL where the pool has no fixed one
     Column("days_used", Integer, nullable=False),
     Column("confidence", Measure),
-    Column("pods", JSON, nullable=False),  # [[first characters of the uid, share of the peak]]; [] once it is judged
+    Column("pods", JSON, nullable=False),  # [[first characters of the uid, share of the peak]]; [] once it is verified
     Column("hot_from", Instant),
     Column("evaluated_at", Instant),  # NULL: what follows isn't known yet
     Column("actual_p95_millicores", Measure),
@@ -343,7 +343,7 @@ FORECASTS = Table(
     UniqueConstraint("cluster", "kind", "node", "day"),
     Index(None, "made_at"),
 )
-# Those of a day or two wait to be judged: the index holds only them.
+# Those of a day or two wait for verification: a partial index.
 Index(
     "ix_forecasts_waiting",
     FORECASTS.c.cluster,

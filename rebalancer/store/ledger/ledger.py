@@ -339,7 +339,7 @@ class SqlLedger(OperatorState):
     def prune_at_times(self, *, keep_details: float | None = None) -> None:
         """Drop what no limit can see any more and what is too old, once an hour over all clusters. See `store.pruning`.
 
-        `keep_details` (seconds): for how long this cluster's policy keeps details; None = as was said last.
+        `keep_details` (seconds): this cluster's detail retention; None = as stated last.
         """
         if keep_details is not None:
             keep_for(self._engine, self._cluster, keep_details)

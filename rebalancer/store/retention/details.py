@@ -2,7 +2,7 @@
 
 Each cluster's policy says for how long it keeps details: cycles with what they found and refused, hot episodes, and
 assessments that were made. Real evictions, their cycles, and hours stay for more than a year; an eviction also for as
-long as anything counts it or nobody knows whether it happened. A day's counts stay.
+long as anything counts it or its outcome is unknown. Daily counts stay.
 
 `node_measurements` has the packed shares of the nodes that a cycle evaluated. After two days, and once the hot-node SLO
 was evaluated for them, those of nodes with a finding, refusal, eviction or hot episode become rows of `cycle_nodes`.
@@ -47,9 +47,9 @@ class Cut:
     cluster: str
     now: float
     before: float | None
-    """Details from before are dropped; None: the cluster hasn't said how long it keeps them."""
+    """Details from before are dropped; None: the cluster has not stated its detail retention."""
     looks_before: float
-    """Looks from before are thinned out."""
+    """Node measurements from before are thinned out."""
 
 
 def keep_for(engine: Engine, cluster: str, seconds: float) -> None:
@@ -79,7 +79,7 @@ def cuts(connection: Connection, now: float, *, older_than: float | None = None)
             keep = state.detail_retention_seconds
         looks_before = now - MEASUREMENT_RETENTION_SECONDS
         if state is not None and state.slo_evaluated_until is not None:
-            # a standard that is evaluated late still finds what we measured
+            # an SLO that is evaluated late still finds the measurements
             looks_before = min(looks_before, state.slo_evaluated_until)
         out.append(
             Cut(
@@ -93,7 +93,7 @@ def cuts(connection: Connection, now: float, *, older_than: float | None = None)
 
 
 def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnElement[bool]]]:
-    """(table, which of its rows) of what is dropped, in that order; looks that are thinned out aren't in it.
+    """(table, which of its rows) of what is dropped, in that order; measurements that are thinned out are not in it.
 
     With `after_their_parts` a cycle goes only when nothing of it is left: its parts are dropped in small batches, and a
     cycle that took them along wouldn't be small.
@@ -132,7 +132,7 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
 
 
 def to_be_thinned(cut: Cut) -> ColumnElement[bool]:
-    """Which looks are thinned out; those that are dropped as a whole are not among them."""
+    """Which node measurements are thinned out; those that are dropped as a whole are not among them."""
     cycles = select(CYCLES.c.id).where(CYCLES.c.cluster == cut.cluster, CYCLES.c.started_at < cut.looks_before)
     return NODE_MEASUREMENTS.c.cycle.in_(
         cycles if cut.before is None else cycles.where(CYCLES.c.started_at >= cut.before)
@@ -140,7 +140,7 @@ def to_be_thinned(cut: Cut) -> ColumnElement[bool]:
 
 
 def thin(engine: Engine, cut: Cut, batches: int | None) -> int:
-    """Thin out looks batch by batch, at most so many (None = all); how many cycles'."""
+    """Thin out node measurements batch by batch, at most so many (None = all); the number of cycles."""
     done, rounds = 0, 0
     while batches is None or rounds < batches:
         found = write(engine, lambda connection: _thin(connection, cut))
@@ -161,8 +161,8 @@ def _thin(connection: Connection, cut: Cut) -> int:
     ids = [row.cycle for row in found]
     wanted: dict[str, set[str]] = defaultdict(set)
     for table in (FINDINGS, REFUSALS, EVICTIONS):
-        said = select(table.c.cycle, table.c.node).where(table.c.cycle.in_(ids)).distinct()
-        for cycle, node in connection.execute(said):
+        recorded = select(table.c.cycle, table.c.node).where(table.c.cycle.in_(ids)).distinct()
+        for cycle, node in connection.execute(recorded):
             wanted[cycle].add(node)
     episodes = _episodes(connection, cut.cluster, [row.started_at for row in found])
     lines = []

@@ -1,8 +1,8 @@
-"""Dropping what no limit can see any more: old entries, the scopes that nothing counts in, what silent clusters said.
-And forecasts after 90 days, which no limit ever sees, and details as `details` says.
+"""Removal of rows that no limit can see any more: old entries, unused scopes, reports of silent clusters; of forecasts
+after 90 days, which no limit reads; and of details, see `details`.
 
 Every cluster states how far its policy looks back; nothing younger than the longest of these is dropped, and nothing
-that is in flight. Each batch is a transaction of its own, so nobody waits long.
+that is in flight. Each batch is a transaction of its own, so no other transaction waits long.
 """
 
 from collections import Counter
@@ -41,9 +41,9 @@ EVERY_SECONDS = 3600.0
 MARGIN_SECONDS = DAY_SECONDS
 """Clocks that are set back, and limits that are made a little longer, still find what they need."""
 SILENT_SECONDS = 30 * DAY_SECONDS
-"""What a cluster said last counts no more when it has said nothing for so long; alerts that are over are dropped."""
+"""A cluster's reports expire after so long without a new one; alerts that are over are dropped."""
 FORECASTS_SECONDS = 90 * DAY_SECONDS
-"""Forecasts are kept so long, with what came of them."""
+"""Forecasts and their actuals are kept so long."""
 BATCH = 5000
 BATCHES_BY_ITSELF = 20
 
@@ -79,9 +79,9 @@ def prune(url: str, *, older_than: float | None = None, dry_run: bool) -> Pruned
 def prune_in(engine: Engine, *, clock: Clock | None = None, older_than: float | None = None, dry_run: bool) -> Pruned:
     """Drop everything that may be dropped.
 
-    `older_than` (seconds) replaces the longest time that a cluster looks back, and how long each keeps details; where
-    a cluster hasn't said that and there is no `older_than`, its details stay. Raises ConfigError when `older_than` is
-    shorter than the longest look back, or missing while a cluster hasn't said; ConnectError.
+    `older_than` (seconds) replaces the clusters' longest window and their detail retention; without it the details of a
+    cluster that has stated no retention stay. Raises ConfigError when `older_than` is shorter than the longest window,
+    or missing while a cluster has not stated its own; ConnectError.
     """
     by_hand = older_than
     now = read(engine, lambda connection: read_clock(connection, clock))
@@ -104,7 +104,7 @@ def prune_in(engine: Engine, *, clock: Clock | None = None, older_than: float | 
 
 
 def prune_at_times(engine: Engine, *, clock: Clock | None = None) -> Pruned | None:
-    """Drop a bounded number of rows, if nobody has done so within the last hour; None when it isn't time.
+    """Drop a bounded number of rows, unless that was done within the last hour; None then.
 
     While a cluster hasn't said how far it looks back no entries are dropped, and no details of a cluster that hasn't
     said how long it keeps them. Raises ConfigError, ConnectError.
@@ -125,7 +125,7 @@ def prune_at_times(engine: Engine, *, clock: Clock | None = None) -> Pruned | No
 
 
 def _looks_back(connection: Connection, now: float) -> Mapping[str, float | None]:
-    """Cluster -> how far it looks back; None for one that has reserved something lately and never said."""
+    """Cluster -> how far it looks back; None for one with recent reservations that has not stated it."""
     rows = ENTRIES.c
     counting = select(rows.key).where(rows.kind == "cluster", rows.at > now - SILENT_SECONDS).distinct()
     stated = select(CLUSTER_LIMITS.c.cluster, CLUSTER_LIMITS.c.longest_window_seconds)
@@ -189,7 +189,7 @@ def _drop(engine: Engine, old: Sequence[Cut], *, before: float, now: float, batc
     """`batches`: of each table, at most; None = all."""
     entries = _drop_rows(engine, ENTRIES, _old(before), batches)
     forecasts = _drop_rows(engine, FORECASTS, _old_forecasts(now), batches)
-    # what somebody holds is in use: not waited for, and never in each other's way
+    # a locked row is in use: it is skipped, not waited for
     unused = select(SCOPES.c.kind, SCOPES.c.key).where(_unused(before)).with_for_update(skip_locked=True)
     rest = delete(SCOPES).where(tuple_(SCOPES.c.kind, SCOPES.c.key).in_(unused))
     scopes = write(engine, lambda connection: connection.execute(rest).rowcount)
