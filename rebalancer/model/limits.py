@@ -150,7 +150,7 @@ class EvictionBackoff:
 
 
 class ReplacementLineage(NamedTuple):
-    """Evicted predecessors of a replacement: a set, since concurrent replacements of a service can't be told apart."""
+    """Evicted predecessors of a replacement: a set, as concurrent replacements of a service are alike."""
 
     uids: frozenset[str]
     """UIDs of the evicted pods."""

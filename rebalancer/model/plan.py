@@ -1,4 +1,4 @@
-"""What strategies find, what the planner wants moved, and what became of it."""
+"""Findings of strategies, loads that the planner balances, and the report of a cycle."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +11,7 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Floats, Ints
 
 PEAK = "cpu at its peak"
-"""A resource of `Loads`: what is expected, not what is measured."""
+"""A resource of `Loads`: the predicted peak, not a measurement."""
 
 MIN_RELIEF = 0.02
 """Least relief of a move, as a share of the excess; a pod that relieves less is refused with NoRelief."""
@@ -19,31 +19,31 @@ MIN_RELIEF = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:
-    """The load that a strategy balances, in one or more resources, and the marks that judge it.
+    """The load that a strategy balances, in one or more resources, and its thresholds.
 
-    Real CPU is one resource; `source: Requests` has three (cpu, memory, pods). All figures are in the resource's own
-    unit (millicores, bytes, pieces), marks too, so that a share is never rounded. NaN = not known, not judged.
+    Real CPU is one resource; `source: Requests` has three (cpu, memory, pods). All figures, thresholds too, are in the
+    resource's own unit (millicores, bytes, pieces), so that a share is never rounded. NaN = not known, not evaluated.
     """
 
     resources: tuple[str, ...]
     node: Floats
-    """(nodes, resources) load now, corrected for moves that the measurement doesn't show yet."""
+    """(nodes, resources) effective load: measured, corrected for recent evictions and arrivals."""
     room: Floats
-    """(nodes, resources) what a share is a share of: capacity for real CPU, allocatable for requests."""
+    """(nodes, resources) the whole of a share: capacity for real CPU, allocatable for requests."""
     high: Floats
     """(nodes, resources) a node above it in any resource is hot."""
     target: Floats
-    """(nodes, resources) a hot node is cooled to it, a landing stays under it."""
+    """(nodes, resources) a hot node is cooled to it; no target node may exceed it."""
     low: Floats
-    """(nodes, resources) a node under it in all resources is a landing of choice."""
+    """(nodes, resources) a node under it in all resources is a preferred target node."""
     pod: Floats
-    """(pods, resources) what a node's load grows by when the pod comes."""
+    """(pods, resources) load that the pod adds to a node."""
     relief: Floats | None = None
-    """(pods, resources) what its node loses when it leaves, where that is something else; None = the same."""
+    """(pods, resources) load that the pod takes off its node, if different; None = the same."""
 
     @property
     def relieved(self) -> Floats:
-        """(pods, resources) what its node loses when a pod leaves."""
+        """(pods, resources) load that the pod takes off its node."""
         return self.pod if self.relief is None else self.relief
 
     @property
@@ -54,55 +54,55 @@ class Loads:
 
     @property
     def hot(self) -> NDArray[np.bool_]:
-        """(nodes,) over `high` now, whatever is expected."""
+        """(nodes,) over `high` now, the predicted peak apart."""
         now = [name != PEAK for name in self.resources]
         out: NDArray[np.bool_] = np.asarray((self.node > self.high)[:, now].any(axis=1), dtype=np.bool_)
         return out
 
 
 class Goal(StrEnum):
-    """What a finding asks for."""
+    """What a finding requires."""
 
     COOL = "cool"
-    """Pods go until the node is at its target, whichever of the candidates serve best."""
+    """Evict candidates until the node is at its target; the planner chooses them."""
     REMOVE = "remove"
-    """The candidates go, as many as are wanted, in the order given."""
+    """Evict the required number of candidates, in the order given."""
     EMPTY = "empty"
-    """All candidates go, if every one of them can; otherwise none."""
+    """Evict all candidates, or none if one of them may not be evicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evenness:
-    """Pods of one group, counted over domains that should hold about as many each.
+    """Pods of one group, counted in domains that should hold equal numbers.
 
-    Findings of one group share one; the planner counts their moves in. A move must leave the domains more even than
-    before: its landing's domain holds at least two fewer than the one that it leaves. So no sequence of moves comes
-    back to where it began.
+    Findings of one group share one; the planner counts their moves in. A move must make the domains more even: the
+    target node's domain holds at least two fewer than the domain that the pod leaves. So no sequence of moves returns
+    to its start.
     """
 
     domain: Ints
-    """(nodes,) the node's domain; -1 = none, nothing of the group may land there."""
+    """(nodes,) the node's domain; -1 = none, no pod of the group may land there."""
     count: Floats
     """(domains,) pods of the group there now."""
     skew: int = 1
-    """A domain that has no more than so many above the emptiest is left alone."""
+    """Greatest surplus over the emptiest domain that is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LandingRule:
-    """Which landings repair what was found, besides those that hold for every move (fits, stays under its target)."""
+    """Target nodes that resolve a finding, besides the rules of every move (fits, stays under its target)."""
 
     elsewhere: bool = True
-    """The replacement must not come back to the node that it leaves. False: a new pod is all that is wanted."""
+    """The replacement must not return to the node that it leaves. False: any new pod resolves the finding."""
     only: NDArray[np.bool_] | None = None
-    """(nodes,) nothing is repaired anywhere else; None = anywhere."""
+    """(nodes,) nodes that resolve it; None = all."""
     even: Evenness | None = None
-    """None = nothing to be evened out."""
+    """None = no group to be evened out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A node that a strategy wants relieved of pods. A strategy never evicts, never counts, never asks about limits."""
+    """A node that a strategy reports for evictions. A strategy never evicts, counts or reads limits."""
 
     strategy: str
     node: int
@@ -110,33 +110,32 @@ class Finding:
     reason: str
     """A sentence with the numbers."""
     candidates: Ints
-    """Indices of the pods on the node that could serve; for REMOVE best first, otherwise the planner orders them."""
+    """Indices of pods on the node; for REMOVE best first, otherwise the planner orders them."""
     cpu_share: float = float("nan")
-    """Of COOL: the share that is too high, and its marks; NaN for the others."""
+    """COOL: the share that is too high, and its thresholds; NaN for other goals."""
     high: float = float("nan")
     target: float = float("nan")
     goal: Goal = Goal.COOL
     wanted: int | None = None
-    """Of REMOVE: so many of `among`; None = all that can."""
+    """REMOVE: the number of pods of `among` to evict; None = all candidates that may go."""
     among: Ints | None = None
-    """Of REMOVE with `wanted`: once so many of these pods are moved, by whichever finding, nothing more is wanted. They
-    may be on other nodes, and needn't be candidates. None = the candidates."""
+    """REMOVE with `wanted`: pods that count, evicted for any finding. They may be on other nodes, and need not be
+    candidates. None = the candidates."""
     in_order: bool = False
-    """Of COOL: the candidates are taken in the order given, too."""
+    """COOL: the candidates are taken in the order given."""
     landing: LandingRule = LandingRule()
     makes_room: bool = False
-    """Room on the node is what is wanted: that a pod which waits would take it is no reason against a move."""
+    """The finding requires room on the node: a pending pod that would take it does not refuse a move."""
     recurs: bool = False
-    """Of REMOVE: the reason comes back in the nature of things (age, a person's choice): that a predecessor was moved
-    for it doesn't speak against it."""
+    """REMOVE: the reason recurs by nature (age, an operator's choice), so a lineage may be evicted repeatedly."""
     broken: bool = False
-    """The candidates don't do their work as it is: that they are not Ready, have finished, or are their service's last,
-    doesn't keep them."""
+    """The candidates do no work as they are: guards for pods that are not Ready, finished, or their service's last do
+    not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefusal:
-    """A candidate that was not moved (or a node that was not judged, then `namespace` and `name` are empty)."""
+    """A candidate that was not evicted, or a node that was not evaluated (`namespace` and `name` are empty)."""
 
     node: str
     namespace: str
@@ -146,7 +145,7 @@ class PodRefusal:
     next_at: float | None = None
     """As in `Refusal`."""
     cpu_millicores: float | None = None
-    """What moving it would have taken away; None = not known."""
+    """CPU that its eviction would have taken off the node; None = not known."""
 
 
 class Trigger(StrEnum):
@@ -169,12 +168,12 @@ class NodeLine:
     cpu_after: float | None = None
     hot: bool = False
     high: float | None = None
-    """Share of real CPU over which the cycle would have found it; None = it did not look at it."""
+    """Share of real CPU over which it is hot; None = it was not evaluated."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
-    """All that one cycle saw, decided and did: what the CLI prints and the database keeps."""
+    """Observations, decisions and evictions of one cycle: what the CLI prints and the database keeps."""
 
     id: str
     cluster: str
@@ -188,20 +187,20 @@ class CycleReport:
     steered: dict[str, str] = field(default_factory=dict)
     """Node -> why it carries our soft taint while the plan runs."""
     cordons_before: dict[str, str] = field(default_factory=dict)
-    """Node -> why it was cordoned by us when the cycle began: `steering.CORDONS`."""
+    """Node -> reason of our cordon when the cycle began: `steering.CORDONS`."""
     cordons: dict[str, str] = field(default_factory=dict)
     """The same while the plan runs."""
     progress: dict[str, int] = field(default_factory=dict)
-    """Of nodes that were chosen to be emptied: state (`empty`, `working`, `waiting`) -> how many."""
+    """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)
     """Kind of scope -> evictions left in its tightest limit, of global, cluster, pools and levels."""
     stages: dict[str, float] = field(default_factory=dict)
-    """Stage -> how many seconds of the machine's clock it took."""
+    """Stage -> seconds of the machine's clock."""
     notes: list[str] = field(default_factory=list)
     """Why the cycle as a whole did nothing, or less than it could."""
     stopped: Refusal | None = None
-    """Set when the data was not safe to act on."""
+    """The data was not safe to act on."""
     interrupted: Refusal | None = None
-    """Set when evictions ended before the plan was done: lease lost, API server throttling or refusing us."""
+    """Evictions ended before the plan was done: lease lost, API server throttling or refusing."""

@@ -8,7 +8,7 @@ from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.ports import PodState
 
 CALL_GRACE_SECONDS = 60.0
-"""For so long after it was recorded, an eviction call may be on its way to the API server or in progress there."""
+"""An eviction call may be in progress for so long after it was recorded."""
 
 
 def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcome, str]:
