@@ -1,7 +1,5 @@
 """Rows of `limits` and `windows`: the usage of each limit, the state of each change window."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
@@ -10,25 +8,11 @@ from rebalancer.constraints.lists import service_name
 from rebalancer.constraints.windows import CHANGE_WINDOW, ChangeWindows, describe
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
-from rebalancer.model.limits import Denied, Scope
+from rebalancer.model.limits import Denied, LimitLine, Scope
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.windows import WindowState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitLine:
-    """One limit of one scope."""
-
-    scope: Scope
-    what: str
-    in_bytes: bool
-    """Unit of `used` and `left`: bytes, else evictions."""
-    used: int
-    left: int
-    next_at: float | None
-    """Seconds since the epoch when one more eviction fits; None where it fits now or after a landing."""
 
 
 def limit_lines(context: CycleContext, policy: RebalancerPolicy) -> list[LimitLine]:

@@ -14,7 +14,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import LedgerEntry
 from rebalancer.model.ports import Ledger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.web.views import Cooldown, LimitLine, LimitsPage, WindowLine
+from rebalancer.web.views import Cooldown, LimitsPage, WindowLine
 
 BREAKER_LOOKBACK_SECONDS = 3 * DAY_SECONDS
 """Older assessments cannot keep a circuit breaker open."""
@@ -28,17 +28,7 @@ def limits_page(current: Active, ledger: Ledger, effect: EffectRecords) -> Limit
     windows += service_windows(context.cluster.snapshot(), book, namespace=None, now=now)
     return LimitsPage(
         at=now,
-        limits=tuple(
-            LimitLine(
-                scope=str(line.scope),
-                what=line.what,
-                used=line.used,
-                left=line.left,
-                in_bytes=line.in_bytes,
-                next_at=line.next_at,
-            )
-            for line in limit_lines(context, policy)
-        ),
+        limits=tuple(limit_lines(context, policy)),
         windows=tuple(
             WindowLine(
                 scope=str(scope),

@@ -166,3 +166,18 @@ class RemoteReadiness(NamedTuple):
     desired: int
     clusters: int
     """How many of the other clusters run it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLine:
+    """Usage of one limit of one scope."""
+
+    scope: Scope
+    what: str
+    in_bytes: bool
+    """Unit of `used` and `left`: bytes, else evictions."""
+    used: int
+    left: int
+    next_at: float | None
+    """Seconds since the epoch when one more eviction fits; None where it fits now or after a replacement
+    is Ready."""

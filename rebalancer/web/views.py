@@ -19,7 +19,7 @@ from rebalancer.model.cycles import (
 from rebalancer.model.document import Dimension
 from rebalancer.model.effect import Assessment, HotEpisode
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import EvictionBackoff, Pause
+from rebalancer.model.limits import EvictionBackoff, LimitLine, Pause
 
 MOST_TILES = 500
 """Nodes on one page."""
@@ -202,18 +202,6 @@ class CyclePage:
     stages: Mapping[str, float]
     """Stage -> seconds; empty where they are no longer known."""
     assessments: tuple[Assessment, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitLine:
-    """One limit of one scope."""
-
-    scope: str
-    what: str
-    used: int
-    left: int
-    in_bytes: bool
-    next_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,7 +293,7 @@ def test_the_page_of_limits_tells_what_is_left_on_its_way_and_cooling_down(tmp_p
     with a_day(tmp_path, windows=windows) as it:
         it.cycle("warm-1")
         page = it.views.limits()
-        assert any(line.scope == "node warm-1" and line.used == 1 for line in page.limits)
+        assert any(str(line.scope) == "node warm-1" and line.used == 1 for line in page.limits)
         assert [(each.scope, each.open, each.because) for each in page.windows] == [
             ("cluster test", True, "in the allow window day")
         ]

@@ -13,7 +13,7 @@ from rebalancer.model.cycles import (
 from rebalancer.model.document import Dimension
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.limits import EvictionBackoff, Pause, Scope
+from rebalancer.model.limits import EvictionBackoff, LimitLine, Pause, Scope
 from rebalancer.model.snapshot import Service
 from rebalancer.web import Auth, WebPorts, make_app, views
 from rebalancer.web.views import NodeLine, NodeSelection
@@ -132,13 +132,20 @@ class HandMade:
         return views.LimitsPage(
             at=NOW,
             limits=(
-                views.LimitLine(scope="global", what="30 in 1h", used=4, left=26, in_bytes=False, next_at=None),
-                views.LimitLine(
-                    scope="pool general", what="2 in 10m", used=2, left=0, in_bytes=False, next_at=NOW + 300
+                LimitLine(scope=Scope("global", ""), what="30 in 1h", used=4, left=26, in_bytes=False, next_at=None),
+                LimitLine(
+                    scope=Scope("pool", "blue/general"),
+                    what="2 in 10m",
+                    used=2,
+                    left=0,
+                    in_bytes=False,
+                    next_at=NOW + 300,
                 ),
-                views.LimitLine(scope="cluster blue", what="5 in flight", used=5, left=0, in_bytes=False, next_at=None),
-                views.LimitLine(
-                    scope="pool general",
+                LimitLine(
+                    scope=Scope("cluster", "blue"), what="5 in flight", used=5, left=0, in_bytes=False, next_at=None
+                ),
+                LimitLine(
+                    scope=Scope("pulls", "blue/general"),
                     what="20Gi being pulled",
                     used=3 << 30,
                     left=17 << 30,
