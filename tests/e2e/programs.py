@@ -43,8 +43,6 @@ STEPS = {
     "finish: before",
     "finish: after",
 }
-SETTLING = {"settle: before", "settle: after"}
-"""Only where there is something to settle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +112,7 @@ class Fuse:
 def lay(fuse: Fuse) -> None:
     """Put the steps around the program's edge, in this process."""
     fuse.wrap(SqlRecords, "begin", after="begin: after")
-    fuse.wrap(SqlRecords, "settle", before="settle: before", after="settle: after")
+    fuse.wrap(SqlLedger, "_reconcile", before="reconcile: before", after="reconcile: after")
     fuse.wrap(SqlRecords, "finish", before="finish: before", after="finish: after")
     fuse.wrap(SqlLedger, "reserve", before="reserve: before", after="reserve: after")
     # both inside of the transaction: nothing is committed yet

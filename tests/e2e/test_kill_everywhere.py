@@ -22,7 +22,7 @@ WORKERS = 6
 """Stages at once: they mostly wait."""
 RATE_WINDOW = 60.0
 GRACE = 60.0
-"""So long a call may be on its way: see store/settle.py."""
+"""A call may be in progress for so long: see store/ledger/reconcile.py."""
 LIMIT_WINDOW = 3600.0
 """60 real seconds: a slow run must not outlive it."""
 CLUSTER_AT_MOST, NODE_AT_MOST, SERVICE_IN_FLIGHT = 3, 2, 1
@@ -166,7 +166,7 @@ def check_nothing_is_forgotten(stage: Stage) -> None:
 
 
 def check_agreement(stage: Stage) -> None:
-    """Once everything is settled: what is counted happened, what happened is counted, once."""
+    """Once everything is reconciled: what is counted happened, what happened is counted, once."""
     happened = Counter(each.uid for each in stage.evicted())
     assert stage.rows(COUNTED) == happened
     assert stage.rows("outcome = 'evicted'") == happened
@@ -174,7 +174,7 @@ def check_agreement(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """What follows a kill: a run at once, and one when all can be settled."""
+    """What follows a kill: a run at once, and one when all can be reconciled."""
     check_nothing_is_forgotten(stage)
     for wait in (0.0, GRACE + RATE_WINDOW):
         stage.lab.clock.sleep(wait)
