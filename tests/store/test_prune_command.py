@@ -37,5 +37,5 @@ def test_old_details_are_counted_by_table_and_dropped(tmp_path: Path) -> None:
         assert all(f"{count} {table}" in said for table, count in old.items())
         assert prune("--older-than", "39d", "-o", "json").document["details"] == old
         assert "dropped 0 entries" in (done := prune("--older-than", "39d").err)
-        assert done.endswith("of details nothing\n")
+        assert done.endswith("; details: none\n")
         assert [cycle["id"] for cycle in cycles(records, 5)] == ["evicted"]
