@@ -383,7 +383,9 @@ def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> Placem
     if "placement" in options:
         model: PlacementModel = options.pop("placement")
         return model
-    own = {name: options.pop(name) for name in ("config", "steered", "cordoned", "young_seconds") if name in options}
+    own = {
+        name: options.pop(name) for name in ("config", "soft_tainted", "cordoned", "young_seconds") if name in options
+    }
     return PlacementModel(snapshot, **own, **{name: options[name] for name in ("out_of_time",) if name in options})
 
 

@@ -161,8 +161,8 @@ def high_policy(case: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("case", HIGH["cases"], ids=lambda case: case["id"])
 def test_high_node_utilization_case(case: dict[str, Any]) -> None:
-    """Rehearsed, as a real run is: kube-scheduler favours the node that is emptied, by requests, until it is steered
-    away from there. Without that we would evict nothing, where others evict and see the pod come back."""
+    """Simulated, as a real run is: kube-scheduler favours the node that is emptied, by requests, until it has a soft
+    taint. Without that we would evict nothing, where others evict and see the pod come back."""
     nodes, pods = made_of(case["nodes"], case["pods"])
     plan = Plan(nodes, pods, high_policy(case))
     assert len(plan.pods) == case["expect"]["evicted"], plan.refusals

@@ -81,18 +81,18 @@ class PlanningSession:
     def planner(
         self,
         *,
-        steered: Bools,
+        soft_tainted: Bools,
         cordoned: Bools,
         steering: SoftTaintBudget | None = None,
         limit: TimeLimit | None = None,
     ) -> Planner:
         """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
-        undone. `steered`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
+        undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
         simulation."""
         seen, limit = self.observation, limit or self.limit
         return Planner(
             snapshot=seen.snapshot,
-            placement=self._start_over(steered, cordoned, limit),
+            placement=self._start_over(soft_tainted, cordoned, limit),
             found=self.found,
             admission=new_admission(self.context, seen, self.policy),
             cpu_millicores=seen.usage.pod_cpu_millicores,
@@ -103,19 +103,19 @@ class PlanningSession:
             share_of_time=limit.share,
         )
 
-    def _start_over(self, steered: Bools, cordoned: Bools, limit: TimeLimit) -> PlacementModel:
+    def _start_over(self, soft_tainted: Bools, cordoned: Bools, limit: TimeLimit) -> PlacementModel:
         seen = self.observation
         closed = mask(seen, self.context.soft_taint_controller.uncertain)
         if self._placement is None:
             self._placement = PlacementModel(
                 seen.snapshot,
                 config=self.context.scheduler,
-                steered=steered,
+                soft_tainted=soft_tainted,
                 cordoned=cordoned,
                 closed=closed,
                 out_of_time=limit,
                 young_seconds=self.policy.safety.cooldowns.new_node,
             )
         else:
-            self._placement.start_over(steered=steered, cordoned=cordoned, closed=closed, out_of_time=limit)
+            self._placement.start_over(soft_tainted=soft_tainted, cordoned=cordoned, closed=closed, out_of_time=limit)
         return self._placement

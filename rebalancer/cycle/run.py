@@ -112,7 +112,7 @@ def execute_cycle(
 def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints, *, server_dry_run: bool) -> Planner:
     """Plan, admit, evict and record, one move after the other. The planner has a reason for each pod that stays."""
     context, seen, found, policy = session.context, session.observation, session.found, session.policy
-    planner = session.planner(steered=taints.steered, cordoned=taints.cordoned)
+    planner = session.planner(soft_tainted=taints.soft_tainted, cordoned=taints.cordoned)
     server_errors = 0
     while (eviction := planner.next_move()) is not None:
         if context.stopping():

@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 class AppliedTaints:
     """Taints and cordons of the nodes while the plan runs: applied in a real run, assumed in a dry run."""
 
-    steered: Bools
+    soft_tainted: Bools
     """(nodes,) with our taint, a soft one or that of a cordon."""
     cordoned: Bools
     """(nodes,) cordoned, by us or by others."""
@@ -67,11 +67,11 @@ def steer(session: PlanningSession, report: CycleReport) -> AppliedTaints:
     with session.limit.stopped():
         held = set(values) if report.dry_run else controller.hold(values)
     cordons = {name for name in held if values[name] in CORDONS}
-    report.steered = {name: values[name] for name in sorted(held - cordons)}
+    report.soft_tainted = {name: values[name] for name in sorted(held - cordons)}
     report.cordons_before = {name: value for name, (value, _) in sorted(our_cordons(seen.snapshot).items())}
     report.cordons = {name: values[name] for name in sorted(cordons)}
     return AppliedTaints(
-        steered=mask(seen, held),
+        soft_tainted=mask(seen, held),
         cordoned=mask(seen, cordons) | cordoned_by_others(seen),
         not_emptied=desired.not_emptied,
     )
@@ -156,7 +156,7 @@ def simulate(
     for name in sorted(soft):
         budget.take([index[name]])
     cooled = {(each.strategy, each.node) for all_ in found for each in all_.findings if each.goal is Goal.COOL}
-    planner = session.planner(steered=budget.mask, cordoned=cordoned, steering=budget, limit=session.limit.half())
+    planner = session.planner(soft_tainted=budget.mask, cordoned=cordoned, steering=budget, limit=session.limit.half())
     moved, sources = False, []
     while (eviction := planner.next_move()) is not None:
         if (refusal := planner.admission.reserve(eviction)) is not None:

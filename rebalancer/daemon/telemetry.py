@@ -25,7 +25,7 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     """Update the metrics from a finished cycle of this duration in seconds."""
     metrics.cycles.labels(trigger=str(report.trigger), result=_result(report)).inc()
     metrics.cycle_duration.observe(seconds)
-    metrics.soft_tainted_nodes.set(len(report.steered))
+    metrics.soft_tainted_nodes.set(len(report.soft_tainted))
     for value in CORDONS:
         metrics.cordoned_nodes.labels(reason=value).set(sum(each == value for each in report.cordons.values()))
     for state in _MAINTENANCE_STATES:

@@ -253,7 +253,7 @@ def node_view(
     problems = measured.problems if measured is not None else {}
     shares = np.array([found.get(name, np.nan) for name in nodes.names]) / room
     high, target, _ = node_pools.thresholds(shares)
-    steered = our_taints(snapshot)
+    soft_tainted = our_taints(snapshot)
     on = snapshot.pods.node[snapshot.active]
     pods = np.bincount(on, minlength=len(nodes)).tolist()
     lines = []
@@ -270,7 +270,7 @@ def node_view(
                 peak_share=known(expected.peak_millicores[node] / room[node]),
                 peak_at=known(expected.peak_at[node]),
                 hot_from=hot_from,
-                steered=steered[name][0] if name in steered else "",
+                soft_tainted=soft_tainted[name][0] if name in soft_tainted else "",
                 cordoned=bool(nodes.unschedulable[node]),
                 ready=bool(nodes.ready[node]),
                 problem=problems.get(name, ""),
@@ -318,7 +318,7 @@ def _pool(name: str, members: Sequence[NodeLine]) -> PoolLine:
         name=name,
         nodes=len(members),
         states={state: sum(line.state is state for line in members) for state in NodeState},
-        steered=sum(bool(line.steered) for line in members),
+        soft_tainted=sum(bool(line.soft_tainted) for line in members),
         cordoned=sum(line.cordoned for line in members),
         share=sum(shares) / len(shares) if shares else None,
         high=highs.pop() if len(highs) == 1 else None,

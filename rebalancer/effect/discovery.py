@@ -47,7 +47,7 @@ def attribute_episode(
     settled: Sequence[Assessment],
     after: float = -math.inf,
 ) -> HotEpisode:
-    """The episode with discovery, evictions and reasons set anew from the records.
+    """The episode with discovery, evictions and reasons set again from the records.
 
     `node_observations`: of its node, oldest first, from a day before its start to its end, or to now. `covered`: a
     strategy evaluates its pool, every `every_seconds`. `paused`: evictions from it were paused for the whole episode.

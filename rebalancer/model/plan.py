@@ -184,7 +184,7 @@ class CycleReport:
     nodes: list[NodeLine] = field(default_factory=list)
     findings: list[tuple[Finding, str]] = field(default_factory=list)
     """(finding, node name)"""
-    steered: dict[str, str] = field(default_factory=dict)
+    soft_tainted: dict[str, str] = field(default_factory=dict)
     """Node -> why it carries our soft taint while the plan runs."""
     cordons_before: dict[str, str] = field(default_factory=dict)
     """Node -> reason of our cordon when the cycle began: `steering.CORDONS`."""

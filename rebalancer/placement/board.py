@@ -83,16 +83,16 @@ class Board:
         self,
         snapshot: ClusterSnapshot,
         *,
-        steered: Bools | None = None,
+        soft_tainted: Bools | None = None,
         cordoned: Bools | None = None,
         steering_taint: Taint | None = None,
     ) -> None:
-        """`steered` and `cordoned` (nodes,): nodes with our soft taint, and cordoned by us, instead of our taints and
-        cordons in the snapshot; None = as in the snapshot. Cordons of others stay."""
+        """`soft_tainted` and `cordoned` (nodes,): nodes with our soft taint and our cordon, instead of those in the
+        snapshot; None = as in the snapshot. Cordons of others stay."""
         self.snapshot = snapshot
         self.nodes = NodeTable(snapshot.nodes)
         self._steering_taint = steering_taint or Taint(key=SOFT_TAINT, effect="PreferNoSchedule")
-        self._look(steered, cordoned)
+        self._look(soft_tainted, cordoned)
         self.version = 0
         """Changes with every change of the board."""
         self._stamps = count(1)
@@ -124,16 +124,16 @@ class Board:
         """Affinity, as in `PodTemplateOutline` -> numbers of its kinds, ascending."""
         self._read_outlines()
 
-    def _look(self, steered: Bools | None, cordoned: Bools | None) -> None:
-        self.taints = seen_taints(self.snapshot, steered, cordoned, self._steering_taint)
+    def _look(self, soft_tainted: Bools | None, cordoned: Bools | None) -> None:
+        self.taints = seen_taints(self.snapshot, soft_tainted, cordoned, self._steering_taint)
         """(nodes,) as the scheduler sees them."""
         self.unschedulable: Bools = seen_cordons(self.snapshot, cordoned)
         """(nodes,) as the scheduler sees them."""
 
-    def start_over(self, *, steered: Bools | None = None, cordoned: Bools | None = None) -> None:
+    def start_over(self, *, soft_tainted: Bools | None = None, cordoned: Bools | None = None) -> None:
         """Undo every change since the snapshot; the board equals a new one with these arguments, to the last bit."""
         assert self._undo is None
-        self._look(steered, cordoned)
+        self._look(soft_tainted, cordoned)
         changed = {number for number, changes in self._changes.items() if changes}
         rows = np.flatnonzero(self._changed_at)
         self.held[rows], self.booked[rows], self.whole[rows] = self._held_at_first[rows], 0.0, 0.0

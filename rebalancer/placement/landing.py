@@ -77,16 +77,16 @@ class PlacementModel:
         snapshot: ClusterSnapshot,
         *,
         config: SchedulerConfig | None = None,
-        steered: Bools | None = None,
+        soft_tainted: Bools | None = None,
         cordoned: Bools | None = None,
         closed: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
         young_seconds: float = YOUNG_SECONDS,
     ) -> None:
-        """`steered`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
+        """`soft_tainted`, `cordoned` (nodes,): as in `Board`. `closed` (nodes,) are no targets. Pending pods are placed
         until `out_of_time` returns True. Nodes younger than `young_seconds` are no targets."""
         self._snapshot = snapshot
-        self._board = Board(snapshot, steered=steered, cordoned=cordoned)
+        self._board = Board(snapshot, soft_tainted=soft_tainted, cordoned=cordoned)
         self._engine = Engine(self._board, config)
         # ties are shown by name, so that the order in which nodes are listed changes nothing
         self._name_rank = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
@@ -100,13 +100,13 @@ class PlacementModel:
     def start_over(
         self,
         *,
-        steered: Bools | None = None,
+        soft_tainted: Bools | None = None,
         cordoned: Bools | None = None,
         closed: Bools | None = None,
         out_of_time: Callable[[], bool] = never,
     ) -> None:
         """Undo everything that was counted, tainted or cordoned: the model equals a new one with these arguments."""
-        self._board.start_over(steered=steered, cordoned=cordoned)
+        self._board.start_over(soft_tainted=soft_tainted, cordoned=cordoned)
         self._engine.start_over()
         self._begin(cordoned, closed, out_of_time)
 

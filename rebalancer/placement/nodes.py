@@ -135,9 +135,9 @@ class NodeTable:
 
 
 def seen_taints(
-    snapshot: ClusterSnapshot, steered: Bools | None, cordoned: Bools | None, ours: Taint
+    snapshot: ClusterSnapshot, soft_tainted: Bools | None, cordoned: Bools | None, ours: Taint
 ) -> tuple[tuple[Taint, ...], ...]:
-    """(nodes,) with our taint on exactly the nodes of `steered`; None = as in the snapshot."""
+    """(nodes,) with our taint on exactly the nodes of `soft_tainted`; None = as in the snapshot."""
     seen = tuple(tuple(taints) for taints in snapshot.nodes.taints)
     if cordoned is not None:
         before = ours_cordoned(snapshot)
@@ -145,11 +145,11 @@ def seen_taints(
             _with_cordon(taints, cordon) if cordon != was else taints
             for taints, cordon, was in zip(seen, cordoned.tolist(), before.tolist(), strict=True)
         )
-    if steered is None:
+    if soft_tainted is None:
         return seen
     return tuple(
         (*(each for each in taints if each.key != SOFT_TAINT), *((ours,) if steer else ()))
-        for taints, steer in zip(seen, steered.tolist(), strict=True)
+        for taints, steer in zip(seen, soft_tainted.tolist(), strict=True)
     )
 
 

@@ -133,7 +133,7 @@ class NodeDrainer:
 
     def _simulate_drain(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Why the replacements can't all land."""
-        before = self._landings.steered
+        before = self._landings.soft_tainted
         with self._landings.as_if_cordoned(job.finding.node):
             refusal = self._lands_all(job, pods)
         if refusal is not None:

@@ -181,13 +181,13 @@ class Landings:
                 self.receives = before
 
     @property
-    def steered(self) -> frozenset[int]:
+    def soft_tainted(self) -> frozenset[int]:
         """Nodes with a soft taint of this simulation."""
         return frozenset(() if self._steering is None else self._steering.chosen)
 
     def limit_soft_taints_to(self, nodes: frozenset[int]) -> None:
         """Remove this simulation's soft taints from all other nodes."""
-        self._remove_soft_taints(sorted(self.steered - nodes))
+        self._remove_soft_taints(sorted(self.soft_tainted - nodes))
 
     def _remove_soft_taints(self, nodes: list[int]) -> None:
         if self._steering is not None and nodes:

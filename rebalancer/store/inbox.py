@@ -63,7 +63,7 @@ class SqlInbox:
                     .values(heard | {"state": EpisodeState.OPEN.value, "next_at": now})
                 )
             ended = sum(
-                self._end(connection, fingerprint, _ROWS.starts_at < start, "it began anew")
+                self._end(connection, fingerprint, _ROWS.starts_at < start, "it fires again since a later start")
                 for fingerprint, start in sorted(fresh)
             )
             ended += sum(

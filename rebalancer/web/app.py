@@ -179,7 +179,7 @@ class _Endpoints:
     async def _wake(self) -> None:
         try:
             await _in_thread(self._api_threads, self._ports.wake)
-        except Exception:  # the answer is on its way, and the alerts are kept: the daemon's own clock finds them
+        except Exception:  # the response is sent and the alerts are stored: the daemon's own clock finds them
             logger.exception("/api/v1/alerts: the daemon could not be woken")
 
     async def trigger(self, request: Request) -> Response:

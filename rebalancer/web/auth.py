@@ -124,7 +124,7 @@ class _Secret:
         secret, problem = self._read()
         digest = _digest(secret) if secret else None
         if problem and problem != self._problem:
-            logger.warning("%s: the web API is closed to whoever sends one", problem)
+            logger.warning("%s: the web API is closed to clients that send one", problem)
         elif digest != self._digest:
             logger.info("%s: the %s was read", self._path, self._what)
         self._digest, self._problem = digest, problem

@@ -24,7 +24,7 @@ GAP_SECONDS = 1800.0
 HOUR = 3600.0
 TICK_HOURS = 6
 MARK_WIDTH = 9.0
-"""Marks that are closer to each other than this are merged."""
+"""Points that are closer to each other than this are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

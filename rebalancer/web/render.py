@@ -80,7 +80,7 @@ def _environment() -> Environment:
         meter=charts.meter,
         outcome_texts={each.value: each.sentence for each in Outcome},
         missed={each.value: each.sentence for each in MissReason},
-        stuck={each.value: each.sentence for each in BlockedReason},
+        blocked={each.value: each.sentence for each in BlockedReason},
     )
     return made
 

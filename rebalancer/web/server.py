@@ -164,7 +164,7 @@ class _Tls:
             self._complained = problem
             return
         self._complained = ""
-        logger.info("TLS: %s was read anew", self._files[0])
+        logger.info("TLS: %s was reloaded", self._files[0])
 
     def _contents(self) -> tuple[bytes, bytes]:
         cert, key = (_read(path) for path in self._files)

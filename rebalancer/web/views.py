@@ -65,7 +65,7 @@ class NodeLine:
     peak_at: float | None = None
     hot_from: float | None = None
     """When it is forecast to become hot."""
-    steered: str = ""
+    soft_tainted: str = ""
     """Reason of its soft taint; empty for none."""
     cordoned: bool = False
     ready: bool = True
@@ -83,7 +83,7 @@ class PoolLine:
     """Empty for the nodes of none."""
     nodes: int
     states: Mapping[NodeState, int]
-    steered: int
+    soft_tainted: int
     cordoned: int
     share: float | None
     """Mean of the known shares."""

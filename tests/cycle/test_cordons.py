@@ -100,7 +100,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 def test_a_node_in_maintenance_is_cordoned_before_its_pods_leave_and_stays_so_when_we_end(runs: Runs) -> None:
     with runs.begin(MAINTAIN) as run:
         report = run.turn()
-        assert (report.cordons_before, report.cordons, report.steered) == ({}, {"old": MAINTENANCE}, {})
+        assert (report.cordons_before, report.cordons, report.soft_tainted) == ({}, {"old": MAINTENANCE}, {})
         assert ours_on(runs.lab) == {"old": MAINTENANCE}
         assert report.progress == {"drained": 0, "draining": 1, "pending": 0}
         assert any("maintenance" in note for note in report.notes)
@@ -267,7 +267,7 @@ def test_a_node_that_may_not_be_cordoned_keeps_all_its_pods(runs: Runs) -> None:
 def test_steering_that_is_switched_off_keeps_nobody_from_draining(runs: Runs) -> None:
     with runs.begin(DRAIN, softTaint={"mode": "Off"}) as run:
         report = run.turn()
-        assert (report.cordons, report.steered) == ({"old": DRAINING}, {})
+        assert (report.cordons, report.soft_tainted) == ({"old": DRAINING}, {})
 
 
 def test_a_dry_run_assumes_the_cordons_and_touches_no_node(runs: Runs) -> None:

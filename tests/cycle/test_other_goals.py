@@ -157,7 +157,7 @@ def test_what_keeps_pods_on_many_nodes_has_one_line_for_all() -> None:
 
 def test_of_many_cordons_and_taints_the_first_are_named_and_all_on_demand() -> None:
     names = [f"n{number:02}" for number in range(12)]
-    report = a_report(cordons=dict.fromkeys(names, MAINTENANCE), steered=dict.fromkeys(names[:11], "chosen"))
+    report = a_report(cordons=dict.fromkeys(names, MAINTENANCE), soft_tainted=dict.fromkeys(names[:11], "chosen"))
     page = " ".join(shown(report).split())
     assert "n09 (maintenance, new) and 2 more (--all-nodes)" in page
     assert "n09 (chosen) and 1 more (--all-nodes)" in page

@@ -86,7 +86,7 @@ def planned(session: PlanningSession) -> tuple[int, set[Reason]]:
     """How many moves are planned after the simulation, and the reasons for the others."""
     report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=False, started_at=NOW)
     taints = steer(session, report)
-    planner = session.planner(steered=taints.steered, cordoned=taints.cordoned)
+    planner = session.planner(soft_tainted=taints.soft_tainted, cordoned=taints.cordoned)
     moves = 0
     while (move := planner.next_move()) is not None:
         planner.accept(move)

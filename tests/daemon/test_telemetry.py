@@ -24,7 +24,7 @@ def test_limits_stages_and_refusals_are_shown_without_names_of_pods() -> None:
     lines = page(
         a_report(
             refusals=[refusal, refusal],
-            steered={"n1": "hot"},
+            soft_tainted={"n1": "hot"},
             limits_left={"global": 3, "pool": 0},
             stages={"observe": 0.4, "find": 0.1},
         )

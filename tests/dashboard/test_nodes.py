@@ -65,19 +65,19 @@ def test_a_node_that_is_not_measured_is_unknown_and_says_why() -> None:
 def test_steered_cordoned_and_not_ready_nodes_are_marked() -> None:
     ours = Taint(key=SOFT_TAINT, value="no-room", effect="PreferNoSchedule")
     nodes = [
-        a_node("steered", labels=GENERAL, taints=(ours,)),
+        a_node("soft_tainted", labels=GENERAL, taints=(ours,)),
         a_node("cordoned", labels=GENERAL, unschedulable=True),
         a_node("broken", labels=GENERAL, ready=False),
     ]
     found = seen(nodes)
-    marks = {line.name: (line.steered, line.cordoned, line.ready) for line in found.lines}
+    marks = {line.name: (line.soft_tainted, line.cordoned, line.ready) for line in found.lines}
     assert marks == {
-        "steered": ("no-room", False, True),
+        "soft_tainted": ("no-room", False, True),
         "cordoned": ("", True, True),
         "broken": ("", False, False),
     }
     [general] = found.pools
-    assert (general.steered, general.cordoned) == (1, 1)
+    assert (general.soft_tainted, general.cordoned) == (1, 1)
 
 
 def test_pools_are_counted_in_the_policys_order_and_nodes_of_none_last() -> None:

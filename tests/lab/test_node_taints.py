@@ -93,8 +93,8 @@ def test_every_change_of_a_taint_is_in_the_log_with_who_did_it(start: Start) -> 
     patch(client, "merge", {"spec": {"taints": None}})
     lab.cluster.taint("b", "ToBeDeletedByClusterAutoscaler", value="1700000000")
     lab.cluster.untaint("b", "ToBeDeletedByClusterAutoscaler")
-    steered = [(entry.event, entry.value, entry.effect, entry.user_agent) for entry in lab.log.taints("a")]
-    assert steered == [
+    soft_tainted = [(entry.event, entry.value, entry.effect, entry.user_agent) for entry in lab.log.taints("a")]
+    assert soft_tainted == [
         ("tainted", "hot", "PreferNoSchedule", "rebalancer/1.0 term=3"),
         ("untainted", "hot", "PreferNoSchedule", "rebalancer/1.0 term=3"),
         ("tainted", "no-room", "PreferNoSchedule", "rebalancer/1.0 term=3"),

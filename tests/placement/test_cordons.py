@@ -46,7 +46,7 @@ def landings(model: PlacementModel, made: ClusterSnapshot) -> set[str]:
         (a_node("n", unschedulable=True), False),
         (a_node("n", taints=(ours(),)), False),
     ],
-    ids=["drained", "maintained", "steered by us, cordoned by others", "theirs", "uncordoned by others"],
+    ids=["drained", "maintained", "soft_tainted by us, cordoned by others", "theirs", "uncordoned by others"],
 )
 def test_a_cordon_is_ours_where_our_taint_says_so(node: ANode, mine: bool) -> None:
     assert ours_cordoned(cluster([node], [])).tolist() == [mine]
@@ -68,10 +68,10 @@ def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> No
     made = world(mine, a_node("theirs", unschedulable=True, taints=(UNSCHEDULABLE,)))
     nothing = mask(made)
     assert landings(PlacementModel(made), made) == set()
-    model = PlacementModel(made, steered=nothing, cordoned=nothing)
+    model = PlacementModel(made, soft_tainted=nothing, cordoned=nothing)
     assert landings(model, made) == {"mine"}
     assert model.closed.tolist() == [False, False, True]
-    assert Board(made, steered=nothing, cordoned=nothing).taints == ((), (), (UNSCHEDULABLE,))
+    assert Board(made, soft_tainted=nothing, cordoned=nothing).taints == ((), (), (UNSCHEDULABLE,))
 
 
 def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:

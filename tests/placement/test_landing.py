@@ -187,7 +187,7 @@ def test_a_landing_is_explained_as_it_is_predicted() -> None:
 
 def test_nodes_can_be_steered_away_from() -> None:
     made = cluster([a_node("home", **OFF), a_node("a"), a_node("b")], [mover()])
-    model = PlacementModel(made, steered=np.array([False, True, False]))
+    model = PlacementModel(made, soft_tainted=np.array([False, True, False]))
     landing = model.landings(made.pod(0))
     assert isinstance(landing, Distribution)
     assert landing.nodes.tolist() == [2]

@@ -82,11 +82,11 @@ def told(planner: Planner, world: CrowdedWorld) -> tuple[list[Any], list[Any], l
     return moves, planner.refusals(), loads
 
 
-def both_plans(world: CrowdedWorld, *, steered: bool) -> tuple[Any, Any]:
+def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
     usage = usage_of(world.snapshot, world.nodes, world.pods)
 
     def options() -> dict[str, Any]:
-        return {"config": world.config, **({"steering": world.steering()} if steered else {})}
+        return {"config": world.config, **({"steering": world.steering()} if soft_tainted else {})}
 
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
@@ -98,16 +98,16 @@ def both_plans(world: CrowdedWorld, *, steered: bool) -> tuple[Any, Any]:
 WORLDS = [(8, seed, False) for seed in (2, 3, 9, 18, 21, 49)] + [(15, seed, True) for seed in (0, 1, 2, 10, 14, 20)]
 
 
-@pytest.mark.parametrize(("size", "seed", "steered"), WORLDS)
+@pytest.mark.parametrize(("size", "seed", "soft_tainted"), WORLDS)
 def test_a_plan_is_the_same_as_one_that_forgets_everything_between_questions(
-    size: int, seed: int, steered: bool
+    size: int, seed: int, soft_tainted: bool
 ) -> None:
-    quick, slow = both_plans(crowded_world(seed, size), steered=steered)
+    quick, slow = both_plans(crowded_world(seed, size), soft_tainted=soft_tainted)
     assert _plain(quick) == _plain(slow)
 
 
 def test_a_plan_over_samples_is_the_same_as_one_that_forgets_everything_between_questions() -> None:
-    quick, slow = both_plans(crowded_world(2, 120), steered=True)
+    quick, slow = both_plans(crowded_world(2, 120), soft_tainted=True)
     assert quick[0]
     assert _plain(quick) == _plain(slow)
 

@@ -315,8 +315,8 @@ def test_steered_nodes_are_seen_with_our_taint_instead_of_what_they_carry() -> N
     ours = Taint(key="rebalancer.dev/steer", value="hot", effect="PreferNoSchedule")
     nodes = [a_node("was", taints=(ours,)), a_node("is"), a_node("never")]
     assert weighted(judged(nodes, [waiting()]), "TaintToleration") == [0, 300, 300]
-    steered = np.array([False, True, False])
-    assert weighted(judged(nodes, [waiting()], steered=steered), "TaintToleration") == [300, 0, 300]
+    soft_tainted = np.array([False, True, False])
+    assert weighted(judged(nodes, [waiting()], soft_tainted=soft_tainted), "TaintToleration") == [300, 0, 300]
 
 
 def test_a_node_can_be_steered_away_from_later() -> None:

@@ -280,7 +280,7 @@ def test_a_cordon_of_ours_that_is_lifted_is_not_seen() -> None:
     one = scene([a_node("was", **CORDONED), a_node("untidy"), cold()], pods)
     finding = one.finding("untidy", "p")
     assert one.plan(finding).landings == {"p": {"cold"}}
-    lifted = one.plan(finding, cordoned=one.mask(), steered=one.mask())
+    lifted = one.plan(finding, cordoned=one.mask(), soft_tainted=one.mask())
     assert lifted.landings == {"p": {"cold", "was"}}
 
 

@@ -90,7 +90,7 @@ def test_a_node_that_can_not_be_emptied_loses_no_pod_whatever_the_limits(number:
         alone = again.plan(
             again.finding(node, *free.on(node), goal=Goal.EMPTY),
             cordoned=again.mask(*simulation.cordoned),
-            steered=simulation.budget.mask if simulation.budget is not None else None,
+            soft_tainted=simulation.budget.mask if simulation.budget is not None else None,
         )
         if alone.cordoned:
             assert sorted(alone.pods) == free.on(node)
@@ -155,8 +155,8 @@ def test_a_plan_is_the_same_in_whatever_order_the_cluster_is_listed(number: int,
         findings = [*world.drains(one), *world.removals(one)]
         simulation, plan = one.simulated(*findings, empty_at_most=world.at_most)
         assert simulation.budget is not None
-        steered = sorted(one.snapshot.nodes.names[node] for node in simulation.budget.chosen)
-        told.append((plan.pods, plan.landings, plan.codes, sorted(plan.cordoned), simulation.codes, steered))
+        soft_tainted = sorted(one.snapshot.nodes.names[node] for node in simulation.budget.chosen)
+        told.append((plan.pods, plan.landings, plan.codes, sorted(plan.cordoned), simulation.codes, soft_tainted))
     assert told[0] == told[1]
 
 

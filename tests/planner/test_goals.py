@@ -176,10 +176,10 @@ def test_nothing_lands_outside_the_nodes_that_repair_it() -> None:
     alone = one.plan(one.finding("untidy", "p0", rule=rule))
     assert alone.codes == {"p0": "TargetNodeNotBetter"}
     assert "a, with a probability of 50%" in alone.refused["p0"].message
-    steered = one.plan(one.finding("untidy", "p0", "p1", rule=rule), steering=1)
-    assert steered.landings == {"p0": {"b"}, "p1": {"b"}}
-    assert steered.budget is not None
-    assert [one.nodes[node].name for node in steered.budget.chosen] == ["a"]
+    soft_tainted = one.plan(one.finding("untidy", "p0", "p1", rule=rule), steering=1)
+    assert soft_tainted.landings == {"p0": {"b"}, "p1": {"b"}}
+    assert soft_tainted.budget is not None
+    assert [one.nodes[node].name for node in soft_tainted.budget.chosen] == ["a"]
 
 
 def test_when_no_node_that_repairs_it_would_take_the_pod_it_stays() -> None:

@@ -58,11 +58,11 @@ class Tried:
         self.homeless += [(move.pod, lands[NOWHERE])] if lands[NOWHERE] > MOST_CHANCE else []
 
 
-def tried(small: Small, moves: list[Eviction], steered: NDArray[np.bool_] | None = None) -> Tried:
+def tried(small: Small, moves: list[Eviction], soft_tainted: NDArray[np.bool_] | None = None) -> Tried:
     """Follow every course of a plan to its end."""
     out, cpu = Tried(), small.usage.pod_cpu_millicores
     sure = small.usage.node_cpu_millicores.copy()
-    courses = futures(small.snapshot, [move.pod_index for move in moves], cpu, steered=steered)
+    courses = futures(small.snapshot, [move.pod_index for move in moves], cpu, soft_tainted=soft_tainted)
     for move, draws in zip(moves, courses, strict=True):
         sure[move.node_index] -= cpu[move.pod_index]
         out.see(small, move, draws, sure)
@@ -74,9 +74,9 @@ def test_whatever_is_drawn_no_landing_goes_over_its_target_and_no_pod_returns(ta
     plans, moves, uncertain, foretold, unlisted = 0, 0, 0, 0.0, 0.0
     for number in CLUSTERS:
         small = small_cluster(number)
-        steered = simulated(small, most=tainted) if tainted else None
-        plan = carried_out(planned(small, steered=steered))
-        seen = tried(small, plan, steered)
+        soft_tainted = simulated(small, most=tainted) if tainted else None
+        plan = carried_out(planned(small, soft_tainted=soft_tainted))
+        seen = tried(small, plan, soft_tainted)
         assert (seen.over, seen.back, seen.homeless) == ([], [], []), f"small_cluster({number})"
         plans, moves, uncertain = plans + bool(plan), moves + seen.moves, uncertain + seen.uncertain
         foretold, unlisted = foretold + seen.as_foretold, unlisted + seen.not_listed

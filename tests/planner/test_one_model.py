@@ -40,10 +40,10 @@ def test_after_a_simulation_the_plan_is_that_of_a_new_model(size: int, seed: int
         planner = planner_for(world.snapshot, usage, world.policy, placement=model, steering=steering)
         return told(planner, world)
 
-    shared = PlacementModel(world.snapshot, config=world.config, steered=none)
+    shared = PlacementModel(world.snapshot, config=world.config, soft_tainted=none)
     story(shared, budget)
-    steered, cordoned = budget.mask, np.arange(size) % 5 == 4  # other cordons than the simulation's
-    for view in ({"steered": steered}, {"steered": steered, "cordoned": cordoned}, {}):
+    soft_tainted, cordoned = budget.mask, np.arange(size) % 5 == 4  # other cordons than the simulation's
+    for view in ({"soft_tainted": soft_tainted}, {"soft_tainted": soft_tainted, "cordoned": cordoned}, {}):
         shared.start_over(**view)
         fresh = PlacementModel(world.snapshot, config=world.config, **view)
         groups = list(shared._board._selected.values())
@@ -57,10 +57,10 @@ def test_after_a_simulation_the_same_nodes_are_emptied_as_with_a_new_model(numbe
     one = made.scene()
     found = [*made.drains(one), *made.removals(one)]
     none = np.zeros(len(made.nodes), dtype=np.bool_)
-    shared = PlacementModel(one.snapshot, steered=none, cordoned=none)
+    shared = PlacementModel(one.snapshot, soft_tainted=none, cordoned=none)
     budget = SoftTaintBudget(pool_of=np.zeros(len(none), dtype=np.int32), left=[2], hot=none)
     simulation = Plan(one.planner(*found, placement=shared, steering=budget), one.snapshot, budget)
-    view = {"steered": budget.mask, "cordoned": simulation.planner.cordoned}
+    view = {"soft_tainted": budget.mask, "cordoned": simulation.planner.cordoned}
     shared.start_over(**view)
     again = Plan(one.planner(*found, placement=shared), one.snapshot, None)
     fresh = Plan(one.planner(*found, placement=PlacementModel(one.snapshot, **view)), one.snapshot, None)
@@ -72,15 +72,15 @@ def test_after_a_simulation_the_same_nodes_are_emptied_as_with_a_new_model(numbe
 def test_these_worlds_steer_cordon_and_hold_pending_pods() -> None:
     worlds = [crowded_world(seed, size) for size, seed in WORLDS]
     assert any((each.snapshot.pods.phase == PENDING).any() for each in worlds)
-    steered, codes = 0, set()
+    soft_tainted, codes = 0, set()
     for world in worlds:
         usage = usage_of(world.snapshot, world.nodes, world.pods)
         budget = world.steering()
         planner = planner_for(world.snapshot, usage, world.policy, config=world.config, steering=budget)
         told(planner, world)
-        steered += len(budget.chosen)
+        soft_tainted += len(budget.chosen)
         codes |= {each.code for each in planner.refusals()}
-    assert steered > 3
+    assert soft_tainted > 3
     assert Reason.PENDING_TAKES_ROOM in codes
     drained = [a_random(number) for number in range(40)]
     plans = [(one := each.scene()).plan(*each.drains(one), steering=2) for each in drained]

@@ -37,7 +37,7 @@ def warm_ones(*requests: float) -> tuple[list[ANode], list[APod]]:
 
 
 def simulate(small: Small, *, most: int) -> tuple[list[tuple[str, str]], dict[str, str], dict[str, str]]:
-    """(pod, likeliest landing) of each move, node -> why it is steered away from, pod -> why it stays."""
+    """(pod, likeliest landing) of each move, node -> why it is soft_tainted away from, pod -> why it stays."""
     budget, names = steering_of(small, most=most), small.snapshot.nodes.names
     planner = planned(small, steering=budget)
     moves = [(move.pod, move.target_node) for move in carried_out(planner)]
@@ -57,9 +57,9 @@ def test_a_simulation_steers_away_from_the_node_that_would_take_its_pod_back() -
 
 @pytest.mark.parametrize("requests", [(0,), (0, 0), (0, 1_600)], ids=["one", "two alike", "one after the other"])
 def test_a_simulation_steers_away_from_nodes_that_are_empty_by_requests_but_warm(requests: tuple[float, ...]) -> None:
-    moves, steered, _ = simulate(small_of(*warm_ones(*requests)), most=2)
+    moves, soft_tainted, _ = simulate(small_of(*warm_ones(*requests)), most=2)
     assert moves == [("a", "cold")]
-    assert steered == {f"warm{index}": NO_ROOM for index in range(len(requests))}
+    assert soft_tainted == {f"warm{index}": NO_ROOM for index in range(len(requests))}
 
 
 def test_nothing_is_steered_away_from_where_nothing_stands_in_the_way() -> None:
@@ -69,15 +69,15 @@ def test_nothing_is_steered_away_from_where_nothing_stands_in_the_way() -> None:
 
 def test_all_nodes_that_stand_in_a_pods_way_are_steered_away_from_or_none() -> None:
     small = small_of(*warm_ones(0, 0))
-    moves, steered, stays = simulate(small, most=1)
-    assert (moves, steered, stays["a"]) == ([], {}, "TargetNodeWithoutHeadroom")
+    moves, soft_tainted, stays = simulate(small, most=1)
+    assert (moves, soft_tainted, stays["a"]) == ([], {}, "TargetNodeWithoutHeadroom")
 
 
 def test_it_is_all_or_none_too_when_a_node_comes_into_the_way_only_after_another() -> None:
     small = small_of(*warm_ones(0, 1_600))
-    moves, steered, stays = simulate(small, most=1)
+    moves, soft_tainted, stays = simulate(small, most=1)
     assert (moves, stays["a"]) == ([], "TargetNodeWithoutHeadroom")
-    assert steered == {}
+    assert soft_tainted == {}
 
 
 def test_a_pod_that_tolerates_everything_is_not_steered_and_stays() -> None:
@@ -96,9 +96,9 @@ def test_a_pod_that_tolerates_everything_doesnt_use_up_what_another_needs() -> N
         pods.append(heavy(f"cold-{disk}"))
     pods.append(single("a", used=3_000.0, template={**TOLERATES_ALL, "nodeSelector": {"disk": "hdd"}}))
     pods.append(single("b", used=3_000.0, template={"nodeSelector": {"disk": "ssd"}}))
-    moves, steered, _ = simulate(small_of(nodes, pods), most=1)
+    moves, soft_tainted, _ = simulate(small_of(nodes, pods), most=1)
     assert moves == [("b", "cold-ssd")]
-    assert steered == {"warm-ssd": NO_ROOM}
+    assert soft_tainted == {"warm-ssd": NO_ROOM}
 
 
 # ---- without it
@@ -110,7 +110,7 @@ def test_without_steering_only_landings_that_hold_by_themselves_are_used(
 ) -> None:
     small = small_of(*world)
     assert carried_out(planned(small)) == []
-    assert carried_out(planned(small, steered=np.zeros(len(small.nodes), dtype=np.bool_))) == []
+    assert carried_out(planned(small, soft_tainted=np.zeros(len(small.nodes), dtype=np.bool_))) == []
 
 
 # ---- then the plan
@@ -119,7 +119,7 @@ def test_without_steering_only_landings_that_hold_by_themselves_are_used(
 def test_the_plan_under_the_taints_makes_the_moves_of_the_simulation() -> None:
     for world in (comes_back(), warm_ones(0), warm_ones(0, 1_600)):
         small = small_of(*world)
-        moves = carried_out(planned(small, steered=simulated(small, most=3)))
+        moves = carried_out(planned(small, soft_tainted=simulated(small, most=3)))
         assert [(move.pod, move.target_node) for move in moves] == [("a", "cold")]
 
 
@@ -129,7 +129,7 @@ def test_hardly_ever_does_the_plan_make_other_moves_than_its_simulation() -> Non
     for number in CLUSTERS:
         small = small_cluster(number)
         simulation = {move.pod for move in carried_out(planned(small, steering=steering_of(small, most=2)))}
-        plan = {move.pod for move in carried_out(planned(small, steered=simulated(small, most=2)))}
+        plan = {move.pod for move in carried_out(planned(small, soft_tainted=simulated(small, most=2)))}
         simulations, same = simulations + bool(simulation), same + bool(simulation and simulation == plan)
     print(f"{same} of {simulations} plans make just the moves of their simulations")
     assert simulations >= 0.8 * len(CLUSTERS)

@@ -94,7 +94,7 @@ def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tm
         assert [each.trigger for each in ahead] == [Trigger.FORECAST] * 2
         assert [name for report in ahead for _, name in report.findings] == ["node-1"] * 2
         assert all("of 90.2% expected at Tue 09:55 UTC, over high 75.0%" in each.reason for each in ahead[0].evictions)
-        assert ahead[0].steered == {"node-1": "predicted-hot"}
+        assert ahead[0].soft_tainted == {"node-1": "predicted-hot"}
         # what left is no part of the next forecast: ten pods of 1.18 cores, and 0.3 of the node's own
         assert ahead[1].findings[0][0].cpu_share == pytest.approx((10 * 1.178 + 0.3) / 16, abs=0.03)
 

@@ -50,7 +50,7 @@ POOLS = a_pool(low=30)
 
 
 def drains(**args: Any) -> dict[str, Any]:
-    """Sections of a policy. Low nodes are no landing, and the scheduler likes them best: all are steered away from."""
+    """Sections of a policy. Low nodes are no landing, and the scheduler likes them best: all get a soft taint."""
     strategy = {"name": "HighNodeUtilization", "args": {"cordonAfterDrain": f"{HOLD:g}s", **args}}
     return {"strategies": [strategy], "pools": POOLS, "limits": GENEROUS, "softTaint": {"maxNodes": 20}}
 
@@ -238,7 +238,7 @@ MAX_AGE = 240.0
 
 
 def test_a_drain_that_takes_longer_than_a_soft_taint_may_last_is_not_begun_twice(tmp_path: Path) -> None:
-    """`low` would take what leaves `old`, so it is steered away from; by and by that taint is too old."""
+    """`low` would take what leaves `old`, so it is soft_tainted away from; by and by that taint is too old."""
     cluster = a_scenario(
         [a_machine(name) for name in ("low", "old", "a", "b")],
         [

@@ -93,7 +93,7 @@ def test_a_run_that_ends_as_it_should_has_cleared_up(tmp_path: Path) -> None:
         taint_by_somebody_else(lab, "a")
         report = stage.turn()
         assert len(evicted(lab.log.entries())) == 2
-        assert ours_on(lab).keys() == report.steered.keys() == {"hot"}
+        assert ours_on(lab).keys() == report.soft_tainted.keys() == {"hot"}
         taint_by_somebody_else(lab, "hot")
         remeasure(stage.world, stage.policy, report)
         # until the replacements have landed and are measured

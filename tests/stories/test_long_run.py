@@ -77,21 +77,21 @@ def left_alone() -> float:
 
 def test_over_fifty_cycles_nothing_returns_and_nothing_oscillates(tmp_path: Path) -> None:
     alone = left_alone()
-    unsteered, steered = fifty_cycles(tmp_path / "off", "Off"), fifty_cycles(tmp_path / "taint", "Taint")
+    unsteered, soft_tainted = fifty_cycles(tmp_path / "off", "Off"), fifty_cycles(tmp_path / "taint", "Taint")
 
-    moved = moves(steered.log)
+    moved = moves(soft_tainted.log)
     assert len(moved) >= FEWEST
     # every replacement was bound, to another node, and got Ready
     assert all(each.target and each.ready_at is not None for each in moved)
-    assert returned(steered.log) == returned(unsteered.log) == []
+    assert returned(soft_tainted.log) == returned(unsteered.log) == []
     # it helped, and without the soft taint most of it would not have been possible
     assert alone > 60
-    assert steered.hot_minutes < alone / 10
+    assert soft_tainted.hot_minutes < alone / 10
     assert unsteered.hot_minutes > alone / 2
     # nothing is moved to and fro
     assert max(Counter(each.service for each in moved).values()) <= MOST_OF_A_SERVICE
     ways = {(each.service, each.source, each.target) for each in moved}
     assert not [each for each in ways if (each[0], each[2], each[1]) in ways]
-    assert to_and_fro(steered.log) == []
-    assert 0 < most_tainted_at_once(steered.log, NODES) <= TAINTS_AT_MOST
+    assert to_and_fro(soft_tainted.log) == []
+    assert 0 < most_tainted_at_once(soft_tainted.log, NODES) <= TAINTS_AT_MOST
     assert stints(unsteered.log) == []

@@ -96,7 +96,7 @@ def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
     views: HandMade, get: Callable[[str], Answer]
 ) -> None:
     views.nodes = [
-        a_node("hot", 0.912, peak_share=0.97, peak_at=NOW + 3600, steered="hot"),
+        a_node("hot", 0.912, peak_share=0.97, peak_at=NOW + 3600, soft_tainted="hot"),
         replace(a_node("soon", 0.41, peak_share=0.88, peak_at=NOW + 7200), state=NodeState.EXPECTED),
         a_node("closed", 0.2, cordoned=True, ready=False),
         a_node("silent", None, problem="no usage sample"),
@@ -169,7 +169,7 @@ def test_a_long_table_of_nodes_comes_in_parts(views: HandMade, get: Callable[[st
 def test_names_from_outside_are_text_wherever_they_stand(
     views: HandMade, daemon: Daemon, get: Callable[[str], Answer]
 ) -> None:
-    node = a_node(HOSTILE, 0.912, pool=HOSTILE, steered=HOSTILE, problem=HOSTILE)
+    node = a_node(HOSTILE, 0.912, pool=HOSTILE, soft_tainted=HOSTILE, problem=HOSTILE)
     views.cluster = HOSTILE
     views.nodes = [node]
     views.pauses = (Pause(scope=Scope("service", HOSTILE), reason=HOSTILE, created_by=HOSTILE, until=None),)

@@ -335,7 +335,7 @@ def test_tls_is_served_and_a_new_certificate_taken(
     assert served() == Path(first[0]).read_text()
     shutil.copy(second[1], live[1])
     until(lambda: served() == Path(second[0]).read_text())
-    assert "tls.crt was read anew" in caplog.text
+    assert "tls.crt was reloaded" in caplog.text
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 

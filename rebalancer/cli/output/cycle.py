@@ -38,7 +38,7 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
     if report.stopped is not None:
         console.print(Text.assemble(("Nothing was planned:", "bold red"), f" {refusal_text(report.stopped)}"))
     _print_findings(console, report, each=all_nodes)
-    tainted = [f"{node} ({reason})" for node, reason in report.steered.items()]
+    tainted = [f"{node} ({reason})" for node, reason in report.soft_tainted.items()]
     _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
     _print_cordons(console, report, each=all_nodes)
     _print_evictions(console, report)
@@ -183,7 +183,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             }
             for finding, node in report.findings
         ],
-        "softTaints": [{"node": node, "reason": reason} for node, reason in report.steered.items()],
+        "softTaints": [{"node": node, "reason": reason} for node, reason in report.soft_tainted.items()],
         "cordons": [
             {"node": node, "before": report.cordons_before.get(node), "now": report.cordons.get(node)}
             for node in sorted({*report.cordons_before, *report.cordons})

@@ -32,7 +32,7 @@ MEASUREMENT_RETENTION_SECONDS = 2 * DAY_SECONDS
 DETAILS_SECONDS_AT_LEAST = 3 * DAY_SECONDS
 """A day's counts are made from its details until its last assessment, a day after the eviction, was made."""
 HISTORY_SECONDS = 400 * DAY_SECONDS
-"""Evictions and hours: a year can be held against the one before."""
+"""Evictions and hours: a year can be compared with the one before."""
 THINNED_AT_ONCE = 20
 """Cycles in one transaction: a tenth of a second's work."""
 

@@ -88,7 +88,7 @@ class Scene:
             size = len(self.snapshot.nodes)
             none = np.zeros(size, dtype=np.bool_)
             budget = SoftTaintBudget(pool_of=np.zeros(size, dtype=np.int32), left=[steering], hot=none)
-            options = {"steered": none, **options}
+            options = {"soft_tainted": none, **options}
         return Plan(self.planner(*findings, steering=budget, **options), self.snapshot, budget)
 
     def simulated(self, *findings: Finding, steering: int = 2, **options: Any) -> tuple["Plan", "Plan"]:
@@ -97,7 +97,7 @@ class Scene:
         simulation = self.plan(*findings, steering=steering, cordoned=before, **options)
         assert simulation.budget is not None
         real = self.plan(
-            *findings, steered=simulation.budget.mask, cordoned=before | simulation.planner.cordoned, **options
+            *findings, soft_tainted=simulation.budget.mask, cordoned=before | simulation.planner.cordoned, **options
         )
         return simulation, real
 

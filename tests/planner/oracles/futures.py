@@ -37,7 +37,7 @@ def futures(
     pods: Sequence[int],
     cpu: NDArray[np.float64],
     *,
-    steered: NDArray[np.bool_] | None = None,
+    soft_tainted: NDArray[np.bool_] | None = None,
 ) -> Iterator[list[Draw]]:
     """For each pod in the order of its eviction, all that may have happened up to its landing.
 
@@ -54,7 +54,7 @@ def futures(
         for before, chance in chances.items():
             placed = tuple(sorted((kinds.kind_of(other), node) for other, node in before))
             if placed not in known:
-                known[placed] = _lands(snapshot, pods[:step], before, pod, steered)
+                known[placed] = _lands(snapshot, pods[:step], before, pod, soft_tainted)
             for node, share in known[placed].items():
                 draws.append(Draw(chance=chance * share, before=before, node=node))
                 after[tuple(sorted([*before, (twin[pod], node)]))] += chance * share
@@ -69,10 +69,10 @@ def _lands(
     gone: Sequence[int],
     landed: Landed,
     pod: int,
-    steered: NDArray[np.bool_] | None,
+    soft_tainted: NDArray[np.bool_] | None,
 ) -> Mapping[int, float]:
     """Node -> probability, for one course."""
-    board = Board(snapshot, steered=steered)
+    board = Board(snapshot, soft_tainted=soft_tainted)
     for each in gone:
         board.take_out(board.kind_of(each), int(snapshot.pods.node[each]))
     for each, node in landed:

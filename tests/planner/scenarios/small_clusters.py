@@ -100,7 +100,7 @@ def simulated(small: Small, *, most: int) -> NDArray[np.bool_]:
 
 
 def planned(
-    small: Small, *, steered: NDArray[np.bool_] | None = None, steering: SoftTaintBudget | None = None
+    small: Small, *, soft_tainted: NDArray[np.bool_] | None = None, steering: SoftTaintBudget | None = None
 ) -> Planner:
     """A planner before its first move."""
-    return planner_for(small.snapshot, small.usage, small.policy, steered=steered, steering=steering)
+    return planner_for(small.snapshot, small.usage, small.policy, soft_tainted=soft_tainted, steering=steering)

@@ -125,12 +125,12 @@ class Plan:
         )
         theirs = made.nodes.unschedulable
         simulation = planner_for(
-            made, measured, policy, base=base, steered=budget.mask, cordoned=theirs, steering=budget
+            made, measured, policy, base=base, soft_tainted=budget.mask, cordoned=theirs, steering=budget
         )
         self.simulated = carry_out(simulation, made)
         cordoned = simulation.cordoned
         planner = planner_for(
-            made, measured, policy, base=base, steered=budget.mask | cordoned, cordoned=theirs | cordoned
+            made, measured, policy, base=base, soft_tainted=budget.mask | cordoned, cordoned=theirs | cordoned
         )
         self.snapshot = made
         self.outcome = carry_out(planner, made)
