@@ -188,7 +188,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             {"node": node, "before": report.cordons_before.get(node), "now": report.cordons.get(node)}
             for node in sorted({*report.cordons_before, *report.cordons})
         ],
-        "progress": report.progress,
+        "nodeMaintenance": report.progress,
         "evictions": [
             {
                 **pick(eviction, *DOCUMENT_FIELDS),

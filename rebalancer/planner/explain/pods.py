@@ -193,7 +193,7 @@ def _checks(
         due = scene.admission.due(_move(scene, pod, targets))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
-        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"headroom is left{wait}"))
+        checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"within limits{wait}"))
     coming_back = dict(targets).get(pod.node_name, 0.0)
     fine = "kube-scheduler puts the replacement elsewhere"
     if finding is not None and pod.phase in (SUCCEEDED, FAILED):
