@@ -1,4 +1,4 @@
-"""History of usage to predicted peaks: what each node will need in the next 24 hours, when, and how sure that is."""
+"""Forecasts of node CPU: predicted peak, its time and its confidence for the next 24 hours."""
 
 from rebalancer.forecast.arrivals import Arrival, expected_arrivals
 from rebalancer.forecast.expected_peaks import NodeForecasts, forecast_nodes

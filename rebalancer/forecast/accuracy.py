@@ -87,13 +87,13 @@ class Accuracy:
     """By name; empty name: nodes in no pool."""
 
 
-def accuracy(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Accuracy:
+def accuracy(verified: Sequence[VerifiedForecast], *, since: float, now: float) -> Accuracy:
     """Score the forecasts that were made at or after `since`. A drift is of the last 18 days."""
-    names = sorted({each.forecast.pool for each in judged})
-    pools = {name: [each for each in judged if each.forecast.pool == name] for name in names}
+    names = sorted({each.forecast.pool for each in verified})
+    pools = {name: [each for each in verified if each.forecast.pool == name] for name in names}
     scored = {name: _scores(members, since=since, now=now) for name, members in pools.items()}
     return Accuracy(
-        everything=_scores(judged, since=since, now=now),
+        everything=_scores(verified, since=since, now=now),
         pools={
             name: each for name, each in scored.items() if each.count or each.unknown or any(each.verdicts.values())
         },
@@ -126,9 +126,9 @@ def figures(
     )
 
 
-def sums_of(judged: Iterable[VerifiedForecast], *, pool: str = "") -> ForecastSums:
+def sums_of(verified: Iterable[VerifiedForecast], *, pool: str = "") -> ForecastSums:
     """The sums of daily forecasts with actuals, as `store.forecast_sums` adds them up."""
-    known = [(each, abs(error)) for each in judged if math.isfinite(error := _error(each))]
+    known = [(each, abs(error)) for each in verified if math.isfinite(error := _error(each))]
     steady = [(each, error) for each, error in known if _is_steady(each)]
     hot = [_over_high(each, each.actuals.p95_millicores) for each, _ in steady]
     called = [_over_high(each, each.forecast.peak_millicores) for each, _ in steady]
@@ -146,8 +146,8 @@ def sums_of(judged: Iterable[VerifiedForecast], *, pool: str = "") -> ForecastSu
     )
 
 
-def _scores(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> Scores:
-    daily = [each for each in judged if each.forecast.kind is ForecastKind.DAILY]
+def _scores(verified: Sequence[VerifiedForecast], *, since: float, now: float) -> Scores:
+    daily = [each for each in verified if each.forecast.kind is ForecastKind.DAILY]
     counted = [each for each in daily if each.forecast.made_at >= since]
     known = [each for each in counted if math.isfinite(_error(each))]
     checked = [each for each in known if math.isfinite(each.actuals.departed_peak_share)]
@@ -160,7 +160,7 @@ def _scores(judged: Sequence[VerifiedForecast], *, since: float, now: float) -> 
         recent=[sums_of(each for each, age in ages if age < RECENT_SECONDS)],
         before=[sums_of(each for each, age in ages if RECENT_SECONDS <= age < RECENT_SECONDS + BEFORE_SECONDS)],
     )
-    verdicts = Counter(each.actuals.verdict for each in judged if each.forecast.made_at >= since)
+    verdicts = Counter(each.actuals.verdict for each in verified if each.forecast.made_at >= since)
     return Scores(
         **{each.name: getattr(shown, each.name) for each in fields(Figures)},
         unknown=len(counted) - len(known),
@@ -214,8 +214,8 @@ def _over_high(each: VerifiedForecast, millicores: float) -> bool:
     return high is not None and millicores > high * each.forecast.capacity_millicores
 
 
-def _minutes_off(judged: Iterable[VerifiedForecast]) -> Iterable[int]:
-    for each in judged:
+def _minutes_off(verified: Iterable[VerifiedForecast]) -> Iterable[int]:
+    for each in verified:
         apart = abs(each.forecast.peak_at - each.actuals.peak_at)
         if math.isfinite(apart):
             yield int(apart) // 60

@@ -1,19 +1,16 @@
-"""What came of a forecast: the node's own samples from when it was made to its end.
+"""Actuals of a forecast: the node's samples over the time that it covered, in steps of five minutes.
 
-Figures are of steps of five minutes, the first being the one that the forecast was made in, as in forecasts.
+**The counterfactual peak** is that of the node's CPU plus the CPU of each evicted pod's replacement from the eviction
+on; without a known replacement or sample, the pod's CPU at the eviction. It is an estimate:
 
-**What would have come without us** is the node's CPU, plus the CPU of each pod that took the place of one that we moved
-away, from the move on; for a pod that is not known, or has no sample, what it used when it was moved. That is a guess:
+- a replacement may use more or less on another node or beside other pods; on a saturated node it would have used less;
+- samples of a rate window contain a departed pod for some minutes more, together with its replacement;
+- pods that arrived in the freed headroom count, but would have landed elsewhere;
+- of a replacement that was evicted in turn, only the CPU of the first pod counts from then on;
+- a pod without replacement may have been scaled in anyway.
 
-- a pod on another machine, or beside other pods, need not use what it would have used here; on a node that had nothing
-  left to give, it would have had less;
-- the samples of a rate window show a pod that has left for some minutes more, together with its replacement;
-- pods that came into the room that we made would have gone elsewhere, but are counted;
-- of a replacement that was moved again, only what its pod used at first is counted from then on;
-- a pod without replacement may have been one too many, and would have left by itself.
-
-So whether a peak was prevented or the alarm was false is a guess too, the more so the closer that figure is to `high`.
-"Too late" and "not moved" rest on samples alone.
+So the verdicts *prevented* and *false alarm* are estimates, less certain the closer the peak is to `high`. *Too late*
+and *not moved* rest on samples alone.
 """
 
 import math
@@ -30,9 +27,9 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock,
 
 Floats = NDArray[np.float64]
 EARLY_SECONDS = 1800.0
-"""A node that becomes hot so long before it was expected to counts as the same peak."""
+"""A node that becomes hot at most this long before the predicted time counts as the same peak."""
 WAIT_SECONDS = 2 * DAY_SECONDS
-"""Samples that are still to be read so long after a forecast's end won't come."""
+"""Samples that are missing this long after a forecast's end stay missing."""
 QUARTER_STEPS = 3
 NOTHING_KNOWN = Actuals(
     p95_millicores=math.nan,
@@ -45,7 +42,7 @@ NOTHING_KNOWN = Actuals(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DayPart:
-    """What is needed of one day."""
+    """The needed series of one day."""
 
     filled: int
     nodes: Mapping[str, Grid]
@@ -55,7 +52,7 @@ class _DayPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """What is known of some nodes and pods. Steps are counted from the epoch."""
+    """Samples of some nodes and pods. Steps are counted from the epoch."""
 
     days: Mapping[int, _DayPart]
 
@@ -63,7 +60,7 @@ class Samples:
     def of(
         cls, days: Sequence[DayBlock], *, nodes: Collection[str], pods: Collection[str], since: float, until: float
     ) -> "Samples":
-        """Read from the newest day back to that of `since`: each is used once and dropped, older ones aren't loaded."""
+        """Read from the newest day back to that of `since`, each once; older days are not loaded."""
         found: dict[int, _DayPart] = {}
         first, last = int(since // DAY_SECONDS), int(until // DAY_SECONDS)
         for at in range(len(days) - 1, -1, -1):
@@ -78,22 +75,22 @@ class Samples:
                 break
         return cls(days=found)
 
-    def asked(self, first: int, end: int) -> bool:
-        """Whether there is nothing left to be read from step `first` up to, not including, `end`."""
+    def complete(self, first: int, end: int) -> bool:
+        """Whether all steps in [first, end) have been read."""
         return all(
             day in self.days and self.days[day].filled >= min(end - day * SLOTS, SLOTS) for day in _days(first, end)
         )
 
     def node(self, name: str, first: int, end: int) -> Floats:
-        """(steps,) millicores, NaN where nothing is known."""
+        """(steps,) millicores of a node, NaN where unknown."""
         return _series({day: part.nodes for day, part in self.days.items()}, name, first, end)
 
     def pod(self, name: str, first: int, end: int) -> Floats:
-        """(steps,) the same of a pod, `namespace/name`."""
+        """(steps,) millicores of a pod, `namespace/name`; NaN where unknown."""
         return _series({day: part.pods for day, part in self.days.items()}, name, first, end)
 
 
-def judge(
+def verify(
     forecast: StoredForecast,
     samples: Samples,
     *,
@@ -101,52 +98,50 @@ def judge(
     moved: Sequence[Eviction],
     now: float,
 ) -> Actuals | None:
-    """What came of a forecast that is over; None while samples of it are still to be read.
+    """Actuals of a forecast that has ended; None while its samples are incomplete.
 
-    `pods_now`: first eight characters of the uids that are on the node at the forecast's end, None where nobody looked
-    in time. `moved`: what we moved away from the node, at any time. Of a node without samples for at least half of the
-    steps nothing is known.
+    `pods_now`: first eight characters of the uids on the node at the forecast's end, None where unknown. `moved`:
+    evictions from the node, at any time. With samples of less than half of the steps the actuals are unknown.
     """
     first, end = int(forecast.made_at // STEP_SECONDS), int(forecast.until // STEP_SECONDS)
-    if not samples.asked(first, end) and now < forecast.until + WAIT_SECONDS:
+    if not samples.complete(first, end) and now < forecast.until + WAIT_SECONDS:
         return None
     node = samples.node(forecast.node, first, end)
     if not _enough(node):
         return NOTHING_KNOWN
     moved = [each for each in moved if forecast.made_at <= each.at < forecast.until]
-    without_us = node + _elsewhere(moved, samples, first, end)
+    counterfactual = node + _replacements(moved, samples, first, end)
     peak, at = _busiest_quarter(node)
     return Actuals(
         p95_millicores=float(quantile(node[None].astype(np.float32), P95)[0]),
         peak_millicores=peak,
         peak_at=float((first + at) * STEP_SECONDS) if math.isfinite(peak) else math.nan,
         departed_peak_share=_departed_peak_share(forecast, pods_now),
-        counterfactual_peak_millicores=_busiest_quarter(without_us)[0],
-        verdict=_verdict(forecast, node, without_us, first, moved=bool(moved)),
+        counterfactual_peak_millicores=_busiest_quarter(counterfactual)[0],
+        verdict=_verdict(forecast, node, counterfactual, first, moved=bool(moved)),
     )
 
 
-def _verdict(forecast: StoredForecast, node: Floats, without_us: Floats, first: int, *, moved: bool) -> Verdict | None:
-    """None for a forecast that nobody acted on, without `high`, or where samples are missing at the peak."""
+def _verdict(
+    forecast: StoredForecast, node: Floats, counterfactual: Floats, first: int, *, moved: bool
+) -> Verdict | None:
+    """None for a daily forecast, without `high`, or with too few samples."""
     if forecast.kind is not ForecastKind.AHEAD or forecast.high is None:
         return None
     limit = forecast.high * forecast.capacity_millicores
     expected = forecast.made_at if forecast.hot_from is None else forecast.hot_from - EARLY_SECONDS
     skipped = max(int(expected // STEP_SECONDS) - first, 0)
-    node, without_us = node[skipped:], without_us[skipped:]
+    node, counterfactual = node[skipped:], counterfactual[skipped:]
     if _busiest_quarter(node)[0] > limit:
         return Verdict.TOO_LATE if moved else Verdict.NOT_MOVED
-    if not _enough(node) or not _enough(without_us) or math.isnan(limit):
+    if not _enough(node) or not _enough(counterfactual) or math.isnan(limit):
         return None
-    # without a move both series are the same one, which stayed under the limit
-    return Verdict.PREVENTED if _busiest_quarter(without_us)[0] > limit else Verdict.FALSE_ALARM
+    # without evictions both series are equal and under the limit
+    return Verdict.PREVENTED if _busiest_quarter(counterfactual)[0] > limit else Verdict.FALSE_ALARM
 
 
-def _elsewhere(moved: Sequence[Eviction], samples: Samples, first: int, end: int) -> Floats:
-    """(steps,) CPU of the pods that took the place of those that were moved, each from its move on.
-
-    All NaN when the CPU of one of them isn't known in any way.
-    """
+def _replacements(moved: Sequence[Eviction], samples: Samples, first: int, end: int) -> Floats:
+    """(steps,) CPU of the replacements, each from its eviction on; all NaN if the CPU of one of them is unknown."""
     total = np.zeros(end - first)
     for each in moved:
         begin = max(math.ceil(each.at / STEP_SECONDS) - first, 0)
@@ -162,7 +157,7 @@ def _departed_peak_share(forecast: StoredForecast, pods_now: frozenset[str] | No
 
 
 def _busiest_quarter(series: Floats) -> tuple[float, int]:
-    """(its mean, index of its middle step); two of its three steps must be known. (NaN, 0) where there is none."""
+    """(mean, index of the middle step); two of three steps must be known. (NaN, 0) without any."""
     if len(series) < QUARTER_STEPS:
         return math.nan, 0
     quarters = np.lib.stride_tricks.sliding_window_view(series, QUARTER_STEPS)
@@ -173,7 +168,7 @@ def _busiest_quarter(series: Floats) -> tuple[float, int]:
 
 
 def _enough(series: Floats) -> bool:
-    """At least half of the steps, as a percentile needs."""
+    """Whether at least half of the steps are known, as a percentile needs."""
     return len(series) > 0 and int(np.isfinite(series).sum()) * 2 >= len(series)
 
 

@@ -1,4 +1,4 @@
-"""Pods that are expected to come: what services want and don't have bound yet."""
+"""Expected arrivals: desired replicas of services that are not bound yet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from rebalancer.forecast.membership import SHORT_LIVED_KINDS, Ints
 from rebalancer.model.snapshot import ClusterSnapshot
 
 NOT_EXPECTED = (*SHORT_LIVED_KINDS, "DaemonSet")
-"""Short-lived pods are forecast for their pool; a DaemonSet's come with their node."""
+"""Short-lived pods are forecast for their pool; pods of a DaemonSet belong to their node."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrival:
-    """Pods that are expected to come."""
+    """Expected pods of one service."""
 
     service: str
-    """`namespace/name` of the service that they are of: each brings its curve for one replica."""
+    """`namespace/name`; each pod adds its profile for one replica."""
     nodes: Mapping[str, float]
-    """Node name -> how many of them are expected there: a probability, or a sum of such."""
+    """Node name -> expected number of pods: a probability, or a sum of probabilities."""
 
 
 def expected_arrivals(
     snapshot: ClusterSnapshot, *, pool_of: Ints, in_flight: Sequence[tuple[str, str]]
 ) -> list[Arrival]:
-    """What services still lack: the replicas that they want less the pods that are bound and not terminating.
+    """Missing replicas of each service: desired replicas less the bound pods that are not terminating.
 
-    `in_flight` are evictions whose replacement has not landed, as (service `namespace/name`, likeliest node): of what a
-    service lacks, so many are expected there. The rest is spread evenly over the ready, schedulable nodes of the pools
-    that its other pods run in, or of all. `pool_of` (nodes,) is -1 for a node in none.
+    `in_flight`: evictions whose replacement has not landed, as (service `namespace/name`, likeliest node). Missing
+    replicas are expected there first; the rest is spread evenly over the ready, schedulable nodes of the pools that the
+    service runs in, or of all pools. `pool_of` (nodes,) is -1 for a node in none.
     """
     pods, nodes = snapshot.pods, snapshot.nodes
     bound = np.asarray(snapshot.active & ~pods.terminating)

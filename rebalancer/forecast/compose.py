@@ -1,7 +1,7 @@
-"""Nodes recomposed: the history of the pods that are on a node now, summed step by step with what the node itself uses.
+"""Node series composed from the history of the pods that are on each node now, plus the node's own usage.
 
-Where a pod ran before does not matter, so a pod that left takes its history along and one that came brings it. Days are
-read once and one after another: 150,000 pods are 165 MiB a day.
+A pod's history counts on its current node, wherever it ran before. Days are read once, one after another: 150,000 pods
+are 165 MiB a day.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ from rebalancer.model.history import SLOTS, DayBlock, Grid
 
 CHUNK_PODS = 1024
 FULL_SHARE = 0.97
-"""A node that uses this share of its capacity has no more to give: its pods may have wanted more."""
+"""Share of capacity from which a node is saturated: the demand of its pods may be higher than their usage."""
 OWN_GROWTH, OWN_SLACK = 2.0, 0.01
-"""What a node uses by itself is steady. Where pods have left since, at most twice its latest level and 1 % of the
-capacity count as its own: the rest was theirs."""
+"""A node's own usage is steady. At steps with pods that have departed since, it is limited to twice its latest level
+plus 1 % of the capacity; the rest is attributed to those pods."""
 LATEST_STEPS, LAST_STEPS = 24, 3
 
 Bools = NDArray[np.bool_]
@@ -30,27 +30,24 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """What the nodes would have used in the last days with the pods that they have now."""
+    """Usage that the nodes would have had in the last days with their current pods."""
 
     window: Window
     series: Grid
-    """(nodes, days, 288) millicores, NaN where nothing is known."""
+    """(nodes, days, 288) millicores, NaN where unknown."""
     own_share: NDArray[np.float64]
-    """(nodes,) share of `series` that was measured on these very pods and nodes; the rest is their services' curves."""
-    saturated_steps: NDArray[np.int32]
-    """(nodes,) steps at which the node had nothing left to give."""
-    crowds: Grid
-    """(pools, days, 288) millicores of short-lived pods together, NaN where nothing is known."""
-    curves: ServiceLoadProfiles
+    """(nodes,) share of `series` that was measured on the current pods and the node; the rest is imputed."""
+    short_lived: Grid
+    """(pools, days, 288) millicores of all short-lived pods, NaN where unknown."""
+    profiles: ServiceLoadProfiles
     pod_daily: NDArray[np.float64]
-    """(pods, days) mean millicores of what `series` holds of each pod; of a short-lived one, while it ran. NaN for days
-    without samples, and for a pod of which nothing is known."""
+    """(pods, days) mean millicores of each pod in `series`; of a short-lived one while it ran. NaN where unknown."""
     day_shares: NDArray[np.float64]
-    """(days,) share of each day of which there are samples."""
+    """(days,) share of each day's steps with samples."""
 
 
 def compose(blocks: Iterable[DayBlock], members: Members, window: Window) -> Composition:
-    """Sum the pods of each node in time. `blocks` may be lazy: each is used once and dropped."""
+    """Compose the series of each node. `blocks` may be lazy: each is read once."""
     sums = _Sums(members, window)
     for block in blocks:
         overlap = window.overlap(block.day)
@@ -60,37 +57,37 @@ def compose(blocks: Iterable[DayBlock], members: Members, window: Window) -> Com
 
 
 class _Sums:
-    """What is known after some of the days."""
+    """Running sums over the days."""
 
     def __init__(self, members: Members, window: Window) -> None:
         self.members, self.window = members, window
         nodes, steps = len(members.nodes), window.steps
         self.steady = ~members.short_lived
         self.measured = np.zeros((nodes, steps), dtype=np.float32)
-        """Samples of the nodes' pods."""
+        """(nodes, steps) sum of the samples of the current pods."""
         self.known = np.zeros((nodes, steps), dtype=np.uint16)
-        """How many pods have a sample."""
+        """(nodes, steps) number of pods with a sample."""
         self.whole: Grid = np.full((nodes, steps), np.nan, dtype=np.float32)
-        """The nodes' own samples, without those of short-lived pods."""
+        """(nodes, steps) samples of the nodes, less their short-lived pods."""
         self.full = np.zeros((nodes, steps), dtype=np.bool_)
-        """Where the node had nothing left to give."""
+        """(nodes, steps) whether the node was saturated."""
         self.covered = np.zeros(steps, dtype=np.bool_)
-        """Where any pod has a sample."""
+        """(steps,) whether any pod has a sample."""
         self.left = np.zeros(steps, dtype=np.bool_)
-        """Where pods ran that are gone."""
+        """(steps,) whether departed pods have samples on that day."""
         self.shown = np.zeros((len(members.pods), window.days), dtype=np.float64)
-        """Sums of the samples of each pod and day."""
+        """(pods, days) sums of samples."""
         self.count = np.zeros(len(members.pods), dtype=np.float64)
-        """How many they are."""
+        """(pods,) number of samples."""
         self.seen = np.zeros(len(members.pods), dtype=np.bool_)
         self.again = np.array([members.index[pod] for pod in members.departed if pod in members.index], dtype=np.int32)
-        """Pods of a name that another one had on another node."""
-        self.crowds: Grid = np.full((len(members.pools), steps), np.nan, dtype=np.float32)
-        self.curves = ServiceLoadProfiles(len(members.services), steps)
+        """Pods whose name a departed pod had on another node."""
+        self.short_lived: Grid = np.full((len(members.pools), steps), np.nan, dtype=np.float32)
+        self.profiles = ServiceLoadProfiles(len(members.services), steps)
         self.gaps: list[MissingSteps] = []
 
     def add(self, block: DayBlock, columns: slice, at: slice) -> None:
-        """Read one day: `columns` of its steps lie `at` these steps of the window."""
+        """Add one day: its steps `columns` are the steps `at` of the window."""
         rows = np.array([block.node_row.get(name, -1) for name in self.members.nodes], dtype=np.int64)
         there = rows >= 0
         self.whole[there, at] = block.node_millicores[rows[there], columns]
@@ -107,10 +104,10 @@ class _Sums:
         self._without_departed(block, pod_of_row, columns, at)
         self._add_pods(block, pod_of_row, columns, at)
         self._learn(block, pod_of_row, service, columns, at)
-        self._add_crowds(block, pod_of_row, service, columns, at)
+        self._add_short_lived(block, pod_of_row, service, columns, at)
 
     def _without_departed(self, block: DayBlock, pod_of_row: Ints, columns: slice, at: slice) -> None:
-        """Take what they used out of what their nodes used."""
+        """Subtract the usage of departed pods from that of their nodes."""
         departed = self.members.departed
         if not departed:
             return
@@ -133,7 +130,7 @@ class _Sums:
         missing_rows: list[tuple[Ints, Bools]] = []
         gone = np.flatnonzero(pod_of_row < 0)[:CHUNK_PODS]
         covered = np.isfinite(block.pod_millicores[gone, columns]).any(axis=0)
-        anybody = len(block.pods) > 0
+        any_pods = len(block.pods) > 0
         ever_full = np.asarray(self.full[:, at].any(axis=1))
         pods = np.flatnonzero(self.steady).astype(np.int32)
         for first in range(0, len(pods), CHUNK_PODS):
@@ -141,45 +138,45 @@ class _Sums:
             rows, on = row_of_pod[chunk], members.node[chunk]
             values = (
                 block.pod_millicores[np.maximum(rows, 0)][:, columns]
-                if anybody
+                if any_pods
                 else np.empty((len(chunk), width), dtype=np.float32)
             )
             values[rows < 0] = np.nan
             totals = _sums(values, parts)
-            gappy = np.flatnonzero(np.isnan(totals).any(axis=1))  # NaN anywhere in the row
-            holes = np.isnan(values[gappy])
-            values[gappy] = np.where(holes, np.float32(0), values[gappy])
-            totals[gappy] = _sums(values[gappy], parts)
-            self.seen[np.delete(chunk, gappy)] = True
-            self.seen[chunk[gappy]] |= ~holes.all(axis=1)
-            covered |= True if len(gappy) < len(chunk) else ~holes.all(axis=0)
+            incomplete = np.flatnonzero(np.isnan(totals).any(axis=1))  # a sum with NaN is NaN
+            holes = np.isnan(values[incomplete])
+            values[incomplete] = np.where(holes, np.float32(0), values[incomplete])
+            totals[incomplete] = _sums(values[incomplete], parts)
+            self.seen[np.delete(chunk, incomplete)] = True
+            self.seen[chunk[incomplete]] |= ~holes.all(axis=1)
+            covered |= True if len(incomplete) < len(chunk) else ~holes.all(axis=0)
             starts = np.flatnonzero(np.diff(on, prepend=-1))
             self.measured[on[starts], at] += np.add.reduceat(values, starts, axis=0)
             self.known[on[starts], at] += np.diff(np.append(starts, len(chunk)))[:, None].astype(np.uint16)
-            np.subtract.at(self.known[:, at], on[gappy], holes.astype(np.uint16))
+            np.subtract.at(self.known[:, at], on[incomplete], holes.astype(np.uint16))
             clipped = np.flatnonzero(ever_full[on])
             if len(clipped):
                 missing = np.zeros((len(chunk), width), dtype=np.bool_)
-                missing[gappy] = holes
+                missing[incomplete] = holes
                 missing[clipped] |= self.full[on[clipped], at]
                 totals = _sums(np.where(missing, np.float32(0), values), parts)
-                gappy = np.flatnonzero(missing.any(axis=1))
-                holes = missing[gappy]
+                incomplete = np.flatnonzero(missing.any(axis=1))
+                holes = missing[incomplete]
             self.shown[chunk, days] += totals
             self.count[chunk] += width
-            self.count[chunk[gappy]] -= holes.sum(axis=1)
-            if len(gappy):
-                missing_rows.append((chunk[gappy], holes))
+            self.count[chunk[incomplete]] -= holes.sum(axis=1)
+            if len(incomplete):
+                missing_rows.append((chunk[incomplete], holes))
         self.covered[at] = covered
-        # steps that nobody has a sample of are no gap of these pods
-        self.gaps += [MissingSteps.of(who, at, missing & covered) for who, missing in missing_rows]
+        # steps without samples of any pod are not imputed
+        self.gaps += [MissingSteps.of(pods_of, at, missing & covered) for pods_of, missing in missing_rows]
 
     def _learn(self, block: DayBlock, pod_of_row: Ints, service: Ints, columns: slice, at: slice) -> None:
-        """What one replica of each service used, on the reference machine, where its node had room."""
+        """Update the load profiles of one replica on the reference machine from unsaturated nodes."""
         members = self.members
         if not len(members.services):
             return
-        rows = sampled(np.where(members.crowd[service], np.int32(-1), service))
+        rows = sampled(np.where(members.short_lived_services[service], np.int32(-1), service))
         values = block.pod_millicores[rows, columns]
         pods = pod_of_row[rows]
         current = np.flatnonzero(pods >= 0)
@@ -188,33 +185,33 @@ class _Sums:
         values[current[other]] *= members.factor[on[other]][:, None]
         clipped = np.flatnonzero(np.asarray(self.full[:, at].any(axis=1))[on])
         values[current[clipped]] = np.where(self.full[on[clipped], at], np.float32(np.nan), values[current[clipped]])
-        self.curves.add(at, values, service[rows])
+        self.profiles.add(at, values, service[rows])
 
-    def _add_crowds(self, block: DayBlock, pod_of_row: Ints, service: Ints, columns: slice, at: slice) -> None:
+    def _add_short_lived(self, block: DayBlock, pod_of_row: Ints, service: Ints, columns: slice, at: slice) -> None:
         members = self.members
         mine = np.flatnonzero(pod_of_row >= 0)
         short = np.zeros(len(service), dtype=np.bool_)
         short[mine] = members.short_lived[pod_of_row[mine]]
         if len(members.services):
-            short |= (pod_of_row < 0) & (service >= 0) & members.crowd[service]
+            short |= (pod_of_row < 0) & (service >= 0) & members.short_lived_services[service]
         rows = np.flatnonzero(short)
         rows = rows[np.argsort(service[rows], kind="stable")]
         samples = block.pod_millicores[rows, columns]
         values = np.nan_to_num(samples)
         pods = pod_of_row[rows]
-        here = pods >= 0  # they are no part of what the node uses by itself
+        here = pods >= 0  # no part of the node's own usage
         np.subtract.at(self.whole[:, at], members.node[pods[here]], values[here])
         self.shown[pods[here], at.start // SLOTS] += values[here].sum(axis=1)
         self.count[pods[here]] += np.isfinite(samples[here]).sum(axis=1)
-        crowd = np.zeros((len(members.pools), at.stop - at.start), dtype=np.float32)
+        total = np.zeros((len(members.pools), at.stop - at.start), dtype=np.float32)
         if len(rows):
             starts = np.flatnonzero(np.diff(service[rows], prepend=-1))
-            crowd += self._pool_shares()[service[rows[starts]]].T @ np.add.reduceat(values, starts, axis=0)
-        crowd[:, ~self.covered[at]] = np.nan
-        self.crowds[:, at] = crowd
+            total += self._pool_shares()[service[rows[starts]]].T @ np.add.reduceat(values, starts, axis=0)
+        total[:, ~self.covered[at]] = np.nan
+        self.short_lived[:, at] = total
 
     def _pool_shares(self) -> NDArray[np.float32]:
-        """(services, pools) where pods of each service run: where they run now, else as capacity is spread."""
+        """(services, pools) share of each pool in a service's pods; without pods now, in proportion to capacity."""
         members, pools = self.members, len(self.members.pools)
         pooled = members.pool >= 0
         room = np.bincount(members.pool[pooled], weights=members.capacity_millicores[pooled], minlength=pools)
@@ -226,17 +223,17 @@ class _Sums:
         return np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9), dtype=np.float32)
 
     def composition(self) -> Composition:
-        """The sum of everything."""
+        """Composition of all days."""
         members, window = self.members, self.window
         shown = np.stack([self.shown.sum(axis=1), self.count])
-        filled, by_curve, guessed = impute(self.gaps, members, self.curves, shown, self.covered)
+        filled, by_profile, imputed = impute(self.gaps, members, self.profiles, shown, self.covered)
         wanted = np.bincount(members.node[self.steady], minlength=len(members.nodes))
         own = self._own_of_nodes(wanted)
-        nobody = (self.known == 0) & ~by_curve
-        unknown = nobody & (np.isnan(self.whole) | ((wanted > 0)[:, None] & ~self.covered))
+        unsampled = (self.known == 0) & ~by_profile
+        unknown = unsampled & (np.isnan(self.whole) | ((wanted > 0)[:, None] & ~self.covered))
         series = self.measured
         measured = (series + own).sum(axis=1, dtype=np.float64)
-        # where the node was full, the gaps hold all of its pods: what they wanted, if it is more than what they got
+        # at saturated steps the gaps hold all pods of the node: the larger of estimated demand and usage
         series = np.where(self.full, np.maximum(series, filled), series + filled)
         series += own
         total = series.sum(axis=1, dtype=np.float64)
@@ -245,32 +242,31 @@ class _Sums:
             window=window,
             series=series.reshape(len(members.nodes), window.days, SLOTS),
             own_share=np.minimum(np.divide(measured, total, out=np.ones(len(members.nodes)), where=total > 0), 1.0),
-            saturated_steps=self.full.sum(axis=1, dtype=np.int32),
-            crowds=self.crowds.reshape(len(members.pools), window.days, SLOTS),
-            curves=self.curves,
-            pod_daily=self._pod_daily(guessed),
+            short_lived=self.short_lived.reshape(len(members.pools), window.days, SLOTS),
+            profiles=self.profiles,
+            pod_daily=self._pod_daily(imputed),
             day_shares=self.covered.reshape(window.days, SLOTS).mean(axis=1),
         )
 
-    def _pod_daily(self, guessed: Grid) -> NDArray[np.float64]:
-        """(pods, days) as in `Composition`; `guessed` are the sums for the gaps."""
+    def _pod_daily(self, imputed: Grid) -> NDArray[np.float64]:
+        """(pods, days) as in `Composition`; `imputed` are the sums for the gaps."""
         steps = self.covered.reshape(self.window.days, SLOTS).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):  # 0/0 where nothing is known
-            daily: NDArray[np.float64] = (self.shown + guessed) / steps
+            daily: NDArray[np.float64] = (self.shown + imputed) / steps
             short = self.members.short_lived
             daily[short] = (self.shown[short].sum(axis=1) / self.count[short])[:, None]
         return daily
 
     def _own_of_nodes(self, wanted: NDArray[np.int64]) -> Grid:
-        """(nodes, steps) what the machine uses besides pods."""
+        """(nodes, steps) usage of the node besides its pods."""
         rest = np.maximum(self.whole - self.measured, np.float32(0))
         doubtful = self.left[None, :] | (self.known < wanted[:, None])
         enough = wanted
         if self.members.departed_known:
-            # a pod that has only just come has no sample yet, and what is left without it is nobody else's
+            # without other departed pods a pod that has just started and has no sample yet may be missing
             enough = np.bincount(self.members.node[self.steady & self.seen], minlength=len(wanted))
         own = np.where(self.known >= enough[:, None], rest, np.float32(np.nan))
-        # a pod that left a while ago is still in most of the latest steps, but not in the last ones
+        # a recently departed pod is in most of the latest steps, but not in the last ones
         latest = np.fmin(_latest_median(own, LATEST_STEPS), _latest_median(own, LAST_STEPS))
         slack = (OWN_SLACK * self.members.capacity_millicores).astype(np.float32)
         most = np.nan_to_num(latest) * np.float32(OWN_GROWTH) + slack
@@ -279,13 +275,13 @@ class _Sums:
 
 
 def _sums(values: Grid, parts: Sequence[slice]) -> Grid:
-    """(rows, parts) of some of the columns each."""
-    ones = np.ones(values.shape[1], dtype=np.float32)  # a product is quicker than a sum
+    """(rows, parts) sums over the columns of each part."""
+    ones = np.ones(values.shape[1], dtype=np.float32)  # a matrix product is faster than a sum
     return np.stack([values[:, part] @ ones[part] for part in parts], axis=1)
 
 
 def _latest_median(values: Grid, steps: int) -> NDArray[np.float32]:
-    """(nodes,) median of each row's last known values, so many at most; NaN where there are none."""
+    """(nodes,) median of the last `steps` known values of each row at most; NaN without any."""
     known = np.isfinite(values)
     newest_first = np.cumsum(known[:, ::-1], axis=1, dtype=np.int32)[:, ::-1]
     kept = np.where(known & (newest_first <= steps), values, np.float32(np.nan))
@@ -296,6 +292,6 @@ def _latest_median(values: Grid, steps: int) -> NDArray[np.float32]:
 
 
 def _reach(kept: Grid) -> int:
-    """How many of the last columns hold everything that is known."""
+    """Number of last columns that hold all known values."""
     columns = np.flatnonzero(np.isfinite(kept).any(axis=0))
     return max(kept.shape[1] - int(columns[0]), 1) if len(columns) else 1

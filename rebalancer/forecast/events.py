@@ -1,4 +1,4 @@
-"""Declared events: times at which pools use more than usual."""
+"""Declared events: times of higher usage in pools."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 def uplift(events: Sequence[Event], pool: str, times: Floats) -> Floats:
-    """What usage is multiplied by at steps that begin at `times` (any shape, seconds since the epoch), in a pool."""
+    """Factor of a pool's usage at steps that begin at `times` (any shape, seconds since the epoch)."""
     out = np.ones(times.shape)
     for event in events:
         if not event.pools or pool in event.pools:
@@ -21,7 +21,7 @@ def uplift(events: Sequence[Event], pool: str, times: Floats) -> Floats:
 
 
 def touching(events: Sequence[Event], pool: str, begin: float, end: float) -> tuple[str, ...]:
-    """Names of the events of a pool that hold at any time in [begin, end)."""
+    """Names of a pool's events that overlap [begin, end)."""
     return tuple(
         event.name
         for event in events

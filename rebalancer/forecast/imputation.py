@@ -1,8 +1,8 @@
-"""What pods would have used at the steps for which they have no samples, or samples of a node that had no more to give.
+"""Imputation of steps without samples, and of steps of saturated nodes.
 
-A pod takes its service's curve for one replica, scaled by what it has shown so far; of a service with layers, the
-curve of the layer that it resembles most. Where no replica ran, the curve's other days at that time of day count.
-Without a curve a pod is taken to have used what it has used on average.
+A pod follows the profile of its service, scaled by its own samples; for a service with layers, the profile of the more
+similar layer. At steps without replicas the profile's other days at that time of day are used. Without a profile the
+pod's mean is used.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from rebalancer.model.history import SLOTS, Grid
 
 CHUNK_PODS = 2048
 ENOUGH_STEPS = 12
-"""A pod that has shown less than an hour may still be starting: it counts as an average replica."""
+"""A pod with samples of less than an hour may still be starting and counts as an average replica."""
 LEAST_SCALE, MOST_SCALE = 0.01, 10.0
 
 Bools = NDArray[np.bool_]
@@ -25,17 +25,17 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingSteps:
-    """Steps of some pods that are to be filled: bits, since there may be many."""
+    """Steps of some pods to impute, as bits."""
 
     pods: Ints
     """(rows,) in rising order."""
     at: slice
-    """The steps that the bits are of."""
+    """Steps of the bits."""
     bits: NDArray[np.uint8]
 
     @classmethod
     def of(cls, pods: Ints, at: slice, missing: Bools) -> "MissingSteps":
-        """`missing` (rows, steps) of `pods`; rows without any are left out."""
+        """From `missing` (rows, steps) of `pods`, without empty rows."""
         some = missing.any(axis=1)
         return cls(pods=pods[some].astype(np.int32), at=at, bits=np.packbits(missing[some], axis=1))
 
@@ -43,18 +43,18 @@ class MissingSteps:
 def impute(
     gaps: Sequence[MissingSteps],
     members: Members,
-    curves: ServiceLoadProfiles,
+    profiles: ServiceLoadProfiles,
     shown: NDArray[np.float64],
     covered: Bools,
 ) -> tuple[Grid, Bools, Grid]:
-    """(nodes, steps) millicores to add for the gaps, where a curve stood behind them, and (pods, days) their sums; NaN
-    for a pod of which neither samples nor a curve are known.
+    """(nodes, steps) imputed millicores, whether they come from a profile, and (pods, days) their sums; NaN for a
+    pod with neither samples nor a profile.
 
-    `shown` (2, pods): sum and number of the samples outside the gaps; `covered` (steps,): where days were read.
+    `shown` (2, pods): sum and number of the samples outside the gaps; `covered` (steps,): steps with samples.
     """
     nodes, steps = len(members.nodes), len(covered)
     filled = np.zeros((nodes, steps), dtype=np.float32)
-    by_curve = np.zeros((nodes, steps), dtype=np.bool_)
+    by_profile = np.zeros((nodes, steps), dtype=np.bool_)
     of_pods = np.zeros((len(members.pods), steps // SLOTS), dtype=np.float32)
     of_pods[shown[1] < ENOUGH_STEPS] = np.nan
     pods = np.unique(np.concatenate([gap.pods for gap in gaps])) if gaps else np.empty(0, dtype=np.int32)
@@ -65,67 +65,67 @@ def impute(
             begin, end = np.searchsorted(gap.pods, [chunk[0], chunk[-1] + 1])
             bits = np.unpackbits(gap.bits[begin:end], axis=1, count=gap.at.stop - gap.at.start)
             missing[np.searchsorted(chunk, gap.pods[begin:end]), gap.at] |= bits.astype(np.bool_)
-        guessed = _expected(chunk, covered & ~missing, members, curves, shown)
-        known = np.isfinite(guessed)
+        imputed = _expected(chunk, covered & ~missing, members, profiles, shown)
+        known = np.isfinite(imputed)
         count = np.maximum(shown[1, chunk], 1.0)
         mean = np.where(shown[1, chunk] >= ENOUGH_STEPS, shown[0, chunk] / count, 0.0).astype(np.float32)
-        guessed = np.where(missing, np.where(known, guessed, mean[:, None]), np.float32(0))
+        imputed = np.where(missing, np.where(known, imputed, mean[:, None]), np.float32(0))
         sure = chunk[(shown[1, chunk] >= ENOUGH_STEPS) | known.any(axis=1)]
-        of_pods[sure] = guessed.reshape(len(chunk), -1, SLOTS).sum(axis=2)[np.searchsorted(chunk, sure)]
+        of_pods[sure] = imputed.reshape(len(chunk), -1, SLOTS).sum(axis=2)[np.searchsorted(chunk, sure)]
         on = members.node[chunk]
         starts = np.flatnonzero(np.diff(on, prepend=-1))
-        filled[on[starts]] += np.add.reduceat(guessed, starts, axis=0)
-        by_curve[on[starts]] |= np.logical_or.reduceat(missing & known, starts, axis=0)
-    return filled, by_curve, of_pods
+        filled[on[starts]] += np.add.reduceat(imputed, starts, axis=0)
+        by_profile[on[starts]] |= np.logical_or.reduceat(missing & known, starts, axis=0)
+    return filled, by_profile, of_pods
 
 
 def _expected(
-    pods: Ints, present: Bools, members: Members, curves: ServiceLoadProfiles, shown: NDArray[np.float64]
+    pods: Ints, present: Bools, members: Members, profiles: ServiceLoadProfiles, shown: NDArray[np.float64]
 ) -> Grid:
-    """(pods, steps) millicores by the services' curves, on the machines that the pods are on; NaN where unknown."""
+    """(pods, steps) millicores by the profiles of the services, on the current nodes; NaN where unknown."""
     service = members.service[pods]
     factor = members.factor[members.node[pods]]
     total, count = shown[0, pods] * factor, shown[1, pods]
-    curve = curves.layers[service, 0] if len(members.services) else np.full(present.shape, np.nan, dtype=np.float32)
-    curve[service < 0] = np.nan
-    scale = _scale(total, count, _sum(curve, present))
-    layered = np.flatnonzero((service >= 0) & curves.has_layers[service]) if len(members.services) else service[:0]
+    profile = profiles.layers[service, 0] if len(members.services) else np.full(present.shape, np.nan, dtype=np.float32)
+    profile[service < 0] = np.nan
+    scale = _scale(total, count, _sum(profile, present))
+    layered = np.flatnonzero((service >= 0) & profiles.has_layers[service]) if len(members.services) else service[:0]
     if len(layered):
-        heavy = curves.layers[service[layered], 1]
+        heavy = profiles.layers[service[layered], 1]
         other = _scale(total[layered], count[layered], _sum(heavy, present[layered]))
-        average = curves.mean(service[layered])
-        light = curve[layered]
+        average = profiles.mean(service[layered])
+        light = profile[layered]
         mine = np.where((np.abs(np.log(other)) < np.abs(np.log(scale[layered])))[:, None], heavy, light)
         unsure = count[layered] < ENOUGH_STEPS
-        # at steps at which its layer did not run, and for a pod that has not shown yet which it is of
-        curve[layered] = np.where(unsure[:, None] | np.isnan(mine), average, mine)
+        # steps without replicas of its layer, and pods with too few samples to choose one
+        profile[layered] = np.where(unsure[:, None] | np.isnan(mine), average, mine)
         scale[layered] = np.where(np.abs(np.log(other)) < np.abs(np.log(scale[layered])), other, scale[layered])
-    unknown = np.flatnonzero(np.isnan(curve).any(axis=1))
-    curve[unknown] = _by_time_of_day(curve[unknown])
-    curve *= (scale / factor)[:, None].astype(np.float32)
-    return curve
+    unknown = np.flatnonzero(np.isnan(profile).any(axis=1))
+    profile[unknown] = _by_time_of_day(profile[unknown])
+    profile *= (scale / factor)[:, None].astype(np.float32)
+    return profile
 
 
-def _sum(curve: Grid, present: Bools) -> NDArray[np.float64]:
-    """(pods,) of the known steps of the curve at which the pod has samples."""
-    usable = np.isfinite(curve)
+def _sum(profile: Grid, present: Bools) -> NDArray[np.float64]:
+    """(pods,) sum of the profile over its known steps at which the pod has samples."""
+    usable = np.isfinite(profile)
     usable &= present
-    return np.asarray(np.add.reduce(curve, axis=1, where=usable, dtype=np.float64), dtype=np.float64)
+    return np.asarray(np.add.reduce(profile, axis=1, where=usable, dtype=np.float64), dtype=np.float64)
 
 
-def _scale(total: NDArray[np.float64], count: NDArray[np.float64], curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(pods,) what each has shown against its curve; 1 where it has shown too little."""
-    known = (count >= ENOUGH_STEPS) & (curve > 0)
-    ratio = np.divide(total, curve, out=np.ones(len(total), dtype=np.float64), where=known)
+def _scale(total: NDArray[np.float64], count: NDArray[np.float64], profile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(pods,) ratio of samples to profile; 1 with too few samples."""
+    known = (count >= ENOUGH_STEPS) & (profile > 0)
+    ratio = np.divide(total, profile, out=np.ones(len(total), dtype=np.float64), where=known)
     clipped: NDArray[np.float64] = np.clip(ratio, LEAST_SCALE, MOST_SCALE)
     return clipped
 
 
-def _by_time_of_day(curve: Grid) -> Grid:
-    """Unknown steps take the mean of the curve's other days at that time: a service can be younger than the days."""
-    days = curve.reshape(len(curve), curve.shape[1] // SLOTS, SLOTS)
+def _by_time_of_day(profile: Grid) -> Grid:
+    """Fill unknown steps with the mean of the other days at that time: a service may be younger than the window."""
+    days = profile.reshape(len(profile), profile.shape[1] // SLOTS, SLOTS)
     known = np.isfinite(days)
     count = known.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        profile = np.where(known, days, np.float32(0)).sum(axis=1) / count  # 0/0 at times that no day knows
-    return np.where(known, days, profile[:, None, :]).reshape(curve.shape)
+        by_time = np.where(known, days, np.float32(0)).sum(axis=1) / count  # 0/0 at times without any day
+    return np.where(known, days, by_time[:, None, :]).reshape(profile.shape)

@@ -1,4 +1,4 @@
-"""What one replica of each service used, step by step: what is expected of a pod that has no history of its own."""
+"""Load profiles: usage of one replica of each service, step by step, for pods without history."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from rebalancer.model.history import Grid
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 MOST_REPLICAS = 12
-"""Replicas of a service that are looked at in a day; more say nothing new."""
+"""Sampled replicas of a service and day."""
 LAYER_RATIO = 1.5
-"""Replicas are of two kinds when nobody's mean lies between x and this many times x, and the gap is the widest."""
+"""Least ratio of the means of two layers: no replica's mean lies between them, and the gap is the widest."""
 LEAST_IN_LAYER = 2
 LEAST_FILLED = 1e-6
 
 
 class ServiceLoadProfiles:
-    """(services, 2, steps) millicores for one replica, on the reference machine; NaN where no replica ran.
+    """(services, 2, steps) millicores of one replica on the reference machine; NaN where no replica ran.
 
-    The two are the light and the heavy layer of a service whose replicas differ (leader and followers, shards of
-    unlike size); without layers they are the same.
+    The two layers are the light and the heavy replicas of a service (leader and followers, shards of different size);
+    they are equal where replicas are alike.
     """
 
     def __init__(self, services: int, steps: int) -> None:
@@ -29,8 +29,8 @@ class ServiceLoadProfiles:
         self._heavy = np.zeros((services, 2), dtype=np.float64)
 
     def add(self, at: slice, values: Grid, service: Ints) -> None:
-        """Steps `at`: `values` (rows, steps) of replicas with their `service` (rows,), which never falls; NaN where
-        not known. `values` is used up."""
+        """Add the steps `at`: `values` (rows, steps) of replicas, NaN where unknown, with their `service` (rows,) in
+        rising order. Overwrites `values`."""
         missing = np.isnan(values)
         values[missing] = 0
         counts = values.shape[1] - missing.sum(axis=1)
@@ -54,21 +54,23 @@ class ServiceLoadProfiles:
         starts = np.flatnonzero(np.diff(service, prepend=-1))
         sums = np.add.reduceat(values, starts, axis=0)
         many = np.repeat(np.diff(np.append(starts, len(values)))[:, None].astype(np.float32), values.shape[1], axis=1)
-        gappy = np.flatnonzero(missing.any(axis=1))
-        if len(gappy):
-            np.subtract.at(many, np.searchsorted(starts, gappy, "right") - 1, missing[gappy].astype(np.float32))
+        incomplete = np.flatnonzero(missing.any(axis=1))
+        if len(incomplete):
+            np.subtract.at(
+                many, np.searchsorted(starts, incomplete, "right") - 1, missing[incomplete].astype(np.float32)
+            )
         with np.errstate(invalid="ignore"):
-            sums /= many  # 0/0 where none of them ran
+            sums /= many  # 0/0 where no replica ran
         for layer in layers:
             self.layers[service[starts], layer, at] = sums
 
     @property
     def has_layers(self) -> Bools:
-        """(services,) whether a heavy layer was seen on any day."""
+        """(services,) whether any day has a heavy layer."""
         return np.asarray(self._heavy[:, 1] > 0, dtype=np.bool_)
 
     def mean(self, services: NDArray[np.integer[Any]]) -> Grid:
-        """(services, steps) of one replica, whichever layer it may be of; NaN where not known."""
+        """(services, steps) mean of one replica over both layers; NaN where unknown."""
         light, heavy = self.layers[services, 0], self.layers[services, 1]
         counts = self._heavy[services]
         share = (counts[:, 1] / np.maximum(counts.sum(axis=1), 1.0)).astype(np.float32)
@@ -78,7 +80,7 @@ class ServiceLoadProfiles:
 
 
 def _split(means: NDArray[np.floating], service: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(rows,) whether each is of the heavy layer, and whether its service has layers. Rows are sorted by both."""
+    """(rows,) whether each is of the heavy layer, and whether its service has layers. Rows: by service, then mean."""
     rows = len(means)
     starts = np.flatnonzero(np.diff(service, prepend=-1))
     group = np.cumsum(np.bincount(starts, minlength=rows)) - 1
@@ -106,7 +108,7 @@ def _split(means: NDArray[np.floating], service: Ints) -> tuple[NDArray[np.bool_
 
 
 def sampled(service: Ints) -> NDArray[np.intp]:
-    """Rows to learn curves from, by service: at most `MOST_REPLICAS` of each, evenly over its rows."""
+    """Rows for the profiles, by service: at most `MOST_REPLICAS` of each, evenly over its rows."""
     rows = np.flatnonzero(service >= 0)
     order = rows[np.argsort(service[rows], kind="stable")]
     if not len(order):

@@ -1,4 +1,4 @@
-"""Who is on which node now, and which service a pod of the past belonged to."""
+"""Assignment of pods to nodes, and of departed pods to services."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,28 +15,28 @@ from rebalancer.policy.schema.forecast import Generation
 Ints = NDArray[np.int32]
 SHORT_LIVED_KINDS = ("Job", "CronJob")
 SHORT_LIVED_SECONDS = float(DAY_SECONDS)
-"""A Job's pod that is older is a pod like any other."""
+"""An older pod of a Job counts as long-lived."""
 
 
 class DepartedPod(NamedTuple):
-    """A pod that was on a node and no longer is: what it used there is not the node's own."""
+    """A pod that has left a node. Its past usage is no part of the node's own usage."""
 
     pod: str
     """`namespace/name`"""
     node: str
     seen_at: float
-    """Seconds since the epoch: when it was first seen to be gone, or on its way out."""
+    """Seconds since the epoch at which it was first missing or terminating."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """The pods by node, in the order of their nodes."""
+    """Current pods, in the order of their nodes."""
 
     nodes: tuple[str, ...]
     capacity_millicores: NDArray[np.float64]
     """(nodes,)"""
     factor: NDArray[np.float32]
-    """(nodes,) work that one core does, against the cluster's reference machine."""
+    """(nodes,) work of one core relative to the cluster's reference machine."""
     pools: tuple[str, ...]
     pool: Ints
     """(nodes,) index into `pools`, -1 for a node in none."""
@@ -48,16 +48,16 @@ class Members:
     """(pods,) index into `services`, -1 for a bare pod."""
     services: tuple[str, ...]
     """`namespace/name` of the top owners."""
-    crowd: NDArray[np.bool_]
-    """(services,) those whose pods come and go within the day: Jobs and CronJobs."""
+    short_lived_services: NDArray[np.bool_]
+    """(services,) Jobs and CronJobs."""
     short_lived: NDArray[np.bool_]
-    """(pods,) pods of those services: they say nothing about their node."""
+    """(pods,) young pods of those services: no part of their node's forecast."""
     uids: Sequence[str] = ()
-    """(pods,) where they come from a snapshot."""
+    """(pods,) empty without a snapshot."""
     departed: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """`namespace/name` of pods that left -> index of the node that they were on, and the step they were gone by."""
+    """`namespace/name` of departed pods -> (index of their node, first step without them)."""
     departed_known: bool = False
-    """Whether nobody else left lately."""
+    """Whether `departed` is complete for the last day."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -69,13 +69,13 @@ class Members:
         return {name: index for index, name in reversed(tuple(enumerate(self.services)))}
 
     def service_named(self, name: str) -> int:
-        """Index of a service; -1 for one that nobody knows."""
+        """Index of a service; -1 if unknown."""
         return self._service_index.get(name, -1)
 
     def service_of_name(self, pod: str) -> int:
-        """The service that a pod of this `namespace/name` belonged to, by how controllers name their pods; -1 if none.
+        """Index of the service of a pod `namespace/name`, by the naming rules of controllers; -1 if unknown.
 
-        DaemonSets, Jobs and StatefulSets add one part to their own name, Deployments and CronJobs two.
+        DaemonSets, Jobs and StatefulSets append one part to their name, Deployments and CronJobs two.
         """
         one = pod.rpartition("-")[0]
         found = self._service_index.get(one, -1)
@@ -83,7 +83,7 @@ class Members:
 
 
 def leaving(snapshot: ClusterSnapshot) -> list[DepartedPod]:
-    """The pods that are on their way out."""
+    """Terminating pods."""
     pods, spaces, nodes = snapshot.pods, snapshot.namespaces, snapshot.nodes.names
     return [
         DepartedPod(f"{spaces[pods.namespace[index]]}/{pods.names[index]}", nodes[pods.node[index]], snapshot.taken)
@@ -101,14 +101,14 @@ def members_of(
     departed: Sequence[DepartedPod] = (),
     departed_known: bool = False,
 ) -> Members:
-    """The members of a snapshot: bound, not finished, not on their way out. `pool_of` (nodes,) indexes `pools`."""
+    """Members of a snapshot: bound pods, neither finished nor terminating. `pool_of` (nodes,) indexes `pools`."""
     chosen = np.flatnonzero(snapshot.active & ~snapshot.pods.terminating)
     chosen = chosen[np.argsort(snapshot.pods.node[chosen], kind="stable")]
     tops, service_index = np.unique(snapshot.top_owner, return_inverse=True)
     owner = snapshot.pods.owner[chosen]
     service = np.full(len(chosen), -1, dtype=np.int32)
     service[owner >= 0] = service_index[owner[owner >= 0]]
-    crowd = np.array([snapshot.owners[top].kind in SHORT_LIVED_KINDS for top in tops], dtype=np.bool_)
+    short_lived = np.array([snapshot.owners[top].kind in SHORT_LIVED_KINDS for top in tops], dtype=np.bool_)
     spaces, names = snapshot.namespaces, snapshot.pods.names
     space = snapshot.pods.namespace[chosen]
     young = now - snapshot.pods.created[chosen] < SHORT_LIVED_SECONDS
@@ -116,10 +116,10 @@ def members_of(
     left = {each.pod: snapshot.node_index.get(each.node, -1) for each in departed}
     again = {pod: index for pod, index in zip(pods, chosen.tolist(), strict=True) if pod in left}
     gone = {
-        # of one name there is one at a time: when the present one came, the other was gone
+        # a name is unique at a time: the departed pod was gone when the current one was created
         pod: (node, snapshot.pods.created[again[pod]] // STEP_SECONDS if pod in again else np.inf)
         for pod, node in left.items()
-        # one that came back brings its samples from there as its own
+        # samples of a pod that returned to its node are its own
         if node >= 0 and (pod not in again or snapshot.pods.node[again[pod]] != node)
     }
     return Members(
@@ -132,8 +132,8 @@ def members_of(
         node=snapshot.pods.node[chosen],
         service=service,
         services=tuple(f"{snapshot.owners[top].namespace}/{snapshot.owners[top].name}" for top in tops),
-        crowd=crowd,
-        short_lived=(service >= 0) & young & (crowd[service] if len(crowd) else False),
+        short_lived_services=short_lived,
+        short_lived=(service >= 0) & young & (short_lived[service] if len(short_lived) else False),
         uids=[snapshot.pods.uids[index] for index in chosen.tolist()],
         departed=gone,
         departed_known=departed_known,

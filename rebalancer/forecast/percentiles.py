@@ -1,4 +1,4 @@
-"""Percentiles of days and of times of day, weighted over the days. NaN is left out everywhere."""
+"""Percentiles of days and of times of day, weighted over the days. NaN is ignored."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ CHUNK_ROWS = 512
 
 
 def quantile(values: Grid, share: float) -> Floats:
-    """The quantile along the last axis, between the two nearest values; NaN where less than half is known."""
+    """Interpolated quantile along the last axis; NaN where less than half of the values is known."""
     steps = values.shape[-1]
     at = share * (steps - 1)
     low = int(at)
@@ -21,33 +21,33 @@ def quantile(values: Grid, share: float) -> Floats:
     flat = values.reshape(-1, steps)
     parted = np.partition(flat, (low, high), axis=1)  # NaN counts as the largest
     out = parted[:, low] + (parted[:, high] - parted[:, low]).astype(np.float64) * (at - low)
-    gappy = np.flatnonzero(np.isnan(flat).any(axis=1))
-    if len(gappy):
-        ordered = np.sort(flat[gappy], axis=1)
+    incomplete = np.flatnonzero(np.isnan(flat).any(axis=1))
+    if len(incomplete):
+        ordered = np.sort(flat[incomplete], axis=1)
         count = np.isfinite(ordered).sum(axis=1)
         place = share * np.maximum(count - 1, 0)
         below = place.astype(np.int64)
-        rows = np.arange(len(gappy))
+        rows = np.arange(len(incomplete))
         first, second = ordered[rows, below], ordered[rows, np.minimum(below + 1, np.maximum(count - 1, 0))]
         between = first + (second - first).astype(np.float64) * (place - below)
-        out[gappy] = np.where(count * 2 >= steps, between, np.nan)
+        out[incomplete] = np.where(count * 2 >= steps, between, np.nan)
     return np.asarray(out.reshape(values.shape[:-1]), dtype=np.float64)
 
 
 def day_weights(policy: DayWeights, days: int) -> Floats:
-    """(days,) what each of the last days counts, the oldest first."""
+    """(days,) weights of the last days, oldest first."""
     age = np.arange(days - 1, -1, -1)
     if policy.weights is not None:
         listed = np.array(policy.weights)
         weights = np.where(age < len(listed), listed[np.minimum(age, len(listed) - 1)], 0.0)
     else:
         weights = 0.5 ** (age * DAY_SECONDS / policy.half_life)
-    weights[age % 7 == 6] *= policy.same_weekday  # the next 24 hours are 7 days after that day
+    weights[age % 7 == 6] *= policy.same_weekday  # the same weekday as the horizon
     return weights
 
 
 def weighted_mean(daily: Floats, weights: Floats) -> Floats:
-    """(nodes,) of `daily` (nodes, days); unknown days drop out. Where only days of weight 0 are known, the newest."""
+    """(nodes,) of `daily` (nodes, days), over the known days; the newest value if all known days have weight 0."""
     known = np.isfinite(daily)
     counted = np.where(known, weights, 0.0)
     total = counted.sum(axis=1)
@@ -58,7 +58,7 @@ def weighted_mean(daily: Floats, weights: Floats) -> Floats:
 
 
 def last_known(daily: Floats) -> Floats:
-    """(nodes,) the newest known value of each row; NaN where there is none."""
+    """(nodes,) newest known value of each row; NaN without any."""
     known = np.isfinite(daily)
     newest = daily.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
     return np.where(known.any(axis=1), daily[np.arange(len(daily)), newest], np.nan)
@@ -70,15 +70,15 @@ def slot_mean(series: Grid, weights: Floats) -> Grid:
     for first in range(0, len(series), CHUNK_ROWS):
         values = series[first : first + CHUNK_ROWS]
         counted = np.isfinite(values) * weights.astype(np.float32)[:, None]
-        with np.errstate(invalid="ignore"):  # 0/0 where nothing is known
+        with np.errstate(invalid="ignore"):  # 0/0 where unknown
             out[first : first + CHUNK_ROWS] = (np.nan_to_num(values) * counted).sum(axis=1) / counted.sum(axis=1)
     return out
 
 
-def slot_curve(series: Grid, weights: Floats, share: float = SLOT_QUANTILE) -> Grid:
+def slot_profile(series: Grid, weights: Floats, share: float = SLOT_QUANTILE) -> Grid:
     """(nodes, 288) weighted percentile of each time of day over the days of `series` (nodes, days, 288).
 
-    The smallest value at or under which lie `share` of the weights; NaN where nothing is known.
+    The smallest value with at least `share` of the weights at or under it; NaN where unknown.
     """
     out = np.empty((series.shape[0], series.shape[2]), dtype=np.float32)
     for first in range(0, len(series), CHUNK_ROWS):

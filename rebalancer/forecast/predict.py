@@ -1,4 +1,4 @@
-"""From history and snapshot to each node's next peak."""
+"""Forecast of each node's peak from history and snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
 from rebalancer.forecast.membership import Ints, Members, leaving, members_of
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve, weighted_mean
-from rebalancer.forecast.prediction_interval import YARDSTICKS, Margin, Outcome, learn, outcome_of
-from rebalancer.forecast.predictors import Past, Predictor, predictors
+from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile, weighted_mean
+from rebalancer.forecast.prediction_interval import Margin, Outcome, learn, outcome_of
+from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.predictors.base import Past, Predictor
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
@@ -21,30 +22,30 @@ from rebalancer.policy.schema.forecast import Forecast
 
 Floats = NDArray[np.float64]
 LEAST_DAYS_BEFORE = 3
-"""An error counts for the margin when the guess knew so many days."""
+"""Days that a past prediction needs for its error to count for the margin."""
 MARGIN_WITHOUT_ERRORS = 0.3
-"""Of the level, where no past error is known."""
+"""Share of the level, without past errors."""
 CHUNK_SERVICES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Arrivals that are in the series."""
+    """Arrivals that the series contain."""
 
     service: Ints
-    """(rows,) index of each service that any are expected of."""
+    """(rows,) index of each service with expected arrivals."""
     count: Grid
-    """(rows, nodes) how many are expected on each node."""
+    """(rows, nodes) expected pods on each node."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ahead:
-    """Forecasts and what they were made of."""
+    """Forecasts and their inputs."""
 
     forecasts: Forecasts
     members: Members
     composition: Composition
-    """Arrivals and crowds are in its series."""
+    """With arrivals and short-lived pods in its series."""
     groups: "tuple[Group, ...]"
     expected: Expected
 
@@ -69,29 +70,29 @@ def forecast(
 def look_ahead(
     history: History, members: Members, *, policy: Forecast, now: float, arrivals: Sequence[Arrival] = ()
 ) -> Ahead:
-    """The same, with what it was made of."""
+    """The same, with its inputs."""
     window = Window.before(now)
     composition = compose(history.days, members, window)
     notes = [*history.notes]
-    coming, expected = _expect(composition, members, arrivals, notes)
-    crowd = _spread_crowds(composition, members)
+    expected = _expect(composition, members, arrivals, notes)
+    _spread_short_lived(composition, members)
     out: list[NodeForecast | None] = [None] * len(members.nodes)
     groups = []
     for pool in range(-1, len(members.pools)):
         chosen = np.flatnonzero(members.pool == pool)
         if len(chosen):
             name = members.pools[pool] if pool >= 0 else ""
-            group = Group(composition, members, policy, name, chosen, now, coming, crowd)
+            group = Group(composition, members, policy, name, chosen, now)
             groups.append(group)
             for node, each in zip(chosen.tolist(), group.forecasts(), strict=True):
                 out[node] = each
     unknown = sum(1 for each in out if each is not None and each.days_used == 0)
     if unknown:
-        notes.append(f"{unknown} node(s) have no day with enough samples: nothing is forecast for them")
+        notes.append(f"{unknown} node(s) have no day with enough samples and no forecast")
     return Ahead(
         forecasts=Forecasts(
             nodes=tuple(each for each in out if each is not None),
-            pools=tuple(_crowd_forecast(composition, members, policy, pool) for pool in range(len(members.pools))),
+            pools=tuple(_pool_forecast(composition, members, policy, pool) for pool in range(len(members.pools))),
             notes=tuple(notes),
         ),
         members=members,
@@ -101,21 +102,18 @@ def look_ahead(
     )
 
 
-def _expect(
-    composition: Composition, members: Members, arrivals: Sequence[Arrival], notes: list[str]
-) -> tuple[Floats, Expected]:
-    """Add what is expected to come to the nodes' series; (nodes,) its mean in millicores, and what it was."""
+def _expect(composition: Composition, members: Members, arrivals: Sequence[Arrival], notes: list[str]) -> Expected:
+    """Add the arrivals to the nodes' series."""
     index = {name: node for node, name in enumerate(members.nodes)}
     counts: dict[int, Grid] = {}
     for arrival in arrivals:
         service = members.service_named(arrival.service)
-        if service < 0 or not np.isfinite(composition.curves.layers[service]).any():
-            notes.append(f"{arrival.service}: expected to come, but nothing is known of its CPU")
+        if service < 0 or not np.isfinite(composition.profiles.layers[service]).any():
+            notes.append(f"{arrival.service}: pods of it are expected, but its CPU is unknown")
             continue
         nodes = np.array([index.get(name, -1) for name in arrival.nodes], dtype=np.int64)
         row = counts.setdefault(service, np.zeros(len(members.nodes), dtype=np.float32))
         row[nodes[nodes >= 0]] += np.array(list(arrival.nodes.values()), dtype=np.float32)[nodes >= 0]
-    means = np.zeros(len(members.nodes))
     expected = Expected(
         service=np.array(list(counts), dtype=np.int32),
         count=np.array(list(counts.values()), dtype=np.float32).reshape(len(counts), len(members.nodes)),
@@ -127,23 +125,21 @@ def _expect(
         rows = np.flatnonzero(shares.any(axis=1))
         added = shares[rows] @ daily.reshape(len(daily), -1)
         composition.series[rows] += added.reshape(len(rows), *daily.shape[1:])
-        means += shares @ daily.mean(axis=(1, 2), dtype=np.float64)
-    return means, expected
+    return expected
 
 
 def _days_of_a_replica(composition: Composition, services: Ints) -> Grid:
-    """(services, days, 288) millicores of one replica, on the reference machine; of services that have a curve."""
-    daily = composition.curves.mean(services).reshape(len(services), composition.window.days, SLOTS)
-    usual = slot_curve(daily, np.ones(composition.window.days), 0.5)[:, None]
+    """(services, days, 288) millicores of one replica on the reference machine, for services with a load profile."""
+    daily = composition.profiles.mean(services).reshape(len(services), composition.window.days, SLOTS)
+    usual = slot_profile(daily, np.ones(composition.window.days), 0.5)[:, None]
     level = np.nanmean(daily, axis=(1, 2), keepdims=True)
     return np.asarray(np.where(np.isfinite(daily), daily, np.where(np.isfinite(usual), usual, level)), dtype=np.float32)
 
 
-def _spread_crowds(composition: Composition, members: Members) -> Floats:
-    """Add each pool's short-lived pods to its nodes, by capacity; (nodes,) their mean in millicores."""
-    means = np.zeros(len(members.nodes))
-    for pool, crowd in enumerate(composition.crowds):
-        known = np.nan_to_num(crowd)
+def _spread_short_lived(composition: Composition, members: Members) -> None:
+    """Add the short-lived pods of each pool to its nodes, in proportion to capacity."""
+    for pool, pods in enumerate(composition.short_lived):
+        known = np.nan_to_num(pods)
         if not known.any():
             continue
         nodes = np.flatnonzero(members.pool == pool)
@@ -151,22 +147,19 @@ def _spread_crowds(composition: Composition, members: Members) -> Floats:
         shares = room / max(float(room.sum()), 1e-9)
         for node, share in zip(nodes.tolist(), shares.tolist(), strict=True):
             composition.series[node] += np.float32(share) * known
-        means[nodes] = shares * float(known.mean())
-    return means
 
 
-def _crowd_forecast(composition: Composition, members: Members, policy: Forecast, pool: int) -> PoolForecast:
-    series = composition.crowds[pool][None]
+def _pool_forecast(composition: Composition, members: Members, policy: Forecast, pool: int) -> PoolForecast:
+    series = composition.short_lived[pool][None]
     weights = day_weights(policy.day_weights_of(members.pools[pool]), composition.window.days)
     return PoolForecast(
         pool=members.pools[pool],
-        crowd_peak_millicores=float(np.nan_to_num(weighted_mean(quantile(series, P95), weights)[0])),
-        crowd_curve=np.nan_to_num(np.roll(slot_curve(series, weights)[0], composition.window.first_slot)),
+        short_lived_peak_millicores=float(np.nan_to_num(weighted_mean(quantile(series, P95), weights)[0])),
     )
 
 
 def margin_of(predictor: Predictor, past: Past, coverage: float) -> Margin | None:
-    """What the errors teach that the predictor would have made within the days of `past`; None where there are none."""
+    """Margin from the predictor's errors within the days of `past`; None without errors."""
     outcomes: list[Outcome] = []
     for day in range(LEAST_DAYS_BEFORE, past.series.shape[1]):
         before = past.before(day)
@@ -178,7 +171,7 @@ def margin_of(predictor: Predictor, past: Past, coverage: float) -> Margin | Non
 
 
 class Group:
-    """The nodes of one pool: they share day weights, events and the margin's factor."""
+    """Nodes of one pool, which share day weights, events and the margin's factor."""
 
     def __init__(
         self,
@@ -188,16 +181,13 @@ class Group:
         pool: str,
         nodes: NDArray[np.intp],
         now: float,
-        coming: Floats,
-        crowd: Floats,
     ) -> None:
         self.composition, self.members, self.policy = composition, members, policy
         self.pool, self.nodes, self.now = pool, nodes, now
-        self.coming, self.crowd = coming, crowd
         window = composition.window
         self.weights = day_weights(policy.day_weights_of(pool), window.days)
         self.past_factor = uplift(policy.events, pool, window.times()).astype(np.float32)
-        """(days, 288) what events made of the usage."""
+        """(days, 288) factor of usage from declared events."""
         series = composition.series[nodes]
         if (self.past_factor != 1).any():
             series = series / self.past_factor
@@ -206,17 +196,17 @@ class Group:
         self.factor_ahead = uplift(policy.events, pool, ahead)
 
     def forecasts(self) -> list[NodeForecast]:
-        """One for each node of the group."""
+        """Forecast of each node of the group."""
         past, window = self.past, self.composition.window
         predictor = predictors()[self.policy.predictor]
-        guess = predictor.predict(past)
+        prediction = predictor.predict(past)
         learned = margin_of(predictor, past, self.policy.coverage / 100.0)
         margin = learned or Margin(factor=MARGIN_WITHOUT_ERRORS)
-        level = margin.centre(guess)
+        level = margin.centre(prediction)
         days_used = np.isfinite(past.daily).sum(axis=1)
         young = np.sqrt(window.days / np.maximum(days_used, 1))
-        added = np.maximum(margin.millicores(guess, past.swing) * young, -level)
-        ahead = slot_curve(past.series, self.weights)
+        added = np.maximum(margin.millicores(prediction, past.swing) * young, -level)
+        ahead = slot_profile(past.series, self.weights)
         event_factor = _event_factor(ahead, self.factor_ahead)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
         smooth = np.mean([np.roll(ahead, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
@@ -224,7 +214,7 @@ class Group:
         peak = (level + added) * event_factor
         own_share = self.composition.own_share[self.nodes]
         confidence = days_used / window.days * (0.5 + 0.5 * own_share)
-        curves = np.roll(ahead, window.first_slot, axis=1)
+        profiles = np.roll(ahead, window.first_slot, axis=1)
         capacity = self.members.capacity_millicores[self.nodes]
         known = np.where(np.isfinite(past.daily), self.weights, 0.0)
         shares = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-12)
@@ -237,7 +227,7 @@ class Group:
                 peak_millicores=float(peak[row]),
                 peak_share=float(peak[row] / capacity[row]) if capacity[row] > 0 else float("nan"),
                 peak_at=float((window.end_step + int(at[row])) * STEP_SECONDS) if days_used[row] else float("nan"),
-                curve=curves[row],
+                profile=profiles[row],
                 short_peak_millicores=float(smooth[row, at[row]]),
                 confidence=float(confidence[row]),
                 days_used=int(days_used[row]),
@@ -249,24 +239,19 @@ class Group:
                     products=past.daily[row] * shares[row],
                     weighted_p95=float(weighted[row]),
                     level=float(level[row]),
-                    version=guess.versions[margin.version],
-                    yardstick=YARDSTICKS[margin.yardstick] if learned else "share of the level, no errors known yet",
                     event_factor=float(event_factor[row]),
                     events=happening,
-                    arrivals_millicores=float(self.coming[node]),
-                    crowd_millicores=float(self.crowd[node]),
                     own_share=float(own_share[row]),
-                    saturated_steps=int(self.composition.saturated_steps[node]),
                 ),
             )
             for row, node in enumerate(self.nodes.tolist())
         ]
 
 
-def _event_factor(curve: Grid, factor: Floats) -> Floats:
-    """(nodes,) by what declared events raise the P95 of the curve."""
+def _event_factor(profile: Grid, factor: Floats) -> Floats:
+    """(nodes,) factor by which declared events raise the P95 of the profile."""
     if (factor == 1).all():
-        return np.ones(len(curve))
-    without, with_events = quantile(curve, P95), quantile((curve * factor).astype(np.float32), P95)
-    factors: Floats = np.divide(with_events, without, out=np.full(len(curve), factor.max()), where=without > 0)
+        return np.ones(len(profile))
+    without, with_events = quantile(profile, P95), quantile((profile * factor).astype(np.float32), P95)
+    factors: Floats = np.divide(with_events, without, out=np.full(len(profile), factor.max()), where=without > 0)
     return factors

@@ -1,5 +1,5 @@
-"""The last days before a moment, in whole steps. A day here is 24 hours that end at the time of day of the moment, so
-no day is a partial one; with `now` at midnight they are calendar days (UTC)."""
+"""Window of the last days before a moment, in whole steps. A day is 24 hours that end at the time of day of the moment;
+at midnight the days are UTC days."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Window:
     """`days` days of 288 steps. Steps are counted from the epoch."""
 
     end_step: int
-    """The first step that is not in it: the one that `now` is in."""
+    """End, exclusive: the step of `now`."""
     days: int = HISTORY_DAYS
 
     @classmethod
@@ -33,21 +33,21 @@ class Window:
 
     @property
     def first_slot(self) -> int:
-        """Slot of the UTC day (0 is 00:00) that every day of the window begins with."""
+        """Slot of the UTC day (0 is 00:00) at which the days of the window begin."""
         return self.end_step % SLOTS
 
     @property
     def day_starts(self) -> tuple[float, ...]:
-        """Seconds since the epoch at which each day begins, oldest first."""
+        """Starts of the days, seconds since the epoch, oldest first."""
         return tuple(float((self.start_step + day * SLOTS) * STEP_SECONDS) for day in range(self.days))
 
     def times(self) -> NDArray[np.float64]:
-        """(days, 288) seconds since the epoch at which each step begins."""
+        """(days, 288) starts of the steps, seconds since the epoch."""
         steps = np.arange(self.start_step, self.end_step, dtype=np.float64)
         return (steps * STEP_SECONDS).reshape(self.days, SLOTS)
 
     def overlap(self, day: int) -> tuple[slice, slice] | None:
-        """Which steps of UTC day `day` lie in the window, and where in it they lie; None where none do."""
+        """Steps of UTC day `day` within the window: (of the day, of the window); None without any."""
         first, last = max(day * SLOTS, self.start_step), min((day + 1) * SLOTS, self.end_step)
         if first >= last:
             return None

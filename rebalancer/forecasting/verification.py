@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rebalancer.forecast import Forecasts
-from rebalancer.forecast.actuals import Samples, judge
+from rebalancer.forecast.actuals import Samples, verify
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastKind, ForecastRecords, StoredForecast, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS, History
@@ -111,7 +111,7 @@ def verify_due(records: ForecastRecords, history: History, snapshot: ClusterSnap
         samples = Samples.of(history.days, nodes=nodes, pods=replacements, since=since, until=until)
         truths = []
         for number, forecast in due:
-            actuals = judge(
+            actuals = verify(
                 forecast,
                 samples,
                 pods_now=_pods_on(snapshot, forecast.node) if _in_time(snapshot, forecast) else None,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, judge
+from rebalancer.forecast.actuals import NOTHING_KNOWN, WAIT_SECONDS, Samples, verify
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.forecasts import Actuals, ForecastKind, StoredForecast, Verdict
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock
@@ -100,7 +100,7 @@ def actuals(
         since=forecast.made_at,
         until=forecast.until,
     )
-    return judge(forecast, samples, pods_now=pods_now, moved=moved, now=now)
+    return verify(forecast, samples, pods_now=pods_now, moved=moved, now=now)
 
 
 def moved_at(step: float, replacement: str = "web-2", cpu: float = 400.0) -> Eviction:

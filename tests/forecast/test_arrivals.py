@@ -129,7 +129,6 @@ def test_arrivals_of_many_services_are_expected_together() -> None:
     coming = [Arrival(service=f"shop/web{number}", nodes={"a": 0.5}) for number in range(300) for _ in range(2)]
     base = look(history(series | {"shop/db-0": flat(100)}), world(BOTH, pods), arrivals=coming)
     assert base.peaks(world(BOTH, pods), now=MIDNIGHT).node_millicores == pytest.approx([3100, 6000])
-    assert base.forecasts.nodes[0].parts.arrivals_millicores == pytest.approx(3000)
 
 
 def test_a_service_that_ran_only_on_days_that_do_not_count_is_still_known() -> None:

@@ -11,9 +11,10 @@ from rebalancer.cli.output.backtest_report import acceptance_criteria
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import TraceRun, backtest
 from rebalancer.forecast.backtest.traces import cluster_of_traces
-from rebalancer.forecast.percentiles import day_weights, quantile, slot_curve
+from rebalancer.forecast.percentiles import day_weights, quantile, slot_profile
 from rebalancer.forecast.prediction_interval import Outcome, learn, weighted_quantile
-from rebalancer.forecast.predictors import Past, Prediction, predictors
+from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.predictors.base import Past, Prediction
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 
@@ -70,7 +71,7 @@ def test_a_margin_covers_what_it_says_and_no_more() -> None:
     random = np.random.default_rng(4)
     outcomes = [
         Outcome(
-            guess=Prediction(centres=np.full((1, 500), 1000.0)),
+            prediction=Prediction(centres=np.full((1, 500), 1000.0)),
             swing=np.full(500, 300.0),
             level=np.full(500, 1000.0),
             actual=1000 + random.normal(0, 100, 500),
@@ -79,7 +80,7 @@ def test_a_margin_covers_what_it_says_and_no_more() -> None:
     ]
     margin = learn(outcomes[:25], 0.9)
     assert margin is not None
-    covered = np.mean([each.actual <= margin.upper(each.guess, each.swing) for each in outcomes[25:]])
+    covered = np.mean([each.actual <= margin.upper(each.prediction, each.swing) for each in outcomes[25:]])
     assert covered == pytest.approx(0.91, abs=0.02)
 
 
@@ -88,7 +89,7 @@ def test_nodes_that_swing_more_get_more_margin() -> None:
     swing = np.tile([10.0, 1000.0], 100)
     outcomes = [
         Outcome(
-            guess=Prediction(centres=np.full((1, 200), 1000.0)),
+            prediction=Prediction(centres=np.full((1, 200), 1000.0)),
             swing=swing,
             level=np.full(200, 1000.0),
             actual=1000 + random.normal(0, 1, 200) * swing / 3,
@@ -97,17 +98,17 @@ def test_nodes_that_swing_more_get_more_margin() -> None:
     ]
     margin = learn(outcomes, 0.9)
     assert margin is not None
-    added = margin.millicores(outcomes[0].guess, swing)
+    added = margin.millicores(outcomes[0].prediction, swing)
     assert added[1] == pytest.approx(100 * added[0])
 
 
 def test_the_version_that_was_right_before_is_chosen() -> None:
     actual = np.linspace(500, 900, 50)
-    guess = Prediction(centres=np.stack([actual * 0 + 700, actual]), versions=("always 700", "right"))
-    outcomes = [Outcome(guess=guess, swing=actual * 0 + 100, level=actual, actual=actual)] * 5
+    guess = Prediction(centres=np.stack([actual * 0 + 700, actual]))
+    outcomes = [Outcome(prediction=guess, swing=actual * 0 + 100, level=actual, actual=actual)] * 5
     margin = learn(outcomes, 0.9)
     assert margin is not None
-    assert guess.versions[margin.version] == "right"
+    assert margin.version == 1
     assert learn([], 0.9) is None
 
 
@@ -122,8 +123,8 @@ def test_percentiles_leave_out_what_is_unknown() -> None:
     assert np.isnan(found[2])
     assert weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 8.0]), 0.9) == 2.0
     series = np.array([[[1.0] * SLOTS, [2.0] * SLOTS, [3.0] * SLOTS]], dtype=np.float32)
-    assert slot_curve(series, np.array([1.0, 8.0, 1.0]))[0, 0] == 2.0
-    assert slot_curve(series, np.array([1.0, 1.0, 8.0]))[0, 0] == 3.0
+    assert slot_profile(series, np.array([1.0, 8.0, 1.0]))[0, 0] == 2.0
+    assert slot_profile(series, np.array([1.0, 1.0, 8.0]))[0, 0] == 3.0
 
 
 def test_the_future_reaches_no_forecast() -> None:
@@ -136,8 +137,8 @@ def test_the_future_reaches_no_forecast() -> None:
     changed = replace(cluster, pods=pods, actual=actual)
     one, other = (TraceRun(each, Forecast(), FAST) for each in (cluster, changed))
     for day in range(3, 14):
-        one.guess(day)
-        other.guess(day)
+        one.predict(day)
+        other.predict(day)
     for name in FAST:
         for place, day in enumerate(map(int, one.days)):
             same = np.allclose(one.series[name].upper[place], other.series[name].upper[place], rtol=1e-6)

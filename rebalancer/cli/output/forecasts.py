@@ -19,7 +19,7 @@ def forecast_document(found: Sequence[Outlook], forecasts: Forecasts) -> dict[st
     return {
         "nodes": [_node(each) for each in found],
         "pools": [
-            {"pool": each.pool, "shortLivedPeakMillicores": round(each.crowd_peak_millicores, 1)}
+            {"pool": each.pool, "shortLivedPeakMillicores": round(each.short_lived_peak_millicores, 1)}
             for each in forecasts.pools
         ],
         "notes": forecasts.notes,
@@ -41,7 +41,7 @@ def _node(each: Outlook) -> dict[str, Any]:
         "marginMillicores": round(one.margin, 1),
         "confidence": round(one.confidence, 3),
         "daysUsed": one.days_used,
-        "trajectoryMillicores": [round(float(value), 1) for value in one.curve],
+        "trajectoryMillicores": [round(float(value), 1) for value in one.profile],
         "components": {
             "days": [
                 {"from": at(start), "p95Millicores": round(p95, 1), "weight": round(weight, 6)}

@@ -16,9 +16,10 @@ from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedD
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_curve
+from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile
 from rebalancer.forecast.prediction_interval import outcome_of
-from rebalancer.forecast.predictors import Past, predictors
+from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
@@ -30,7 +31,7 @@ HIGH_SHARE = 0.75
 """A node of traces is hot on a day when the day's P95 is over this share of its capacity."""
 CLUSTERS = 5
 FIRST_PREDICTION, FIRST_SCORED = 3, 10
-"""Days of traces: the first that is guessed (errors from there on make margins), and the first that counts."""
+"""Days of traces: the first that is predicted (errors from there on make margins), and the first that counts."""
 LEAST_DAYS = FIRST_PREDICTION + 3
 SCATTER = 600
 """Points of a picture, at most."""
@@ -102,7 +103,7 @@ def backtest(
     for number in range(CLUSTERS):
         run = TraceRun(cluster_of_traces(traces, seed + number), policy, tuple(only) or tuple(predictors()))
         for day in range(FIRST_PREDICTION, days):
-            run.guess(day)
+            run.predict(day)
             step(number * (days - FIRST_PREDICTION) + day - FIRST_PREDICTION + 1, total)
         run.blocks.clear()
         runs.append(run)
@@ -134,14 +135,14 @@ class Run:
 
     def __init__(self, group: Group, policy: Forecast, chosen: Sequence[str]) -> None:
         self.group = group
-        everyone = predictors()
-        self.predictors = {name: everyone[name] for name in chosen}
+        available = predictors()
+        self.predictors = {name: available[name] for name in chosen}
         coverage, capacity = policy.coverage / 100.0, group.capacity_millicores
         self.series = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
         self.tops = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
         """For the highest quarter of an hour."""
         self.search = WeightSearch(
-            predictor=everyone[policy.predictor],
+            predictor=available[policy.predictor],
             current=group.days,
             coverage=coverage,
             capacity_millicores=capacity,
@@ -169,16 +170,16 @@ class Run:
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
         highest = np.where(counts, np.nan_to_num(smooth, nan=-np.inf).max(axis=1), np.nan)
         for name, predictor in self.predictors.items():
-            guess = predictor.predict(past)
-            self.series[name].see(outcome_of(past, guess, actual), scored=scored)
-            self.tops[name].see(outcome_of(past, guess, highest), scored=scored)
+            prediction = predictor.predict(past)
+            self.series[name].see(outcome_of(past, prediction, actual), scored=scored)
+            self.tops[name].see(outcome_of(past, prediction, highest), scored=scored)
         self.search.see(past, actual, scored=scored)
         if scored:
             self.days.append(day)
             self.actual.append(actual)
             self.highest.append(highest)
-            curve = slot_curve(past.series, past.weights)
-            predicted = np.mean([np.roll(curve, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
+            profile = slot_profile(past.series, past.weights)
+            predicted = np.mean([np.roll(profile, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
             apart = np.abs(_top(predicted) - _top(smooth))
             hours = np.minimum(apart, SLOTS - apart) * (STEP_SECONDS / 3600.0)
             self.hours_off.append(np.where(counts, hours, np.nan))
@@ -209,7 +210,7 @@ def _top(smooth: Floats) -> NDArray[np.intp]:
 
 
 class TraceRun(Run):
-    """A cluster of traces: `guess` is called for each day, in order."""
+    """A cluster of traces: `predict` is called for each day, in order."""
 
     def __init__(self, cluster: TraceCluster, policy: Forecast, chosen: Sequence[str]) -> None:
         super().__init__(
@@ -228,7 +229,7 @@ class TraceRun(Run):
         self.blocks = [cluster.block(day) for day in range(cluster.days)]
         self.first_scored = min(FIRST_SCORED, cluster.days - 2)
 
-    def guess(self, day: int) -> None:
+    def predict(self, day: int) -> None:
         """Forecast `day` at its beginning, and see what came."""
         window = Window.before(float(day * DAY_SECONDS))
         known = self.blocks[max(0, day - window.days) : day]
@@ -238,9 +239,9 @@ class TraceRun(Run):
 
 def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, notes: Sequence[str] = ()) -> Backtest:
     """What all runs show together, and what they show of each pool. Raises UnsafeDataError when nothing counts."""
-    everyone = predictors()
+    available = predictors()
     node_days = NodeDays.joined([run.node_days(np.ones(len(run.group.nodes), dtype=np.bool_)) for run in runs])
-    total = compare(node_days, everyone)
+    total = compare(node_days, available)
     left_out = int(np.isnan(node_days.actual).sum())
     if not total.forecasts:
         raise UnsafeDataError(f"of none of {left_out} node days enough is known: there is nothing to compare")
@@ -250,7 +251,7 @@ def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, note
         coverage=policy.coverage / 100.0,
         total=total,
         pools={
-            pool: compare(NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs]), everyone)
+            pool: compare(NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs]), available)
             for pool in pools
         },
         proposals=tuple(_proposal(runs, pool) for pool in pools),

@@ -1,4 +1,4 @@
-"""Which weights of the days would have served a pool better: chosen on its earlier days, judged on its later ones.
+"""Which weights of the days would have served a pool better: chosen on its earlier days, verified on its later ones.
 
 Every choice is run as the backtest runs a predictor: it sees earlier days only, and gets its margin from them. The
 first half of the scored days chooses; what is chosen must lose less than the weights in use on the other half, which
@@ -16,7 +16,7 @@ from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
 from rebalancer.forecast.backtest.scores import LOSS_AT
 from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.prediction_interval import outcome_of, pinball
-from rebalancer.forecast.predictors import Past, Predictor
+from rebalancer.forecast.predictors.base import Past, Predictor
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 
@@ -26,7 +26,7 @@ SAME_WEEKDAY = (1.0, 2.0, 4.0)
 LEAST_GAIN, LEAST_SAVED = 0.02, 0.001
 """Of the loss on the days held out, and of what a node uses: less isn't worth a line in the policy."""
 LEAST_DAYS = 6
-"""Scored days: half of them choose, the others judge."""
+"""Scored days: half of them choose, the others verify."""
 WEEK_DAYS = 7
 """Scored days from which on each weekday was seen; with fewer, weights by weekday would be luck."""
 SAME = 0.001
@@ -153,14 +153,14 @@ def shown(days: DayWeights) -> str:
 
 
 def propose(pool: str, tried: Sequence[DayWeights], losses: Losses) -> Proposal:
-    """Choose on the first half of the days, judge on the others. `tried` and the rows of `losses` go together, the
+    """Choose on the first half of the days, verify on the others. `tried` and the rows of `losses` go together, the
     weights in use first."""
     current, known = tried[0], losses.known
     days = len(known.counts)
     if days < LEAST_DAYS:
         return Proposal(pool=pool, current=current, best=None, chosen_on=days, held_out=0)
     half = (days + 1) // 2
-    choosing, judging = slice(0, half), slice(half, days)
+    choosing, verifying = slice(0, half), slice(half, days)
     best, least = 0, known.mean(0, choosing)
     for number, choice in enumerate(tried):
         if choice.same_weekday != current.same_weekday and days < WEEK_DAYS:
@@ -174,8 +174,8 @@ def propose(pool: str, tried: Sequence[DayWeights], losses: Losses) -> Proposal:
         best=tried[best] if best else None,
         chosen_on=half,
         held_out=days - half,
-        loss_current=known.mean(0, judging),
-        loss_best=known.mean(best, judging) if best else math.nan,
+        loss_current=known.mean(0, verifying),
+        loss_best=known.mean(best, verifying) if best else math.nan,
     )
 
 

@@ -76,8 +76,8 @@ def replay(
     chosen = _predictors(only, sum(len(nodes) for nodes, _ in groups), notes)
     runs = [(nodes, Run(group, policy, chosen)) for nodes, group in groups]
     first_scored = first + max(FIRST_PREDICTION + 1, min((today - first) // 2, MOST_LEARNING_DAYS))
-    guessed = range(first + FIRST_PREDICTION, today)
-    for day, before, after in _sums(history.days, closed, members, guessed):
+    predicted_days = range(first + FIRST_PREDICTION, today)
+    for day, before, after in _sums(history.days, closed, members, predicted_days):
         counted = counts[:, day - first] & (np.isfinite(quantile(before, P95)).sum(axis=1) >= FIRST_PREDICTION)
         came = np.where(counted[:, None], after, np.float32(np.nan))
         for nodes, run in runs:
@@ -91,7 +91,7 @@ def replay(
                 (used / later[-1]).astype(np.float32),
                 scored=day >= first_scored,
             )
-        step(guessed.index(day) + 1, len(guessed))
+        step(predicted_days.index(day) + 1, len(predicted_days))
     return summary([run for _, run in runs], [run.group.pools[0] for _, run in runs], policy, notes=notes)
 
 
@@ -140,11 +140,11 @@ def _sums(
 ) -> Iterator[tuple[int, Grid, Grid]]:
     """Each day with (nodes, window's days, 288) the nodes' pods recomposed from closed days before it, and (nodes, 288)
     of that day, recomposed when it had passed."""
-    nobody: Grid = np.empty((0, SLOTS), dtype=np.float32)
+    no_nodes: Grid = np.empty((0, SLOTS), dtype=np.float32)
 
     def composed(window: Window) -> Grid:
         known = sorted(day for day in closed if window.overlap(day) is not None)
-        of_pods = (replace(blocks[closed[day]], nodes=(), node_millicores=nobody) for day in known)
+        of_pods = (replace(blocks[closed[day]], nodes=(), node_millicores=no_nodes) for day in known)
         return compose(of_pods, members, window).series
 
     before = composed(Window.before(_start(days[0])))

@@ -1,10 +1,12 @@
 """One way to forecast, day after day: each day with the margin that its own errors on earlier days teach."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import Margin, Outcome, learn
-from rebalancer.forecast.predictors import Prediction
+from rebalancer.forecast.predictors.base import Prediction
 
 Floats = NDArray[np.float64]
 
@@ -25,9 +27,9 @@ class RollingOrigin:
     def see(self, outcome: Outcome, *, scored: bool) -> None:
         """Forecast a day from those before it; then let it be one of them. `outcome.actual` is NaN where it does not
         count."""
-        guess = Prediction(centres=np.minimum(outcome.guess.centres, self._capacity), versions=outcome.guess.versions)
+        prediction = Prediction(centres=np.minimum(outcome.prediction.centres, self._capacity))
         if scored:
             margin = learn(self._outcomes, self._coverage) or Margin()
-            self.upper.append(np.minimum(margin.upper(guess, outcome.swing), self._capacity))
-            self.centre.append(margin.centre(guess))
-        self._outcomes.append(Outcome(guess=guess, swing=outcome.swing, level=outcome.level, actual=outcome.actual))
+            self.upper.append(np.minimum(margin.upper(prediction, outcome.swing), self._capacity))
+            self.centre.append(margin.centre(prediction))
+        self._outcomes.append(replace(outcome, prediction=prediction))

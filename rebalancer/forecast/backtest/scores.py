@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import pinball
-from rebalancer.forecast.predictors import Predictor
+from rebalancer.forecast.predictors.base import Predictor
 from rebalancer.model.forecasts import TOLERANCE
 
 Floats = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 Each trace is one service and runs once, so nothing that a node will see was seen by another node before. A service's
 replicas differ in size and by noise. A pod that leaves is followed by one with another name, of any service that runs:
-what it will use has to be guessed from its siblings.
+what it will use has to be imputed from its siblings.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ class TraceCluster:
             node=np.array([pod.node for pod in there], dtype=np.int32),
             service=np.array([pod.service for pod in there], dtype=np.int32),
             services=self.services,
-            crowd=np.zeros(len(self.services), dtype=np.bool_),
+            short_lived_services=np.zeros(len(self.services), dtype=np.bool_),
             short_lived=np.zeros(len(there), dtype=np.bool_),
         )
 
@@ -109,10 +109,10 @@ def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
     names = sorted(traces)
     begins = _begins([len(traces[name]) for name in names], days, random)
     ends = [begin + len(traces[name]) for begin, name in zip(begins, names, strict=True)]
-    curves = np.full((len(names), days, SLOTS), np.nan, dtype=np.float32)
+    profiles = np.full((len(names), days, SLOTS), np.nan, dtype=np.float32)
     for index, name in enumerate(names):
-        curves[index, begins[index] : ends[index]] = traces[name] * np.float32(POD_MILLICORES / 100.0)
-    flat = curves.reshape(len(names), days * SLOTS)
+        profiles[index, begins[index] : ends[index]] = traces[name] * np.float32(POD_MILLICORES / 100.0)
+    flat = profiles.reshape(len(names), days * SLOTS)
     pods: list[_Pod] = []
 
     def start(service: int, node: int, first: int, end: int) -> None:

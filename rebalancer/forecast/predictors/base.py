@@ -1,4 +1,4 @@
-"""What a predictor sees and what it says. None knows its own errors: the margin is made from them elsewhere."""
+"""Input and output of a predictor. The margin is no part of a prediction: it is derived from past errors."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,16 +17,16 @@ RECENT_STEPS = SLOTS // 4
 
 @dataclass(frozen=True)
 class Past:
-    """The days before a moment, of all nodes."""
+    """History of all nodes before a moment."""
 
     series: Grid
     """(nodes, days, 288) millicores, oldest day first; the last step is the latest. NaN where unknown."""
     weights: Floats = field(kw_only=True)
-    """(days,) what each day counts."""
+    """(days,) weight of each day."""
 
     @cached_property
     def daily(self) -> Floats:
-        """(nodes, days) each day's P95; NaN where less than half of the day is known."""
+        """(nodes, days) P95 of each day; NaN with samples of less than half of the day."""
         return quantile(self.series, P95)
 
     @cached_property
@@ -36,8 +36,8 @@ class Past:
 
     @cached_property
     def swing(self) -> Floats:
-        """(nodes,) millicores that tell how far the next day may lie off: the mean step from day to day, the way back
-        up to the highest day, and a third of the level, which alone counts for a node that never moved."""
+        """(nodes,) millicores, the scale of expected errors: the mean change from day to day, half the distance to the
+        highest day, and 30 % of the level, the only term of a node without changes."""
         daily = self.daily
         known = np.isfinite(daily)
         steps = np.abs(np.diff(daily, axis=1))
@@ -57,14 +57,14 @@ class Past:
         return level
 
     def before(self, day: int) -> "Past":
-        """What was known before day `day` of the window began; the weights move along with the days."""
+        """The days before day `day` of the window; weights are by age."""
         then = Past(self.series[:, :day], weights=self.weights[len(self.weights) - day :])
         for name in ("daily", "late"):
             then.__dict__[name] = getattr(self, name)[:, :day]
         return then
 
     def weighted(self, weights: Floats) -> "Past":
-        """The same days, weighed otherwise."""
+        """The same days with other weights."""
         other = Past(self.series, weights=weights)
         for name in ("daily", "late", "swing", "level"):
             other.__dict__[name] = getattr(self, name)
@@ -73,24 +73,23 @@ class Past:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The level without its margin, in one or more versions: which one holds here is seen from their past errors."""
+    """Level without its margin, in one or more versions. The one with the least past loss is used."""
 
     centres: Floats
-    """(versions, nodes) millicores, NaN where nothing is known."""
-    versions: tuple[str, ...] = ("",)
+    """(versions, nodes) millicores, NaN where unknown."""
 
 
 class Predictor(Protocol):
-    """One way to guess."""
+    """A way to predict the P95 of the horizon."""
 
     @property
     def name(self) -> str:
-        """As in the policy and in JSON."""
+        """Name in the policy and in JSON."""
         ...
 
     @property
     def simple(self) -> bool:
-        """What anybody would write first: the bar that the others have to clear."""
+        """Whether it is a baseline predictor, which the others must beat."""
         ...
 
     def predict(self, past: Past) -> Prediction:
