@@ -91,6 +91,11 @@ def _with_kept_history(
 
     keeper = stack.enter_context(history_keeper(policy, settings, progress=context.progress, clock=context.clock))
     forecast_loop = ForecastLoop(
-        policy=policy, keeper=keeper, clock=context.clock, ledger=context.ledger, own_pod=context.own_pod, asks=False
+        policy=policy,
+        keeper=keeper,
+        clock=context.clock,
+        ledger=context.ledger,
+        own_pod=context.own_pod,
+        reads_history=False,
     )
     return replace(context, peaks=forecast_loop.peaks, service_day_profiles=forecast_loop.service_day_profiles)

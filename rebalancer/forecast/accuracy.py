@@ -1,8 +1,8 @@
-"""Accuracy of forecasts, per pool, and whether it gets worse.
+"""Accuracy and drift of forecasts, by pool.
 
-All figures come from `ForecastSums`, which the database adds up for a report over a quarter of 5,000 nodes, and
-`sums_of` for forecasts in memory. Errors are shares of a node's capacity. Only daily forecasts are scored: those that a
-cycle was started for are the high ones, so they count by their verdicts alone.
+Figures come from `ForecastSums`, computed by the database for reports and by `sums_of` in memory. Errors are shares of
+capacity. Only daily forecasts are scored: those that started a cycle are biased to high values, so they count by their
+verdicts alone.
 """
 
 import math
@@ -17,14 +17,14 @@ from rebalancer.model.history import DAY_SECONDS
 LEAST = 20
 """Figures of fewer forecasts are NaN."""
 UNCHANGED_SHARE = 0.05
-"""The pods of a node count as unchanged when at most this share of its peak has departed."""
+"""Most departed share of a node's peak with which its pods count as unchanged."""
 RECENT_SECONDS, BEFORE_SECONDS = 3 * DAY_SECONDS, 14 * DAY_SECONDS
 LOOKS_BACK_SECONDS = RECENT_SECONDS + BEFORE_SECONDS + DAY_SECONDS
-"""Forecasts that were made earlier say nothing about a drift."""
+"""Oldest forecasts that a drift needs."""
 LESS_COVERED = 0.15
 TIMES_THE_ERROR = 2.0
 LEAST_DRIFT_ERROR = 0.01
-"""Twice an error of nearly nothing is no drift."""
+"""Least error of a drift."""
 DAY_MINUTES = 1440
 
 
@@ -37,58 +37,58 @@ class Figures:
     mae: float
     """Mean absolute error of the P95 before its margin, as a share of capacity."""
     coverage: float
-    """Share of the days that stayed at or under the forecast, its margin included."""
+    """Share of days at or under the forecast with its margin."""
     hot_days: int
-    """Days with a P95 over `high`. Of this and the next three figures relieved days are left out: those that would have
-    been busier without our evictions."""
+    """Days with a P95 over `high`. This and the next three figures exclude relieved days, whose counterfactual peak is
+    above the actual one."""
     called_hot: int
-    """Days that were forecast to be."""
+    """Days predicted as hot."""
     hot_recall: float
-    """Of the hot days, the share that was forecast as such."""
+    """Share of the hot days that were predicted."""
     hot_precision: float
-    """Of the days that were forecast as hot, the share that was."""
+    """Share of the predicted hot days that were hot."""
     peak_hour_error: float
-    """Median hours between the predicted and the actual busiest quarter of an hour, the short way round the clock."""
+    """Median hours between the predicted and the actual busiest quarter of an hour, modulo a day."""
     drift: str
-    """A sentence when the last 3 days were clearly worse than the 14 before; empty when not."""
+    """A sentence if the last 3 days were clearly worse than the 14 before, else empty."""
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough forecasts for figures."""
+        """Whether the forecasts suffice for figures."""
         return self.count >= LEAST
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores(Figures):
-    """Figures, and those that need each forecast."""
+    """Figures with those that need the single forecasts."""
 
     unknown: int
     """Forecasts without actuals."""
     under: float
-    """Mean amount by which forecasts were too low."""
+    """Mean underestimation."""
     over: float
-    """Mean amount by which they were too high; `mae` is the sum of both."""
+    """Mean overestimation; `mae` is the sum of both."""
     relieved: int
     """Relieved days with a `high`."""
     unchanged_share: float
-    """Share of the nodes, of those checked in time, whose pods were unchanged but for 5 % of the peak."""
+    """Share of the nodes with known departures whose pods were unchanged."""
     unchanged_mae: float
-    """`mae` of those alone."""
+    """`mae` of the unchanged nodes."""
     verdicts: Mapping[Verdict, int]
-    """Verdict -> forecasts that a cycle was started for; every verdict is in it."""
+    """Verdict -> forecasts that started a cycle; contains every verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Scores of all forecasts and of each pool's."""
+    """Scores of all forecasts and by pool."""
 
     everything: Scores
     pools: Mapping[str, Scores]
-    """By name; empty name: nodes in no pool."""
+    """By name; empty for nodes in no pool."""
 
 
 def accuracy(verified: Sequence[VerifiedForecast], *, since: float, now: float) -> Accuracy:
-    """Score the forecasts that were made at or after `since`. A drift is of the last 18 days."""
+    """Score the forecasts made at or after `since`. A drift is of the last 18 days."""
     names = sorted({each.forecast.pool for each in verified})
     pools = {name: [each for each in verified if each.forecast.pool == name] for name in names}
     scored = {name: _scores(members, since=since, now=now) for name, members in pools.items()}
@@ -107,8 +107,8 @@ def figures(
     recent: Sequence[ForecastSums],
     before: Sequence[ForecastSums],
 ) -> Figures:
-    """Figures of all sums together. For a drift: `recent`, of forecasts whose day ended in the last three days, and
-    `before`, in the two weeks before."""
+    """Figures of all sums. For the drift: `recent`, forecasts whose day ended in the last three days, and `before`, in
+    the two weeks before."""
     count = sum(each.count for each in sums)
     hot, called = sum(each.hot for each in sums), sum(each.called_hot for each in sums)
     both = sum(each.both for each in sums)
@@ -127,7 +127,7 @@ def figures(
 
 
 def sums_of(verified: Iterable[VerifiedForecast], *, pool: str = "") -> ForecastSums:
-    """The sums of daily forecasts with actuals, as `store.forecast_sums` adds them up."""
+    """The sums of daily forecasts with actuals, as in `store.forecast_sums`."""
     known = [(each, abs(error)) for each in verified if math.isfinite(error := _error(each))]
     steady = [(each, error) for each, error in known if _is_steady(each)]
     hot = [_over_high(each, each.actuals.p95_millicores) for each, _ in steady]
@@ -174,17 +174,16 @@ def _scores(verified: Sequence[VerifiedForecast], *, since: float, now: float) -
 
 
 def _steady(sums: Sequence[ForecastSums]) -> tuple[float, float]:
-    """(coverage, mean error) of the days that are not relieved: our own evictions make a forecast too high."""
+    """(coverage, mean error) without relieved days, whose forecasts are too high because of our evictions."""
     count = sum(each.steady_count for each in sums)
     covered = sum(each.steady_covered for each in sums)
     return _mean(covered, count), _mean(math.fsum(each.steady_error for each in sums), count)
 
 
 def _drift(recent: tuple[float, float], before: tuple[float, float]) -> str:
-    """What got clearly worse in the last three days; empty for nothing, also where a figure isn't known (NaN)."""
+    """Figures that are clearly worse in the last three days; empty without any, and where unknown (NaN)."""
     (covered, error), (was_covered, was_error) = recent, before
     found = []
-    # a NaN is no drift
     if covered <= was_covered - LESS_COVERED + TOLERANCE:
         found.append(f"{covered:.0%} of the last 3 days stayed at or under the forecast, {was_covered:.0%} before")
     if error >= max(TIMES_THE_ERROR * was_error - TOLERANCE, LEAST_DRIFT_ERROR):
@@ -193,7 +192,7 @@ def _drift(recent: tuple[float, float], before: tuple[float, float]) -> str:
 
 
 def _error(each: VerifiedForecast) -> float:
-    """(actual - forecast before its margin) / capacity; NaN where one of them is not known."""
+    """(actual - forecast before its margin) / capacity; NaN where unknown."""
     forecast, capacity = each.forecast, each.forecast.capacity_millicores
     expected = forecast.peak_millicores - forecast.margin_millicores
     return (each.actuals.p95_millicores - expected) / capacity if capacity > 0 else math.nan
@@ -205,7 +204,7 @@ def _is_covered(each: VerifiedForecast) -> bool:
 
 
 def _is_steady(each: VerifiedForecast) -> bool:
-    """Not relieved; a day whose counterfactual is not known (NaN) counts as relieved."""
+    """Whether the day is not relieved; with an unknown counterfactual (NaN) it counts as relieved."""
     return each.actuals.counterfactual_peak_millicores <= each.actuals.peak_millicores * (1 + TOLERANCE)
 
 
@@ -226,7 +225,7 @@ def _mean(total: float, count: int) -> float:
 
 
 def _median_hours(minutes_off: Sequence[Mapping[int, int]]) -> float:
-    """The short way round the clock, to the minute."""
+    """Median difference modulo a day, to the minute."""
     times: Counter[int] = Counter()
     for pool in minutes_off:
         for apart, count in pool.items():

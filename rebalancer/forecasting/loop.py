@@ -30,10 +30,10 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.types import format_duration
 
 STALE_AFTER_RUNS = 3.0
-"""A forecast older than so many runs is not used."""
+"""A forecast older than this many intervals is not used."""
 
 MAX_HISTORY_GAP_SECONDS = 6 * 3600.0
-"""Nor does one whose newest sample is so old."""
+"""Nor is one whose newest sample is older than this."""
 
 RETRIGGER_SECONDS = 300.0
 """Interval of runs while relief is due."""
@@ -46,18 +46,18 @@ class ForecastRun:
     at: float
     node_forecasts: NodeForecasts
     coming: tuple[PredictedHotNode, ...]
-    """Nodes that are expected to become hot, those that must be relieved first, first."""
+    """Predicted hot nodes, by the time at which their relief must start."""
     due: tuple[PredictedHotNode, ...]
-    """Those that cannot wait for the next run."""
+    """Predicted hot nodes whose relief cannot wait for the next run."""
     peaks: Peaks
-    """Laid over the snapshot that it was made of."""
+    """Predicted peaks for the snapshot of the run."""
     known_until: float
     """End of the newest step of history, seconds since the epoch."""
     notes: tuple[str, ...] = ()
-    """What went wrong beside it."""
+    """Errors and warnings."""
 
     def request(self) -> CycleRequest | None:
-        """The cycle that is to be run now."""
+        """The cycle to run now; None if no relief is due."""
         if not self.due:
             return None
         due = {each.node_name: each.hot_from for each in self.due}
@@ -66,7 +66,7 @@ class ForecastRun:
 
 @dataclass(slots=True, kw_only=True)
 class ForecastLoop:
-    """Of one policy. `look` and `record_usage` are for one thread each, `peaks` for any."""
+    """The loop of one policy. `look` and `record_usage` are for one thread each, `peaks` for any."""
 
     policy: RebalancerPolicy
     keeper: HistoryKeeper
@@ -74,18 +74,18 @@ class ForecastLoop:
     ledger: Ledger | None = None
     records: ForecastRecords | None = None
     own_pod: tuple[str, str] | None = None
-    asks: bool = True
-    """Whether missing history is read; else a forecast is made on request from the history that is kept."""
+    reads_history: bool = True
+    """Whether missing history is read. Otherwise a forecast is made on demand from the stored history."""
     last: ForecastRun | None = None
     before: NodeForecasts | None = None
-    """What an earlier lookout saw last: it knows who left which node."""
+    """Last forecasts of the previous policy's loop, from which departed pods are derived."""
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     def next_at(self) -> float:
         """Time of the next run, seconds since the epoch.
 
-        A window may be shorter than the time between two runs: then the next run is at its opening. And
-        while relief is due runs are more frequent: a limit may have admitted a part of it.
+        A change window that opens before the next interval ends gets a run at its opening. While relief is due, runs
+        are more frequent, since limits may have admitted a part of it only.
         """
         last, every = self.last, self.policy.forecast.interval
         if last is None:
@@ -95,25 +95,25 @@ class ForecastLoop:
         return min([usual, *starts])
 
     def look(self, snapshot: ClusterSnapshot) -> ForecastRun:
-        """Renew the forecast; reads missing history, as far as its time budget goes."""
+        """Renew the forecast; reads missing history within its time budget."""
         with self._keeping:
-            history = self.keeper.update(snapshot) if self.asks else self.keeper.kept()
-        seen = self._see(snapshot, history)
-        self.last = seen = replace(seen, notes=(*seen.notes, *self._write_down(seen, snapshot, history)))
-        return seen
+            history = self.keeper.update(snapshot) if self.reads_history else self.keeper.kept()
+        run = self._forecast(snapshot, history)
+        self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, history)))
+        return run
 
     def peaks(self, snapshot: ClusterSnapshot, now: float) -> Peaks | None:
-        """The last forecast, laid over a snapshot; None without one that may be gone by."""
+        """Predicted peaks of a snapshot by the last forecast; None without a current one."""
         node_forecasts = self._current(snapshot, now)
         return None if node_forecasts is None else node_forecasts.peaks(snapshot, now=now)
 
     def service_day_profiles(self, snapshot: ClusterSnapshot, now: float) -> ServiceDayProfiles | None:
-        """How services' usual days go, by the same forecast."""
+        """Usual days of the services by the last forecast; None without a current one."""
         node_forecasts = self._current(snapshot, now)
         return None if node_forecasts is None else node_forecasts.service_day_profiles(snapshot)
 
     def _current(self, snapshot: ClusterSnapshot, now: float) -> NodeForecasts | None:
-        if self.last is None and not self.asks:
+        if self.last is None and not self.reads_history:
             self.look(snapshot)
         last = self.last
         if last is None or now - last.at > STALE_AFTER_RUNS * self.policy.forecast.interval:
@@ -121,12 +121,12 @@ class ForecastLoop:
         return None if now - last.known_until > MAX_HISTORY_GAP_SECONDS else last.node_forecasts
 
     def record_usage(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
-        """Collect a cycle's usage, where no other system keeps its history."""
+        """Add a cycle's usage to the history if no Prometheus keeps it."""
         if self.policy.usage.source == "MetricsServer":
             with self._keeping:
                 self.keeper.observe(snapshot, usage)
 
-    def _see(self, snapshot: ClusterSnapshot, history: History) -> ForecastRun:
+    def _forecast(self, snapshot: ClusterSnapshot, history: History) -> ForecastRun:
         policy, now = self.policy, self.clock.now()
         node_pools = NodePools.of(policy.pools, snapshot.nodes)
         pool_of = node_pools.of_node
@@ -182,12 +182,12 @@ class ForecastLoop:
 
         return of
 
-    def _write_down(self, seen: ForecastRun, snapshot: ClusterSnapshot, history: History) -> tuple[str, ...]:
-        """What was said, and what came of what was said before. A database that is away costs us that, nothing more."""
+    def _record(self, run: ForecastRun, snapshot: ClusterSnapshot, history: History) -> tuple[str, ...]:
+        """Record new forecasts and verify ended ones. Returns the errors of the database."""
         if self.records is None:
             return ()
-        policy, forecasts, peaks, now = self.policy, seen.node_forecasts.forecasts, seen.peaks, seen.at
-        due = {each.node_name: each.hot_from for each in seen.due}
+        policy, forecasts, peaks, now = self.policy, run.node_forecasts.forecasts, run.peaks, run.at
+        due = {each.node_name: each.hot_from for each in run.due}
         return (
             *record_daily_forecasts(self.records, forecasts, snapshot, policy=policy, peaks=peaks, now=now),
             *record_acted_forecasts(
@@ -198,7 +198,7 @@ class ForecastLoop:
 
 
 def _known_until(history: History) -> float:
-    """End of the newest step of which anything is known."""
+    """End of the newest step with a sample."""
     for block in reversed(history.days):
         for grid in (block.node_millicores, block.pod_millicores):
             known = np.flatnonzero(np.isfinite(grid).any(axis=0))

@@ -1,4 +1,4 @@
-"""What each node is expected to need, and whether that makes it hot."""
+"""Forecasts of nodes with the thresholds of their pools."""
 
 import math
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from rebalancer.policy.pools import NodePools, fixed_high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """One node's forecast beside its pool's marks."""
+class PooledForecast:
+    """Forecast of one node with the threshold of its pool."""
 
     forecast: NodeForecast
     pool: str
     """Empty for none."""
     high: float | None
-    """As a share of capacity; None where the pool has no fixed mark."""
+    """Share of capacity; None without a fixed threshold."""
 
     @property
     def hot(self) -> bool | None:
-        """Whether its expected peak is over `high`; None = not known."""
+        """Whether the predicted peak is over `high`; None if unknown."""
         if self.high is None or math.isnan(self.forecast.peak_share):
             return None
         return self.forecast.peak_share > self.high
@@ -30,10 +30,10 @@ class Outlook:
 
 def pooled_forecasts(
     cluster: ClusterReader, keeper: HistoryKeeper, policy: RebalancerPolicy, *, clock: Clock
-) -> tuple[list[Outlook], Forecasts]:
-    """Every node's next 24 hours, highest peak first; reads missing history.
+) -> tuple[list[PooledForecast], Forecasts]:
+    """Forecasts of all nodes, highest peak first; reads missing history.
 
-    Raises ConnectError or UnsafeDataError when the cluster can't be read.
+    Raises ConnectError or UnsafeDataError if the cluster cannot be read.
     """
     snapshot = cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
@@ -48,7 +48,7 @@ def pooled_forecasts(
     out = []
     highs = {pool.name: fixed_high(pool) for pool in policy.pools}
     for node, pool in zip(found.nodes, node_pools.names, strict=True):
-        out.append(Outlook(forecast=node, pool=pool, high=highs.get(pool)))
+        out.append(PooledForecast(forecast=node, pool=pool, high=highs.get(pool)))
     out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))
     return out, found
 

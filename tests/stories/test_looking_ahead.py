@@ -72,7 +72,7 @@ def test_a_history_that_ended_hours_ago_decides_nothing_and_says_so(tmp_path: Pa
     with a_night(tmp_path) as (lab, _, world, lookout):
         snapshot = world.cluster.snapshot()
         lookout.look(snapshot)
-        lookout.asks = False  # Prometheus doesn't answer any more: what is kept is all there is
+        lookout.reads_history = False  # Prometheus doesn't answer any more: what is kept is all there is
         lab.clock.sleep(5 * HOUR)
         seen = lookout.look(snapshot)
         assert (seen.notes, [each.node_name for each in seen.due]) == ((), ["node-1"])

@@ -11,10 +11,10 @@ from rich.text import Text
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
 from rebalancer.forecast import Forecasts
-from rebalancer.forecasting.node_forecasts import Outlook
+from rebalancer.forecasting.node_forecasts import PooledForecast
 
 
-def forecast_document(found: Sequence[Outlook], forecasts: Forecasts) -> dict[str, Any]:
+def forecast_document(found: Sequence[PooledForecast], forecasts: Forecasts) -> dict[str, Any]:
     """`forecast -o json`. Shares are 0..1, times UTC; null = not known."""
     return {
         "nodes": [_node(each) for each in found],
@@ -26,7 +26,7 @@ def forecast_document(found: Sequence[Outlook], forecasts: Forecasts) -> dict[st
     }
 
 
-def _node(each: Outlook) -> dict[str, Any]:
+def _node(each: PooledForecast) -> dict[str, Any]:
     one, parts = each.forecast, each.forecast.parts
     days = zip(parts.day_starts, parts.daily_p95.tolist(), parts.weights.tolist(), strict=True)
     return {
@@ -56,7 +56,7 @@ def _node(each: Outlook) -> dict[str, Any]:
     }
 
 
-def print_forecasts(console: Console, found: Sequence[Outlook], forecasts: Forecasts, *, explain: bool) -> None:
+def print_forecasts(console: Console, found: Sequence[PooledForecast], forecasts: Forecasts, *, explain: bool) -> None:
     """The peak of each node; with `explain` also its components."""
     table = plain_table("The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "DAYS", "CONFIDENCE", "")
     for each in found:
@@ -78,7 +78,7 @@ def print_forecasts(console: Console, found: Sequence[Outlook], forecasts: Forec
     print_notes(console, forecasts.notes)
 
 
-def _print_components(console: Console, each: Outlook) -> None:
+def _print_components(console: Console, each: PooledForecast) -> None:
     one, parts = each.forecast, each.forecast.parts
     table = plain_table(f"{one.node}: daily P95 and its weight", "24 HOURS FROM", "P95", "WEIGHT", "P95 x WEIGHT")
     columns = (parts.daily_p95.tolist(), parts.weights.tolist(), parts.products.tolist())

@@ -1,7 +1,7 @@
-"""Predictors against what really came: each day is forecast from the days before it, and from nothing else.
+"""Rolling-origin evaluation of the predictors: each day is predicted from earlier days only.
 
-Every predictor gets its margin in the same way, from its own errors on earlier days. Errors are shares of what the node
-uses on average. `backtest` makes its nodes of recorded traces; `replay` takes a cluster's own days.
+The margin of each predictor is derived from its own errors on earlier days. Errors are shares of the node's mean usage.
+`backtest` uses recorded traces, `replay` a cluster's own days.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,57 +31,57 @@ HIGH_SHARE = 0.75
 """A node of traces is hot on a day when the day's P95 is over this share of its capacity."""
 CLUSTERS = 5
 FIRST_PREDICTION, FIRST_SCORED = 3, 10
-"""Days of traces: the first that is predicted (errors from there on make margins), and the first that counts."""
+"""Days of traces: the first that is predicted, whose errors count for margins, and the first that is scored."""
 LEAST_DAYS = FIRST_PREDICTION + 3
 SCATTER = 600
-"""Points of a picture, at most."""
+"""Most points of a plot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One node, for a picture."""
+    """One node, for a plot."""
 
     node: str
     days: tuple[str, ...]
     high: float
-    """As a share of capacity; infinite where nothing is called hot."""
+    """Share of capacity; infinite without a threshold."""
     actual: Floats
-    """(days,) P95 as a share of capacity, NaN for a day that does not count."""
+    """(days,) P95 as a share of capacity, NaN for a day that is not scored."""
     forecasts: Mapping[str, Floats]
-    """predictor -> (days,) the same, with margin."""
+    """Predictor -> (days,) forecasts with margin, as shares of capacity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backtest:
-    """Everything that came of it."""
+    """Result of a backtest."""
 
     default: str
-    """The predictor that is used."""
+    """The configured predictor."""
     coverage: float
-    """What the margins are made for."""
+    """Target coverage of the margins."""
     total: Comparison
     pools: Mapping[str, Comparison]
     proposals: tuple[Proposal, ...]
-    """Weights of the days, for each pool."""
+    """Proposed day weights of each pool."""
     example: Example
     scatter: Floats
-    """(2, points) what came and what the default had forecast, as shares of capacity."""
+    """(2, points) actuals and forecasts of the default, as shares of capacity."""
     left_out: int = 0
-    """Node days of which too little is known."""
+    """Node days without enough samples."""
     notes: tuple[str, ...] = ()
 
     def score(self, predictor: str) -> Score:
-        """Of one predictor."""
+        """Score of one predictor."""
         return next(each for each in self.total.scores if each.predictor == predictor)
 
     @property
     def best_simple(self) -> Score:
-        """The simple one with the least loss, with or without its margin."""
+        """Baseline predictor with the least loss, with or without its margin."""
         return min((each for each in self.total.scores if each.simple), key=bar)
 
 
 def bar(score: Score) -> float:
-    """The loss that a better predictor must stay under: a margin may also have made a simple one worse."""
+    """Loss to beat: the lesser of that with and without margin."""
     return min(score.errors.pinball, score.bare.pinball)
 
 
@@ -94,7 +94,7 @@ def backtest(
 ) -> Backtest:
     """Compare the predictors (all, or `only`) over clusters made of `traces` (name -> (days, 288) percent).
 
-    `step` is told how many days of how many are done.
+    `step` receives (finished days, all days).
     """
     policy = Forecast()
     runs = []
@@ -112,26 +112,26 @@ def backtest(
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Nodes whose errors make one margin."""
+    """Nodes that share one margin."""
 
     nodes: tuple[str, ...]
     capacity_millicores: Floats
     high_millicores: Floats
-    """(nodes,) hot above it; infinite where nothing is called hot."""
+    """(nodes,) threshold of hot nodes; infinite without one."""
     pools: tuple[str, ...]
     pool: Ints
     """(nodes,) index into `pools`."""
     days: DayWeights
-    """What is in use for them."""
+    """Configured day weights."""
 
     def of_pool(self, pool: str) -> Bools:
-        """(nodes,) which are of it."""
+        """(nodes,) whether each is in the pool."""
         number = self.pools.index(pool) if pool in self.pools else -1
         return np.asarray(self.pool == number, dtype=np.bool_)
 
 
 class Run:
-    """One group from its first day to its last."""
+    """Evaluation of one group over its days."""
 
     def __init__(self, group: Group, policy: Forecast, chosen: Sequence[str]) -> None:
         self.group = group
@@ -152,17 +152,17 @@ class Run:
         self.highest: list[Floats] = []
         self.hours_off: list[Floats] = []
         self._used = np.zeros((2, len(group.nodes)))
-        """Sum and number of what came."""
+        """Sum and number of the measured samples."""
 
     @property
     def mean_millicores(self) -> Floats:
-        """(nodes,) what each used on average, at least one."""
+        """(nodes,) mean usage, at least 1."""
         mean: Floats = np.maximum(self._used[0] / np.maximum(self._used[1], 1.0), 1.0)
         return mean
 
     def see(self, day: str, before: Grid, came: Grid, *, scored: bool) -> None:
-        """Forecast a day from (nodes, days, 288) what was known `before` it, and see (nodes, 288) what `came`: NaN in
-        the rows of nodes that do not count."""
+        """Predict a day from (nodes, days, 288) the history `before` it, then record (nodes, 288) its actuals `came`,
+        NaN in the rows of nodes that are not scored."""
         past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
         actual = quantile(came, P95)
         smooth = np.mean([np.roll(came, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
@@ -185,7 +185,7 @@ class Run:
             self.hours_off.append(np.where(counts, hours, np.nan))
 
     def node_days(self, nodes: Bools) -> NodeDays:
-        """What was scored of some nodes."""
+        """Scored node days of some nodes."""
         group = self.group
 
         def flat(days: Sequence[Floats]) -> Floats:
@@ -198,7 +198,7 @@ class Run:
             mean=np.tile(self.mean_millicores[nodes], len(self.days)),
             high=np.tile(group.high_millicores[nodes], len(self.days)),
             capacity=np.tile(group.capacity_millicores[nodes], len(self.days)),
-            said={
+            predicted={
                 name: PredictedDays(upper=flat(each.upper), centre=flat(each.centre), top=flat(self.tops[name].upper))
                 for name, each in self.series.items()
             },
@@ -210,7 +210,7 @@ def _top(smooth: Floats) -> NDArray[np.intp]:
 
 
 class TraceRun(Run):
-    """A cluster of traces: `predict` is called for each day, in order."""
+    """Evaluation on a cluster of traces. Call `predict` for each day, in order."""
 
     def __init__(self, cluster: TraceCluster, policy: Forecast, chosen: Sequence[str]) -> None:
         super().__init__(
@@ -230,7 +230,7 @@ class TraceRun(Run):
         self.first_scored = min(FIRST_SCORED, cluster.days - 2)
 
     def predict(self, day: int) -> None:
-        """Forecast `day` at its beginning, and see what came."""
+        """Predict `day` at its start and record its actuals."""
         window = Window.before(float(day * DAY_SECONDS))
         known = self.blocks[max(0, day - window.days) : day]
         series = compose(known, self.cluster.members(day), window).series
@@ -238,13 +238,13 @@ class TraceRun(Run):
 
 
 def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, notes: Sequence[str] = ()) -> Backtest:
-    """What all runs show together, and what they show of each pool. Raises UnsafeDataError when nothing counts."""
+    """Result of all runs, in total and by pool. Raises UnsafeDataError without a scored node day."""
     available = predictors()
     node_days = NodeDays.joined([run.node_days(np.ones(len(run.group.nodes), dtype=np.bool_)) for run in runs])
     total = compare(node_days, available)
     left_out = int(np.isnan(node_days.actual).sum())
     if not total.forecasts:
-        raise UnsafeDataError(f"of none of {left_out} node days enough is known: there is nothing to compare")
+        raise UnsafeDataError(f"none of {left_out} node days has enough samples for a comparison")
     default = policy.predictor
     return Backtest(
         default=default,
@@ -269,7 +269,7 @@ def _proposal(runs: Sequence[Run], pool: str) -> Proposal:
 
 
 def _example(runs: Sequence[Run]) -> Example:
-    """The node of the first run whose days differ most."""
+    """The node with the widest range of daily P95, of the first run with actuals."""
     run = max(runs, key=lambda each: bool(np.isfinite(each.actual).any()))
     capacity = run.group.capacity_millicores
     actual = np.array(run.actual) / capacity
@@ -286,7 +286,7 @@ def _example(runs: Sequence[Run]) -> Example:
 
 
 def _scatter(days: NodeDays, predictor: str) -> Floats:
-    """Every so many of the node days, so that a picture can hold them."""
-    points = np.stack([days.actual, days.said[predictor].upper]) / days.capacity
+    """Evenly spaced node days, at most `SCATTER`."""
+    points = np.stack([days.actual, days.predicted[predictor].upper]) / days.capacity
     points = points[:, np.isfinite(points).all(axis=0)]
     return points[:, :: max(-(-points.shape[1] // SCATTER), 1)]

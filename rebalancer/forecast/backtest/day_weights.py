@@ -1,8 +1,7 @@
-"""Which weights of the days would have served a pool better: chosen on its earlier days, verified on its later ones.
+"""Search for better day weights of a pool, with a holdout.
 
-Every choice is run as the backtest runs a predictor: it sees earlier days only, and gets its margin from them. The
-first half of the scored days chooses; what is chosen must lose less than the weights in use on the other half, which
-had no part in the choice.
+Each choice is evaluated like a predictor of the backtest: predictions and margin from earlier days only. The first half
+of the scored days selects; the selected weights must have less loss than the current ones on the second half.
 """
 
 import math
@@ -24,17 +23,17 @@ Floats = NDArray[np.float64]
 HALF_LIVES_SECONDS = tuple(hours * 3600.0 for hours in (12, 24, 48, 72, 96, 192))
 SAME_WEEKDAY = (1.0, 2.0, 4.0)
 LEAST_GAIN, LEAST_SAVED = 0.02, 0.001
-"""Of the loss on the days held out, and of what a node uses: less isn't worth a line in the policy."""
+"""Least gain worth a change of the policy: share of the holdout loss, and share of a node's usage."""
 LEAST_DAYS = 6
-"""Scored days: half of them choose, the others verify."""
+"""Scored days: half for the selection, half held out."""
 WEEK_DAYS = 7
-"""Scored days from which on each weekday was seen; with fewer, weights by weekday would be luck."""
+"""Scored days that weights by weekday need."""
 SAME = 0.001
-"""Losses that differ by a smaller part are equal: then the choice that is tried first holds."""
+"""Relative difference up to which losses are equal; the earlier choice wins then."""
 
 
 def choices(current: DayWeights) -> tuple[DayWeights, ...]:
-    """What is tried; the weights in use come first."""
+    """Choices, the current weights first."""
     tried = (
         DayWeights.model_validate({"halfLife": format_duration(seconds), "sameWeekday": times})
         for times in SAME_WEEKDAY
@@ -46,23 +45,23 @@ def choices(current: DayWeights) -> tuple[DayWeights, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """What each choice lost on each scored day."""
+    """Losses of each choice on each scored day."""
 
     sums: Floats
-    """(choices, days) loss over the nodes that count, as shares of what they use on average."""
+    """(choices, days) sums of loss over the scored nodes, as shares of their mean usage."""
     counts: NDArray[np.int64]
-    """(days,) how many nodes count."""
+    """(days,) scored nodes."""
 
     @classmethod
     def joined(cls, parts: Sequence["Losses"]) -> "Losses":
-        """Of several sets of nodes over the same days."""
+        """Sum over several sets of nodes on the same days."""
         return cls(
             sums=np.sum([part.sums for part in parts], axis=0), counts=np.sum([part.counts for part in parts], axis=0)
         )
 
     @property
     def known(self) -> "Losses":
-        """Without days on which nothing counts."""
+        """Without days that have no scored node."""
         some = self.counts > 0
         return Losses(sums=self.sums[:, some], counts=self.counts[some])
 
@@ -72,7 +71,7 @@ class Losses:
 
 
 class WeightSearch:
-    """Forecasts some nodes with all choices at once; `see` is called for each day, in order."""
+    """Evaluation of all choices on some nodes. Call `see` for each day, in order."""
 
     def __init__(
         self, *, predictor: Predictor, current: DayWeights, coverage: float, capacity_millicores: Floats
@@ -85,7 +84,7 @@ class WeightSearch:
         self._actual: list[Floats] = []
 
     def see(self, past: Past, actual: Floats, *, scored: bool) -> None:
-        """One day: what was known before it, and (nodes,) the P95 that came, NaN where it does not count."""
+        """Add one day: its history `past`, and (nodes,) the actual P95, NaN where not scored."""
         for choice, forward in zip(self.choices, self._rolling_origins, strict=True):
             then = past.weighted(day_weights(choice, past.series.shape[1]))
             forward.see(outcome_of(then, self._predictor.predict(then), actual), scored=scored)
@@ -93,7 +92,7 @@ class WeightSearch:
             self._actual.append(actual)
 
     def losses(self, nodes: NDArray[np.bool_], mean_millicores: Floats) -> Losses:
-        """Of the nodes of a pool; `mean_millicores` (nodes,) is what each uses on average."""
+        """Losses on the nodes of a pool; `mean_millicores` (nodes,) is their mean usage."""
         actual = np.array(self._actual).reshape(-1, len(nodes))[:, nodes]
         counted = np.isfinite(actual)
         sums = []
@@ -106,22 +105,22 @@ class WeightSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What came of the search for one pool. Losses are means over node days, NaN when there were too few days."""
+    """Result of the search for one pool. Losses are means over node days, NaN with too few days."""
 
     pool: str
     current: DayWeights
     best: DayWeights | None
-    """What lost least on the days that choose; None when that is what is in use, or there were too few days."""
+    """Weights with the least loss on the selection days; None if those are the current ones, or with too few days."""
     chosen_on: int
     held_out: int
-    """Days."""
+    """Number of days."""
     loss_current: float = math.nan
     loss_best: float = math.nan
     """Both on the days held out."""
 
     @property
     def gain(self) -> float:
-        """The share of the loss that `best` saves on the days held out; NaN without a `best`."""
+        """Share of the holdout loss that `best` saves; NaN without a `best`."""
         return 1.0 - self.loss_best / self.loss_current if self.loss_current > 0 else math.nan
 
     @property
@@ -131,7 +130,7 @@ class Proposal:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Proposal in words."""
         if not self.held_out:
             return f"keep what you have: {LEAST_DAYS} scored days are needed for a choice, there are {self.chosen_on}"
         if self.best is None:
@@ -153,19 +152,19 @@ def shown(days: DayWeights) -> str:
 
 
 def propose(pool: str, tried: Sequence[DayWeights], losses: Losses) -> Proposal:
-    """Choose on the first half of the days, verify on the others. `tried` and the rows of `losses` go together, the
-    weights in use first."""
+    """Select on the first half of the days, verify on the second. `tried`: the rows of `losses`, the current weights
+    first."""
     current, known = tried[0], losses.known
     days = len(known.counts)
     if days < LEAST_DAYS:
         return Proposal(pool=pool, current=current, best=None, chosen_on=days, held_out=0)
     half = (days + 1) // 2
-    choosing, verifying = slice(0, half), slice(half, days)
-    best, least = 0, known.mean(0, choosing)
+    selection, holdout = slice(0, half), slice(half, days)
+    best, least = 0, known.mean(0, selection)
     for number, choice in enumerate(tried):
         if choice.same_weekday != current.same_weekday and days < WEEK_DAYS:
             continue
-        loss = known.mean(number, choosing)
+        loss = known.mean(number, selection)
         if loss < least * (1.0 - SAME):
             best, least = number, loss
     return Proposal(
@@ -174,22 +173,22 @@ def propose(pool: str, tried: Sequence[DayWeights], losses: Losses) -> Proposal:
         best=tried[best] if best else None,
         chosen_on=half,
         held_out=days - half,
-        loss_current=known.mean(0, verifying),
-        loss_best=known.mean(best, verifying) if best else math.nan,
+        loss_current=known.mean(0, holdout),
+        loss_best=known.mean(best, holdout) if best else math.nan,
     )
 
 
 def written(days: DayWeights) -> dict[str, object]:
-    """As it stands in a policy file."""
+    """Day weights as in a policy file."""
     if days.weights is not None:
         return {"weights": list(days.weights), "sameWeekday": days.same_weekday}
     return {"halfLife": format_duration(days.half_life), "sameWeekday": days.same_weekday}
 
 
 def as_policy(proposals: Sequence[Proposal], policy: Forecast) -> dict[str, object] | None:
-    """What to put into the policy file, as its loader takes it; None when nothing is worth a change.
+    """The change of the policy file; None if no proposal is worth a change.
 
-    A list replaces a list there, so the pools that the policy names already stand in it too.
+    It contains the pools that the policy already lists, since a list replaces a list.
     """
     new = {each.pool: each.best for each in proposals if each.best is not None and each.worth_it}
     if not new:

@@ -1,11 +1,10 @@
-"""A cluster's own last days, forecast one after another as if each were tomorrow.
+"""Rolling-origin evaluation on a cluster's own last days.
 
-The pods that are on each node now are recomposed for every earlier day: what was known before it from closed days
-before it, what came from the same sum a day later. A node day counts only when nearly all of it is known: from these
-very pods, or from their services' replicas of that day where a pod was not there yet.
+For each day, history and actuals are composed from the pods that are on the nodes now. A node day is scored only if
+nearly all of its usage is known, from these pods or from replicas of their services on that day.
 
-Nobody knows which pods were on a node then, so what the machine uses by itself can't be told apart from theirs day by
-day: its least daily level is added to what is known and to what came alike.
+Past assignments of pods to nodes are unknown, so a node's own usage cannot be separated from its pods' day by day: its
+least daily level is added to history and actuals.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +30,12 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 LEAST_CLOSED_DAYS = 5
 MOST_LEARNING_DAYS = 8
-"""Half of the days, and no more than these, only teach; the others are scored."""
+"""Half of the days, at most this many, are not scored."""
 KNOWN_SHARE = 0.9
-"""Of what a node's pods use. What is not known counts as nothing, and nobody forecasts its coming."""
+"""Known share of the usage of a node's pods that a scored node day needs. Unknown usage counts as 0."""
 SLOW = ("holtWinters", "stl")
 MOST_NODES_FOR_SLOW = 500
-"""They take some 8 ms for each node and day."""
+"""Slow predictors take about 8 ms a node and day."""
 
 
 def replay(
@@ -54,8 +53,8 @@ def replay(
     """Compare the predictors (all, or `only`) over the last `days` closed days of all nodes that are in a pool.
 
     `highs`: pool -> share of capacity above which a node is hot, infinite without a fixed one; `pool_of` (nodes,)
-    indexes it, -1 for a node in none. `step` is told how many days of how many are done. Raises UnsafeDataError when
-    too little is known.
+    indexes it, -1 for a node in none. `step` receives (finished days, all days). Raises UnsafeDataError with too few
+    data.
     """
     today = int(now // DAY_SECONDS)
     members = members_of(snapshot, pool_of=pool_of, pools=tuple(highs), generation=policy.generation, now=now)
@@ -108,7 +107,7 @@ def _too_short(closed: int, days: int, notes: Sequence[str]) -> str:
 
 
 def _groups(members: Members, policy: Forecast, highs: Mapping[str, float]) -> Iterator[tuple[NDArray[np.intp], Group]]:
-    """Each pool that has nodes, and which those are."""
+    """(nodes, group) of each pool with nodes."""
     for number, (pool, high) in enumerate(highs.items()):
         nodes = np.flatnonzero(members.pool == number)
         if not len(nodes):
@@ -131,15 +130,15 @@ def _predictors(only: Sequence[str], nodes: int, notes: list[str]) -> tuple[str,
     chosen = tuple(only) or tuple(predictors())
     if nodes <= MOST_NODES_FOR_SLOW or not set(SLOW) & set(chosen):
         return chosen
-    notes.append(f"{' and '.join(SLOW)} are left out: they would take long for {nodes} nodes")
+    notes.append(f"{' and '.join(SLOW)} are left out: too slow for {nodes} nodes")
     return tuple(name for name in chosen if name not in SLOW)
 
 
 def _sums(
     blocks: Sequence[DayBlock], closed: Mapping[int, int], members: Members, days: range
 ) -> Iterator[tuple[int, Grid, Grid]]:
-    """Each day with (nodes, window's days, 288) the nodes' pods recomposed from closed days before it, and (nodes, 288)
-    of that day, recomposed when it had passed."""
+    """Each day with (nodes, window's days, 288) its history and (nodes, 288) its actuals, composed from the current
+    pods."""
     no_nodes: Grid = np.empty((0, SLOTS), dtype=np.float32)
 
     def composed(window: Window) -> Grid:
@@ -155,21 +154,21 @@ def _sums(
 
 
 class _Known:
-    """What is known of the pods that are there now, day by day."""
+    """Known usage of the current pods, day by day."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
         self._used = np.zeros((2, len(members.pods)))
         """Sum and number of each pod's samples."""
         self._rest = np.full(len(members.nodes), np.inf)
-        """(nodes,) the least daily median of what a node used besides these pods."""
+        """(nodes,) least daily median of usage besides the current pods."""
         self._own: dict[int, Bools] = {}
-        """Day -> (pods,) which have samples of at least half of it."""
+        """Day -> (pods,) whether at least half of its samples are known."""
         self._siblings: dict[int, Bools] = {}
-        """Day -> (services,) which had a replica with samples of at least half of it."""
+        """Day -> (services,) whether at least half of the samples of a replica are known."""
 
     def add(self, block: DayBlock) -> None:
-        """One day; the order doesn't matter."""
+        """Add one day, in any order."""
         members = self._members
         pod_of_row = np.fromiter(map(members.index.get, block.pods, repeat(-1)), dtype=np.int64, count=len(block.pods))
         finite = np.isfinite(block.pod_millicores)
@@ -202,11 +201,11 @@ class _Known:
         self._rest[there] = np.fmin(self._rest[there], rest)
 
     def own_of_nodes(self) -> Grid:
-        """(nodes,) millicores that each uses by itself; pods that are gone can only raise a day's figure."""
+        """(nodes,) own usage in millicores: the least daily level, since departed pods only raise it."""
         return np.where(np.isfinite(self._rest), self._rest, 0.0).astype(np.float32)
 
     def counts(self, days: range) -> Bools:
-        """(nodes, days) the node days of which enough was known, on the day and before it."""
+        """(nodes, days) whether enough is known, on the day and before it."""
         members = self._members
         nodes = len(members.nodes)
         known_before = nothing = np.zeros(len(members.pods), dtype=np.bool_)
@@ -221,7 +220,7 @@ class _Known:
         return out
 
     def _usual(self) -> Floats:
-        """(pods,) millicores that each uses on average; what its service's pods use where it has no samples."""
+        """(pods,) mean millicores; the mean of the service for a pod without samples."""
         members = self._members
         mean = self._used[0] / np.maximum(self._used[1], 1.0)
         shown = (self._used[1] > 0) & (members.service >= 0)
@@ -233,7 +232,7 @@ class _Known:
         return np.asarray(mean, dtype=np.float64)
 
     def _by_siblings(self, day: int) -> Bools:
-        """(pods,) those that a replica of their service stands in for."""
+        """(pods,) whether a replica of the service is known on that day."""
         service, siblings = self._members.service, self._siblings.get(day)
         if siblings is None or not len(siblings):
             return np.zeros(len(service), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""One way to forecast, day after day: each day with the margin that its own errors on earlier days teach."""
+"""Rolling-origin forecasts of one predictor: the margin of each day comes from errors on earlier days."""
 
 from dataclasses import replace
 
@@ -12,21 +12,20 @@ Floats = NDArray[np.float64]
 
 
 class RollingOrigin:
-    """Forecasts of some nodes. Nothing that comes later reaches one."""
+    """Forecasts of some nodes, each from earlier days only."""
 
     def __init__(self, *, coverage: float, capacity_millicores: Floats) -> None:
-        """`coverage` (0..1) is what the margin is made for; nothing is ever seen above (nodes,) the capacity."""
+        """`coverage` (0..1): target of the margin. Forecasts are limited to (nodes,) the capacity."""
         self._coverage = coverage
         self._capacity = capacity_millicores
         self._outcomes: list[Outcome] = []
         self.upper: list[Floats] = []
-        """Of each scored day, (nodes,) millicores with margin."""
+        """(nodes,) millicores with margin, by scored day."""
         self.centre: list[Floats] = []
-        """The same without."""
+        """The same without margin."""
 
     def see(self, outcome: Outcome, *, scored: bool) -> None:
-        """Forecast a day from those before it; then let it be one of them. `outcome.actual` is NaN where it does not
-        count."""
+        """Forecast a day from the outcomes before it, then add its own. `outcome.actual` is NaN where not scored."""
         prediction = Prediction(centres=np.minimum(outcome.prediction.centres, self._capacity))
         if scored:
             margin = learn(self._outcomes, self._coverage) or Margin()

@@ -1,4 +1,4 @@
-"""How far predictors were off on the same node days. Errors are shares of what a node uses on average."""
+"""Scores of predictors on the same node days. Errors are shares of a node's mean usage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ LOSS_AT = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How far off, as shares of what the nodes use on average. NaN when nothing was scored."""
+    """Errors as shares of mean usage. NaN without scored node days."""
 
     mae: float
     under: float
-    """Mean of what was missing; 0 on days that stayed under the forecast."""
+    """Mean amount above the forecast; 0 on covered days."""
     over: float
     pinball: float
-    """0.9 of under and 0.1 of over: too low costs nine times as much."""
+    """0.9 x under + 0.1 x over."""
     coverage: float
-    """Share of days that stayed at or under the forecast."""
+    """Share of days at or under the forecast."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +35,15 @@ class Score:
     predictor: str
     simple: bool
     errors: Errors
-    """With its margin."""
+    """With margin."""
     bare: Errors
-    """Without."""
+    """Without margin."""
     highest: Errors
-    """With a margin made for the day's highest quarter of an hour instead of its P95."""
+    """With a margin for the day's highest quarter of an hour instead of its P95."""
     hot_recall: float
-    """Of the hot days, the share that was forecast as such; NaN when no day was hot."""
+    """Share of the hot days that were predicted; NaN without hot days."""
     hot_precision: float
-    """Of the days that were forecast as hot, the share that was."""
+    """Share of the predicted hot days that were hot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,46 +52,46 @@ class Comparison:
 
     scores: tuple[Score, ...]
     forecasts: int
-    """Node days that were scored, for each predictor."""
+    """Scored node days of each predictor."""
     hot_days: int
     peak_hour_error: float
-    """Median hours between the predicted and the real busiest quarter of an hour."""
+    """Median hours between the predicted and the actual busiest quarter of an hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedDays:
-    """What one predictor said of some node days: (node days,) millicores each."""
+    """One predictor's forecasts of some node days: (node days,) millicores each."""
 
     upper: Floats
-    """With its margin."""
+    """With margin."""
     centre: Floats
-    """Without."""
+    """Without margin."""
     top: Floats
-    """Of the day's highest quarter of an hour, with its margin."""
+    """Of the day's highest quarter of an hour, with margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeDays:
-    """Some node days, and what was said of them. Arrays are (node days,)."""
+    """Actuals and forecasts of some node days. Arrays are (node days,)."""
 
     actual: Floats
-    """Millicores: the P95 that came; NaN for a node day that does not count."""
+    """Actual P95 in millicores; NaN for a node day that is not scored."""
     highest: Floats
     """The highest quarter of an hour."""
     hours_off: Floats
-    """Hours between the expected and the real time of it."""
+    """Hours between its predicted and its actual time."""
     mean: Floats
-    """What the node uses on average."""
+    """Mean usage of the node."""
     high: Floats
-    """The node is hot above it; infinite where nothing is called hot."""
+    """Threshold of a hot node; infinite without one."""
     capacity: Floats
-    """Of the node."""
-    said: Mapping[str, PredictedDays]
+    """Capacity of the node."""
+    predicted: Mapping[str, PredictedDays]
     """By predictor."""
 
     @classmethod
     def joined(cls, parts: Sequence["NodeDays"]) -> "NodeDays":
-        """All of them; each part has the same predictors."""
+        """Concatenation; all parts have the same predictors."""
 
         def joined(arrays: Sequence[Floats]) -> Floats:
             return np.concatenate(arrays)
@@ -103,26 +103,26 @@ class NodeDays:
             mean=joined([part.mean for part in parts]),
             high=joined([part.high for part in parts]),
             capacity=joined([part.capacity for part in parts]),
-            said={
+            predicted={
                 name: PredictedDays(
-                    upper=joined([part.said[name].upper for part in parts]),
-                    centre=joined([part.said[name].centre for part in parts]),
-                    top=joined([part.said[name].top for part in parts]),
+                    upper=joined([part.predicted[name].upper for part in parts]),
+                    centre=joined([part.predicted[name].centre for part in parts]),
+                    top=joined([part.predicted[name].top for part in parts]),
                 )
-                for name in parts[0].said
+                for name in parts[0].predicted
             },
         )
 
 
 def compare(days: NodeDays, predictors: Mapping[str, Predictor]) -> Comparison:
-    """Each predictor's score on the node days that count."""
+    """Score of each predictor on the scored node days."""
     counts = np.isfinite(days.actual)
     actual, highest = days.actual[counts], days.highest[counts]
     mean, high = days.mean[counts], days.high[counts]
     hot = actual > high
     scores = []
-    for name, said in days.said.items():
-        upper = said.upper[counts]
+    for name, predicted in days.predicted.items():
+        upper = predicted.upper[counts]
         called = upper > high
         both = np.count_nonzero(hot & called)
         scores.append(
@@ -130,8 +130,8 @@ def compare(days: NodeDays, predictors: Mapping[str, Predictor]) -> Comparison:
                 predictor=name,
                 simple=predictors[name].simple,
                 errors=_errors(actual, upper, mean),
-                bare=_errors(actual, said.centre[counts], mean),
-                highest=_errors(highest, said.top[counts], mean),
+                bare=_errors(actual, predicted.centre[counts], mean),
+                highest=_errors(highest, predicted.top[counts], mean),
                 hot_recall=float(both / np.count_nonzero(hot)) if hot.any() else float("nan"),
                 hot_precision=float(both / np.count_nonzero(called)) if called.any() else float("nan"),
             )
@@ -145,7 +145,7 @@ def compare(days: NodeDays, predictors: Mapping[str, Predictor]) -> Comparison:
 
 
 def _errors(actual: Floats, forecast: Floats, mean: Floats) -> Errors:
-    """Nodes that nothing was known of count as forecast to use nothing."""
+    """An unknown forecast counts as 0."""
     if not len(actual):
         return Errors(mae=np.nan, under=np.nan, over=np.nan, pinball=np.nan, coverage=np.nan)
     error = (actual - np.nan_to_num(forecast)) / mean

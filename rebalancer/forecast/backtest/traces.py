@@ -1,8 +1,8 @@
-"""A small cluster made of recorded CPU traces: nodes of several pods that come and go, for the backtest.
+"""Synthetic cluster from recorded CPU traces, for the backtest: pods arrive and depart on its nodes.
 
-Each trace is one service and runs once, so nothing that a node will see was seen by another node before. A service's
-replicas differ in size and by noise. A pod that leaves is followed by one with another name, of any service that runs:
-what it will use has to be imputed from its siblings.
+Each trace is one service and runs once, so no node contains another node's future. Replicas of a service differ in size
+and by noise. A departed pod is followed by one with another name, of any running service: its usage is imputed from its
+siblings.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,18 @@ Floats = NDArray[np.float64]
 POOLS = ("small", "large")
 NODES_PER_POOL = 12
 PODS_PER_NODE = (6, 15)
-"""On nodes of each pool."""
+"""By pool."""
 POD_MILLICORES = 4000.0
-"""What 100 % of a trace means."""
+"""Millicores at 100 % of a trace."""
 SIZE_SPREAD, NOISE = 0.3, 0.05
 MEAN_STAY_DAYS = 30.0
 SERVICES_PER_NODE = 3
-"""As pools and affinity keep services to some of the nodes."""
+"""Services of a node, as with pools and affinity."""
 SIBLINGS = 2
-"""Replicas of each service on machines that are not looked at."""
+"""Replicas of each service outside the evaluated nodes."""
 OWN_SHARE = 0.02
 BUSY_DAY, FILL = 0.5, (0.3, 0.95)
-"""Capacity is chosen so that of ten days the busiest has a P95 between these shares of it: some nodes are hot at times,
-some never, and most days of most nodes are not."""
+"""Quantile of the daily P95, and the range of its share of capacity: some nodes are hot on some days."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,9 @@ class _Pod:
     node: int
     first: int
     end: int
-    """Steps at which it begins and is gone."""
+    """Steps in [first, end)."""
     millicores: Grid
-    """(steps,) of the whole calendar, NaN where its service has no sample."""
+    """(steps,) over all days, NaN where the service has no sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +56,11 @@ class TraceCluster:
     pool: NDArray[np.int32]
     """(nodes,) index into `POOLS`"""
     actual: Grid
-    """(nodes, days, 288) what the nodes used."""
+    """(nodes, days, 288) usage of the nodes."""
     pods: tuple[_Pod, ...]
 
     def block(self, day: int) -> DayBlock:
-        """One day as the history knows it."""
+        """One day as a block of history."""
         begin, end = day * SLOTS, (day + 1) * SLOTS
         there = [pod for pod in self.pods if pod.first < end and pod.end > begin]
         values = np.full((len(there), SLOTS), np.nan, dtype=np.float32)
@@ -81,7 +80,7 @@ class TraceCluster:
         return tuple(f"node-{index:02d}" for index in range(len(self.capacity_millicores)))
 
     def members(self, day: int) -> Members:
-        """Who is on which node when `day` begins."""
+        """Assignment of pods to nodes at the start of `day`."""
         at = day * SLOTS
         there = sorted((pod for pod in self.pods if pod.node >= 0 and pod.first <= at < pod.end), key=lambda p: p.node)
         return Members(
@@ -102,7 +101,7 @@ class TraceCluster:
 def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
     """Compose a cluster. `traces`: name -> (days, 288) percent of one machine, NaN where there is no sample.
 
-    The calendar is as long as the longest trace; shorter ones begin at days spread over it, so that their turns are.
+    The cluster has as many days as the longest trace; starts of shorter traces are spread over them.
     """
     random = np.random.default_rng(seed)
     days = max(len(trace) for trace in traces.values())
@@ -138,7 +137,7 @@ def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
         for _ in range(PODS_PER_NODE[pool[node]]):
             at = 0
             while at < days * SLOTS:
-                # a service has run for a day before a pod of it comes here: nobody can forecast what nobody has seen
+                # a service has a day of history before one of its pods arrives
                 running = [
                     index
                     for index in range(len(names))
@@ -155,7 +154,7 @@ def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
 
 
 def _begins(lengths: list[int], days: int, random: np.random.Generator) -> list[int]:
-    """The day that each trace begins at: the longest at 0, shorter ones spread over the calendar in random order."""
+    """First day of each trace: 0 for the longest, spread in random order for shorter ones."""
     order = random.permutation([index for index, length in enumerate(lengths) if length < days])
     begins = [0] * len(lengths)
     for place, index in enumerate(order.tolist()):
@@ -167,7 +166,7 @@ def _begins(lengths: list[int], days: int, random: np.random.Generator) -> list[
 def _with_nodes(
     pods: list[_Pod], names: list[str], pool: NDArray[np.int32], days: int, random: np.random.Generator
 ) -> TraceCluster:
-    """Sum what the nodes use, choose their capacities, and let no node use more than it has."""
+    """Sum the usage of the nodes, choose their capacities, and limit usage to capacity."""
     total = np.zeros((len(pool), days * SLOTS))
     for pod in pods:
         if pod.node >= 0:
