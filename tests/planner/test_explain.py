@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.cli.output.explanations import pod_document
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
@@ -288,6 +289,8 @@ def test_a_finished_pod_lands_nowhere_and_may_go() -> None:
     assert all(ok for ok, _ in checks(found).values())
     assert found.checks[-1].detail == "a run would evict it now"
     assert next(each for each in found.checks if each.name == "landing").detail == "it has no replacement"
+    document = pod_document(found)
+    assert (document["wouldEvict"], document["targetNode"]) == (True, None)
     assert [each.name for each in of_node(scene, "n1").pods] == ["web-0", "web-1"]
 
 

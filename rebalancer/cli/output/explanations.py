@@ -63,7 +63,7 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
         "noTargetNode": _refusal(found.no_target_node),
         "checks": [{**pick(each, "name", "ok", "code"), "message": each.detail} for each in found.checks],
         "wouldEvict": eviction is not None,
-        "targetNode": eviction.target_nodes[0][0] if eviction is not None else None,
+        "targetNode": (eviction.target_node or None) if eviction is not None else None,
         "notModelled": found.unknown,
     }
 
