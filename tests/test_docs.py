@@ -1,5 +1,6 @@
 """What the documentation says is true: references are made from the code, examples load."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -45,9 +46,23 @@ def test_every_link_of_the_pages_leads_somewhere() -> None:
     folders = {page.parent.name for page in pages}
     assert folders >= {"docs", "adr", "operations", "reference"}
     for page in pages:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_the_path_of_a_cpu_sample_names_functions_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    stops = re.findall(r"^\| \d+ \| \[`(.+?)`\]\(\.\./(\S+?)#(\S+?)\) \|", page, flags=re.M)
+    assert 10 <= len(stops) <= 20
+    for name, file, anchor in stops:
+        assert name == anchor
+        body: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
+        for part in name.split("."):
+            found = [each for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == part]
+            assert found, f"{file}: no {name}"
+            body = found[0].body
 
 
 def test_every_page_that_a_manifest_or_its_comments_name_exists() -> None:
