@@ -17,7 +17,7 @@ from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds
 from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.scheduled_assessments import schedule_assessments
-from rebalancer.cycle.simulation import AppliedTaints, steer
+from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
 from rebalancer.model.limits import Denied
@@ -99,7 +99,7 @@ def execute_cycle(
         found = [] if report.stopped else find(seen, policy, request)
     session = PlanningSession(context=context, observation=seen, found=found, policy=policy)
     with timed(report, "steer"):
-        taints = steer(session, report)
+        taints = apply_taints(session, report)
     with timed(report, "relieve"):
         planner = relieve(session, report, taints, server_dry_run=server_dry_run)
     schedule_assessments(context, report, seen, found, policy)

@@ -49,7 +49,7 @@ class _DesiredTaints:
     """As in `AppliedTaints`."""
 
 
-def steer(session: PlanningSession, report: CycleReport) -> AppliedTaints:
+def apply_taints(session: PlanningSession, report: CycleReport) -> AppliedTaints:
     """Taint and cordon the nodes for this plan, and write both into the report.
 
     Taints of earlier plans that this one doesn't need are removed, also when nothing can be planned.

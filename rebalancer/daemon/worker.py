@@ -204,7 +204,7 @@ def _log(report: CycleReport, took: float) -> None:
             "eviction",
             pod=f"{each.namespace}/{each.pod}",
             node=each.node,
-            landing=each.target_node,
+            target_node=each.target_node,
             outcome=str(each.outcome),
             reason=each.reason,
             detail=each.detail,

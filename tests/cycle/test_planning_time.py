@@ -9,7 +9,7 @@ from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle import planning
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.planning import MAX_PLANNING_SECONDS, PlanningSession
-from rebalancer.cycle.simulation import steer
+from rebalancer.cycle.simulation import apply_taints
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason
@@ -85,7 +85,7 @@ def session_of(pods: int, clock: SteppedTime) -> PlanningSession:
 def planned(session: PlanningSession) -> tuple[int, set[Reason]]:
     """How many moves are planned after the simulation, and the reasons for the others."""
     report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=False, started_at=NOW)
-    taints = steer(session, report)
+    taints = apply_taints(session, report)
     planner = session.planner(soft_tainted=taints.soft_tainted, cordoned=taints.cordoned)
     moves = 0
     while (move := planner.next_move()) is not None:

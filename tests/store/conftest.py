@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def newest_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def newest_postgres(postgres: PostgresServer) -> str:
     """The name of a database with the newest schema, to be copied."""
-    upgrade(postgres.create_database("newest"))
-    return "newest"
+    # a name of its own: folders that share these fixtures make one each, in the same server
+    name = f"newest_{uuid.uuid4().hex}"
+    upgrade(postgres.create_database(name))
+    return name
 
 
 @pytest.fixture

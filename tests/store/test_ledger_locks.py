@@ -155,7 +155,7 @@ def test_after_a_pause_has_returned_nothing_is_reserved(postgres_url):
         assert not pausing.done()
         other.execute("COMMIT")
         pausing.result(timeout=30)
-    assert cluster.reserve(pod="web-2").pause.who == "ana"
+    assert cluster.reserve(pod="web-2").pause.created_by == "ana"
     engine.dispose()
 
 
