@@ -84,7 +84,7 @@ class Cast:
 
     def untouched(self) -> frozenset[str]:
         with psycopg.connect(self.url) as connection:
-            rows = connection.execute("SELECT labels->>'node' FROM alert_episodes WHERE tries = 0").fetchall()
+            rows = connection.execute("SELECT labels->>'node' FROM alert_episodes WHERE attempts = 0").fetchall()
         return frozenset(str(node) for (node,) in rows)
 
 

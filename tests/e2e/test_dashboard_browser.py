@@ -295,6 +295,7 @@ def test_with_scripts_tables_are_sorted_and_narrowed(stage: Stage) -> None:
         assert sorted(names()) == ["idle-1", "idle-2", "idle-3"]
 
 
+@pytest.mark.alone
 def test_a_page_comes_again_by_itself_when_asked_and_keeps_what_was_set(stage: Stage) -> None:
     with stage.page() as visit:
         visit.page.clock.install()
