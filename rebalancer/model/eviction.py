@@ -89,6 +89,8 @@ class Eviction:
     """Index of the pod in the snapshot of its cycle; -1 = read from the ledger."""
     node_index: int = -1
     """The same of the node."""
+    waits_for: str = ""
+    """What the move waits for, as a phrase; empty = nothing."""
 
     # -- reserved
     record: int | None = None

@@ -165,10 +165,30 @@ class NodeLine:
     pool: str
     cpu_before: float | None
     cpu_planned: float | None
+    """Mean over the draws of the plan's landings."""
+    cpu_planned_p99: float | None = None
+    """99th percentile over the same draws; None = the mean is certain."""
     cpu_after: float | None = None
     hot: bool = False
     high: float | None = None
     """Share of real CPU over which it is hot; None = it was not evaluated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemainingHotNode:
+    """A hot node that the plan leaves over its target, and why."""
+
+    name: str
+    pool: str
+    cpu_planned: float
+    """Share of the node's capacity."""
+    code: Reason
+    """The reason that keeps most of its load there."""
+    message: str
+    setting: str = ""
+    """Policy key that would help most; empty = none would."""
+    value: str = ""
+    """A value of it that would do; empty = not known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,6 +213,9 @@ class CycleReport:
     progress: dict[str, int] = field(default_factory=dict)
     """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
+    waiting: list[Eviction] = field(default_factory=list)
+    """Planned moves that a short wait bars (`Eviction.waits_for`); they were not attempted."""
+    remaining: list[RemainingHotNode] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)
     """Kind of scope -> evictions left in its tightest limit, of global, cluster, pools and levels."""
