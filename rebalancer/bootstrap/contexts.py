@@ -20,9 +20,12 @@ from rebalancer.strategies import needs
 
 @contextmanager
 def planning_context(
-    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None
+    policy: RebalancerPolicy, settings: Settings, *, progress: Progress, clock: Clock | None = None, steer: bool = True
 ) -> Iterator[CycleContext]:
-    """A context that reads the ledger, writes nothing and evicts nothing (a probe with a server dry run apart)."""
+    """A context that reads the ledger, writes nothing and evicts nothing (a probe with a server dry run apart).
+
+    Its plan is that of an `acting_context` with the same `steer`.
+    """
     ledger_clock, clock = clock, clock or SystemClock()
     with ExitStack() as stack:
         client = client_of(settings, stack)
@@ -30,7 +33,7 @@ def planning_context(
         records = stack.enter_context(records_of(settings, policy, clock)) if found else None
         ledger = records.ledger(clock=ledger_clock) if records is not None else None
         context = make_context(
-            policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger
+            policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger, steer=steer
         )
         yield _with_kept_history(context, policy, settings, stack)
 

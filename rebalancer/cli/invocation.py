@@ -83,13 +83,17 @@ class Invocation:
         return settings_for(**self._given)
 
     @contextmanager
-    def planning(self) -> "Iterator[CycleContext]":
-        """Read-only connections for a cycle, with progress bars. Raises ConfigError, ConnectError."""
+    def planning(self, *, steer: bool = True) -> "Iterator[CycleContext]":
+        """Read-only connections for a cycle, with progress bars. Without `steer` the plan is that of a run that ends
+        before the replacements have landed. Raises ConfigError, ConnectError."""
         policy, settings = self.policy, self.settings
         from rebalancer.bootstrap.contexts import planning_context
         from rebalancer.cli.output.progress import TerminalProgress
 
-        with TerminalProgress() as progress, planning_context(policy, settings, progress=progress) as context:
+        with (
+            TerminalProgress() as progress,
+            planning_context(policy, settings, progress=progress, steer=steer) as context,
+        ):
             yield context
 
 

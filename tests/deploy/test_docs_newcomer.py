@@ -75,6 +75,13 @@ def check(code: int, said: str) -> None:
         at = found
 
 
+def moves(said: str, title: str) -> list[tuple[str, str]]:
+    """(pod, node -> target node) of each row of a table of evictions."""
+    table = said.partition(f"\n{title} ")[2]
+    rows = table.partition("\nNot evicted")[0].splitlines()[2:]
+    return [(cells[0], cells[2]) for row in rows if len(cells := re.split(r"\s{2,}", row)) > 3]
+
+
 def test_every_line_of_shell_of_the_section_is_part_of_the_path() -> None:
     assert list(PARTS) == ["install", "path"]
     assert SECTION.count("```") == 2 * len(PARTS)
@@ -89,6 +96,9 @@ def test_the_newcomers_path_works_as_it_is_written(tmp_path: Path) -> None:
     )
     check(code, said)
     assert (copy / "rebalancer.db").exists()
+    planned, evicted = moves(said, "Planned evictions (dry run)"), moves(said, "Evictions")
+    assert planned == evicted
+    assert len(planned) > 3
 
 
 def test_a_line_that_fails_would_have_been_told(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_plan_and_run_agree_and_everything_is_recorded(setting: tuple[Stage, str
     common = ("-f", policy, "--kubeconfig", stage.kubeconfig, "--database", database, "-o", "json")
     assert rebalancer("db", "upgrade", "--database", database, cwd=tmp_path).code == 0
 
-    planned = rebalancer("plan", *common, "--detailed-exitcode", cwd=tmp_path)
+    planned = rebalancer("plan", "--no-wait", *common, "--detailed-exitcode", cwd=tmp_path)
     assert planned.code == 2, planned.err
     check_document(planned.document)
     assert [finding["node"] for finding in planned.document["findings"]] == [HOT]
@@ -49,7 +49,7 @@ def test_plan_and_run_agree_and_everything_is_recorded(setting: tuple[Stage, str
     assert all(line["cpuShareAfter"] is None for line in planned.document["nodes"])
     assert stage.evicted() == set()
 
-    probed = rebalancer("plan", *common, "--server-dry-run", cwd=tmp_path)
+    probed = rebalancer("plan", "--no-wait", *common, "--server-dry-run", cwd=tmp_path)
     assert all("probed alone" in each["detail"] for each in probed.document["evictions"])
     assert stage.evicted() == set()
     assert rebalancer("db", "status", "--database", database, "-o", "json").document["rows"]["cycles"] == 0

@@ -1,12 +1,20 @@
 """`rebalancer plan`: the evictions that a run would make now. Reads the ledger; writes and evicts nothing."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rebalancer.cli.common import CONNECT_EXIT, NOT_EMPTY_EXIT, UNSAFE_EXIT, Output, stdout_console
-from rebalancer.cli.invocation import CLUSTER, AllNodesOption, Invocation, NamespaceOption, OutputOption, options
+from rebalancer.cli.invocation import (
+    CLUSTER,
+    AllNodesOption,
+    Invocation,
+    NamespaceOption,
+    OutputOption,
+    options,
+)
 
 if TYPE_CHECKING:
     from rebalancer.model.plan import CycleReport
@@ -18,6 +26,14 @@ def plan(
     output: OutputOption = Output.TABLE,
     namespace: NamespaceOption = None,
     all_nodes: AllNodesOption = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Plan for `run --once` with the same option. Without waiting no node gets a soft taint and no node is "
+            "drained.",
+        ),
+    ] = True,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with code 2 when the plan is not empty.")
     ] = False,
@@ -27,15 +43,16 @@ def plan(
     ] = False,
 ) -> None:
     """Show the evictions that a run would make now, and the reason for each decision. Changes nothing."""
-    with invocation.planning() as context:
+    with invocation.planning(steer=wait) as context:
         from rebalancer.cycle.run import run_cycle
         from rebalancer.model.eviction import Outcome
 
         report = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run).report
-    show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+    show([report], output=output, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
-    if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
+    planned = [each for each in report.evictions if each.outcome is Outcome.PLANNED]
+    if detailed_exitcode and (planned or report.waiting):
         raise typer.Exit(NOT_EMPTY_EXIT)
 
 
@@ -48,19 +65,24 @@ def exit_code(report: "CycleReport") -> int:
     return UNSAFE_EXIT if report.stopped is not None or report.interrupted is not None else 0
 
 
-def show(report: "CycleReport", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
-    """Print a cycle; `namespace` filters the printed pods, not the plan."""
-    from rebalancer.cli.output.cycle import cycle_document, print_cycle
+def show(reports: "Sequence[CycleReport]", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
+    """Print the cycles of one command; `namespace` filters the printed pods, not the plan."""
+    from rebalancer.cli.output.cycle import cycle_document, merged_document, print_cycles
     from rebalancer.cli.output.json import print_json
 
-    shown = report
-    if namespace is not None:
-        shown = replace(
-            report,
-            evictions=[each for each in report.evictions if each.namespace == namespace],
-            refusals=[each for each in report.refusals if each.namespace == namespace],
-        )
-    if output is Output.JSON:
-        print_json(cycle_document(shown))
+    shown = reports if namespace is None else [_only(report, namespace) for report in reports]
+    if output is not Output.JSON:
+        print_cycles(stdout_console(), shown, all_nodes=all_nodes)
+    elif len(shown) == 1:
+        print_json(cycle_document(shown[0]))
     else:
-        print_cycle(stdout_console(), shown, all_nodes=all_nodes)
+        print_json(merged_document(shown))
+
+
+def _only(report: "CycleReport", namespace: str) -> "CycleReport":
+    return replace(
+        report,
+        evictions=[each for each in report.evictions if each.namespace == namespace],
+        waiting=[each for each in report.waiting if each.namespace == namespace],
+        refusals=[each for each in report.refusals if each.namespace == namespace],
+    )

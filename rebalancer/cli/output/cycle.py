@@ -3,6 +3,10 @@
 In the document shares are 0..1; null means unknown (of `cpuShareAfter`: not measured). The shares of a finding are
 those of a node to be cooled (goal `cool`), null for any other goal. `targetNode` is null for a pod that has finished.
 `cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
+`cpuSharePlanned` is the mean over the draws of the plan's landings, `cpuSharePlannedP99` the 99th percentile over the
+same draws; both are equal where the landings are certain. `waiting` are planned moves that a short wait bars: they were
+not attempted. `remainingHotNodes` are the hot nodes that the plan leaves over their target; their `setting` and `value`
+are null where no setting would help.
 """
 
 from collections import Counter
@@ -18,6 +22,7 @@ from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print
 from rebalancer.model.eviction import COLUMNS, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
 from rebalancer.policy.schema.strategies import LowNodeUtilization
+from rebalancer.policy.schema.types import format_duration
 
 EXAMPLES = 2
 MOST_FINDINGS = 30
@@ -42,9 +47,28 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
     _print_nodes_in_a_line(console, "Soft taints:", tainted, each=all_nodes)
     _print_cordons(console, report, each=all_nodes)
     _print_evictions(console, report)
+    _print_waiting(console, report)
     _print_refusals(console, report, each=all_nodes)
     print_nodes(console, report.nodes, all_nodes=all_nodes)
+    _print_remaining(console, report, each=all_nodes)
     print_notes(console, report.notes)
+
+
+def print_cycles(console: Console, reports: Sequence[CycleReport], *, all_nodes: bool = False) -> None:
+    """One cycle, or several in a row and the nodes over all of them."""
+    if len(reports) == 1:
+        print_cycle(console, reports[0], all_nodes=all_nodes)
+        return
+    for number, report in enumerate(reports, 1):
+        console.rule(f"Cycle {number}")
+        print_cycle(console, report, all_nodes=all_nodes)
+    print_nodes_of_all(console, reports, all_nodes=all_nodes)
+
+
+def print_nodes_of_all(console: Console, reports: Sequence[CycleReport], *, all_nodes: bool) -> None:
+    """CPU shares of nodes over several cycles in a row."""
+    console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
+    print_nodes(console, merged_nodes(reports), all_nodes=all_nodes)
 
 
 def _print_findings(console: Console, report: CycleReport, *, each: bool) -> None:
@@ -93,7 +117,7 @@ def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, ea
 
 def _print_evictions(console: Console, report: CycleReport) -> None:
     if not report.evictions:
-        if report.findings:
+        if report.findings and not report.waiting:
             console.print("No useful eviction is allowed; the reasons are below.")
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
@@ -110,6 +134,47 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
             outcome,
             *(each.text(eviction) for each in COLUMNS),
         )
+    console.print(table)
+
+
+def _print_waiting(console: Console, report: CycleReport) -> None:
+    if not report.waiting:
+        return
+    table = plain_table("Waiting", "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "WAITS FOR", "EXPECTED IN")
+    for move in report.waiting:
+        table.add_row(
+            move.full_name,
+            str(move.service),
+            f"{move.node} -> {_target(move)}",
+            millicores(move.cpu_millicores, unknown="?"),
+            move.waits_for,
+            _expected_in(move, report),
+        )
+    console.print(table)
+
+
+def _expected_in(move: Eviction, report: CycleReport) -> str:
+    """Time from the end of the cycle until the move is expected to be possible."""
+    if move.not_before is None:
+        return UNKNOWN
+    ended = report.started_at if report.finished_at is None else report.finished_at
+    return format_duration(max(round(move.not_before - ended), 0))
+
+
+def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> None:
+    if not report.remaining:
+        return
+    shown = report.remaining if each else report.remaining[:MOST_FINDINGS]
+    more = (
+        f" ({len(shown)} of {len(report.remaining)}, all with --all-nodes)"
+        if len(shown) < len(report.remaining)
+        else ""
+    )
+    table = plain_table(f"Nodes that stay hot{more}", "NODE", "POOL", "PLANNED", "CODE", "REASON", "WOULD HELP MOST")
+    for node in shown:
+        helps = f"{node.setting}: {node.value}" if node.value else node.setting
+        pool, planned = node.pool or UNKNOWN, share(node.cpu_planned)
+        table.add_row(node.name, pool, planned, str(node.code), node.message, helps or UNKNOWN)
     console.print(table)
 
 
@@ -155,9 +220,15 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
     table = plain_table("Node CPU", "NODE", "POOL", "BEFORE", "", "PLANNED", "", "MEASURED")
     for line in shown:
         name = Text(line.name, style="bold red" if line.hot else "")
-        cells = (share(line.cpu_before), "->", share(line.cpu_planned), "->", share(line.cpu_after))
+        cells = (share(line.cpu_before), "->", _planned(line), "->", share(line.cpu_after))
         table.add_row(name, line.pool or UNKNOWN, *cells)
     console.print(table)
+
+
+def _planned(line: NodeLine) -> str:
+    """The mean, with the 99th percentile where it differs."""
+    mean, p99 = share(line.cpu_planned), share(line.cpu_planned_p99)
+    return mean if p99 in (mean, UNKNOWN) else f"{mean} (p99 {p99})"
 
 
 def _changes(line: NodeLine) -> bool:
@@ -189,19 +260,34 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             for node in sorted({*report.cordons_before, *report.cordons})
         ],
         "nodeMaintenance": report.progress,
-        "evictions": [
+        "evictions": [_move(eviction) for eviction in report.evictions],
+        "waiting": [
+            {**_move(move), "waitsFor": move.waits_for, "notBefore": at(move.not_before)} for move in report.waiting
+        ],
+        "remainingHotNodes": [
             {
-                **pick(eviction, *DOCUMENT_FIELDS),
-                "cpuMillicores": round(eviction.cpu_millicores, 3),
-                "targetNode": eviction.target_node or None,
-                "targetNodes": target_nodes(eviction.target_nodes),
+                "node": node.name,
+                "pool": node.pool or None,
+                "cpuSharePlanned": node.cpu_planned,
+                **pick(node, "code", "message"),
+                "setting": node.setting or None,
+                "value": node.value or None,
             }
-            for eviction in report.evictions
+            for node in report.remaining
         ],
         "refusals": [
             {"node": each.node, "namespace": each.namespace, "pod": each.name, **pick(each, "code", "message")}
             for each in report.refusals
         ],
+    }
+
+
+def _move(eviction: Eviction) -> dict[str, Any]:
+    return {
+        **pick(eviction, *DOCUMENT_FIELDS),
+        "cpuMillicores": round(eviction.cpu_millicores, 3),
+        "targetNode": eviction.target_node or None,
+        "targetNodes": target_nodes(eviction.target_nodes),
     }
 
 
@@ -211,6 +297,7 @@ def _node(line: NodeLine) -> dict[str, Any]:
         "pool": line.pool or None,
         "cpuShareBefore": line.cpu_before,
         "cpuSharePlanned": line.cpu_planned,
+        "cpuSharePlannedP99": line.cpu_planned if line.cpu_planned_p99 is None else line.cpu_planned_p99,
         "cpuShareAfter": line.cpu_after,
         "hot": line.hot,
     }
@@ -230,7 +317,7 @@ def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
 def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
     """The document of several cycles in a row, with the findings and evictions of all of them.
 
-    `refusals` are the last cycle's; `cycles` holds the document of each cycle.
+    `waiting`, `remainingHotNodes` and `refusals` are the last cycle's; `cycles` holds the document of each cycle.
     """
     documents = [cycle_document(report) for report in reports]
     first, last = documents[0], documents[-1]
@@ -240,6 +327,6 @@ def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
         "nodes": [_node(line) for line in merged_nodes(reports)],
         "findings": [each for part in documents for each in part["findings"]],
         "evictions": [each for part in documents for each in part["evictions"]],
-        "refusals": last["refusals"],
+        **{field: last[field] for field in ("waiting", "remainingHotNodes", "refusals")},
         "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],
     }

@@ -1,0 +1,131 @@
+"""Tables and JSON of a cycle: planned CPU with its 99th percentile, moves that wait, nodes that stay hot."""
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from rebalancer.cli.output.cycle import cycle_document, merged_document, print_cycles
+from rebalancer.model.eviction import Outcome, TargetNode
+from rebalancer.model.plan import CycleReport, NodeLine, RemainingHotNode, Trigger
+from rebalancer.model.reason import Reason
+from tests.builders import an_eviction
+from tests.store.builders import build_finding
+
+NOW = 1_790_000_000.0
+
+
+def a_report(**fields: Any) -> CycleReport:
+    usual = {"id": "c1", "trigger": Trigger.MANUAL, "dry_run": True, "started_at": NOW - 2.0, "finished_at": NOW}
+    return CycleReport(cluster="test", **{**usual, **fields})
+
+
+def a_line(name: str, *, p99: float | None = None) -> NodeLine:
+    return NodeLine(name=name, pool="general", cpu_before=0.91, cpu_planned=0.62, cpu_planned_p99=p99, hot=True)
+
+
+def a_waiting_move(pod: str = "cart-8", **fields: Any) -> Any:
+    usual = {
+        "waits_for": "the replacement of shop/cart-7 to be Ready",
+        "not_before": NOW + 40.0,
+        "node": "hot",
+        "cpu_millicores": 1000.0,
+    }
+    return an_eviction(service="shop/cart", pod=pod, **{**usual, "target_nodes": (TargetNode("cool", 1.0),), **fields})
+
+
+STAYS = RemainingHotNode(
+    name="hot-2",
+    pool="general",
+    cpu_planned=0.81,
+    code=Reason.LIMIT_NODE,
+    message="6 of 6 in 5m",
+    setting="limits.node.evictions",
+    value="8 per 5m",
+)
+
+
+def tables(*reports: CycleReport) -> list[str]:
+    """Lines, with single spaces."""
+    out = StringIO()
+    print_cycles(Console(file=out, width=240), reports)
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+
+
+def section(lines: Sequence[str], title: str) -> list[str]:
+    """The rows of a table, its head left out."""
+    at = lines.index(title)
+    return list(lines[at + 2 :])
+
+
+def test_the_99th_percentile_is_shown_where_it_differs_from_the_mean() -> None:
+    rows = section(tables(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2"), a_line("n3", p99=0.62)])), "Node CPU")
+    assert rows == [
+        "n1 general 91.0% -> 62.0% (p99 66.0%) -> -",
+        "n2 general 91.0% -> 62.0% -> -",
+        "n3 general 91.0% -> 62.0% -> -",
+    ]
+
+
+def test_json_has_the_mean_and_the_99th_percentile_of_every_node() -> None:
+    nodes = cycle_document(a_report(nodes=[a_line("n1", p99=0.66), a_line("n2")]))["nodes"]
+    assert [(each["cpuSharePlanned"], each["cpuSharePlannedP99"]) for each in nodes] == [(0.62, 0.66), (0.62, 0.62)]
+
+
+def test_a_waiting_move_says_what_it_waits_for_and_for_how_long() -> None:
+    rows = section(tables(a_report(waiting=[a_waiting_move(), a_waiting_move("cart-9", not_before=None)])), "Waiting")
+    assert rows == [
+        "shop/cart-8 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready 40s",
+        "shop/cart-9 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready -",
+    ]
+
+
+def test_json_lists_waiting_moves_apart_from_evictions() -> None:
+    document = cycle_document(a_report(waiting=[a_waiting_move()]))
+    assert document["evictions"] == []
+    [move] = document["waiting"]
+    assert (move["namespace"], move["pod"], move["targetNode"]) == ("shop", "cart-8", "cool")
+    assert move["waitsFor"] == "the replacement of shop/cart-7 to be Ready"
+    assert move["notBefore"] == "2026-09-21T14:14:00+00:00"
+
+
+def test_a_plan_that_only_waits_is_not_called_empty() -> None:
+    finding = build_finding()
+    said = "No useful eviction is allowed; the reasons are below."
+    assert said in tables(a_report(findings=[(finding, "hot")]))
+    assert said not in tables(a_report(findings=[(finding, "hot")], waiting=[a_waiting_move()]))
+
+
+def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() -> None:
+    alone = RemainingHotNode(name="hot-3", pool="", cpu_planned=0.9, code=Reason.BARE_POD, message="a bare pod")
+    report = a_report(remaining=[STAYS, alone])
+    assert section(tables(report), "Nodes that stay hot") == [
+        "hot-2 general 81.0% LimitNode 6 of 6 in 5m limits.node.evictions: 8 per 5m",
+        "hot-3 - 90.0% BarePod a bare pod -",
+    ]
+    first, second = cycle_document(report)["remainingHotNodes"]
+    assert first == {
+        "node": "hot-2",
+        "pool": "general",
+        "cpuSharePlanned": 0.81,
+        "code": "LimitNode",
+        "message": "6 of 6 in 5m",
+        "setting": "limits.node.evictions",
+        "value": "8 per 5m",
+    }
+    assert (second["pool"], second["setting"], second["value"]) == (None, None, None)
+
+
+def test_cycles_in_a_row_are_shown_each_with_the_nodes_over_all_of_them() -> None:
+    measured = NodeLine(name="n1", pool="general", cpu_before=0.8, cpu_planned=0.7, cpu_after=0.64, hot=True)
+    gone = an_eviction(service="shop/cart", pod="cart-7", outcome=Outcome.EVICTED)
+    first = a_report(dry_run=False, nodes=[a_line("n1")], evictions=[gone], waiting=[a_waiting_move()])
+    last = a_report(dry_run=False, id="c2", nodes=[measured], evictions=[a_waiting_move(outcome=Outcome.EVICTED)])
+    lines = tables(first, last)
+    assert [line.strip("─ ") for line in lines if "Cycle" in line] == ["Cycle 1", "Cycle 2"]
+    assert lines[-1] == "n1 general 91.0% -> 62.0% -> 64.0%"
+    document = merged_document([first, last])
+    assert [each["pod"] for each in document["evictions"]] == ["cart-7", "cart-8"]
+    assert document["waiting"] == []
+    assert [len(each["waiting"]) for each in document["cycles"]] == [1, 0]
