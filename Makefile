@@ -42,8 +42,8 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up
 	@$(BIN)/lint-imports
 	@$(BIN)/python docs/generate.py --check
 
-bench: $(READY) ## benchmarks, one JSON object a line; ONLY=name for one
-	@$(BIN)/python -m bench $(ONLY)
+bench: $(READY) ## benchmarks, one JSON object a line; ONLY=name for one, with ARGS="--seeds 3" its options
+	@$(BIN)/python -m bench $(ONLY) $(ARGS)
 
 docs: $(READY) ## write the generated references under docs/reference
 	@$(BIN)/python docs/generate.py

@@ -1,6 +1,7 @@
-"""`python -m bench [NAME]`: all benchmarks, or one; exit code 1 when an aim is missed."""
+"""`python -m bench [NAME [OPTIONS]]`: all benchmarks, or one; exit code 1 when an aim is missed."""
 
 import sys
+from itertools import takewhile
 
 from bench import (
     daemon_bench,
@@ -10,6 +11,7 @@ from bench import (
     landing,
     ledger_bench,
     list_bench,
+    plan_bench,
     report,
     strategies,
 )
@@ -18,6 +20,7 @@ BENCHES = {
     "list": list_bench.main,
     "ledger": ledger_bench.main,
     "landing": landing.main,
+    "plan": plan_bench.main,
     "cache": daemon_cache.main,
     "daemon": daemon_bench.main,
     "forecast": forecast.main,
@@ -29,10 +32,14 @@ BENCHES = {
 
 def main() -> int:
     """Run what was asked for."""
-    wanted = sys.argv[1:] or list(BENCHES)
+    named = list(takewhile(lambda each: not each.startswith("-"), sys.argv[1:]))
+    options = sys.argv[1 + len(named) :]
+    if options and len(named) != 1:
+        sys.exit(f"{options[0]}: options need the name of one benchmark before them")
+    wanted = named or list(BENCHES)
     if unknown := [name for name in wanted if name not in BENCHES]:
         sys.exit(f"no benchmark {unknown[0]}: there are {', '.join(BENCHES)}")
-    sys.argv[1:] = []
+    sys.argv[1:] = options
     return max(BENCHES[name]() for name in wanted)
 
 
