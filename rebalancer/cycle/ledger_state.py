@@ -45,17 +45,6 @@ def load_ledger_state(
     )
 
 
-def any_landed(ledger: Ledger | None, cluster: ClusterReader) -> bool:
-    """Whether an eviction that the ledger counts as in flight has landed in the cluster as it is now.
-
-    The cluster is not read while nothing is in flight. Raises RebalancerError.
-    """
-    in_flight = ledger.open_evictions() if ledger is not None else ()
-    if ledger is None or not in_flight:
-        return False
-    return any(each.landed for each in follow(cluster.snapshot(), in_flight, now=ledger.now()))
-
-
 def longest_window(policy: RebalancerPolicy) -> float:
     """Seconds for which an eviction counts in any limit or cooldown."""
     cooldowns, cross = policy.safety.cooldowns, policy.safety.cross_cluster
@@ -93,6 +82,17 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
                 reason="its replacement came back to the same node",
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
+
+
+def any_landed(ledger: Ledger | None, cluster: ClusterReader) -> bool:
+    """Whether an eviction that the ledger counts as in flight has landed in the cluster as it is now.
+
+    The cluster is not read while nothing is in flight. Raises RebalancerError.
+    """
+    in_flight = ledger.open_evictions() if ledger is not None else ()
+    if ledger is None or not in_flight:
+        return False
+    return any(each.landed for each in follow(cluster.snapshot(), in_flight, now=ledger.now()))
 
 
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:

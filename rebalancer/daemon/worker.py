@@ -8,9 +8,9 @@ import structlog
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.next_cycle import WaitingMoves, waiting_moves
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import begin_report, execute_cycle
-from rebalancer.cycle.waiting import WaitingMoves, waiting_moves
 from rebalancer.daemon.alert_requests import (
     ActionableEpisode,
     RejectedEpisode,

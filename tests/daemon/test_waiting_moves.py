@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rebalancer.cycle.waiting import PATIENCE_SECONDS, PAUSE_SECONDS
+from rebalancer.cycle.next_cycle import PATIENCE_SECONDS, PAUSE_SECONDS
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.plan import CycleReport, Trigger
 from tests.builders import an_eviction

@@ -97,7 +97,8 @@ def test_the_newcomers_path_works_as_it_is_written(tmp_path: Path) -> None:
     check(code, said)
     assert (copy / "rebalancer.db").exists()
     planned, evicted = moves(said, "Planned evictions (dry run)"), moves(said, "Evictions")
-    assert planned == evicted
+    # loads go on between the two commands, and of two nodes that are as hot either may be first
+    assert sorted(planned) == sorted(evicted)
     assert len(planned) > 3
 
 

@@ -77,8 +77,8 @@ def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", consol
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.cycle import print_cycle
     from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cycle.next_cycle import run_cycles
     from rebalancer.cycle.remeasure import remeasure
-    from rebalancer.cycle.waiting import run_cycles
 
     reports: list[CycleReport] = []
     with (

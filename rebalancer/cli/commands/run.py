@@ -61,8 +61,8 @@ def run(
     policy = invocation.policy
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.cycle.next_cycle import run_cycles
     from rebalancer.cycle.remeasure import remeasure
-    from rebalancer.cycle.waiting import run_cycles
 
     reports: list[CycleReport] = []
     with (

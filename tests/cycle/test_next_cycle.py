@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from rebalancer.cycle.next_cycle import PATIENCE_SECONDS, PAUSE_SECONDS, WaitingMoves, waiting_moves
 from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.cycle.waiting import PATIENCE_SECONDS, PAUSE_SECONDS, WaitingMoves, waiting_moves
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
