@@ -81,7 +81,27 @@ def test_a_waiting_move_says_what_it_waits_for_and_for_how_long() -> None:
     ]
 
 
-def test_json_lists_waiting_moves_apart_from_evictions() -> None:
+def test_a_plan_has_the_moves_that_wait_in_their_order_and_says_which_wait() -> None:
+    report = a_report(evictions=[an_eviction(pod="cart-7"), a_waiting_move()])
+    lines = tables(report)
+    assert [row.split()[-2:] for row in section(lines, "Planned evictions (dry run)")[:2]] == [
+        ["planned", "hot"],
+        ["waits", "hot"],
+    ]
+    assert [row.split()[0] for row in section(lines, "Waiting")] == ["shop/cart-8"]
+    assert [each["waitsFor"] for each in cycle_document(report)["evictions"]] == [
+        None,
+        "the replacement of shop/cart-7 to be Ready",
+    ]
+
+
+def test_a_move_that_was_made_waits_no_longer() -> None:
+    lines = tables(a_report(dry_run=False, evictions=[a_waiting_move(outcome=Outcome.EVICTED)]))
+    assert "Waiting" not in lines
+    assert ", waits" not in " ".join(lines)
+
+
+def test_json_lists_waiting_moves_that_were_not_attempted_apart_from_evictions() -> None:
     document = cycle_document(a_report(waiting=[a_waiting_move()]))
     assert document["evictions"] == []
     [move] = document["waiting"]

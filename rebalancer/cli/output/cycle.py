@@ -4,9 +4,10 @@ In the document shares are 0..1; null means unknown (of `cpuShareAfter`: not mea
 those of a node to be cooled (goal `cool`), null for any other goal. `targetNode` is null for a pod that has finished.
 `cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
 `cpuSharePlanned` is the mean over the draws of the plan's landings, `cpuSharePlannedP99` the 99th percentile over the
-same draws; both are equal where the landings are certain. `waiting` are planned moves that a short wait bars: they were
-not attempted. `remainingHotNodes` are the hot nodes that the plan leaves over their target; their `setting` and `value`
-are null where no setting would help.
+same draws; both are equal where the landings are certain. `waitsFor` of a move is what it waits for, null for nothing,
+and `notBefore` its expected time, null where unknown. `evictions` of a plan hold such moves in their order; `waiting`
+are those that were not attempted. `remainingHotNodes` are the hot nodes that the plan leaves over their target; their
+`setting` and `value` are null where no setting would help.
 """
 
 from collections import Counter
@@ -125,7 +126,8 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
         title, "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "OUTCOME", *(each.title.upper() for each in COLUMNS)
     )
     for eviction in report.evictions:
-        outcome = Text(str(eviction.outcome), style=OUTCOME_STYLE[eviction.outcome])
+        waits = ", waits" if _still_waits(eviction) else ""
+        outcome = Text(f"{eviction.outcome}{waits}", style=OUTCOME_STYLE[eviction.outcome])
         table.add_row(
             eviction.full_name,
             str(eviction.service),
@@ -138,10 +140,11 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
 
 
 def _print_waiting(console: Console, report: CycleReport) -> None:
-    if not report.waiting:
+    moves = [*filter(_still_waits, report.evictions), *report.waiting]
+    if not moves:
         return
     table = plain_table("Waiting", "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "WAITS FOR", "EXPECTED IN")
-    for move in report.waiting:
+    for move in moves:
         table.add_row(
             move.full_name,
             str(move.service),
@@ -151,6 +154,11 @@ def _print_waiting(console: Console, report: CycleReport) -> None:
             _expected_in(move, report),
         )
     console.print(table)
+
+
+def _still_waits(move: Eviction) -> bool:
+    """Whether a planned move waits; one that was made waits no longer."""
+    return bool(move.waits_for) and move.outcome is Outcome.PLANNED
 
 
 def _expected_in(move: Eviction, report: CycleReport) -> str:
@@ -261,9 +269,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
         ],
         "nodeMaintenance": report.progress,
         "evictions": [_move(eviction) for eviction in report.evictions],
-        "waiting": [
-            {**_move(move), "waitsFor": move.waits_for, "notBefore": at(move.not_before)} for move in report.waiting
-        ],
+        "waiting": [_move(move) for move in report.waiting],
         "remainingHotNodes": [
             {
                 "node": node.name,
@@ -288,6 +294,8 @@ def _move(eviction: Eviction) -> dict[str, Any]:
         "cpuMillicores": round(eviction.cpu_millicores, 3),
         "targetNode": eviction.target_node or None,
         "targetNodes": target_nodes(eviction.target_nodes),
+        "waitsFor": eviction.waits_for or None,
+        "notBefore": at(eviction.not_before),
     }
 
 
