@@ -5,8 +5,9 @@ and that fits on a node that is not hot: by requests, and by CPU up to that node
 is the number of its largest movable pods that together cover its excess over the target; no plan needs fewer, since
 any other set of as many pods relieves it of less.
 
-A hot node can be cooled where its movable pods cover the excess, and where the pool has room: from the smallest excess
-on, the excesses of its hot nodes fit into what the other nodes of the pool can take up to their targets, in sum.
+A hot node can be cooled where its movable pods cover the excess and the pool has room for them: from the smallest
+excess on, the largest movable pods of each hot node are put one after the other on that node of the pool, not a hot
+one, that has most room up to its target. Where one does not fit the node is left out, and takes no room from others.
 """
 
 from dataclasses import dataclass
@@ -40,19 +41,32 @@ def lower_bound(cluster: Cluster) -> Bound:
     target, hot = cluster.thresholds.target * capacity, cluster.hot
     movable = movable_pods(cluster)
     fewest = np.zeros(len(load), dtype=np.int32)
+    largest: dict[int, Floats] = {}
     for node in np.flatnonzero(hot).tolist():
-        largest = np.sort(cluster.cpu[movable & (cluster.node == node)])[::-1]
-        enough = np.cumsum(largest) >= load[node] - target[node]
+        pods = np.sort(cluster.cpu[movable & (cluster.node == node)])[::-1]
+        enough = np.cumsum(pods) >= load[node] - target[node]
         if enough.any():
             fewest[node] = int(np.argmax(enough)) + 1
-    coolable = fewest > 0
-    for pool in np.unique(cluster.machines.pool):
-        members = cluster.machines.pool == pool
-        room = float(np.maximum(target - load, 0.0)[members & ~hot].sum())
-        nodes = np.flatnonzero(members & coolable)
-        nodes = nodes[np.argsort((load - target)[nodes], kind="stable")]
-        coolable[nodes[np.cumsum((load - target)[nodes]) > room]] = False
+            largest[node] = pods[: fewest[node]]
+    coolable = np.zeros(len(load), dtype=np.bool_)
+    pool = cluster.machines.pool
+    room = np.where(hot, 0.0, np.maximum(target - load, 0.0))
+    for node in sorted(largest, key=lambda each: float((load - target)[each])):
+        left = np.where(pool == pool[node], room, 0.0)
+        if fits(largest[node], left):
+            coolable[node] = True
+            room = np.where(pool == pool[node], left, room)
     return Bound(hot=hot, fewest=fewest, coolable=coolable)
+
+
+def fits(pods: Floats, room: Floats) -> bool:
+    """Put pods (pods,) one after the other where `room` (nodes,) is greatest, and take it off; whether all fit."""
+    for cpu in pods.tolist():
+        most = int(np.argmax(room))
+        if cpu > room[most]:
+            return False
+        room[most] -= cpu
+    return True
 
 
 def movable_pods(cluster: Cluster) -> Bools:

@@ -25,6 +25,8 @@ SINGLE_SHARE = 0.08
 """Of the services: those with one replica, which the guards keep."""
 ZONES = 3
 IMAGES = 40
+SMALL_PODS, SMALL_REQUEST, LARGE_REQUEST = 13, 400.0, 1_500.0
+"""Of the hot nodes of `least`: small pods, and the millicores that small and large ones request."""
 BALANCED = Path(__file__).parents[1] / "policies" / "balanced.yaml"
 
 WIDE: Mapping[str, Any] = {
@@ -232,7 +234,7 @@ def batch(seed: int, *, nodes: int = 40) -> Cluster:
     count, jobs = int(service.max()) + 1, 30
     kinds = np.where(random.random(count) < 0.35, "Job", "Deployment").tolist() + ["Job"] * jobs
     each = np.exp(random.normal(0.0, 0.1, count)) * 0.6 * 16_000 / per_node
-    waiting = random.uniform(8_300, 12_000, jobs)
+    waiting = random.uniform(9_800, 13_000, jobs)
     cpu = np.concatenate([pod_cpu(random, made, node, level, shape=4.0), np.full(jobs, 500.0)])
     return cluster_of(
         seed,
@@ -247,27 +249,40 @@ def batch(seed: int, *, nodes: int = 40) -> Cluster:
 
 def least(seed: int) -> Cluster:
     """Two pools of six nodes, three of them hot; each becomes cool when its two large pods leave, and with no fewer.
-    The large pods of two hot nodes of one pool are of the same services."""
+    Every large pod's service has a second one on another hot node. By requests all nodes are about equal.
+
+    With an odd seed two hot nodes are in one pool and one in the other, else all are in one."""
     random = np.random.default_rng([seed, 12])
+    hot, parts, known = ((0, 1), (6,)) if seed % 2 else ((0, 1, 2), ()), [], 0
+    requests: list[float] = []
+    for first, warm in zip((0, 6), hot, strict=True):
+        cool = [node for node in range(first, first + 6) if node not in warm]
+        rows: list[tuple[int, int, float]] = []  # service, node, millicores
+        for at, node in enumerate(warm):
+            rows += [(at % 3, node, 2_150.0), ((at + 1) % 3, node, 2_100.0)]
+            rows += [(3 + index, node, each) for index, each in enumerate(_shares(random, SMALL_PODS, 10_000.0))]
+        # a pod of each of those services, nearly idle, on a node that is not hot
+        rows += [(service, cool[service % len(cool)], 100.0) for service in range(3 + SMALL_PODS)]
+        for node in cool:
+            used = random.uniform(4_300, 4_800)
+            rows += [(3 + SMALL_PODS + at, node, each) for at, each in enumerate(_shares(random, 10, used))]
+        on_hot = 2 * LARGE_REQUEST + SMALL_PODS * SMALL_REQUEST
+        on_cool = (3 * LARGE_REQUEST + SMALL_PODS * SMALL_REQUEST) / len(cool)
+        requests += [LARGE_REQUEST] * 3 + [SMALL_REQUEST] * SMALL_PODS + [(on_hot - on_cool) / 10] * 10
+        parts += [(service + known, node, each) for service, node, each in rows]
+        known = len(requests)
+    service, node, cpu = (np.array(each) for each in zip(*parts, strict=True))
     pool = np.repeat([0, 1], 6)
+    only = np.repeat(np.array([0, 1], dtype=np.int32), known // 2)
+    services = deployments(np.array(requests), only_pool=only)
     made = machines(12, pool=pool)
-    rows: list[tuple[int, int, float]] = []
-    hot = {0: (0, 1), 1: (6,)}
-    # services 0..1 and 4..5 have large pods, the others small ones
-    for at, nodes in hot.items():
-        first = 4 * at
-        for node in nodes:
-            rows += [(first, node, 2_150.0), (first + 1, node, 2_100.0)]
-        away = [node for node in range(6 * at, 6 * at + 6) if node not in nodes]
-        rows += [(first + large, away[large], 1_000.0) for large in (0, 1)]
-        for node in range(6 * at, 6 * at + 6):
-            used, many = (10_000.0, 13) if node in nodes else (random.uniform(4_300, 5_000), 11)
-            small = random.dirichlet(np.full(many, 30.0)) * used
-            rows += [(first + 2 + index % 2, node, float(each)) for index, each in enumerate(small)]
-    service, node, cpu = (np.array(each) for each in zip(*rows, strict=True))
-    large = np.isin(np.arange(8) % 4, (0, 1))
-    services = deployments(np.where(large, 1_500.0, 400.0), only_pool=np.repeat(np.array([0, 1], dtype=np.int32), 4))
     return cluster_of(seed, made, services, service.astype(np.int32), node.astype(np.int32), cpu, np.zeros(12))
+
+
+def _shares(random: Random, count: int, used: float) -> list[float]:
+    """`used` split into nearly equal parts."""
+    parts: list[float] = (random.dirichlet(np.full(count, 40.0)) * used).tolist()
+    return parts
 
 
 def _balanced_limits() -> Mapping[str, Any]:
@@ -307,8 +322,8 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "batch": Family(about="40 nodes with Jobs and pending pods", make=batch),
     "sampled": Family(
-        about="300 nodes, of which the scheduler samples, 10 % hot",
-        make=lambda seed: plain(seed, nodes=300, per_node=12, hot=0.10, skew=0.3),
+        about="300 nodes, of which the scheduler samples, 2 to 10 % hot",
+        make=lambda seed: plain(seed, nodes=300, per_node=12, skew=0.3),
     ),
     "plain": Family(
         about="5,000 nodes with 50,000 plain pods, requests nearly even, 5 % hot",
