@@ -22,19 +22,25 @@ from bench.plan_rounds import Result, carry_out
 COOLED_AIM, EVICTIONS_AIM, OVER_TARGET_AIM = 0.95, 1.2, 0.01
 PLAN_AIM_SECONDS = 2.0
 COST_ROUNDS = 3
+SHOWN_NODES = 20
 COST = "cost"
 """Name of the measurement of one plan's CPU, beside the families."""
 
 
-def main() -> int:
-    """Measure and print; 1 when an aim is missed."""
+def options() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench plan", description=__doc__)
     parser.add_argument("--family", action="append", choices=(*FAMILIES, COST), help="only this one; may be repeated")
     parser.add_argument("--seeds", type=int, help="seeds of each family; default: 10, fewer for 5,000 nodes")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes; default: 2")
     parser.add_argument("--verbose", action="store_true", help="hot nodes that stay, with their refusals, on stderr")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Measure and print; 1 when an aim is missed."""
+    args = options().parse_args()
     names = args.family or [*FAMILIES, COST]
     output = Output()
     jobs = [
@@ -93,8 +99,9 @@ def explain(result: Result) -> None:
         f"{result.family} {result.seed}: {result.cooled} of {result.coolable} cooled ({result.hot} hot), "
         f"{result.evictions} evictions for {result.bound} ({result.bound_of_all} for all), {result.landings} landings, "
         f"{result.returned} returned, {result.over_target} over target, {result.made_hot} made hot, "
-        f"{result.pending} pending, {result.cycles} cycles, {result.planning_seconds:.1f} CPU s",
-        *(f"  {line}" for line in result.left),
+        f"{result.pending} pending, {result.cycles} cycles, {result.cpu_seconds:.1f} CPU s",
+        *(f"  {line}" for line in result.left[:SHOWN_NODES]),
+        *([f"  and {len(result.left) - SHOWN_NODES} more"] if len(result.left) > SHOWN_NODES else []),
         sep="\n",
         file=sys.stderr,
     )
@@ -163,7 +170,7 @@ def family_figures(output: Output, name: str, results: Sequence[Result]) -> None
         ("cycles", "cycles"),
     ):
         say(label, total(results, field), {"made_hot": "nodes", "cycles": "cycles"}.get(field, "pods"))
-    say("CPU of a cycle", sum(each.planning_seconds for each in results) / total(results, "cycles"), "CPU s")
+    say("CPU of a cycle", sum(each.cpu_seconds for each in results) / total(results, "cycles"), "CPU s")
 
 
 def overall_figures(output: Output, results: Sequence[Result]) -> None:

@@ -174,11 +174,6 @@ class Cluster:
                 self._place(pod)
         self.now = end
 
-    def next_ready(self) -> float:
-        """When the next replacement is Ready; inf without one."""
-        coming = self.alive & (self.ready_at > self.now)
-        return float(self.ready_at[coming].min(initial=np.inf))
-
     def _next_end(self) -> float:
         return float(self.gone_at[self.alive].min(initial=np.inf))
 

@@ -328,7 +328,7 @@ FAMILIES: Mapping[str, Family] = {
     "plain": Family(
         about="5,000 nodes with 50,000 plain pods, requests nearly even, 5 % hot",
         make=lambda seed: plain(seed, nodes=5_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24)),
-        seeds=1,
+        seeds=3,
         rounds=3,
     ),
 }

@@ -1,21 +1,24 @@
-"""One plan after the other, carried out: cycles of the product over a cluster that moves its pods."""
+"""One plan after the other, carried out: cycles of the product over a cluster that moves its pods.
+
+A round is a periodic cycle with those for the moves that it leaves waiting, and the time until the next period.
+"""
 
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.plan_bound import lower_bound
+from bench.plan_cluster import Cluster
 from bench.plan_families import Family, policy_of
 from bench.plan_ports import ClusterPorts, context_over
-from rebalancer.cycle.run import begin_report, execute_cycle
+from rebalancer.cycle.next_cycle import run_cycles
 from rebalancer.model.plan import CycleReport
 
 PERIOD_SECONDS = 360.0
 """From one periodic cycle to the next: a rate window has passed, so that nothing is settling."""
-MAX_CYCLES_A_ROUND = 12
-"""Of one round, so many cycles because replacements became Ready while moves wait."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +45,8 @@ class Result:
     pending: int = 0
     """Replacements that found no node."""
     cycles: int = 0
-    planning_seconds: float = 0.0
-    """CPU seconds of all cycles, observing and recording included."""
+    cpu_seconds: float = 0.0
+    """Of all cycles, observing and recording included."""
     left: list[str] = field(default_factory=list)
     """A line for each coolable node that was not cooled."""
 
@@ -55,26 +58,20 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     ports = ClusterPorts(cluster)
     bound = lower_bound(cluster)
     result = Result(family=name, seed=seed, hot=int(bound.hot.sum()), coolable=int(bound.coolable.sum()))
-    report: CycleReport | None = None
+    reports: list[CycleReport] = []
     with context_over(ports, policy) as context:
         for _ in range(family.rounds):
             end = cluster.now + PERIOD_SECONDS
-            for _ in range(MAX_CYCLES_A_ROUND):
-                began = time.process_time()
-                report = begin_report(context, policy, dry_run=False)
-                execute_cycle(context, policy, report)
-                result.planning_seconds += time.process_time() - began
-                result.cycles += 1
-                if report.stopped is not None:
-                    raise RuntimeError(f"{name}, seed {seed}: {report.stopped.message}")
-                ready = cluster.next_ready()
-                if not report.waiting or not ready < end:
-                    break
-                cluster.advance(ready - cluster.now)
-            cluster.advance(end - cluster.now)
-            if not (cluster.hot & bound.coolable).any() and not cluster.in_flight():
+            began, reports = time.process_time(), []
+            run_cycles(context, policy, reports)
+            result.cpu_seconds += time.process_time() - began
+            result.cycles += len(reports)
+            if (stopped := reports[-1].stopped) is not None:
+                raise RuntimeError(stopped.message)
+            cluster.advance(max(end - cluster.now, 0.0))
+            if not (bound.coolable & ~_cooled(family, cluster)).any() and not cluster.in_flight():
                 break
-    cooled = bound.coolable & (cluster.cooled if family.until_target else ~cluster.hot)
+    cooled = bound.coolable & _cooled(family, cluster)
     result.cooled = int(cooled.sum())
     result.no_longer_hot = int((bound.coolable & ~cluster.hot).sum())
     result.bound, result.bound_of_all = int(bound.fewest[cooled].sum()), int(bound.fewest[bound.coolable].sum())
@@ -82,16 +79,20 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     result.landings, result.returned = cluster.landings.placed, cluster.landings.returned
     result.over_target, result.made_hot = cluster.landings.over_target, len(cluster.landings.made_hot)
     result.pending = int((cluster.alive & (cluster.left_node >= 0) & (cluster.node < 0)).sum())
-    if report is not None:
-        result.left = _why_left(ports, report, np.flatnonzero(bound.coolable & ~cooled).tolist())
+    result.left = _why_left(ports, reports, np.flatnonzero(bound.coolable & ~cooled).tolist())
     return result
 
 
-def _why_left(ports: ClusterPorts, report: CycleReport, nodes: list[int]) -> list[str]:
-    """For each node its load and the codes that the last cycle refused its pods with, the commonest first."""
+def _cooled(family: Family, cluster: Cluster) -> NDArray[np.bool_]:
+    """(nodes,)"""
+    return cluster.cooled if family.until_target else ~cluster.hot
+
+
+def _why_left(ports: ClusterPorts, reports: list[CycleReport], nodes: list[int]) -> list[str]:
+    """For each node its load and the codes that the last round refused its pods with, the commonest first."""
     cluster, names = ports.cluster, ports.node_names
     codes: dict[str, Counter[str]] = {names[node]: Counter() for node in nodes}
-    for refusal in report.refusals:
+    for refusal in (each for report in reports for each in report.refusals):
         if refusal.node in codes:
             codes[refusal.node][str(refusal.code)] += 1
     share = cluster.load / cluster.machines.cpu_capacity

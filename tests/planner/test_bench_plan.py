@@ -1,6 +1,7 @@
 """The executor of `make bench ONLY=plan` places pods as kube-scheduler does, and its lower bound is one."""
 
 import json
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.plan_bench import Output, overall_figures
+from bench.plan_bench import Output, options, overall_figures
 from bench.plan_bound import lower_bound, movable_pods
 from bench.plan_cluster import GRACE_SECONDS, START_UP_SECONDS, Cluster, Services, Thresholds
 from bench.plan_families import FAMILIES, NOW, deployments, machines, plain, policy_of
@@ -211,6 +212,19 @@ def test_a_family_has_hot_nodes_and_no_node_is_overbooked(name: str) -> None:
     assert (memory >= 0).all()
 
 
+def test_the_page_lists_the_families_and_the_options() -> None:
+    page = (ROOT / "docs" / "plan-benchmark.md").read_text()
+    section = page.partition("## Families")[2].partition("## ")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == {
+        name: family.about for name, family in FAMILIES.items()
+    }
+    assert len(FAMILIES) >= 8
+    named = set(re.findall(r"^\| `(--[\w-]+)", page, re.MULTILINE))
+    assert named == {each for action in options()._actions for each in action.option_strings if each[2:] != "help"} - {
+        "-h"
+    }
+
+
 def test_the_least_possible_evictions_of_three_hot_nodes_are_six() -> None:
     for seed in range(1, 5):
         bound = lower_bound(FAMILIES["least"].make(seed))
@@ -246,7 +260,7 @@ def test_a_cycle_evicts_in_the_cluster_and_counts_in_the_ledger() -> None:
 
 def test_the_same_seed_gives_the_same_result() -> None:
     first, second = (carry_out("tiny", FAMILIES["tiny"], 4) for _ in range(2))
-    first.planning_seconds = second.planning_seconds = 0.0
+    first.cpu_seconds = second.cpu_seconds = 0.0
     assert first == second
 
 
@@ -273,8 +287,7 @@ def test_a_missed_aim_is_remembered(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_prints_one_json_object_a_line() -> None:
-    options = ["--family", "tiny", "--seeds", "2", "--workers", "1"]
-    command = [sys.executable, "-m", "bench", "plan", *options]
+    command = [sys.executable, "-m", "bench", "plan", "--family", "tiny", "--seeds", "2", "--workers", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.stderr == ""
