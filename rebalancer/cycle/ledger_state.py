@@ -7,7 +7,7 @@ from dataclasses import replace
 from rebalancer.constraints.admission import LedgerState, identity_of
 from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow
-from rebalancer.model.ports import ClusterReader, Ledger
+from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
@@ -82,17 +82,6 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
                 reason="its replacement came back to the same node",
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
-
-
-def any_landed(ledger: Ledger | None, cluster: ClusterReader) -> bool:
-    """Whether an eviction that the ledger counts as in flight has landed in the cluster as it is now.
-
-    The cluster is not read while nothing is in flight. Raises RebalancerError.
-    """
-    in_flight = ledger.open_evictions() if ledger is not None else ()
-    if ledger is None or not in_flight:
-        return False
-    return any(each.landed for each in follow(cluster.snapshot(), in_flight, now=ledger.now()))
 
 
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:

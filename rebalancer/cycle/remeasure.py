@@ -1,6 +1,5 @@
 """Measures nodes again after evictions, once the replacements are Ready and a full rate window has passed."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,15 +17,9 @@ SCRAPE_SLACK_SECONDS = 30.0
 """Two scrape intervals of Prometheus' default configuration in kube-prometheus-stack."""
 
 
-def remeasure(
-    context: CycleContext, policy: RebalancerPolicy, report: CycleReport, *, earlier: Sequence[CycleReport] = ()
-) -> None:
-    """Fill in `cpu_after` of every node and record it. Returns at once when nothing was evicted.
-
-    The replacements of `earlier` cycles, which were not measured, are waited for too.
-    """
-    evictions = [eviction for each in (*earlier, report) for eviction in each.evictions]
-    moved = {str(each.service) for each in evictions if each.outcome is Outcome.EVICTED}
+def remeasure(context: CycleContext, policy: RebalancerPolicy, report: CycleReport) -> None:
+    """Fill in `cpu_after` of every node and record it. Returns at once when nothing was evicted."""
+    moved = {str(each.service) for each in report.evictions if each.outcome is Outcome.EVICTED}
     if not moved:
         return
     late = _wait_until_ready(context, moved)

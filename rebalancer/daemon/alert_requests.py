@@ -131,9 +131,6 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
     went = [each for each in report.evictions if each.node == override.node and each.outcome in gone]
     if went:
         return f"{len(went)} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
-    waiting = [each for each in report.waiting if each.node == override.node]
-    if waiting:
-        return f"{len(waiting)} waiting, the first for {waiting[0].waits_for}", again
     of_node = [each for each in report.refusals if each.node == override.node]
     if all(node != override.node for _, node in report.findings):
         skipped = next((each for each in of_node if not each.name), None)

@@ -1,4 +1,4 @@
-"""The worker thread of the leader: takes requests, due alerts and waiting moves, and runs one cycle after the other."""
+"""The worker thread of the leader: takes requests and due alerts and runs one cycle after the other."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,6 @@ import structlog
 
 from rebalancer.bootstrap.active import Active
 from rebalancer.cycle.context import CycleContext
-from rebalancer.cycle.next_cycle import WaitingMoves, waiting_moves
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.daemon.alert_requests import (
@@ -35,9 +34,6 @@ LONGEST_NAP_SECONDS = 5.0
 
 SHORTEST_NAP_SECONDS = 0.5
 """Shortest interval; an alert received by this replica ends the wait."""
-
-LONGEST_NAP_FOR_MOVES_SECONDS = 1.0
-"""Longest interval between checks whether the next cycle for waiting moves is due."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
 
@@ -79,14 +75,12 @@ class Worker:
         self._failed = failed
         self._heartbeat = heartbeat
         self._dry_run = dry_run
-        self._waiting: WaitingMoves | None = None
 
     def run(self) -> None:
         """Run until `stopping`."""
         while not self._stopping():
             self._heartbeat.beat()
             if not self._leads():
-                self._waiting = None  # the next leader plans for itself
                 time.sleep(0.1)
                 continue
             try:
@@ -100,7 +94,7 @@ class Worker:
                 self._rest(PAUSE_AFTER_ERROR_SECONDS)
 
     def work(self, request: CycleRequest | None) -> CycleReport | None:
-        """One cycle for the request, the due alerts and the moves that wait no longer; None without any of them.
+        """One cycle for the request and the due alerts; None without either.
 
         Raises RebalancerError if nothing could be observed; the request returns to the queue.
         """
@@ -117,7 +111,7 @@ class Worker:
             except RebalancerError as error:
                 self._failed(request.trigger if request else Trigger.ALERT, str(error))
                 raise
-            merged = self._with_waiting_moves(with_alerts(request, actionable), context)
+            merged = with_alerts(request, actionable)
             return None if merged is None else self._cycle(context, policy, merged, actionable, snapshot)
         except RebalancerError:
             if request is not None:
@@ -137,30 +131,13 @@ class Worker:
             began = time.monotonic()
             try:
                 execute_cycle(context, policy, report, request=request, snapshot=snapshot)
-                now = context.clock.now()
-                self._waiting = waiting_moves(report, policy, request=request, now=now, before=self._waiting)
-                record_results(self._inbox, actionable, report, now=now)
+                record_results(self._inbox, actionable, report, now=context.clock.now())
             finally:
                 # reported after an error too: pods may have been evicted
                 took = time.monotonic() - began
                 _log(report, took)
                 self._done(report, took)
         return report
-
-    def _with_waiting_moves(self, request: CycleRequest | None, context: CycleContext) -> CycleRequest | None:
-        """The request merged with that of the waiting moves: every cycle covers them. Without a request the latter once
-        it is due, else None."""
-        waiting, now = self._waiting, context.clock.now()
-        if waiting is None or now >= waiting.ends:
-            self._waiting = None
-            return request
-        if request is not None:
-            return request.merged(waiting.request)
-        try:
-            return waiting.request if waiting.due(context, now=now) else None
-        except RebalancerError as error:
-            LOG.warning("waiting moves not checked", error=str(error))
-            return None
 
     def _read(
         self,
@@ -177,12 +154,11 @@ class Worker:
         return [each for each in read if isinstance(each, ActionableEpisode)]
 
     def _nap(self) -> float:
-        longest = LONGEST_NAP_SECONDS if self._waiting is None else LONGEST_NAP_FOR_MOVES_SECONDS
         due = self._inbox.next_at()
         if due is None:
-            return longest
+            return LONGEST_NAP_SECONDS
         # the database's clock may be behind, so an alert that is due here may not be due there yet
-        return min(max(due - self._active().context.clock.now(), SHORTEST_NAP_SECONDS), longest)
+        return min(max(due - self._active().context.clock.now(), SHORTEST_NAP_SECONDS), LONGEST_NAP_SECONDS)
 
     def _rest(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -218,7 +194,6 @@ def _log(report: CycleReport, took: float) -> None:
         findings=len(report.findings),
         evicted=evicted,
         planned=len(report.evictions),
-        waiting=len(report.waiting),
         refused=len(report.refusals),
         stopped=report.stopped.message if report.stopped else None,
         interrupted=report.interrupted.message if report.interrupted else None,

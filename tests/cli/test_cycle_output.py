@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rebalancer.cli.output.cycle import cycle_document, merged_document, print_cycles
+from rebalancer.cli.output.cycle import cycle_document, print_cycle
 from rebalancer.model.eviction import Outcome, TargetNode
 from rebalancer.model.plan import CycleReport, NodeLine, RemainingHotNode, Trigger
 from rebalancer.model.reason import Reason
@@ -46,10 +46,10 @@ STAYS = RemainingHotNode(
 )
 
 
-def tables(*reports: CycleReport) -> list[str]:
+def tables(report: CycleReport) -> list[str]:
     """Lines, with single spaces."""
     out = StringIO()
-    print_cycles(Console(file=out, width=240), reports)
+    print_cycle(Console(file=out, width=240), report)
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
@@ -135,17 +135,3 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
         "value": "8 per 5m",
     }
     assert (second["pool"], second["setting"], second["value"]) == (None, None, None)
-
-
-def test_cycles_in_a_row_are_shown_each_with_the_nodes_over_all_of_them() -> None:
-    measured = NodeLine(name="n1", pool="general", cpu_before=0.8, cpu_planned=0.7, cpu_after=0.64, hot=True)
-    gone = an_eviction(service="shop/cart", pod="cart-7", outcome=Outcome.EVICTED)
-    first = a_report(dry_run=False, nodes=[a_line("n1")], evictions=[gone], waiting=[a_waiting_move()])
-    last = a_report(dry_run=False, id="c2", nodes=[measured], evictions=[a_waiting_move(outcome=Outcome.EVICTED)])
-    lines = tables(first, last)
-    assert [line.strip("─ ") for line in lines if "Cycle" in line] == ["Cycle 1", "Cycle 2"]
-    assert lines[-1] == "n1 general 91.0% -> 62.0% -> 64.0%"
-    document = merged_document([first, last])
-    assert [each["pod"] for each in document["evictions"]] == ["cart-7", "cart-8"]
-    assert document["waiting"] == []
-    assert [len(each["waiting"]) for each in document["cycles"]] == [1, 0]

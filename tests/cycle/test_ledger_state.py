@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.ledger_state import any_landed, load_ledger_state, longest_window
+from rebalancer.cycle.ledger_state import load_ledger_state, longest_window
 from rebalancer.cycle.run import expect_replacement, observe, replacement_deadline
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.eviction import Outcome
@@ -66,31 +66,6 @@ def test_a_service_without_a_pod_is_still_in_flight(blue):
     assert (len(standing.open_evictions), standing.landed) == (1, ())
     deleted = cluster(NODES, [], listed_kinds=frozenset({"Deployment"}))
     assert len(load_ledger_state(blue.ledger, policy(), deleted, writes=True).landed) == 1
-
-
-class Sees:
-    """A cluster that is read, so many times."""
-
-    def __init__(self, snapshot):
-        self.seen = snapshot
-        self.reads = 0
-
-    def snapshot(self):
-        self.reads += 1
-        return self.seen
-
-
-def test_a_replacement_has_landed_once_its_service_is_complete_again(blue):
-    sees = Sees(web(2))
-    assert not any_landed(None, sees)
-    assert not any_landed(blue.ledger, sees)
-    assert sees.reads == 0  # nothing is in flight
-    eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3), Outcome.EVICTED)
-    assert not any_landed(blue.ledger, sees)
-    sees.seen = web(3)
-    assert any_landed(blue.ledger, sees)
-    blue.ledger.landed(eviction.record, at=blue.ledger.now())
-    assert not any_landed(blue.ledger, sees)
 
 
 def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(url, blue, clock):

@@ -17,7 +17,7 @@ from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received,
 from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
-from tests.builders import NOW, a_node, a_policy, an_eviction, cluster
+from tests.builders import NOW, a_node, a_policy, cluster
 
 POOL_OF = {"n1": "general"}
 
@@ -160,13 +160,6 @@ def test_a_cycle_that_could_not_decide_is_tried_again() -> None:
 
 def test_a_node_that_was_not_judged_says_why() -> None:
     assert told(report(refusals=[refused(Reason.SETTLING, name="")]))[0] == "m"
-
-
-def test_a_node_whose_moves_wait_says_what_for() -> None:
-    moves = [an_eviction(waits_for=f"shop/web-{number} to be Ready") for number in (1, 2)]
-    elsewhere = an_eviction(node="n2", waits_for="spacing")
-    waiting = report(findings=[(None, "n1")], waiting=[elsewhere, *moves], refusals=[refused(Reason.BARE_POD)])
-    assert told(waiting) == ("2 waiting, the first for shop/web-1 to be Ready", 60.0)
 
 
 def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rebalancer.model.plan import CycleReport
     from rebalancer.policy import RebalancerPolicy
 
-MEASUREMENTS_AT_MOST = 6
+CYCLES_AT_MOST = 6
 
 
 @options("database")
@@ -77,23 +77,21 @@ def _cycles(lab: "Lab", policy: "RebalancerPolicy", settings: "Settings", consol
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.cycle import print_cycle
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.next_cycle import run_cycles
     from rebalancer.cycle.remeasure import remeasure
+    from rebalancer.cycle.run import run_cycle
 
     reports: list[CycleReport] = []
     with (
         TerminalProgress() as progress,
         acting_context(policy, settings, progress=progress, clock=lab.clock) as cycle_context,
     ):
-        for _ in range(MEASUREMENTS_AT_MOST):
-            new: list[CycleReport] = []
-            run_cycles(cycle_context, policy, new)
-            remeasure(cycle_context, policy, new[-1], earlier=new[:-1])
-            for number, report in enumerate(new, len(reports) + 1):
-                console.rule(f"Cycle {number}")
-                print_cycle(console, report)
-            reports += new
-            if not lab.truth.hot(_high(policy)) or not any(report.evictions for report in new):
+        for number in range(1, CYCLES_AT_MOST + 1):
+            report = run_cycle(cycle_context, policy, dry_run=False).report
+            remeasure(cycle_context, policy, report)
+            reports.append(report)
+            console.rule(f"Cycle {number}")
+            print_cycle(console, report)
+            if not lab.truth.hot(_high(policy)) or not report.evictions:
                 break
     return reports
 
@@ -103,10 +101,11 @@ def _high(policy: "RebalancerPolicy") -> float:
 
 
 def _summary(console: "Console", reports: "list[CycleReport]", hot: list[str], database: str) -> None:
-    from rebalancer.cli.output.cycle import print_nodes_of_all
+    from rebalancer.cli.output.cycle import merged_nodes, print_nodes
     from rebalancer.model.eviction import Outcome
 
-    print_nodes_of_all(console, reports, all_nodes=True)
+    console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
+    print_nodes(console, merged_nodes(reports), all_nodes=True)
     evicted = sum(each.outcome is Outcome.EVICTED for report in reports for each in report.evictions)
     verdict = f"still hot: {', '.join(hot)}" if hot else "no node is hot any more"
     console.print(f"\n{evicted} evictions in {len(reports)} cycle(s). Measured by the practice cluster: {verdict}.")

@@ -1,6 +1,5 @@
 """`rebalancer plan`: the evictions that a run would make now. Reads the ledger; writes and evicts nothing."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +29,8 @@ def plan(
         bool,
         typer.Option(
             "--wait/--no-wait",
-            help="Plan for `run --once` with the same option. Without waiting no node gets a soft taint and no node is "
-            "drained.",
+            help="Plan for `run --once` with the same option. Without waiting no move waits, no node gets a soft taint "
+            "and no node is drained.",
         ),
     ] = True,
     detailed_exitcode: Annotated[
@@ -48,7 +47,7 @@ def plan(
         from rebalancer.model.eviction import Outcome
 
         report = run_cycle(context, invocation.policy, dry_run=True, server_dry_run=server_dry_run).report
-    show([report], output=output, namespace=namespace, all_nodes=all_nodes)
+    show(report, output=output, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
     planned = [each for each in report.evictions if each.outcome is Outcome.PLANNED]
@@ -65,24 +64,20 @@ def exit_code(report: "CycleReport") -> int:
     return UNSAFE_EXIT if report.stopped is not None or report.interrupted is not None else 0
 
 
-def show(reports: "Sequence[CycleReport]", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
-    """Print the cycles of one command; `namespace` filters the printed pods, not the plan."""
-    from rebalancer.cli.output.cycle import cycle_document, merged_document, print_cycles
+def show(report: "CycleReport", *, output: Output, namespace: str | None, all_nodes: bool) -> None:
+    """Print a cycle; `namespace` filters the printed pods, not the plan."""
+    from rebalancer.cli.output.cycle import cycle_document, print_cycle
     from rebalancer.cli.output.json import print_json
 
-    shown = reports if namespace is None else [_only(report, namespace) for report in reports]
-    if output is not Output.JSON:
-        print_cycles(stdout_console(), shown, all_nodes=all_nodes)
-    elif len(shown) == 1:
-        print_json(cycle_document(shown[0]))
+    shown = report
+    if namespace is not None:
+        shown = replace(
+            report,
+            evictions=[each for each in report.evictions if each.namespace == namespace],
+            waiting=[each for each in report.waiting if each.namespace == namespace],
+            refusals=[each for each in report.refusals if each.namespace == namespace],
+        )
+    if output is Output.JSON:
+        print_json(cycle_document(shown))
     else:
-        print_json(merged_document(shown))
-
-
-def _only(report: "CycleReport", namespace: str) -> "CycleReport":
-    return replace(
-        report,
-        evictions=[each for each in report.evictions if each.namespace == namespace],
-        waiting=[each for each in report.waiting if each.namespace == namespace],
-        refusals=[each for each in report.refusals if each.namespace == namespace],
-    )
+        print_cycle(stdout_console(), shown, all_nodes=all_nodes)

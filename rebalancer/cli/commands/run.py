@@ -17,16 +17,13 @@ from rebalancer.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebalancer.bootstrap.settings import Settings
-    from rebalancer.model.plan import CycleReport
     from rebalancer.policy import RebalancerPolicy
 
 
 @options(*CLUSTER)
 def run(
     invocation: Invocation,
-    once: Annotated[
-        bool, typer.Option("--once", help="Run one cycle, and those for the moves that it leaves waiting, and exit.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one cycle and exit.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Record cycles, marked as dry runs, without evictions.")
     ] = False,
@@ -34,8 +31,9 @@ def run(
         bool,
         typer.Option(
             "--wait/--no-wait",
-            help="With --once: make the moves that wait for replacements too, then wait for a full rate window and "
-            "measure the nodes again. Without waiting no node gets a soft taint and no node is drained.",
+            help="With --once: wait for replacements that bar moves, then for all replacements and a full rate "
+            "window, and measure the nodes again. Without waiting no move waits, no node gets a soft taint and no node "
+            "is drained.",
         ),
     ] = True,
     on_lab: Annotated[
@@ -49,8 +47,7 @@ def run(
     all_nodes: AllNodesOption = False,
 ) -> None:
     """Run the daemon until stopped: cycles on a timer, on alerts, on forecasts and on request. With --once, run a
-    single cycle: find hot nodes, evict pods, record the decisions and measure the effect. Moves that a short wait bars
-    get further cycles in the same command."""
+    single cycle: find hot nodes, evict pods, record the decisions and measure the effect."""
     settings = invocation.settings
     if not once:
         code = _daemon(invocation.policy_path, settings, dry_run=dry_run, scenario=on_lab)
@@ -61,27 +58,27 @@ def run(
     policy = invocation.policy
     from rebalancer.bootstrap.contexts import acting_context
     from rebalancer.cli.output.progress import TerminalProgress
-    from rebalancer.cycle.next_cycle import run_cycles
     from rebalancer.cycle.remeasure import remeasure
+    from rebalancer.cycle.run import begin_report, execute_cycle
 
-    reports: list[CycleReport] = []
     with (
         TerminalProgress() as progress,
         # without waiting a soft taint cannot be removed once the replacements are scheduled
         acting_context(policy, settings, progress=progress, dry_run=dry_run, steer=wait) as context,
     ):
+        report = begin_report(context, policy, dry_run=dry_run)
         try:
-            run_cycles(context, policy, reports, dry_run=dry_run, wait=wait)
+            execute_cycle(context, policy, report)
             if wait:
-                remeasure(context, policy, reports[-1], earlier=reports[:-1])
+                remeasure(context, policy, report)
         except BaseException as error:
             # evictions that happened are printed whatever failed afterwards
-            if any(report.evictions for report in reports):
-                reports[-1].notes.append(f"ended early: {error or type(error).__name__}")
-                show(reports, output=output, namespace=namespace, all_nodes=all_nodes)
+            if report.evictions:
+                report.notes.append(f"ended early: {error or type(error).__name__}")
+                show(report, output=output, namespace=namespace, all_nodes=all_nodes)
             raise
-    show(reports, output=output, namespace=namespace, all_nodes=all_nodes)
-    if (code := exit_code(reports[-1])) != 0:
+    show(report, output=output, namespace=namespace, all_nodes=all_nodes)
+    if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
 
 

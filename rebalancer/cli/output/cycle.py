@@ -55,23 +55,6 @@ def print_cycle(console: Console, report: CycleReport, *, all_nodes: bool = Fals
     print_notes(console, report.notes)
 
 
-def print_cycles(console: Console, reports: Sequence[CycleReport], *, all_nodes: bool = False) -> None:
-    """One cycle, or several in a row and the nodes over all of them."""
-    if len(reports) == 1:
-        print_cycle(console, reports[0], all_nodes=all_nodes)
-        return
-    for number, report in enumerate(reports, 1):
-        console.rule(f"Cycle {number}")
-        print_cycle(console, report, all_nodes=all_nodes)
-    print_nodes_of_all(console, reports, all_nodes=all_nodes)
-
-
-def print_nodes_of_all(console: Console, reports: Sequence[CycleReport], *, all_nodes: bool) -> None:
-    """CPU shares of nodes over several cycles in a row."""
-    console.rule("Node CPU before the first cycle, planned in it, and measured after the last")
-    print_nodes(console, merged_nodes(reports), all_nodes=all_nodes)
-
-
 def _print_findings(console: Console, report: CycleReport, *, each: bool) -> None:
     if not report.findings:
         if report.stopped is None:
