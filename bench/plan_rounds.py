@@ -1,6 +1,6 @@
 """One plan after the other, carried out: cycles of the product over a cluster that moves its pods.
 
-A round is a periodic cycle with those for the moves that it leaves waiting, and the time until the next period.
+A round is a periodic cycle, with its waits, and the time until the next period.
 """
 
 import time
@@ -14,7 +14,7 @@ from bench.plan_bound import lower_bound
 from bench.plan_cluster import Cluster
 from bench.plan_families import Family, policy_of
 from bench.plan_ports import ClusterPorts, context_over
-from rebalancer.cycle.next_cycle import run_cycles
+from rebalancer.cycle.run import run_cycle
 from rebalancer.model.plan import CycleReport
 
 PERIOD_SECONDS = 360.0
@@ -58,16 +58,16 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     ports = ClusterPorts(cluster)
     bound = lower_bound(cluster)
     result = Result(family=name, seed=seed, hot=int(bound.hot.sum()), coolable=int(bound.coolable.sum()))
-    reports: list[CycleReport] = []
+    report: CycleReport | None = None
     with context_over(ports, policy) as context:
         for _ in range(family.rounds):
             end = cluster.now + PERIOD_SECONDS
-            began, reports = time.process_time(), []
-            run_cycles(context, policy, reports)
+            began = time.process_time()
+            report = run_cycle(context, policy, dry_run=False).report
             result.cpu_seconds += time.process_time() - began
-            result.cycles += len(reports)
-            if (stopped := reports[-1].stopped) is not None:
-                raise RuntimeError(stopped.message)
+            result.cycles += 1
+            if report.stopped is not None:
+                raise RuntimeError(report.stopped.message)
             cluster.advance(max(end - cluster.now, 0.0))
             if not (bound.coolable & ~_cooled(family, cluster)).any() and not cluster.in_flight():
                 break
@@ -79,7 +79,7 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     result.landings, result.returned = cluster.landings.placed, cluster.landings.returned
     result.over_target, result.made_hot = cluster.landings.over_target, len(cluster.landings.made_hot)
     result.pending = int((cluster.alive & (cluster.left_node >= 0) & (cluster.node < 0)).sum())
-    result.left = _why_left(ports, reports, np.flatnonzero(bound.coolable & ~cooled).tolist())
+    result.left = _why_left(ports, report, np.flatnonzero(bound.coolable & ~cooled).tolist())
     return result
 
 
@@ -88,11 +88,11 @@ def _cooled(family: Family, cluster: Cluster) -> NDArray[np.bool_]:
     return cluster.cooled if family.until_target else ~cluster.hot
 
 
-def _why_left(ports: ClusterPorts, reports: list[CycleReport], nodes: list[int]) -> list[str]:
+def _why_left(ports: ClusterPorts, report: CycleReport | None, nodes: list[int]) -> list[str]:
     """For each node its load and the codes that the last round refused its pods with, the commonest first."""
     cluster, names = ports.cluster, ports.node_names
     codes: dict[str, Counter[str]] = {names[node]: Counter() for node in nodes}
-    for refusal in (each for report in reports for each in report.refusals):
+    for refusal in report.refusals if report is not None else ():
         if refusal.node in codes:
             codes[refusal.node][str(refusal.code)] += 1
     share = cluster.load / cluster.machines.cpu_capacity
