@@ -31,7 +31,7 @@ def options() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench plan", description=__doc__)
     parser.add_argument("--family", action="append", choices=(*FAMILIES, COST), help="only this one; may be repeated")
-    parser.add_argument("--seeds", type=int, help="seeds of each family; default: 10, fewer for 5,000 nodes")
+    parser.add_argument("--seeds", type=int, help="seeds of each family; default: 10, three from 1,000 nodes on")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes; default: 2")
     parser.add_argument("--verbose", action="store_true", help="hot nodes that stay, with their refusals, on stderr")

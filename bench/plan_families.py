@@ -325,9 +325,15 @@ FAMILIES: Mapping[str, Family] = {
         about="300 nodes, of which the scheduler samples, 2 to 10 % hot",
         make=lambda seed: plain(seed, nodes=300, per_node=12, skew=0.3),
     ),
+    "uneven": Family(
+        about="1,000 nodes, 5 % hot, pods that use very different CPU",
+        make=lambda seed: plain(seed, nodes=1_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24)),
+        seeds=3,
+        rounds=3,
+    ),
     "plain": Family(
         about="5,000 nodes with 50,000 plain pods, requests nearly even, 5 % hot",
-        make=lambda seed: plain(seed, nodes=5_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24)),
+        make=lambda seed: plain(seed, nodes=5_000, per_node=10, hot=0.05, cores=32.0, replicas=(4, 24), shape=12.0),
         seeds=3,
         rounds=3,
     ),
