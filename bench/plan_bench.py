@@ -76,7 +76,11 @@ def finished(jobs: Sequence[tuple[str, int]], *, workers: int) -> Iterator[Resul
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=max(workers, 1), mp_context=context) as pool:
         for done, each in enumerate(as_completed([pool.submit(run, name, seed) for name, seed in jobs]), start=1):
-            result = each.result()
+            try:
+                result = each.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # the first failure ends the benchmark
+                raise
             if shows:
                 seconds = time.monotonic() - began
                 print(f"\r{done} of {len(jobs)} clusters, {seconds:.0f} s ", end="", file=sys.stderr, flush=True)
@@ -187,6 +191,11 @@ def overall_figures(output: Output, results: Sequence[Result]) -> None:
         f"<= {EVICTIONS_AIM}",
         evictions is None or evictions <= EVICTIONS_AIM,
     )
+    named = {each.family for each in results}
+    own = [[each for each in results if each.family == name] for name in sorted(named)]
+    shares = [share for each in own if (share := ratio(total(each, "cooled"), total(each, "coolable"))) is not None]
+    output.say("hot nodes cooled, mean of the families", statistics.fmean(shares) if shares else None, "share")
+    output.say("hot nodes cooled, worst family", min(shares, default=None), "share")
     output.say("landings over the target", over, "share", f"<= {OVER_TARGET_AIM}", (over or 0.0) <= OVER_TARGET_AIM)
     for field, label, unit in (
         ("returned", "landings on the node that was left", "pods"),

@@ -60,7 +60,7 @@ class Landings:
     over_target: int = 0
     """The node was over its target with the replacement."""
     made_hot: set[int] = field(default_factory=set)
-    """Nodes that a replacement took over `high`, hot ones apart."""
+    """Nodes that the replacement of another node's pod took over `high`."""
 
 
 class Cluster:
@@ -211,8 +211,9 @@ class Cluster:
 
     def _count_landing(self, pod: int, node: int) -> None:
         capacity, load = float(self.machines.cpu_capacity[node]), float(self.load[node])
+        returned, high = node == int(self.left_node[pod]), self.thresholds.high * capacity + TOLERANCE_MILLICORES
         self.landings.placed += 1
-        self.landings.returned += node == int(self.left_node[pod])
+        self.landings.returned += returned
         self.landings.over_target += load > self.thresholds.target * capacity + TOLERANCE_MILLICORES
-        if load > self.thresholds.high * capacity + TOLERANCE_MILLICORES and not self.hot_at_first[node]:
+        if not returned and load - float(self.cpu[pod]) <= high < load:
             self.landings.made_hot.add(node)
