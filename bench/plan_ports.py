@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -44,6 +45,17 @@ FREE_OF_DISK = Path("/dev/shm")
 """Every reservation is a commit that waits for the disk; a file in memory takes the same path without that wait."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPod:
+    """A pod as it is now."""
+
+    uid: str
+    terminating: bool
+    ready: bool
+    node: str
+    """Name; empty while it is not bound."""
+
+
 class ClusterPorts:
     """ClusterReader, UsageReader, Evictor, NodeTaints, Clock and Lease of one cluster."""
 
@@ -52,7 +64,6 @@ class ClusterPorts:
         self.evicted: list[str] = []
         """Names of the evicted pods, in order."""
         self._ours: dict[int, Taint] = {}
-        self._rows = np.empty(0, dtype=np.int64)
         services = cluster.services
         templates = [
             PodTemplate(
@@ -88,13 +99,23 @@ class ClusterPorts:
     # ---- ClusterReader
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], PodState]:
-        """No outcome is ever unknown, so nothing is reconciled."""
-        raise AssertionError(f"an eviction has no outcome: {pods[0]}")
+        """Of the pods that have not ended."""
+        cluster, found = self.cluster, {}
+        for namespace, name in pods:
+            row = int(name.rpartition("-")[2])
+            if row < len(cluster.alive) and cluster.alive[row]:
+                found[namespace, name] = SeenPod(
+                    uid=f"uid-{row}",
+                    terminating=bool(cluster.terminating[row]),
+                    ready=bool(cluster.ready_at[row] <= cluster.now),
+                    node=self.node_names[cluster.node[row]] if cluster.node[row] >= 0 else "",
+                )
+        return found
 
     def snapshot(self) -> ClusterSnapshot:
         """Pods that have not ended, in the order of their creation."""
         cluster, services = self.cluster, self.cluster.services
-        self._rows = rows = np.flatnonzero(cluster.alive)
+        rows = np.flatnonzero(cluster.alive)
         service, node = cluster.service[rows], cluster.node[rows]
         ready = cluster.ready_at[rows] <= cluster.now
         started = np.where(ready, cluster.ready_at[rows], np.nan)
@@ -209,7 +230,7 @@ class ClusterPorts:
 
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """The true CPU at this moment; nothing of pods that have ended is measured any more."""
-        cluster, rows = self.cluster, self._rows
+        cluster, rows = self.cluster, np.array([int(uid.removeprefix("uid-")) for uid in snapshot.pods.uids])
         bound = cluster.node[rows] >= 0
         cpu = np.where(bound, cluster.cpu[rows], np.nan)
         used = cluster.overhead + np.bincount(

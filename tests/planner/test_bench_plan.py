@@ -243,6 +243,12 @@ def test_the_snapshot_shows_the_cluster_as_it_is() -> None:
     assert [bool(each) for each in snapshot.nodes.taints] == [at == 2 for at in range(6)]
     shown = snapshot.per_node(np.nan_to_num(used.pod_cpu_millicores)) + cluster.overhead
     assert used.node_cpu_millicores == pytest.approx(shown)
+    names = [("shop", snapshot.pods.names[0]), ("shop", snapshot.pods.names[-1]), ("shop", "w0-99999")]
+    leaving, coming = ports.pod_states(names).values()
+    assert (leaving.uid, leaving.terminating, leaving.ready) == (snapshot.pods.uids[0], True, True)
+    assert (coming.uid, coming.terminating, coming.ready) == (snapshot.pods.uids[-1], False, False)
+    cluster.advance(GRACE_SECONDS + START_UP_SECONDS[1])
+    assert [each.ready for each in ports.pod_states(names).values()] == [True]
     assert snapshot.replicas(int(snapshot.pods.owner[0]))[1] == cluster.desired[cluster.service[0]] - 1
 
 
