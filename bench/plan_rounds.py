@@ -58,14 +58,14 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     ports = ClusterPorts(cluster)
     bound = lower_bound(cluster)
     result = Result(family=name, seed=seed, hot=int(bound.hot.sum()), coolable=int(bound.coolable.sum()))
-    report: CycleReport | None = None
+    reports: list[CycleReport] = []
     with context_over(ports, policy) as context:
         for _ in range(family.rounds):
             end = cluster.now + PERIOD_SECONDS
             began = time.process_time()
             report = run_cycle(context, policy, dry_run=False).report
             result.cpu_seconds += time.process_time() - began
-            result.cycles += 1
+            reports.append(report)
             if report.stopped is not None:
                 raise RuntimeError(report.stopped.message)
             cluster.advance(max(end - cluster.now, 0.0))
@@ -79,7 +79,8 @@ def carry_out(name: str, family: Family, seed: int) -> Result:
     result.landings, result.returned = cluster.landings.placed, cluster.landings.returned
     result.over_target, result.made_hot = cluster.landings.over_target, len(cluster.landings.made_hot)
     result.pending = int((cluster.alive & (cluster.left_node >= 0) & (cluster.node < 0)).sum())
-    result.left = _why_left(ports, report, np.flatnonzero(bound.coolable & ~cooled).tolist())
+    result.cycles = len(reports)
+    result.left = _why_left(ports, reports, np.flatnonzero(bound.coolable & ~cooled).tolist())
     return result
 
 
@@ -88,16 +89,23 @@ def _cooled(family: Family, cluster: Cluster) -> NDArray[np.bool_]:
     return cluster.cooled if family.until_target else ~cluster.hot
 
 
-def _why_left(ports: ClusterPorts, report: CycleReport | None, nodes: list[int]) -> list[str]:
-    """For each node its load and the codes that the last round refused its pods with, the commonest first."""
+def _why_left(ports: ClusterPorts, reports: list[CycleReport], nodes: list[int]) -> list[str]:
+    """For each node its load and the codes that its pods were refused with when it was last found, the commonest
+    first."""
     cluster, names = ports.cluster, ports.node_names
-    codes: dict[str, Counter[str]] = {names[node]: Counter() for node in nodes}
-    for refusal in report.refusals if report is not None else ():
-        if refusal.node in codes:
-            codes[refusal.node][str(refusal.code)] += 1
+    codes: dict[str, Counter[str]] = {}
+    for report in reports:
+        last: dict[str, Counter[str]] = {}
+        for refusal in report.refusals:
+            if refusal.name:  # of a pod, not of the node itself
+                last.setdefault(refusal.node, Counter())[str(refusal.code)] += 1
+        codes |= last
     share = cluster.load / cluster.machines.cpu_capacity
     return [
         f"{names[node]} at {share[node]:.1%}: "
-        + (", ".join(f"{code} {count}" for code, count in codes[names[node]].most_common(3)) or "no finding")
+        + (
+            ", ".join(f"{code} {count}" for code, count in codes.get(names[node], Counter()).most_common(3))
+            or "never found"
+        )
         for node in nodes
     ]
