@@ -5,7 +5,7 @@ move at a time (`refuses`): pauses, backoff, cooldowns, circuit breakers and lim
 moves counted in. The ledger repeats the counting in its own transaction and has the last word.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,6 +173,40 @@ class EvictionAdmission:
             return refusal
         due = self.view.due(self.checks(move))
         return refusal_for(due) if isinstance(due, Denied) else due
+
+    def passes(self, move: Eviction, *, within: float) -> bool:
+        """Whether nothing refuses the move once all replacements in flight are Ready and `within` seconds have gone."""
+        if self._taken >= self._policy.limits.per_cycle or self._breaker_refusal(move) is not None:
+            return False
+        if self._late.refuses(pool=move.pool, service=move.service_identity) is not None:
+            return False
+        for refusal in (self._cooldown_checks.refuses(move), self._cross_cluster_refusal(move)):
+            if refusal is None or refusal.code is Reason.READY_SHARE_TOO_LOW:
+                continue
+            if refusal.next_at is None or refusal.next_at > self._now + within:
+                return False
+        # a share that is too low by more than this plan's moves stays so
+        if self._cross_cluster_refusal(move) is not None and not self._gone.get(move.service_identity):
+            return False
+        return self.view.passes(self.checks(move), within=within)
+
+    def landed(self, moves: Collection[Eviction], *, now: float) -> None:
+        """Count moves of this plan as replaced: they are no longer in flight. `now` as seen then."""
+        for move in moves:
+            self.view.release(move)
+            if self._snapshot.pods.ready[move.pod_index]:
+                self._gone[move.service_identity] -= 1
+        self.view.advance(now)
+
+    def landed_earlier(self, evictions: Collection[Eviction]) -> None:
+        """Count open evictions of earlier cycles as replaced."""
+        for each in evictions:
+            self.view.release(each)
+
+    @property
+    def open_evictions(self) -> tuple[Eviction, ...]:
+        """Evictions of earlier cycles that are in flight and not late."""
+        return tuple(each for each in self._ledger_state.open_evictions if not each.late)
 
     def checks(self, move: Eviction) -> list[Check]:
         """Checks that the ledger makes for the move."""

@@ -65,6 +65,12 @@ class BudgetRoom:
             if pod.ready or not _lets_unhealthy_go(self._budgets[index], self._taken[index]):
                 self._taken[index] += 1
 
+    def give_back(self, pod: Pod) -> None:
+        """Count an eviction as replaced: the budget has recovered."""
+        if pod.phase not in (PENDING, SUCCEEDED, FAILED):
+            for index in self._of(pod):
+                self._taken[index] = max(self._taken[index] - 1, 0)
+
     def close(self, pod: Pod) -> None:
         """Close the pod's budget for this plan, after a refusal by the API server."""
         for index in self._of(pod):

@@ -69,6 +69,26 @@ class LimitUsage:
         # the one that denies longest: an earlier retry is in vain
         return max(denied, key=lambda each: float("inf") if each.next_at is None else each.next_at)
 
+    def passes(self, checks: Sequence[Check], *, within: float) -> bool:
+        """Whether nothing denies the move once all replacements in flight are Ready and `within` seconds have gone."""
+        until = self._now + within
+        for check in checks:
+            if check.kind == "spacing" and (times := self._at.get(check.scope)):
+                if times[-1] + check.per_seconds > until:
+                    return False
+                continue
+            denied = self._denied(check)
+            if denied is None:
+                continue
+            landing = check.kind in ("inFlight", "bytes") and check.at_most >= max(check.amount, 1)
+            if not landing and (denied.next_at is None or denied.next_at > until):
+                return False
+        return True
+
+    def advance(self, now: float) -> None:
+        """See the windows as they are at a later time."""
+        self._now = max(self._now, now)
+
     def _denied(self, check: Check) -> Denied | None:
         # spacing has its due time above, separation the ledger: entries don't tell clusters apart
         if check.kind in ("spacing", "separation", "pause"):

@@ -45,6 +45,14 @@ def load_ledger_state(
     )
 
 
+def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:
+    """UIDs of the evicted pods whose replacements have become Ready; recorded."""
+    now = ledger.now()
+    progress = _follow(ledger, snapshot, now)
+    _record(ledger, policy, progress, now)
+    return {each.eviction.uid for each in progress if each.landed}
+
+
 def longest_window(policy: RebalancerPolicy) -> float:
     """Seconds for which an eviction counts in any limit or cooldown."""
     cooldowns, cross = policy.safety.cooldowns, policy.safety.cross_cluster

@@ -14,6 +14,7 @@ from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
+from rebalancer.planner.planner import Choice
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
@@ -85,10 +86,11 @@ class PlanningSession:
         cordoned: Bools,
         steering: SoftTaintBudget | None = None,
         limit: TimeLimit | None = None,
+        choice: Choice | None = None,
     ) -> Planner:
         """A planner over all findings, with nothing counted yet; what earlier planners of the session counted is
         undone. `soft_tainted`, `cordoned` (nodes,): soft taints and cordons while the plan runs. `steering` makes it a
-        simulation."""
+        simulation. `choice` is the order of the candidates."""
         seen, limit = self.observation, limit or self.limit
         return Planner(
             snapshot=seen.snapshot,
@@ -101,7 +103,23 @@ class PlanningSession:
             steering=steering,
             out_of_time=limit,
             share_of_time=limit.share,
+            patience=self.patience,
+            urgent=self._urgent(),
+            choice=choice,
         )
+
+    @property
+    def patience(self) -> float:
+        """How long the cycle may wait for its replacements, in seconds."""
+        # a process that doesn't wait for its replacements can't remove a soft taint either
+        return 0.0 if self.context.soft_taint_controller.remove_only else self.policy.planner.patience
+
+    def _urgent(self) -> Bools:
+        """(nodes,) that don't wait."""
+        seen = self.observation
+        share = seen.usage.node_cpu_millicores / seen.snapshot.nodes.cpu_capacity_millicores
+        out: Bools = np.nan_to_num(share) * 100 >= self.policy.planner.urgent
+        return out
 
     def _start_over(self, soft_tainted: Bools, cordoned: Bools, limit: TimeLimit) -> PlacementModel:
         seen = self.observation

@@ -19,6 +19,7 @@ from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
+from rebalancer.cycle.waiting import Waiting
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
 from rebalancer.model.limits import Denied
 from rebalancer.model.plan import CycleReport, Trigger
@@ -112,13 +113,16 @@ def execute_cycle(
 def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints, *, server_dry_run: bool) -> Planner:
     """Plan, admit, evict and record, one move after the other. The planner has a reason for each pod that stays."""
     context, seen, found, policy = session.context, session.observation, session.found, session.policy
-    planner = session.planner(soft_tainted=taints.soft_tainted, cordoned=taints.cordoned)
+    planner = session.planner(soft_tainted=taints.soft_tainted, cordoned=taints.cordoned, choice=taints.choice)
+    waiting = Waiting(session, report, planner)
     server_errors = 0
-    while (eviction := planner.next_move()) is not None:
+    while (eviction := planner.next_move() or waiting.next_move()) is not None:
         if context.stopping():
             interrupt(report, planner, Refusal.of(Reason.STOPPING))
             break
         with session.limit.stopped():
+            if not steered(context, report, planner, taints, eviction):
+                continue
             refusal = admit(context, report, seen, planner.admission, eviction, policy)
         if refusal is not None:
             planner.reject(eviction, refusal)
@@ -139,6 +143,17 @@ def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints
         if refusal.code in CYCLE_STOPPING_ERRORS or server_errors >= MAX_SERVER_ERRORS:
             interrupt(report, planner, refusal)
     return planner
+
+
+def steered(
+    context: CycleContext, report: CycleReport, planner: Planner, taints: AppliedTaints, eviction: Eviction
+) -> bool:
+    """Apply the soft taints that the move needs. Where that fails the move is refused."""
+    needed = planner.taints_of(eviction)
+    if not needed or taints.add(needed, context.soft_taint_controller, report):
+        return True
+    planner.reject(eviction, Refusal.of(Reason.TARGET_NODE_WITHOUT_HEADROOM, "a soft taint could not be applied"))
+    return False
 
 
 @contextmanager

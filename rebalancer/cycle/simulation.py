@@ -2,7 +2,7 @@
 eviction."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from rebalancer.cycle.cordons import CordonRequests, cordon_requests, cordoned_by_others, lasting, mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.planning import PlanningSession
-from rebalancer.cycle.soft_taints import our_cordons, our_taints
-from rebalancer.model.plan import PEAK, CycleReport, Goal, Loads, PodRefusal
+from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons, our_taints
+from rebalancer.model.plan import PEAK, CycleReport, Loads, PodRefusal
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
+from rebalancer.planner import Planner
+from rebalancer.planner.planner import Choice
+from rebalancer.planner.search import Simulated, search
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.limits import resolve
@@ -32,6 +35,18 @@ class AppliedTaints:
     """(nodes,) cordoned, by us or by others."""
     not_emptied: Mapping[tuple[str, str], PodRefusal]
     """(namespace, name) of a pod -> why its node is not emptied. The plan itself sees only that it isn't cordoned."""
+    choice: Choice | None = None
+    """The simulated plan; None = nothing was simulated."""
+    values: dict[str, str] = field(default_factory=dict)
+    """Node -> value of our taint; more are added while the plan runs."""
+
+    def add(self, taints: Mapping[str, str], controller: SoftTaintController, report: CycleReport) -> bool:
+        """Apply more soft taints (node -> value), in a dry run none; False where one couldn't be applied."""
+        self.values.update(taints)
+        if not report.dry_run and not taints.keys() <= controller.hold(self.values):
+            return False
+        report.soft_tainted = dict(sorted({**report.soft_tainted, **taints}.items()))
+        return True
 
     def refusals(self, refusals: Iterable[PodRefusal]) -> list[PodRefusal]:
         """The plan's refusals; NOT_CORDONED is replaced by the simulation's reason."""
@@ -46,7 +61,8 @@ class _DesiredTaints:
     values: Mapping[str, str]
     """Node -> value of our taint while the plan runs."""
     not_emptied: Mapping[tuple[str, str], PodRefusal] = field(default_factory=dict)
-    """As in `AppliedTaints`."""
+    choice: Choice | None = None
+    """Both as in `AppliedTaints`."""
 
 
 def apply_taints(session: PlanningSession, report: CycleReport) -> AppliedTaints:
@@ -74,6 +90,8 @@ def apply_taints(session: PlanningSession, report: CycleReport) -> AppliedTaints
         soft_tainted=mask(seen, held),
         cordoned=mask(seen, cordons) | cordoned_by_others(seen),
         not_emptied=desired.not_emptied,
+        choice=desired.choice,
+        values=dict(values),
     )
 
 
@@ -83,18 +101,22 @@ def _desired(session: PlanningSession, report: CycleReport) -> _DesiredTaints:
     steers = session.policy.soft_taint.mode == "Taint" and not controller.remove_only
     soft = kept(seen, found, session.policy) if steers else {}
     there = {name: value for name, (value, _) in our_cordons(seen.snapshot).items()}
-    to_plan = steers and any(each.findings for each in found)
-    unconditional = _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
-    if not (to_plan or requests.value_of or requests.sure.items() - there.items()):
-        return unconditional
-    with session.limit.stopped():
-        granted = controller.granted()
+    to_plan = any(each.findings for each in found)
+    changes_cordons = bool(requests.value_of or requests.sure.items() - there.items())
+    if not (to_plan or changes_cordons):
+        return _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
+    granted = True
+    if steers or changes_cordons:
+        with session.limit.stopped():
+            granted = controller.granted()
     if not granted:
         report.notes.append("nodes may not be patched, so none gets a soft taint: only certain landings count")
         if requests.value_of or requests.sure:
             report.notes.append("nodes may not be patched, so none is cordoned: no whole node is emptied")
-        return _DesiredTaints(values={**soft, **there})
-    return simulate(session, soft, requests, steers=steers) if to_plan or requests.value_of else unconditional
+        steers, requests = False, replace(requests, value_of={}, sure={}, drained=there)
+    if not (to_plan or requests.value_of):
+        return _DesiredTaints(values={**soft, **requests.sure, **requests.drained})
+    return simulate(session, soft, requests, steers=steers)
 
 
 def kept(seen: Observation, found: list[Findings], policy: RebalancerPolicy) -> dict[str, str]:
@@ -137,48 +159,78 @@ def _any_of(seen: Observation, masks: list[Bools]) -> Bools:
     return out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulation:
+    """What is kept of a simulated plan."""
+
+    moved: bool
+    choice: Choice
+    chosen: Mapping[int, str]
+    """Node -> value of its soft taint."""
+    cordoned: Bools
+    refusals: list[PodRefusal]
+
+    @classmethod
+    def of(cls, plan: Simulated, budget: SoftTaintBudget) -> "_Simulation":
+        return cls(
+            moved=bool(plan.moves),
+            choice=plan.followed,
+            chosen=dict(budget.chosen),
+            cordoned=plan.planner.cordoned.copy(),
+            refusals=plan.planner.refusals(),
+        )
+
+
 def simulate(
     session: PlanningSession, soft: Mapping[str, str], requests: CordonRequests, *, steers: bool
 ) -> _DesiredTaints:
     """The taints and cordons with which the plan reaches most, found in half of the planning time that is left.
 
-    Soft taints go to the nodes of `soft` (node -> value, from earlier plans), then to those that bar a landing, then to
-    those that the plan cools; without `steers` to none. Cordons go to the nodes that the plan empties.
+    Soft taints go to the nodes of `soft` (node -> value, from earlier plans), then to those that bar a landing; without
+    `steers` to none. Cordons go to the nodes that the plan empties.
     """
-    seen, found = session.observation, session.found
+    seen = session.observation
     names, index = seen.snapshot.nodes.names, seen.snapshot.node_index
     there = our_taints(seen.snapshot)
     expired = [
         name for name, taint in there.items() if name not in soft and not _may_stay(taint, seen.now, session.policy)
     ]
     cordoned = mask(seen, {**requests.sure, **requests.drained}) | cordoned_by_others(seen)
-    budget = _budget(session, mask(seen, expired) | cordoned, steers=steers)
-    for name in sorted(soft):
-        budget.take([index[name]])
-    cooled = {(each.strategy, each.node) for all_ in found for each in all_.findings if each.goal is Goal.COOL}
-    planner = session.planner(soft_tainted=budget.mask, cordoned=cordoned, steering=budget, limit=session.limit.half())
-    moved, sources = False, []
-    while (eviction := planner.next_move()) is not None:
-        if (refusal := planner.admission.reserve(eviction)) is not None:
-            planner.reject(eviction, refusal)
-            continue
-        planner.accept(eviction)
-        moved = True
-        if (eviction.strategy, eviction.node_index) in cooled:
-            sources.append(eviction.node_index)
+    never = mask(seen, expired) | cordoned
+    limit = session.limit.half()
+    budget = _budget(session, never, steers=steers)
+
+    def plan(choice: Choice) -> Planner:
+        budget.start_over()
+        for name in sorted(soft):
+            budget.take([index[name]])
+        return session.planner(
+            soft_tainted=budget.mask,
+            cordoned=cordoned,
+            steering=budget if steers or requests.value_of else None,
+            limit=limit,
+            choice=choice,
+        )
+
+    best: _Simulation | None = None
+    for better in search(plan, limit, patient=session.patience > 0):
+        best = _Simulation.of(better, budget)
+    assert best is not None
     # with expired taints this simulation is no evidence: a node that is being drained waits for the next cycle
     waits = requests.drained if any(there[name][0] not in CORDONS for name in expired) else {}
-    begun = {name: value for name, value in requests.value_of.items() if planner.cordoned[index[name]] or name in waits}
+    begun = {name: value for name, value in requests.value_of.items() if best.cordoned[index[name]] or name in waits}
     cordons = {**begun, **requests.sure}
-    for node in sources:
-        budget.take([node])
     # the value that is there stays: another one would reset the taint's age
-    chosen = {names[node]: there.get(names[node], (value, 0.0))[0] for node, value in budget.chosen.items()}
+    chosen = {names[node]: there.get(names[node], (value, 0.0))[0] for node, value in best.chosen.items()}
+    # a drain is tried as a whole before its first move: then all taints are there from the start
+    at_once = bool(requests.value_of)
+    at_first = soft if not best.moved or not at_once else chosen
     return _DesiredTaints(
-        values={**(chosen if moved else soft), **cordons},
+        values={**at_first, **cordons},
+        choice=replace(best.choice, script=(), known={}) if at_once else best.choice,
         not_emptied={
             (each.namespace, each.name): each
-            for each in (planner.refusals() if requests.value_of else ())
+            for each in (best.refusals if requests.value_of else ())
             if each.node in requests.value_of and each.node not in cordons
         },
     )

@@ -8,6 +8,7 @@ from rebalancer.cycle.simulation import AppliedTaints
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal
 from rebalancer.planner import Planner
+from rebalancer.planner.remaining import remaining_of
 from rebalancer.strategies import Findings
 
 
@@ -22,13 +23,8 @@ def describe(
     """Fill the report. `high` (nodes,): shares of CPU, from `high_thresholds`."""
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
-    planned = seen.usage.node_cpu_millicores.copy()
-    for eviction in report.evictions:
-        if eviction.outcome in MAY_HAVE_HAPPENED:
-            cpu = np.nan_to_num(eviction.cpu_millicores)
-            planned[eviction.node_index] -= cpu
-            if eviction.target_node:
-                planned[seen.snapshot.node_index[eviction.target_node]] += cpu
+    happened = [each for each in report.evictions if each.outcome in MAY_HAVE_HAPPENED]
+    planned, high_planned = planner.planned_cpu(seen.usage.node_cpu_millicores, happened)
     hot = np.zeros(len(names), dtype=bool)
     for findings in found:
         if findings.loads is not None:
@@ -41,11 +37,16 @@ def describe(
             PodRefusal(node=names[node], namespace="", name="", code=refusal.code, message=refusal.message)
             for node, refusal in sorted(findings.skipped.items())
         ]
-    report.refusals += taints.refusals(planner.refusals())
+    refused = taints.refusals(planner.refusals())
+    report.refusals += refused
+    over = dict.fromkeys(planner.still_over())
+    shares = [(names[node], seen.node_pools.names[node], float(planned[node] / room[node])) for node in over]
+    report.remaining = remaining_of(shares, refused)
     for check in planner.admission.rules.every_check(()):
         if check.kind in ("rate", "inFlight"):
             left = max(check.at_most - planner.admission.view.used(check), 0)
             report.limits_left[check.scope.kind] = min(left, report.limits_left.get(check.scope.kind, left))
+    uncertain = high_planned != planned
     for index in sorted(range(len(names)), key=lambda node: names[node]):
         report.nodes.append(
             NodeLine(
@@ -53,6 +54,7 @@ def describe(
                 pool=seen.node_pools.names[index],
                 cpu_before=_share(seen.usage.node_cpu_millicores[index], room[index]),
                 cpu_planned=_share(planned[index], room[index]),
+                cpu_planned_p99=_share(high_planned[index], room[index]) if uncertain[index] else None,
                 hot=bool(hot[index]),
                 high=float(high[index]) if np.isfinite(high[index]) else None,
             )

@@ -146,6 +146,9 @@ class PodRefusal:
     """As in `Refusal`."""
     cpu_millicores: float | None = None
     """CPU that its eviction would have taken off the node; None = not known."""
+    setting: str = ""
+    value: str = ""
+    """As in `Refusal`."""
 
 
 class Trigger(StrEnum):

@@ -307,6 +307,10 @@ class Refusal:
     message: str
     next_at: float | None = None
     """Seconds since the epoch of the earliest retry, where only time lifts it and the time is known."""
+    setting: str = ""
+    """Policy key that holds it; empty = not known."""
+    value: str = ""
+    """A value of `setting` that would lift it; empty = not known."""
 
     @classmethod
     def of(cls, code: Reason, detail: str = "", *, next_at: float | None = None) -> "Refusal":

@@ -125,7 +125,7 @@ class Board:
         self._read_outlines()
 
     def _look(self, soft_tainted: Bools | None, cordoned: Bools | None) -> None:
-        self.taints = seen_taints(self.snapshot, soft_tainted, cordoned, self._steering_taint)
+        self.taints = list(seen_taints(self.snapshot, soft_tainted, cordoned, self._steering_taint))
         """(nodes,) as the scheduler sees them."""
         self.unschedulable: Bools = seen_cordons(self.snapshot, cordoned)
         """(nodes,) as the scheduler sees them."""
@@ -338,17 +338,21 @@ class Board:
                 self._recount(each.nodes)
             self.touch()
 
+    def stamp(self) -> int:
+        """A new value of `changes`, for a change that is counted outside the board."""
+        self.changes += 1
+        self.touch()
+        return self.changes
+
     def touch(self) -> None:
         """Mark the board as changed."""
         self.version = next(self._stamps)
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """See these nodes with our soft taint from now on, or without it."""
-        seen = list(self.taints)
         for node in nodes:
-            others = tuple(each for each in seen[node] if each.key != SOFT_TAINT)
-            seen[node] = (*others, self._steering_taint) if away else others
-        self.taints = tuple(seen)
+            others = tuple(each for each in self.taints[node] if each.key != SOFT_TAINT)
+            self.taints[node] = (*others, self._steering_taint) if away else others
         self.version = next(self._stamps)
 
     @contextmanager
@@ -368,6 +372,30 @@ class Board:
             if self._undo is not None:
                 del self._undo[-2:]
             self.version = version
+
+    @contextmanager
+    def seen_with(self, landed: Sequence[tuple[int, int]]) -> Iterator[None]:
+        """Inside, pods of these kinds (numbers) have landed on these nodes, for everything but plain requests."""
+        version = self.version
+        rows = np.array([node for _, node in landed], dtype=np.int64)
+        for number, node in landed:
+            self._tell(number, np.array([node]), 1.0)
+        self._recount(rows)
+        self.version = next(self._stamps)
+        try:
+            yield
+        finally:
+            for number, node in reversed(landed):
+                self._tell(number, np.array([node]), -1.0)
+                del self._changes[number][-2:]
+            self._recount(rows)
+            self.version = version
+
+    def _tell(self, number: int, node: Rows, count: float) -> None:
+        change = (node, count, count, None)
+        for tally in self._counting.get(number, ()):
+            _apply(tally, tally.weights[number], *change)
+        self._changes.setdefault(number, []).append(change)
 
     def _shift(self, number: int, nodes: Rows, held: float, staying: float, shares: Floats | None) -> None:
         demand = self.demand[number]
@@ -405,6 +433,11 @@ class Board:
         self.counted[:, nodes] = np.ascontiguousarray((held + booked * self.whole.take(nodes)[:, None]).T)
         self.changes += 1
         self._changed_at[nodes] = self.changes
+
+    def changed_at(self, nodes: Rows) -> Rows:
+        """`changes` at the last change of each of these nodes."""
+        stamps: Rows = self._changed_at[nodes]
+        return stamps
 
     def changed_since(self, seen: int) -> Rows | slice | None:
         """The rows whose requests or ports changed after `changes` was `seen`; None for none, a full slice for most."""

@@ -16,8 +16,9 @@ from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.placement import affinity, spread
 from rebalancer.placement.affinity import Attraction, Terms
 from rebalancer.placement.board import Board, Group, Kind
+from rebalancer.placement.draws import Draws
 from rebalancer.placement.filters import Check, NodeRules, NodeRulesCache, claims_of
-from rebalancer.placement.nodes import EPS, Bools, Floats, Rows, hard_taints
+from rebalancer.placement.nodes import EPS, HOSTNAME, Bools, Floats, Rows, hard_taints
 from rebalancer.placement.requests import Requests, Supply
 from rebalancer.placement.sampling import nodes_to_find
 from rebalancer.placement.scores import default_normalised, image_locality
@@ -64,6 +65,7 @@ class _Pod:
     images: Floats
     filter_class: tuple[object, ...]
     only_worse: bool
+    matters: frozenset[int] | None = None
 
     @property
     def profile(self) -> SchedulerProfile:
@@ -193,25 +195,50 @@ class Engine:
         """Whether no additional pod can make a node feasible for this kind."""
         return self._pod(kind).only_worse
 
-    def exclusive(self, kind: Kind, rows: Rows) -> Bools:
-        """(rows,) whether the node is certainly less attractive to the next such pod with one on it.
-
-        Spreading is left out: it only ever pushes the next pod away.
-        """
+    def with_draws(
+        self,
+        kind: Kind,
+        draws: Draws,
+        slots: Rows,
+        *,
+        without: int | None = None,
+        terminating: int | None = None,
+    ) -> Floats:
+        """(slots,) weighted totals on these slots' nodes with what landed there, -inf where not feasible. Landings that
+        matter to this kind by more than their requests are not seen."""
         pod = self._pod(kind)
-        pod.requests.refresh()
-        fits, after = pod.requests.with_one_more(rows)
-        before = pod.requests.points[rows]
-        number = self.board.number_of(kind)
-        for key, group in pod.attraction.away:
-            if number in group.weights:
-                fits &= ~self.board.nodes.domains(key).here[rows]
-        if pod.claims:
-            fits &= False
-        less: Bools = ~fits
-        if not pod.attraction.pulls_itself:
-            less = less | (after < before)
-        return less
+        totals = self.scores(kind, without=without, terminating=terminating)
+        with self._seen(kind, without, None):
+            pod.requests.refresh()
+            fits, points = pod.requests.with_draws(draws, slots)
+            out: Floats = (totals - pod.requests.points)[draws.node[slots]] + points
+        out[~fits] = -np.inf
+        return out
+
+    def most_gain(self, kind: Kind) -> float:
+        """The most points that a node may gain by the plain requests of what lands there."""
+        return self._pod(kind).requests.most_gain
+
+    def domain_keys(self, kind: Kind) -> frozenset[str]:
+        """Topology keys, but the hostname, by which other pods matter to this kind."""
+        pod = self._pod(kind)
+        keys = {each.key for each in (*pod.spread.hard, *pod.spread.soft)} | set(pod.attraction.near)
+        keys |= {key for key, _ in (*pod.attraction.away, *pod.attraction.avoided)}
+        keys |= {key for key, _, _ in pod.attraction.pulls}
+        return frozenset(keys - {HOSTNAME})
+
+    def matters(self, kind: Kind) -> frozenset[int]:
+        """Numbers of the kinds whose pods change filters or scores of this kind by more than plain requests."""
+        pod = self._pod(kind)
+        if pod.matters is None:
+            groups = [each.group for each in (*pod.spread.hard, *pod.spread.soft)]
+            groups += [group for _, group in (*pod.attraction.away, *pod.attraction.avoided)]
+            groups += [group for _, _, group in pod.attraction.pulls]
+            groups += [*pod.claims, *(() if pod.attraction.near_group is None else (pod.attraction.near_group,))]
+            groups += [self._supply.asking(name) for name, amount in pod.template.extended_requests.items() if amount]
+            groups += [self._supply.holding(port) for port in pod.template.host_ports]
+            pod.matters = frozenset(number for group in groups for number in group.weights)
+        return pod.matters
 
     def sample_size(self, kind: Kind, feasible: int) -> int:
         """How many of so many feasible nodes the scheduler scores."""
@@ -223,8 +250,9 @@ class Engine:
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """See these nodes with our soft taint from now on, or without it."""
-        self.board.steer(nodes, away=away)
-        self._rules.see_soft_taints(self.board.taints)
+        if nodes:
+            self.board.steer(nodes, away=away)
+            self._rules.see_soft_taints(self.board.taints, nodes)
 
     def cordon(self, node: int, *, cordoned: bool = True) -> bool:
         """See this node as cordoned, or not; returns the state before. Domains of spreading don't change."""

@@ -4,7 +4,7 @@ Source: Kubernetes v1.36, plugins nodeunschedulable, tainttoleration, nodeaffini
 no filter: the scheduler goes by taints.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,26 +30,38 @@ class StaticFilter:
         self,
         nodes: Nodes,
         table: NodeTable,
-        taints: tuple[tuple[Taint, ...], ...],
+        taints: Sequence[tuple[Taint, ...]],
         unschedulable: Bools | None = None,
     ) -> None:
         """`taints` and `unschedulable` (nodes,) as the scheduler sees them; None = as in `nodes`."""
         self._table = table
         self._unschedulable = nodes.unschedulable if unschedulable is None else unschedulable
+        self._taints: Sequence[tuple[Taint, ...]] = ()
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
+        """Nodes by their taints; empty where it is to be made anew."""
         self._hard: dict[tuple[Toleration, ...], Bools] = {}
         self._soft: dict[tuple[Toleration, ...], Floats] = {}
         self._selected: dict[object, Bools] = {}
         self._preferred: dict[str, Floats] = {}
         self.see_soft_taints(taints)
 
-    def see_soft_taints(self, taints: tuple[tuple[Taint, ...], ...]) -> None:
-        """`taints` (nodes,) differ from before in soft taints only. Returned arrays are updated in place."""
+    def see_soft_taints(self, taints: Sequence[tuple[Taint, ...]], changed: Sequence[int] | None = None) -> None:
+        """`taints` (nodes,) differ from before in soft taints only, of the nodes `changed`; None = of any. Returned
+        arrays are updated in place."""
+        self._taints = taints
         self._tainted.clear()
-        for index, each in enumerate(taints):
-            self._tainted.setdefault(each, []).append(index)
         for tolerations, counts in self._soft.items():
-            self._count_soft(tolerations, counts)
+            if changed is None:
+                self._count_soft(tolerations, counts)
+                continue
+            for node in changed:
+                counts[node] = _soft_of(taints[node], tolerations)
+
+    def _by_taints(self) -> dict[tuple[Taint, ...], list[int]]:
+        if not self._tainted:
+            for index, each in enumerate(self._taints):
+                self._tainted.setdefault(each, []).append(index)
+        return self._tainted
 
     def checks(
         self,
@@ -83,7 +95,7 @@ class StaticFilter:
         mask = self._hard.get(tolerations)
         if mask is None:
             mask = self._hard[tolerations] = np.ones(len(self._table), dtype=np.bool_)
-            for taints, members in self._tainted.items():
+            for taints, members in self._by_taints().items():
                 if untolerated_taint(tolerations, taints) is not None:
                     mask[members] = False
         return mask
@@ -118,10 +130,8 @@ class StaticFilter:
         return counts
 
     def _count_soft(self, tolerations: tuple[Toleration, ...], counts: Floats) -> None:
-        for taints, members in self._tainted.items():
-            counts[members] = sum(
-                taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint) for taint in taints
-            )
+        for taints, members in self._by_taints().items():
+            counts[members] = _soft_of(taints, tolerations)
 
     def preferred(self, *affinities: NodeAffinity | None) -> Floats | None:
         """(nodes,) sum of the weights of the preferred terms that select the node; None without such terms."""
@@ -135,6 +145,11 @@ class StaticFilter:
             for term in terms:
                 points += term.weight * self._table.matches(term.preference)
         return points
+
+
+def _soft_of(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> int:
+    """Number of untolerated PreferNoSchedule taints."""
+    return sum(taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint) for taint in taints)
 
 
 def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -180,9 +195,9 @@ class NodeRulesCache:
         self._rules: dict[object, NodeRules] = {}
         self._masks: dict[bytes, Bools] = {}
 
-    def see_soft_taints(self, taints: tuple[tuple[Taint, ...], ...]) -> None:
+    def see_soft_taints(self, taints: Sequence[tuple[Taint, ...]], changed: Sequence[int] | None = None) -> None:
         """As in `StaticFilter`."""
-        self._static.see_soft_taints(taints)
+        self._static.see_soft_taints(taints, changed)
 
     def of(self, template: PodTemplate, placed_claims: tuple[tuple[str, str], ...]) -> NodeRules:
         """`placed_claims`: (namespace, name) of its claims whose volume is tied to some nodes."""

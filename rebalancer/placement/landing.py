@@ -1,12 +1,14 @@
 """Where kube-scheduler would put the replacement of an evicted pod, with this plan's moves counted.
 
 The result is a distribution: equal scores are equally likely, and above 100 nodes the scheduler scores only a sample.
-A pod whose placement rules are not modelled is refused.
+Landings that are not certain are counted in many draws of the whole sequence (`draws`). A pod whose placement rules are
+not modelled is refused.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +18,22 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
+from rebalancer.placement.draws import Draws, Outlook, View, searched_down_to, seeded, views
 from rebalancer.placement.engine import Engine, Verdict
 from rebalancer.placement.filters import leaving
 from rebalancer.placement.nodes import Bools, Floats, Rows, ours_cordoned
-from rebalancer.placement.pending import ENOUGH, MADE_AFTERWARDS, PendingPods
-from rebalancer.placement.sampling import winners
+from rebalancer.placement.pending import MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.scores import missing_bytes
 
 SHOWN_LANDINGS = 8
 """Target nodes that are shown, the likeliest first; all are checked."""
+LARGE = 64_000
+FEWEST_VIEWS = 12
+"""Draws in which pods of one service landed differently are looked at one by one as far as nodes x draws are no more
+than LARGE, at least so many."""
+LEAST = float(np.finfo(np.float64).min)
+MARGIN = 16
+"""Nodes that are searched beyond those that a sample needs, at first; in some draws the best ones are taken."""
 YOUNG_SECONDS = 300.0
 """A younger node is still filling up."""
 
@@ -34,31 +43,50 @@ def never() -> bool:
     return False
 
 
-class LikelyTargets(NamedTuple):
-    """Possible target nodes of a replacement."""
+NOTHING: Rows = np.zeros(0, dtype=np.int64)
+NO_SHARES: Floats = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Landing:
+    """Possible target nodes of a replacement, with this plan's moves counted."""
 
     nodes: Rows
     """Likeliest first, equal ones by name."""
     shares: Floats
-    """Probabilities; together 99 % or more."""
+    """Probabilities; together 99.9 % or more where a node is feasible in every draw."""
     feasible: int
-    """Number of feasible nodes."""
+    """Number of feasible nodes, without the draws' landings."""
+    rows: Rows
+    """Nodes (with repeats) that may win in draws without a slot there."""
+    row_shares: Floats
+    """(rows,) the parts of the probability."""
+    slots: Rows
+    """Slots of the draws (with repeats) that may win."""
+    slot_shares: Floats
+    """(slots,) the parts of the probability."""
+    outlooks: Sequence[tuple[Outlook, Rows]] = ()
+    """Each with the draws of which it decides."""
 
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Possible target nodes of a replacement, as it is counted."""
-
-    nodes: Rows
-    shares: Floats
-    exclusive: Bools
-    """Whether the node is less attractive to the next such pod with one on it."""
-    feasible: int
+    def summary(self) -> "Landing":
+        """The same without what it was computed from."""
+        return replace(self, rows=NOTHING, row_shares=NO_SHARES, slots=NOTHING, slot_shares=NO_SHARES, outlooks=())
 
     def shown(self, names: Sequence[str]) -> tuple[TargetNode, ...]:
         """The likeliest target nodes, SHOWN_LANDINGS at most; `names` (nodes,)."""
         likeliest = zip(self.nodes[:SHOWN_LANDINGS].tolist(), self.shares[:SHOWN_LANDINGS].tolist(), strict=True)
-        return tuple(TargetNode(names[node], share) for node, share in likeliest)
+        return tuple(TargetNode(names[node], min(share, 1.0)) for node, share in likeliest)
+
+
+class Placed(NamedTuple):
+    """A counted landing."""
+
+    node: int
+    """The target node where it is certain, else -1."""
+    winners: Rows
+    """(draws,) the target node in each draw."""
+    slots: Rows
+    """(draws,) the slot in each draw; empty where the node is certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +118,8 @@ class PlacementModel:
         self._engine = Engine(self._board, config)
         # ties are shown by name, so that the order in which nodes are listed changes nothing
         self._name_rank = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
+        # not the time: the same cluster looked at again gets the same draws
+        self._seed = zlib.crc32("\0".join(sorted(snapshot.nodes.names)).encode())
         pods, active = snapshot.pods, snapshot.active
         self._least_priority = np.full(len(snapshot.nodes), np.iinfo(np.int64).max)
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
@@ -117,6 +147,7 @@ class PlacementModel:
         return self._engine
 
     def _begin(self, cordoned: Bools | None, closed: Bools | None, out_of_time: Callable[[], bool]) -> None:
+        self._draws = Draws(len(self._snapshot.nodes))
         self._pending = PendingPods(self._snapshot, self._board, self._engine)
         self._late = self._pending.place(out_of_time)
         self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
@@ -136,40 +167,103 @@ class PlacementModel:
         masks = [self._feasible(kind, scene) for scene in self._scenes(pod)]
         return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
 
-    def landings(self, pod: Pod) -> Distribution | Refusal:
+    def landings(self, pod: Pod) -> Landing | Refusal:
         """Where the replacement lands, or why that is nowhere or unknown."""
-        likely = self.likely(pod)
-        if isinstance(likely, Refusal):
-            return likely
-        kind = self._board.kind_of(pod.index)
-        return Distribution(likely.nodes, likely.shares, self._engine.exclusive(kind, likely.nodes), likely.feasible)
-
-    def likely(self, pod: Pod) -> LikelyTargets | Refusal:
-        """The same without `exclusive`."""
         kind = self._board.kind_of(pod.index)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
             return refusal
-        found: list[tuple[Rows, Floats]] = []
-        most = 0
-        for scene in self._scenes(pod):
-            count = self._engine.feasible_count(kind, without=scene.without, terminating=scene.terminating)
-            if count:
-                scores = self._engine.scores(kind, without=scene.without, terminating=scene.terminating)
-                found.append(winners(scores, self._engine.sample_size(kind, count), enough=ENOUGH))
-                most = max(most, count)
-        if not found:
+        scenes = self._scenes(pod)
+        outlooks: list[tuple[Outlook, Rows, float]] = []
+        for at, scene in enumerate(scenes):
+            # where the order of leaving and arriving isn't known, draws take turns
+            mine = np.arange(self._draws.count) % len(scenes) == at
+            for outlook, part in self._outlooks(kind, scene):
+                outlooks.append((outlook, mine[outlook.draws], part / len(scenes)))
+        feasible = max(each.total for each, _, _ in outlooks)
+        if not feasible:
             return self._homeless(pod, kind)
-        rows, shares = found[0]
-        if len(found) > 1:
-            share_of = np.zeros(len(self._snapshot.nodes))
-            for rows, shares in found:
-                share_of[rows] += shares / len(found)
-            rows = np.flatnonzero(share_of)
-            shares = share_of[rows]
-        if len(rows) > 1:
-            order = np.lexsort((self._name_rank[rows], -shares))
-            rows, shares = rows[order], shares[order]
-        return LikelyTargets(rows, shares, most)
+        rows = np.concatenate([each.nodes for each, _, _ in outlooks])
+        row_shares = np.concatenate([each.shares * part for each, _, part in outlooks])
+        slots = np.concatenate([each.slots for each, _, _ in outlooks])
+        slot_shares = np.concatenate([each.slot_shares * part for each, _, part in outlooks])
+        if len(outlooks) == 1 and not len(slots):
+            nodes, shares = rows[row_shares > 0], row_shares[row_shares > 0]
+        else:
+            total = np.bincount(rows, weights=row_shares, minlength=len(self._name_rank))
+            total += np.bincount(self._draws.node[slots], weights=slot_shares, minlength=len(total))
+            nodes = np.flatnonzero(total > 0)
+            shares = total[nodes]
+        order = np.lexsort((self._name_rank[nodes], -np.round(shares, 12)))
+        return Landing(
+            nodes=nodes[order],
+            shares=shares[order],
+            feasible=feasible,
+            rows=rows,
+            row_shares=row_shares,
+            slots=slots,
+            slot_shares=slot_shares,
+            outlooks=[(each, mine) for each, mine, _ in outlooks],
+        )
+
+    def _outlooks(self, kind: Kind, scene: "_ReplacementView") -> Iterator[tuple[Outlook, float]]:
+        """The outlook of each group of draws, with the group's share of the draws."""
+        engine, draws = self._engine, self._draws
+        landed: list[tuple[int, Rows]] = []
+        if draws.landed and not draws.kinds.isdisjoint(matters := engine.matters(kind)):
+            landed = [each for each in draws.landed if each[0] in matters]
+        domains = [self._board.nodes.domains(key).at for key in sorted(engine.domain_keys(kind))] if landed else []
+        groups = views(draws.count, landed, domains, max(LARGE // len(self._name_rank), FEWEST_VIEWS))
+        for changes, members in groups:
+            inside = None
+            if len(groups) > 1:
+                inside = np.zeros(draws.count, dtype=np.bool_)
+                inside[members] = True
+            with self._board.seen_with(changes) if changes else nullcontext():
+                margin = MARGIN
+                while True:
+                    outlook = self._outlook(kind, scene, members, inside, landed, changes, margin)
+                    if outlook.complete:
+                        break
+                    margin *= 4
+            yield outlook, len(members) / draws.count
+
+    def _outlook(
+        self,
+        kind: Kind,
+        scene: "_ReplacementView",
+        members: Rows,
+        inside: Bools | None,
+        landed: Sequence[tuple[int, Rows]],
+        changes: Sequence[tuple[int, int]],
+        margin: int,
+    ) -> Outlook:
+        """Of the draws `members`; `inside` (draws,) is their mask, None for all."""
+        engine, draws = self._engine, self._draws
+        count = engine.feasible_count(kind, without=scene.without, terminating=scene.terminating)
+        if not count:
+            none = np.full(len(self._name_rank), -np.inf)
+            nothing = View(draws=members, scores=none, slots=NOTHING, drawn=NO_SHARES, sample=0, worst=0.0)
+            return Outlook(nothing, draws, self._name_rank)
+        scores = engine.scores(kind, without=scene.without, terminating=scene.terminating)
+        sample = engine.sample_size(kind, count)
+        slots, drawn = NOTHING, NO_SHARES
+        worst = searched_down_to(scores, sample, margin)
+        if draws.size:
+            close = (scores >= max(worst - engine.most_gain(kind), LEAST))[draws.node]
+            slots = np.flatnonzero(close if inside is None else close & inside[draws.draw])
+            drawn = engine.with_draws(kind, draws, slots, without=scene.without, terminating=scene.terminating)
+            self._close_unseen(drawn, slots, landed, changes)
+        view = View(draws=members, scores=scores, slots=slots, drawn=drawn, sample=sample, worst=worst)
+        return Outlook(view, draws, self._name_rank)
+
+    def _close_unseen(
+        self, drawn: Floats, slots: Rows, landed: Sequence[tuple[int, Rows]], changes: Sequence[tuple[int, int]]
+    ) -> None:
+        """In a draw that another one stands for, such a pod's node is taken as closed to the next."""
+        node, draw = self._draws.node[slots], self._draws.draw[slots]
+        for (_, winners), (_, counted) in zip(landed, changes, strict=True):
+            own = winners[draw]
+            drawn[(node == own) & (own != counted)] = -np.inf
 
     def pending_takes(self, pod: Pod) -> Refusal | None:
         """Why a pending pod that fits nowhere would take the place of this pod, or None."""
@@ -193,11 +287,35 @@ class PlacementModel:
 
     # ---- this plan's moves
 
-    def commit(self, pod: Pod, landing: Distribution) -> None:
-        """Count an eviction and its replacement."""
+    def winners(self, pod: Pod, landing: Landing) -> Rows:
+        """(draws,) the target node in each draw. The same whenever it is asked."""
+        random = seeded(self._seed, f"{pod.namespace}/{pod.name}")
+        winners = np.full(self._draws.count, -1, dtype=np.int64)
+        for outlook, mine in landing.outlooks:
+            found = outlook.land(random)
+            winners[outlook.draws[mine]] = found[mine]
+        # in a draw in which it fits nowhere it is counted where it most likely goes
+        winners[winners < 0] = landing.nodes[0]
+        return winners
+
+    def commit(self, pod: Pod, winners: Rows) -> Placed:
+        """Count an eviction whose replacement lands on these nodes (draws,)."""
         kind = self._board.kind_of(pod.index)
         self._board.take_out(kind, pod.node, terminating=pod.terminating)
-        self._board.put(kind, landing.nodes, landing.shares / landing.shares.sum())
+        if (winners == winners[0]).all():
+            return self._put(kind, int(winners[0]))
+        number = self._board.number_of(kind)
+        slots = self._draws.land(number, winners, self._board.demand[number], stamp=self._board.stamp())
+        return Placed(-1, winners, slots)
+
+    def _put(self, kind: Kind, node: int) -> Placed:
+        self._board.put(kind, np.array([node]), np.ones(1))
+        return Placed(node, np.full(self._draws.count, node, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+    @property
+    def draws(self) -> Draws:
+        """The landings of this plan that are not certain."""
+        return self._draws
 
     def steer(self, nodes: Sequence[int], *, away: bool = True) -> None:
         """See these nodes with our soft taint from now on, or without it."""
@@ -213,7 +331,7 @@ class PlacementModel:
         """See the node as cordoned inside, and undo at the end what is committed there."""
         before = self._engine.cordon(node)
         try:
-            with self._board.tentatively():
+            with self._board.tentatively(), self._draws.tentatively(self._board.stamp):
                 yield
         finally:
             self._engine.cordon(node, cordoned=before)

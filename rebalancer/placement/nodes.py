@@ -4,7 +4,7 @@ Sources: Kubernetes v1.36, component-helpers `nodeaffinity`; topology domains as
 interpodaffinity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,6 +175,6 @@ def ours_cordoned(snapshot: ClusterSnapshot) -> Bools:
     return ours
 
 
-def hard_taints(taints: tuple[tuple[Taint, ...], ...]) -> tuple[tuple[Taint, ...], ...]:
+def hard_taints(taints: Sequence[tuple[Taint, ...]]) -> tuple[tuple[Taint, ...], ...]:
     """(nodes,) the taints that filters go by."""
     return tuple(tuple(each for each in of_node if each.effect != "PreferNoSchedule") for of_node in taints)

@@ -9,8 +9,9 @@ import numpy as np
 from rebalancer.model.objects import PodTemplate
 from rebalancer.model.scheduler import SchedulerProfile
 from rebalancer.placement.board import CPU, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, Board, Group, Kind
+from rebalancer.placement.draws import Draws
 from rebalancer.placement.nodes import EPS, Bools, Floats, Rows
-from rebalancer.placement.scores import balance, balanced_allocation, fit_score
+from rebalancer.placement.scores import MAX_SCORE, balance, balanced_allocation, fit_score
 
 ANY_IP = "0.0.0.0"
 PLAIN = {"cpu": (CPU, SCORED_CPU), "memory": (MEMORY, SCORED_MEMORY)}
@@ -102,6 +103,12 @@ class Requests:
         self.fits, self.points = self._rank(ALL)
         """(nodes,) whether it passes the filters; weighted sum of NodeResourcesFit and BalancedAllocation."""
         self._seen = board.changes
+        self._share: float | None = None
+        self._draws: Draws | None = None
+        self._slot_fits: Bools = np.zeros(0, dtype=np.bool_)
+        self._slot_points: Floats = np.zeros(0)
+        self._slots_seen: Rows = np.zeros(0, dtype=np.int64)
+        """(slots,) `Board.changes` when each was ranked."""
 
     def refresh(self) -> None:
         """Rank the rows that have changed."""
@@ -117,71 +124,106 @@ class Requests:
     def fits_on(self, node: int) -> bool:
         """Whether it fits on one node now."""
         row = np.array([node])
-        return bool(self._fits(row, 0.0)[0] & self._ports_free(row)[0])
+        return bool(self._fits(row)[0] & self._ports_free(row)[0])
 
-    def with_one_more(self, rows: Rows) -> tuple[Bools, Floats]:
-        """(rows,) whether it still fits with one more such pod on the node, and its weighted points then."""
-        fits = self._fits(rows, 1.0) & self._ports_free(rows)
-        if self._ports and self._checks_ports:
-            fits &= False
-        return fits, self._weighted(rows, 1.0)
+    @property
+    def most_gain(self) -> float:
+        """The most points that a node may gain by what lands there."""
+        weights = self._profile.weights
+        gain = MAX_SCORE * weights.get("NodeResourcesFit", 0) if self._profile.fit_strategy != "LeastAllocated" else 0.0
+        if not self.balances:
+            return gain
+        if self._share is None:
+            # the pod changes the balance by its own share of a node at most, rounded
+            plain = _names(self._profile.balanced_resources) == PLAIN_NAMES
+            least = self._supply.plain.min(axis=1, where=self._supply.plain > 0, initial=np.inf)
+            share = float((self._wanted / least).max()) if plain else 1.0
+            self._share = min(share, 0.5)
+        return gain + (MAX_SCORE * self._share + 1.0) * weights["NodeResourcesBalancedAllocation"]
+
+    def with_draws(self, draws: Draws, slots: Rows) -> tuple[Bools, Floats]:
+        """(slots,) whether it fits on the slot's node with what landed there in the slot's draw, and its weighted
+        points."""
+        board, size = self._board, draws.size
+        if self._draws is not draws:
+            self._draws = draws
+            self._slots_seen[:] = -1
+        if len(self._slots_seen) < size:
+            more = max(size, 2 * len(self._slots_seen)) - len(self._slots_seen)
+            self._slot_fits = np.concatenate([self._slot_fits, np.zeros(more, dtype=np.bool_)])
+            self._slot_points = np.concatenate([self._slot_points, np.zeros(more)])
+            self._slots_seen = np.concatenate([self._slots_seen, np.full(more, -1, dtype=np.int64)])
+        nodes = draws.node[slots]
+        changed = np.maximum(draws.stamp[slots], board.changed_at(nodes)) > self._slots_seen[slots]
+        if changed.any():
+            stale, rows = slots[changed], nodes[changed]
+            requests = draws.requests[stale]
+            fits = self._fits(rows, requests)
+            if self._ports:
+                fits &= self._ports_free(rows)
+            self._slot_fits[stale], self._slot_points[stale] = fits, self._weighted(rows, requests)
+            self._slots_seen[stale] = board.changes
+        return self._slot_fits[slots], self._slot_points[slots]
 
     def fit_points(self) -> tuple[Floats, Floats]:
         """(nodes,) NodeResourcesFit, raw and normalised, which is the same."""
-        points = self._fit_points(ALL, 0.0)
+        points = self._fit_points(ALL)
         return points, points
 
     def balance_points(self) -> tuple[Floats, Floats]:
         """(nodes,) the same of NodeResourcesBalancedAllocation."""
-        points = self._balance_points(ALL, 0.0)
+        points = self._balance_points(ALL)
         return points, points
 
     # ---- rows
 
     def _rank(self, rows: Rows | slice) -> tuple[Bools, Floats]:
-        fits = self._fits(rows, 0.0)
+        fits = self._fits(rows)
         if self._ports:
             fits &= self._ports_free(rows)
-        return fits, self._weighted(rows, 0.0)
+        return fits, self._weighted(rows)
 
-    def _weighted(self, rows: Rows | slice, extra: float) -> Floats:
-        total = self._fit_points(rows, extra) * self._profile.weights.get("NodeResourcesFit", 0)
+    def _weighted(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
+        total = self._fit_points(rows, more) * self._profile.weights.get("NodeResourcesFit", 0)
         if self.balances:
-            total += self._balance_points(rows, extra) * self._profile.weights["NodeResourcesBalancedAllocation"]
+            total += self._balance_points(rows, more) * self._profile.weights["NodeResourcesBalancedAllocation"]
         return total
 
     def lacking(self) -> list[tuple[str, Bools, str]]:
         """Each filter with (nodes,) where the pod passes and its message, for explanations."""
         checks = [("NodePorts", self._ports_free(ALL), NO_PORTS)]
         if self._checks_fit:
-            for words, short in self._shortages(ALL, 0.0):
+            for words, short in self._shortages(ALL):
                 checks.append(("NodeResourcesFit", ~short, words))
         return checks
 
-    def _fits(self, rows: Rows | slice, extra: float) -> Bools:
+    def _fits(self, rows: Rows | slice, more: Floats | None = None) -> Bools:
         short = np.zeros(len(self._supply.pods[rows]), dtype=np.bool_)
         if self._checks_fit:
-            for _, each in self._shortages(rows, extra):
+            for _, each in self._shortages(rows, more):
                 short |= each
         return ~short
 
-    def _shortages(self, rows: Rows | slice, extra: float) -> list[tuple[str, Bools]]:
+    def _shortages(self, rows: Rows | slice, more: Floats | None = None) -> list[tuple[str, Bools]]:
         """Message and (rows,) where there is too little of a requested resource."""
         board, supply = self._board, self._supply
 
         def short(there: Floats, amount: float, allocatable: Floats) -> Bools:
-            over: Bools = there + amount * (1.0 + extra) > allocatable + EPS
+            over: Bools = there + amount > allocatable + EPS
             return over
 
-        out = [("Too many pods", short(at(board.counted[PODS], rows), 1.0, supply.pods[rows]))]
+        def there(column: int) -> Floats:
+            held = at(board.counted[column], rows)
+            return held if more is None else held + more[:, column]
+
+        out = [("Too many pods", short(there(PODS), 1.0, supply.pods[rows]))]
         for name, (column, _) in PLAIN.items():
             if (amount := float(self._wanted[column])) > 0:
-                lacks = short(at(board.counted[column], rows), amount, at(supply.plain[column], rows))
-                out.append((f"Insufficient {name}", lacks))
+                out.append((f"Insufficient {name}", short(there(column), amount, at(supply.plain[column], rows))))
         for name, amount in self._extended.items():
             tally = board.tally(supply.asking(name))
-            there = tally.held[rows] + tally.booked[rows] * board.whole[rows]
-            out.append((f"Insufficient {name}", short(there, amount, supply.of(name)[rows])))
+            held = tally.held[rows] + tally.booked[rows] * board.whole[rows]
+            out.append((f"Insufficient {name}", short(held, amount, supply.of(name)[rows])))
         return out
 
     def _ports_free(self, rows: Rows | slice) -> Bools:
@@ -192,22 +234,22 @@ class Requests:
                 free &= tally.held[rows] + tally.booked[rows] * self._board.whole[rows] <= EPS
         return free
 
-    def _fit_points(self, rows: Rows | slice, extra: float) -> Floats:
+    def _fit_points(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
         if not self._scores_fit:
             return np.zeros(len(self._supply.pods[rows]))
-        before, pod, allocatable = self._columns(rows, self._profile.fit_resources, extra, scored=True)
+        before, pod, allocatable = self._columns(rows, self._profile.fit_resources, more, scored=True)
         return fit_score(self._profile, before + pod, allocatable)
 
-    def _balance_points(self, rows: Rows | slice, extra: float) -> Floats:
+    def _balance_points(self, rows: Rows | slice, more: Floats | None = None) -> Floats:
         if not self.balances:
             return np.zeros(len(self._supply.pods[rows]))
         resources = self._profile.balanced_resources
-        before, pod, allocatable = self._columns(rows, resources, extra, scored=False)
-        known = self._supply.balance()[rows] if not extra and _names(resources) == PLAIN_NAMES else None
+        before, pod, allocatable = self._columns(rows, resources, more, scored=False)
+        known = self._supply.balance()[rows] if more is None and _names(resources) == PLAIN_NAMES else None
         return balanced_allocation(before, pod, allocatable, balance_before=known)
 
     def _columns(
-        self, rows: Rows | slice, resources: tuple[tuple[str, int], ...], extra: float, *, scored: bool
+        self, rows: Rows | slice, resources: tuple[tuple[str, int], ...], more: Floats | None, *, scored: bool
     ) -> tuple[Floats, Floats, Floats]:
         """(rows, resources) requested without the pod, (resources,) the pod's, (rows, resources) allocatable.
 
@@ -216,28 +258,24 @@ class Requests:
         board = self._board
         pod = np.array([self._amount(name, scored=scored) for name, _ in resources])
         if _names(resources) == PLAIN_NAMES:
-            before, allocatable = at(board.counted[SCORED if scored else REAL], rows).T, at(self._supply.plain, rows).T
-            if extra:
-                before = before + extra * self._each_counts(resources, scored=scored)
-            return before, pod, allocatable
+            columns = SCORED if scored else REAL
+            before, allocatable = at(board.counted[columns], rows).T, at(self._supply.plain, rows).T
+            return before if more is None else before + more[:, columns], pod, allocatable
         size = len(self._supply.pods[rows])
         before, allocatable = np.zeros((size, len(resources))), np.zeros((size, len(resources)))
         for index, (name, _) in enumerate(resources):
             if name in PLAIN:
-                before[:, index] = board.counted[PLAIN[name][scored], rows]
+                column = PLAIN[name][scored]
+                before[:, index] = board.counted[column, rows]
+                if more is not None:
+                    before[:, index] += more[:, column]
             elif pod[index] or name in NOT_SCALAR:
                 tally = board.tally(self._supply.asking(name))
                 before[:, index] = tally.held[rows] + tally.booked[rows]
             else:
                 continue
             allocatable[:, index] = self._supply.of(name)[rows]
-        if extra:
-            before += extra * self._each_counts(resources, scored=scored)
         return before, pod, allocatable
-
-    def _each_counts(self, resources: tuple[tuple[str, int], ...], *, scored: bool) -> Floats:
-        """(resources,) what one scheduled pod counts on its node."""
-        return np.array([self._counted(name, scored=scored) for name, _ in resources])
 
     def _amount(self, name: str, *, scored: bool) -> float:
         """What one incoming pod counts."""

@@ -39,7 +39,7 @@ def winners(scores: Floats, sample: int, *, enough: float) -> tuple[Rows, Floats
     if total <= sample:
         rows = np.flatnonzero(scores == best)
         return rows, np.full(len(rows), 1.0 / len(rows))
-    missed = _missed(total, sample)
+    missed = missed_best(total, sample)
     reach = FIRST_REACH
     while True:
         rows = np.flatnonzero(scores >= best - reach)
@@ -58,7 +58,7 @@ def winners(scores: Floats, sample: int, *, enough: float) -> tuple[Rows, Floats
 
 
 @lru_cache(maxsize=64)
-def _missed(total: int, sample: int) -> Floats:
+def missed_best(total: int, sample: int) -> Floats:
     """(total + 1,) probabilities that a sample contains none of the best 0, 1, 2 ... nodes."""
     ahead = np.arange(total - sample)
     return np.concatenate([[1.0], np.cumprod((total - sample - ahead) / (total - ahead)), np.zeros(sample)])

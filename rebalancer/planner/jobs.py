@@ -1,11 +1,13 @@
 """One finding in progress: its candidates and the order in which they are tried.
 
-Candidates are ordered by relief against the excess, then by the cost of the move. One pod that covers the excess
-is better than several, and among those the one that overshoots least; otherwise the largest. Reliefs are compared in
-coarse steps, so that a few millicores never outweigh priority, QoS or age. The last tie-break is the name.
+Candidates are ordered by relief against the excess, then by the cost of the move. With n the fewest evictions that
+reach the target, the best candidate is the smallest that takes its n-th part: the fewest evictions are kept, and no pod
+is larger to land than it need be. Reliefs are compared in coarse steps, so that a few millicores never outweigh
+priority, QoS or age. The last tie-break is the name.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +35,20 @@ class Job:
     """Of the strategy's loads; None where it balances nothing."""
     left: list[Pod] = field(default_factory=list)
     """Undecided candidates, best first."""
+    barred: dict[int, tuple[Pod, Refusal]] = field(default_factory=dict)
+    """Candidates that a short wait bars, with what bars them."""
+    sorted: bool = False
+    """Whether `left` is in order."""
+    turn: float = 0.0
+    """Once it is sorted: nodes with a smaller one come first."""
+    spared: list[int] = field(default_factory=list)
+    """Candidates that a simulated plan refused: not asked as long as that plan holds."""
+    costly: list[Pod] = field(default_factory=list)
+    """Candidates whose landing needs many soft taints."""
+    last_try: bool = False
+    """Whether those are tried all the same."""
+    misses: int = 0
+    """Candidates without a landing since the last move."""
     to_go: dict[int, Pod] = field(default_factory=dict)
     """Pods still on a node that is being emptied, in the order of the trial."""
     taken: int = 0
@@ -90,11 +106,37 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     relief, overshoot = reliefs(
         headroom.loads.relieved[[pod.index for pod in job.left]], headroom.excess(job.finding.node)
     )
+    part = 1.0 / max(fewest(job, job.left), 1)
     keys = [
-        order_key(pod, share, over, admission.traits(pod).cost)
+        order_key(pod, share, over, part, admission.traits(pod).cost)
         for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
     ]
     return [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
+
+
+def fewest(job: Job, pods: Sequence[Pod]) -> int:
+    """The fewest of these pods whose moves bring the node to its target; more than there are where all don't."""
+    headroom = job.cooled
+    assert headroom is not None
+    excess = headroom.excess(job.finding.node)
+    over = excess > 0
+    if not over.any():
+        return 0
+    if not pods:
+        return 1
+    loads = np.nan_to_num(headroom.loads.relieved[[pod.index for pod in pods]])[:, over] / excess[over]
+    order = np.argsort(-np.minimum(loads, 1.0).mean(axis=1), kind="stable")
+    enough = (np.cumsum(loads[order], axis=0) >= 1.0).all(axis=1)
+    return int(np.argmax(enough)) + 1 if enough.any() else len(pods) + 1
+
+
+def size(job: Job) -> float:
+    """Load of the best candidate that is left, as a share of its node."""
+    headroom = job.cooled
+    if headroom is None or not job.left:
+        return 0.0
+    shares = headroom.loads.relieved[job.left[0].index] / headroom.loads.room[job.finding.node]
+    return float(np.nan_to_num(shares).max())
 
 
 def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
@@ -111,10 +153,15 @@ def reliefs(loads: Floats, excess: Floats) -> tuple[Floats, Floats]:
 
 
 def order_key(
-    pod: Pod, share: float, overshoot: float, cost: float
+    pod: Pod, share: float, overshoot: float, part: float, cost: float
 ) -> tuple[int, int, float, int, int, float, str, str]:
-    """Smaller is better. `cost` is that of the service level."""
-    step = (0, math.floor(overshoot / OVERSHOOT_STEP)) if share >= 1.0 else (1, -math.ceil(share * RELIEF_STEPS))
+    """Smaller is better. `part`: the share of the excess that the smallest pod of choice takes. `cost` is that of the
+    service level."""
+    if share >= part * (1 - 1e-9):
+        over = overshoot if part >= 1.0 else (share - part) / part
+        step = (0, math.floor(over / OVERSHOOT_STEP))
+    else:
+        step = (1, -math.ceil(share * RELIEF_STEPS))
     return (*step, cost, pod.priority, QOS_RANK.get(pod.template.qos, 2), -pod.created, pod.namespace, pod.name)
 
 

@@ -1,14 +1,15 @@
 """Whether a replacement may land where kube-scheduler would put it.
 
-Every node of the likely 99 % must be open, stay at or under its target with the pod and all earlier moves of the plan
-counted, and repair the finding. The finding's own strategy is strict: a node without thresholds of it is no target. The
-thresholds of the other strategies and the pools' CPU targets hold for the nodes that have them.
+A landing holds when, with all earlier moves of the plan counted, its node is open, stays at or under its target and
+repairs the finding in 99 % of the draws. The finding's own strategy is strict: a node without thresholds of it is no
+target. The thresholds of the other strategies and the pools' CPU targets hold for the nodes that have them.
 
 In a simulation, nodes that bar the landing get our soft taint, as far as the budget goes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
-from rebalancer.placement.landing import Distribution, LikelyTargets, PlacementModel
+from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from rebalancer.planner.evenness import EvenGroups
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.planner.targets import TargetHeadroom
@@ -28,6 +29,23 @@ Rows = NDArray[np.int64]
 
 MAX_SOFT_TAINTS_PER_POD = 8
 """Rounds of taints for one pod."""
+
+FEW_SOFT_TAINTS, FEW_SHARE = 8, 0.02
+"""New soft taints that one eviction is worth, and as a share of all nodes: for more of them, two evictions of smaller
+pods are better."""
+
+MAX_RISK = 0.01
+"""Probability of a landing that doesn't hold."""
+
+MAX_NODE_RISK = 0.03
+"""The same of all landings of a plan on one node: the sum, which is more than the probability that any doesn't hold."""
+
+SIMULATED_RISK = 0.3
+"""Share of MAX_NODE_RISK that a simulation allows, and of MAX_RISK twice as much: the soft taints that it chooses later
+change earlier landings a little."""
+
+SPARED_RISK = 0.1
+"""Share of MAX_RISK that soft taints may leave: the more barring nodes are left out, the fewer taints."""
 
 
 class Landings:
@@ -51,58 +69,104 @@ class Landings:
         self._all = [headroom for headroom in self.headrooms if headroom is not None]
         if base is not None:
             self._all.append(TargetHeadroom(base, model.closed))
-        self.even = EvenGroups(found)
+        self.even = EvenGroups(found, model.draws.count)
+        self._risk: Floats = np.zeros(len(snapshot.nodes))
+        """(nodes,) probability that a landing of this plan takes the node over its target."""
         self.receives: Bools = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         """(nodes,) possible targets of this plan's replacements."""
         self._snapshot = snapshot
         self._steering = steering
+        self.sparing = False
+        """Whether the last landing was refused for the number of soft taints that one eviction is worth."""
+        self._max_risk = MAX_RISK if steering is None else 2 * SIMULATED_RISK * MAX_RISK
+        self._max_node_risk = MAX_NODE_RISK if steering is None else SIMULATED_RISK * MAX_NODE_RISK
+        self._rank: Rows = np.argsort(np.argsort(np.array(snapshot.nodes.names)))
+        """(nodes,) by name, so that the order in which nodes are listed changes nothing."""
 
     # ---- questions
 
-    def of(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None) -> Distribution | Refusal:
-        """Where the replacement lands, if all those nodes may take it; `headroom` is that of the finding's strategy."""
+    def of(
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, *, few_taints: bool = False
+    ) -> "Judged | Refusal":
+        """Where the replacement lands, if it may land there; `headroom` is that of the finding's strategy.
+        `few_taints`: only FEW_SOFT_TAINTS new ones."""
+        most = max(FEW_SOFT_TAINTS, int(FEW_SHARE * len(self._rank))) if few_taints else len(self._rank)
         taken: list[int] = []
+        self.sparing = False
         for _ in range(MAX_SOFT_TAINTS_PER_POD):
-            likely = self.model.likely(pod)
-            if isinstance(likely, Refusal):
-                refusal = likely
+            landing = self.model.landings(pod)
+            if isinstance(landing, Refusal):
+                refusal = landing
                 break
-            unfit = self._unfit(pod, finding, headroom, likely)
-            if unfit is None:
+            risk = self._risks(pod, finding, headroom, landing)
+            nowhere = 1.0 - float(landing.shares.sum())
+            if nowhere > self._max_risk:
+                refusal = Refusal.of(Reason.NO_TARGET_NODE, f"with a probability of {nowhere:.0%}")
+                break
+            if risk.sum() + nowhere <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
                 taken_by = None if finding.makes_room else self.model.pending_takes(pod)
-                return taken_by or self.model.landings(pod)
-            nodes, refusal = unfit
-            if self._steering is None or not nodes or (more := self._steering.take(nodes)) is None:
+                return taken_by or Judged(landing, risk)
+            refusal, hopeless = self._refusal(pod, finding, headroom, landing, risk)
+            if self._steering is None or hopeless:
+                break
+            barring = self._barring(risk)
+            if len(taken) + len(barring) > most:
+                self.sparing = True
+                break
+            more = self._steering.take(barring)
+            if more is None:
+                refusal = self._steering.limits(refusal, barring)
                 break
             taken += more
             self.model.steer(more)
         self._remove_soft_taints(taken)  # they didn't help: other pods may need them
         return refusal
 
-    def _unfit(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: LikelyTargets
-    ) -> tuple[list[int], Refusal] | None:
-        """The likely targets that may not take the replacement and could be tainted, and why the pod is refused."""
-        nodes, names, closed = landing.nodes, self._snapshot.nodes.names, self.model.closed
-        repairs = self._repairs(pod, finding)
-        fits = self._fits(pod, finding, headroom, nodes)
-        takes = fits if repairs is None else fits & repairs[nodes]
-        if takes.all():
-            return None
-        unfit = nodes[~takes]
-        if not takes.any() and (refusal := self._nowhere(pod, finding, headroom, repairs)) is not None:
-            return [], refusal
-        if closed[unfit].any():
-            return [], Refusal.of(Reason.TARGET_NODE_UNAVAILABLE, names[int(unfit[closed[unfit]][0])])
-        back = unfit == pod.node
-        if finding.landing.elsewhere and back.any():
-            return unfit.tolist(), Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with {_probability(landing, pod.node)}")
-        no_better = unfit[:0] if repairs is None else unfit[~repairs[unfit]]
-        if len(no_better):
-            first, code = int(no_better[0]), Reason.TARGET_NODE_NOT_BETTER
+    def _barring(self, risk: Floats) -> list[int]:
+        """Nodes that bar a landing, the likeliest first. The least likely needn't be steered away from, unless earlier
+        moves have used up what may go wrong there."""
+        nodes = np.flatnonzero(risk > 0)
+        order = nodes[np.lexsort((self._rank[nodes], np.round(risk[nodes], 12)))]
+        spared = np.cumsum(risk[order]) <= SPARED_RISK * self._max_risk
+        spared &= self._risk[order] + risk[order] <= self._max_node_risk
+        return [int(node) for node in order[~spared][::-1]]
+
+    def _risks(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing) -> Floats:
+        """(nodes,) the probability that the replacement lands there and must not."""
+        draws = self.model.draws
+        nodes = draws.node[landing.slots]
+        row_takes = self._fits(pod, finding, headroom, landing.rows)
+        slots_take = self._slots_fit(pod, finding, headroom, nodes, landing.slots)
+        if (repairs := self._repairs(pod, finding)) is not None:
+            row_takes &= repairs[landing.rows]
+            slots_take &= self._slots_repair(pod, finding, nodes, draws.draw[landing.slots])
+        size = len(self._snapshot.nodes)
+        out: Floats = np.bincount(
+            landing.rows[~row_takes], weights=landing.row_shares[~row_takes], minlength=size
+        ).astype(np.float64)
+        out += np.bincount(nodes[~slots_take], weights=landing.slot_shares[~slots_take], minlength=size)
+        return out
+
+    def _refusal(
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats
+    ) -> tuple[Refusal, bool]:
+        """Why the pod is refused, and whether no soft taint could help."""
+        names, closed, repairs = self._snapshot.nodes.names, self.model.closed, self._repairs(pod, finding)
+        if risk.sum() >= landing.shares.sum() - self._max_risk:
+            refusal = self._nowhere(pod, finding, headroom, repairs)
+            if refusal is not None:
+                return refusal, True
+        worst = int(np.lexsort((self._rank, -np.round(risk, 9)))[0])
+        text = f"a probability of {float(risk[worst]):.0%}"
+        if finding.landing.elsewhere and risk[pod.node] > self._max_risk / 2:
+            code, said = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[pod.node]):.0%}"
+        elif closed[worst]:
+            code, said = Reason.TARGET_NODE_UNAVAILABLE, f"{names[worst]}, with {text}"
+        elif repairs is not None and not repairs[worst]:
+            code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
         else:
-            first, code = int(unfit[0]), Reason.TARGET_NODE_WITHOUT_HEADROOM
-        return unfit.tolist(), Refusal.of(code, f"{names[first]}, with {_probability(landing, first)}")
+            code, said = Reason.TARGET_NODE_WITHOUT_HEADROOM, f"{names[worst]}, with {text}"
+        return Refusal.of(code, said), False
 
     def _nowhere(
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, repairs: Bools | None
@@ -125,42 +189,68 @@ class Landings:
         return None if everywhere.any() else Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
 
     def _fits(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows | None = None) -> Bools:
-        """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod."""
+        """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod, where no draw has a
+        landing."""
         asked = np.arange(len(self.model.closed)) if nodes is None else nodes
-        opened, there = ~self.model.closed[asked], asked == pod.node
-        kind, takes = self.kind(pod), opened.copy()
+        takes: Bools = ~self.model.closed[asked]
+        for each, load in self._judging(pod, headroom):
+            takes &= each.takes(load, nodes, strict=each is headroom)
+        return self._at_home(pod, finding, asked, takes)
+
+    def _slots_fit(
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows, slots: Rows
+    ) -> Bools:
+        """(slots,) the same with what landed in the slots."""
+        takes: Bools = ~self.model.closed[nodes]
+        if len(slots):
+            for each, load in self._judging(pod, headroom):
+                takes &= each.slots_take(load, nodes, slots, strict=each is headroom)
+        return self._at_home(pod, finding, nodes, takes)
+
+    def _judging(self, pod: Pod, headroom: TargetHeadroom | None) -> Iterator[tuple[TargetHeadroom, Floats]]:
+        """Each headroom that the landing must respect, with the pod's load."""
         for each in self._all:
-            if each is not headroom and not each.balances:
-                continue
-            takes &= each.takes(each.coming[pod.index], nodes, kind=kind, strict=each is headroom)
-        # on its own node the pod adds no load
-        out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & opened)
+            if each is headroom or each.balances:
+                yield each, each.coming[pod.index]
+
+    def _at_home(self, pod: Pod, finding: Finding, nodes: Rows, takes: Bools) -> Bools:
+        """On its own node the pod adds no load; whether it may land there is the finding's."""
+        there = nodes == pod.node
+        out: Bools = takes & ~there if finding.landing.elsewhere else takes | (there & ~self.model.closed[nodes])
         return out
 
     def _repairs(self, pod: Pod, finding: Finding) -> Bools | None:
-        """(nodes,) where the pod would repair the finding; None = anywhere."""
+        """(nodes,) where the pod would repair the finding, where no draw has a landing; None = anywhere."""
         rule = finding.landing
         if rule.even is None:
             return rule.only
-        better = self.even.better(rule.even, pod.node, self.kind(pod))
+        better = self.even.better(rule.even, pod.node)
         return better if rule.only is None else better & rule.only
 
-    def kind(self, pod: Pod) -> tuple[int, int, int]:
-        """Equal for pods that the scheduler can't tell apart."""
-        pods = self._snapshot.pods
-        return int(pods.owner[pod.index]), int(pods.template[pod.index]), int(pods.namespace[pod.index])
+    def _slots_repair(self, pod: Pod, finding: Finding, nodes: Rows, draws: Rows) -> Bools:
+        """(slots,) the same of nodes in their draws."""
+        rule = finding.landing
+        repairs = np.ones(len(nodes), dtype=np.bool_) if rule.only is None else rule.only[nodes]
+        if rule.even is not None:
+            repairs = repairs & self.even.better_in_draws(rule.even, pod.node, draws, nodes)
+        return repairs
 
     # ---- this plan's moves
 
-    def count(self, pod: Pod, landing: Distribution) -> None:
+    def count(self, pod: Pod, judged: "Judged") -> Placed:
         """Count an eviction and its replacement."""
-        self.model.commit(pod, landing)
-        self.receives[landing.nodes] = True
-        kind = self.kind(pod)
+        winners = self.model.winners(pod, judged.landing) if judged.winners is None else judged.winners
+        placed = self.model.commit(pod, winners)
+        self._risk += judged.risk
+        self.receives[judged.landing.nodes] = True
         for headroom in self._all:
-            relief = np.nan_to_num(headroom.loads.relieved[pod.index])
-            headroom.shift(np.nan_to_num(headroom.coming[pod.index]), pod.node, landing, kind=kind, relief=relief)
-        self.even.count(pod.index, pod.node, kind, landing)
+            headroom.shift(pod.index, pod.node, placed)
+        self.even.count(pod.index, pod.node, placed)
+        return placed
+
+    def steer(self, nodes: Sequence[int]) -> None:
+        """See these nodes with our soft taint from now on."""
+        self.model.steer(nodes)
 
     def cordon(self, node: int) -> None:
         """Close the node and see it as cordoned from now on."""
@@ -174,16 +264,21 @@ class Landings:
             stack.enter_context(self.even.tentatively())
             for headroom in self._all:
                 stack.enter_context(headroom.tentatively())
-            before = self.receives.copy()
+            before, risk = self.receives.copy(), self._risk.copy()
             try:
                 yield
             finally:
-                self.receives = before
+                self.receives, self._risk = before, risk
 
     @property
     def soft_tainted(self) -> frozenset[int]:
         """Nodes with a soft taint of this simulation."""
-        return frozenset(() if self._steering is None else self._steering.chosen)
+        return frozenset(self.chosen)
+
+    @property
+    def chosen(self) -> Mapping[int, str]:
+        """The same with the taints' values."""
+        return {} if self._steering is None else self._steering.chosen
 
     def limit_soft_taints_to(self, nodes: frozenset[int]) -> None:
         """Remove this simulation's soft taints from all other nodes."""
@@ -195,8 +290,15 @@ class Landings:
             self.model.steer(nodes, away=False)
 
 
-def _probability(landing: LikelyTargets, node: int) -> str:
-    return f"a probability of {float(landing.shares[landing.nodes == node][0]):.0%}"
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """A landing that holds."""
+
+    landing: Landing
+    risk: Floats
+    """(nodes,) the probability that it lands there and must not, together at most MAX_RISK."""
+    winners: Rows | None = None
+    """(draws,) the target node in each draw, of a plan that is repeated; None = to be drawn."""
 
 
 def _coming(loads: Loads, base: Loads | None) -> Floats:

@@ -4,18 +4,26 @@
         ... admit, evict ...
         planner.accept(move)   or   planner.reject(move, refusal)
 
-Findings are processed in their order, the most urgent first. For each the best candidate is chosen that is admissible
-(guards, budgets, limits) and whose landing holds (`landings`): every node where kube-scheduler may put the replacement
-stays at or under its target, with all earlier moves of the plan counted. A finding ends when its goal is reached: the
-node is at its target (COOL), enough pods are gone (REMOVE), or none is left (EMPTY, `emptying`). The plan is
-deterministic and independent of the order in which nodes and pods are listed.
+Findings are processed in their order. Nodes that are to be cooled are one problem: of all their candidates the largest
+comes first, so that small pods don't take the landings that large ones need. A candidate must be admissible (guards,
+budgets, limits), and its landing must hold (`landings`): with all earlier moves of the plan counted, its node stays at
+or under its target. A finding ends when its goal is reached: the node is at its target (COOL), enough pods are gone
+(REMOVE), or none is left (EMPTY, `emptying`). The plan is deterministic and independent of the order in which nodes and
+pods are listed.
+
+With `patience` a candidate that only a short wait bars is kept for later where it saves evictions: at the end of the
+moves that may go now, `waits` says what is waited for, and `resume` goes on with what has become possible.
 
 With a `SoftTaintBudget` the plan is a simulation: nodes that bar a landing get our soft taint, as far as the budget
 goes, and nodes to be emptied are cordoned.
 """
 
+import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +34,57 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
-from rebalancer.placement.landing import Distribution, PlacementModel
+from rebalancer.placement.draws import seeded
+from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
-from rebalancer.planner.jobs import Job, counted, goal_reached, in_order, useless
-from rebalancer.planner.landings import Landings
+from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
+from rebalancer.planner.landings import Judged, Landings
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+
+
+MAX_MISSES = 8
+"""After so many candidates without a landing in a row the other hot nodes come first."""
+
+NOISE = 0.35
+"""Standard deviation of the logarithm of a random change of the order."""
+
+MAX_WAITS = 4
+"""How often a plan waits for its replacements."""
+
+LANDING_REFUSALS = (Reason.TARGET_NODE_WITHOUT_HEADROOM, Reason.WOULD_RETURN_TO_NODE, Reason.TARGET_NODE_UNAVAILABLE)
+"""Refusals that depend on the moves before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedMove:
+    """A move of a simulated plan."""
+
+    pod: int
+    judged: Judged | None
+    """None for a finished pod, which has no replacement."""
+    taints: Mapping[int, str]
+    """Node -> value of each soft taint that the move needs and no earlier one needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How a plan chooses between candidates of different nodes."""
+
+    by_node: bool = False
+    """The hottest node is finished before the next begins."""
+    noise: int = 0
+    """Seed of a random change of the order; 0 = none."""
+    patient: bool = True
+    """Whether the plan may wait."""
+    script: Sequence[PlannedMove] = ()
+    """A simulated plan over the same snapshot, with the soft taints that were there at first: its moves come first, in
+    this order, and as long as each can be made their landings are what they were."""
+    known: Mapping[int, Refusal] = field(default_factory=dict)
+    """Pod -> why the simulated plan refused it; it isn't asked again as long as the script holds."""
 
 
 def _never() -> bool:
@@ -61,13 +111,17 @@ class Planner:
         steering: SoftTaintBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
         share_of_time: Callable[[int], Callable[[], bool]] = _no_share,
+        patience: float = 0.0,
+        urgent: Bools | None = None,
+        choice: Choice | None = None,
     ) -> None:
         """`placement` is the scheduler's view of the snapshot with no move counted yet, and this planner's until its
         `start_over`. `cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where
         unknown. `pools` (nodes,) names of the nodes' pools, empty for none. `base` is the load that every target node
         is judged by, whichever strategy wants the move. `steering` makes the plan a simulation. Once `out_of_time`
         returns True, nothing more is planned. `share_of_time` makes a limit of one of so many equal parts of the time
-        that is left: when it is spent, the other strategies come first."""
+        that is left: when it is spent, the other strategies come first. `patience` (seconds): the longest wait; nodes
+        of `urgent` (nodes,) don't wait."""
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
@@ -87,23 +141,53 @@ class Planner:
             out_of_time=out_of_time,
         )
         self._refused: dict[int, Refusal] = {}
-        self._landings_of: dict[int, Distribution] = {}
+        self._judged: dict[int, Judged] = {}
+        self._placed: dict[int, Placed] = {}
         self._stopped: Refusal | None = None
-        self._jobs = self._each_finding(found)
-        self._job: Job | None = next(self._jobs, None)
+        self._choice = choice or Choice()
+        self._patience = patience if self._choice.patient else 0.0
+        self._urgent = np.zeros(len(snapshot.nodes), dtype=np.bool_) if urgent is None else urgent
+        self._script = deque(self._choice.script)
+        self._failed = False
+        """Whether a move of the script couldn't be made: then nothing that is known of the simulated plan holds."""
+        self._script_waits: Refusal | None = None
+        self.planned: list[PlannedMove] = []
+        """The moves that were accepted."""
+        self._tainted: set[int] = set(self._landings.chosen)
+        self._waited = 0
+        self._why_waiting: dict[int, str] = {}
+        """Pod -> what its move waits for."""
+        self._parked: list[Job] = []
+        self._queue: list[tuple[bool, float, int]] = []
+        """Of the batch: (after the others, turn, index) of each job with candidates, as a heap."""
+        self._found = found
+        self.landings_judged = 0
+        """How many landings were judged."""
+        self.fewest = 0
+        """Fewest evictions that could do what the findings ask for, whatever their landings."""
+        self._job: Job | None = None
+        self._batches = self._each_batch(found)
+        self._batch: list[Job] = next(self._batches, [])
 
     # ---- the loop
 
     def next_move(self) -> Eviction | None:
-        """The best move left, or None at the end of the plan. It is counted only when accepted."""
-        while self._job is not None:
+        """The best move left that may be made now, or None. It is counted only when accepted."""
+        while self._batch and self._script_waits is None:
             if self._out_of_time():
                 self.stop(Refusal.of(Reason.PLANNING_TIMEOUT))
                 return None
-            if (move := self._best(self._job)) is not None:
-                return move
-            self._drainer.end(self._job)
-            self._job = next(self._jobs, None)
+            self._job = self._next_job()
+            if self._job is not None:
+                if (move := self._try(self._job)) is not None:
+                    return move
+                continue
+            for job in self._batch:
+                if job.barred:
+                    self._parked.append(job)
+                else:
+                    self._drainer.end(job)
+            self._batch = next(self._batches, [])
         return None
 
     def accept(self, move: Eviction) -> None:
@@ -111,16 +195,24 @@ class Planner:
         pod = self._snapshot.pod(move.pod_index)
         self._moved[move.pod_index] = True
         self._budgets.take(pod)
+        new = {node: value for node, value in self._landings.chosen.items() if node not in self._tainted}
+        self._tainted |= new.keys()
+        judged = None
         if move.target_nodes:  # a finished pod holds nothing and has no replacement
-            self._landings.count(pod, self._landings_of[move.pod_index])
+            judged = self._judged[move.pod_index]
+            placed = self._placed[move.pod_index] = self._landings.count(pod, judged)
+            judged = replace(judged, landing=judged.landing.summary(), winners=placed.winners)
+        self.planned.append(PlannedMove(pod=move.pod_index, judged=judged, taints=new))
         if self._job is not None:
             self._job.taken += bool((counted(self._job.finding) == move.pod_index).any())
             self._job.to_go.pop(move.pod_index, None)
+            self._job.sorted, self._job.misses = False, 0
         self._drop(move.pod_index)
 
     def reject(self, move: Eviction, refusal: Refusal) -> None:
         """Record why a move was refused after all; the next best follows."""
         self._refused[move.pod_index] = refusal
+        self._fail()
         if refusal.code in (Reason.SERVER_BUDGET, Reason.SERVER_SEVERAL_BUDGETS):
             self._budgets.close(self._snapshot.pod(move.pod_index))
         self._drop(move.pod_index)
@@ -128,14 +220,61 @@ class Planner:
     def stop(self, refusal: Refusal) -> None:
         """End the plan: every candidate that is still undecided is refused with this reason."""
         self._stopped = refusal
-        if self._job is not None:
-            self._refused.update((pod.index, refusal) for pod in self._job.left)
-            self._job = next(self._jobs, None)
-        assert self._job is None
+        while self._batch:
+            for job in self._batch:
+                self._refused.update((pod.index, refusal) for pod in job.left)
+                self._refused.update((pod, refusal) for pod in job.barred)
+            self._batch = next(self._batches, [])
+        for job in self._parked:
+            self._refused.update((pod, refusal) for pod in job.barred)
+        self._parked, self._script_waits = [], None
+
+    def taints_of(self, move: Eviction) -> Mapping[str, str]:
+        """Node -> value of the soft taints that must be there before the move."""
+        names, script = self._snapshot.nodes.names, self._script
+        if self._failed or not script or script[0].pod != move.pod_index:
+            return {}
+        return {names[node]: value for node, value in script[0].taints.items()}
+
+    # ---- waiting
+
+    @property
+    def waits(self) -> Sequence[str]:
+        """What the moves that are left wait for, at the end of those that may be made now."""
+        if self._script_waits is not None:
+            return [self._script_waits.message]
+        return sorted({refusal.message for job in self._parked for _, refusal in job.barred.values()})
+
+    def resume(self, landed: Collection[Eviction], *, now: float = 0.0, counts: bool = True) -> None:
+        """Go on with what waited, after the replacements of `landed` became Ready. `now`: seconds since the epoch; 0 =
+        not known. `counts`: it is one of the plan's MAX_WAITS."""
+        self.admission.landed(landed, now=now)
+        for move in landed:
+            self._budgets.give_back(self._snapshot.pod(move.pod_index))
+        self._waited += counts
+        if (waited := self._script_waits) is not None:
+            self._script_waits = None
+            self._why_waiting[self._script[0].pod] = waited.message
+            return
+        jobs, self._parked = self._parked, []
+        for job in jobs:
+            for pod, refusal in job.barred.values():
+                self._why_waiting[pod.index] = refusal.message
+            job.left += [pod for pod, _ in job.barred.values()]
+            job.barred, job.sorted, job.misses = {}, False, 0
+        self._batch = jobs
+
+    def give_up(self) -> None:
+        """Wait no more: what may go now takes the place of what waited."""
+        self._patience = 0.0
+        if self._script_waits is not None:
+            self._fail()
+        self.resume((), counts=False)
 
     def _drop(self, pod: int) -> None:
         if self._job is not None:
             self._job.left = [each for each in self._job.left if each.index != pod]
+            self._job.barred.pop(pod, None)
 
     # ---- the result
 
@@ -155,38 +294,110 @@ class Planner:
                     message=refusal.message,
                     next_at=refusal.next_at,
                     cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
+                    setting=refusal.setting,
+                    value=refusal.value,
                 )
             )
         return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
 
     def planned_load(self, strategy: int = 0) -> Floats:
-        """(nodes, resources) loads of the given strategy, with each replacement spread by its probabilities."""
+        """(nodes, resources) mean loads of the given strategy over the draws."""
         headroom = self._landings.headrooms[strategy]
         if headroom is None:
             raise ValueError("this strategy balances nothing")
-        return headroom.expected
+        return headroom.expected(self.placement.draws)
+
+    def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
+        """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
+        draws = self.placement.draws.count
+        sure, drawn = node.copy(), np.zeros((draws, len(node)))
+        for move in moves:
+            cpu = float(np.nan_to_num(move.cpu_millicores))
+            sure[move.node_index] -= cpu
+            placed = self._placed.get(move.pod_index)
+            if placed is not None and placed.node >= 0:
+                sure[placed.node] += cpu
+            elif placed is not None:
+                drawn[np.arange(draws), placed.winners] += cpu
+        high = np.percentile(drawn, 99.0, axis=0, method="higher")
+        return sure + drawn.mean(axis=0), sure + high
+
+    @property
+    def refused(self) -> Mapping[int, Refusal]:
+        """Pod -> why it was not chosen."""
+        return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self._snapshot.nodes)
+
+    def cost_of(self, move: Eviction) -> float:
+        """Relative cost of the move by its service level."""
+        return self.admission.traits(self._snapshot.pod(move.pod_index)).cost
+
+    def still_over(self) -> list[int]:
+        """Nodes that were to be cooled and stay over their target, in the order of the findings."""
+        return [
+            finding.node
+            for at, findings in enumerate(self._found)
+            for finding in findings.findings
+            if (headroom := self._landings.headrooms[at]) is not None
+            and finding.goal is Goal.COOL
+            and not headroom.reached(finding.node)
+        ]
+
+    def unreached(self) -> tuple[int, float, float, int]:
+        """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
+        node; and the number of other findings that were not reached."""
+        hot, over_high, over_target, left = 0, 0.0, 0.0, 0
+        for at, findings in enumerate(self._found):
+            headroom = self._landings.headrooms[at]
+            for finding in findings.findings:
+                if finding.goal is Goal.COOL and headroom is not None:
+                    high, target = headroom.over(finding.node)
+                    hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
+                elif finding.goal is not Goal.COOL:
+                    open_ = finding.candidates[~self._moved[finding.candidates]]
+                    left += min(len(open_), finding.wanted or len(open_))
+        return hot, over_high, over_target, left
 
     @property
     def cordoned(self) -> Bools:
         """(nodes,) that are being emptied and must be cordoned; complete at the end of the plan."""
         return self._drainer.worked_on
 
-    # ---- one finding
+    # ---- the findings
 
-    def _each_finding(self, found: Sequence[Findings]) -> Iterator[Job]:
-        late: list[tuple[int, Finding]] = []
+    def _each_batch(self, found: Sequence[Findings]) -> Iterator[list[Job]]:
+        late: list[tuple[int, list[Finding]]] = []
         for at, findings in enumerate(found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
-            for finding in sorted(findings.findings, key=self._order):
+            for batch in self._together(findings):
                 # thousands of refused candidates of one strategy must not starve the others
                 if self._stopped is None and turn_is_over():
-                    late.append((at, finding))
-                else:
-                    yield from self._work_on(finding, at, findings.empty_at_most)
-        for at, finding in late:
-            yield from self._work_on(finding, at, found[at].empty_at_most)
+                    late.append((at, batch))
+                    continue
+                jobs: list[Job] = []
+                for number, finding in enumerate(batch):
+                    if number and self._stopped is None and turn_is_over():
+                        late.append((at, batch[number:]))
+                        break
+                    jobs += self._work_on(finding, at, findings.empty_at_most)
+                if jobs:
+                    yield jobs
+        for at, batch in late:
+            if jobs := [job for each in batch for job in self._work_on(each, at, found[at].empty_at_most)]:
+                yield jobs
 
-    def _work_on(self, finding: Finding, at: int, at_most: int | None) -> Iterator[Job]:
+    def _together(self, findings: Findings) -> Iterator[list[Finding]]:
+        """Findings that are planned together: nodes to be cooled whose candidates have no order of their own."""
+        ordered = sorted(findings.findings, key=self._order)
+        for together, group in groupby(ordered, key=lambda each: each.goal is Goal.COOL and not each.in_order):
+            members = list(group)
+            yield from [members] if together else [[each] for each in members]
+
+    def _work_on(self, finding: Finding, at: int, at_most: int | None) -> list[Job]:
         """`at`: index of its findings; `at_most`: how many of these are emptied at a time. Guards are evaluated for
         processed findings only: for 150,000 candidates they alone would exceed the planning time."""
         empties = finding.goal is Goal.EMPTY
@@ -198,13 +409,15 @@ class Planner:
         if refusal is not None:
             for index in finding.candidates.tolist():
                 self._refused.setdefault(index, refusal)
-            return
+            return []
         taken = int(np.count_nonzero(self._moved[counted(finding)]))
         job = Job(finding=finding, headroom=self._landings.headrooms[at], taken=taken)
         self._sort_out(job)
+        if job.cooled is not None:
+            self.fewest += min(fewest(job, job.left), len(job.left))
         if empties:
             self._empty(job, among=at)
-        yield job
+        return [job]
 
     def _order(self, finding: Finding) -> bool:
         """Sort key: the given order, but a node that is being drained before one whose draining hasn't begun."""
@@ -213,8 +426,13 @@ class Planner:
     def _sort_out(self, job: Job) -> None:
         """Keep the candidates that no guard protects and whose move would help."""
         finding, in_vain = job.finding, useless(job)
+        known = {} if self._failed else self._choice.known
         for index in finding.candidates.tolist():
             if self._moved[index]:
+                continue
+            if index in known:
+                self._refused[index] = known[index]
+                job.spared.append(index)
                 continue
             pod = self._snapshot.pod(index)
             refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
@@ -222,6 +440,70 @@ class Planner:
                 job.left.append(pod)
             else:
                 self._refused[index] = refusal
+
+    def _next_job(self) -> Job | None:
+        """The job whose best candidate comes next."""
+        if (job := self._scripted()) is not None:
+            return job
+        if not self._queue:
+            self._queue = [(False, -math.inf, at) for at, job in enumerate(self._batch) if job.left]
+        while self._queue:
+            # a job's turn only gets later: it is looked at again where it comes first
+            at = self._queue[0][2]
+            job = self._batch[at]
+            if job.left and not job.sorted:
+                if (refusal := goal_reached(job)) is not None:
+                    self._end(job, refusal)
+                else:
+                    job.left, job.sorted = in_order(job, self.admission), True
+                    job.turn = self._turn(job)
+            if not job.left:
+                heapq.heappop(self._queue)
+                continue
+            key = (job.misses >= MAX_MISSES, job.turn, at)
+            if key <= self._queue[0]:
+                return job
+            heapq.heapreplace(self._queue, key)
+        return None
+
+    def _scripted(self) -> Job | None:
+        """The job of the script's next pod, with that pod first; None at the script's end, or with another batch."""
+        while self._script and not self._failed:
+            pod = self._script[0].pod
+            job = self._job_of(pod)
+            if job is None:
+                return None
+            left = [each for each in job.left if each.index == pod]
+            if left:
+                job.left = left + [each for each in job.left if each.index != pod]
+                job.sorted = False
+                return job
+            if not self._moved[pod]:
+                self._fail()
+                return None
+            self._script.popleft()
+        return None
+
+    def _job_of(self, pod: int) -> Job | None:
+        """The job of the batch that has the pod among its candidates."""
+        node = int(self._snapshot.pods.node[pod])
+        return next(
+            (job for job in self._batch if job.finding.node == node and (job.finding.candidates == pod).any()), None
+        )
+
+    def _turn(self, job: Job) -> float:
+        if job.cooled is None or self._choice.by_node:
+            return 0.0
+        share = size(job)
+        if self._choice.noise:
+            share *= math.exp(float(seeded(self._choice.noise, job.left[0].name).normal(0.0, NOISE)))
+        return -share
+
+    def _end(self, job: Job, refusal: Refusal) -> None:
+        """The goal is reached: nobody else has to leave."""
+        for pod in (*job.left, *(pod for pod, _ in job.barred.values())):
+            self._refused.setdefault(pod.index, refusal)
+        job.left, job.barred = [], {}
 
     def _empty(self, job: Job, *, among: int) -> None:
         """Empty the node as a whole, or not at all."""
@@ -234,36 +516,92 @@ class Planner:
             self._refused.update((pod.index, refusal) for pod in job.left)
             job.left = []
 
-    def _best(self, job: Job) -> Eviction | None:
-        """The best admissible move of a finding. Unless the strategy fixes the order, a target node under `low` is
-        preferred to a warmer one."""
-        finding, headroom = job.finding, job.cooled
-        if (refusal := goal_reached(job)) is not None:
-            for pod in job.left:
-                self._refused.setdefault(pod.index, refusal)
-            return None
-        job.left = in_order(job, self.admission)
-        warmer: Eviction | None = None
-        undecided: list[Pod] = []
-        for at, pod in enumerate(job.left):
-            judged = self._judge(job, pod)
-            if isinstance(judged, Refusal):
-                self._refused[pod.index] = judged
-                continue
-            undecided.append(pod)
-            self._refused.pop(pod.index, None)
-            if headroom is None or finding.in_order or headroom.low[self._landings_of[pod.index].nodes].all():
-                job.left = undecided + job.left[at + 1 :]
-                return judged
-            warmer = warmer or judged
-        job.left = undecided
-        return warmer
+    def _fail(self) -> None:
+        """The script doesn't hold any more: what the simulated plan refused is asked again."""
+        if self._failed:
+            return
+        self._failed = True
+        for job in (*self._batch, *self._parked):
+            self._ask_again(job)
 
-    def _judge(self, job: Job, pod: Pod) -> Eviction | Refusal:
-        """The move of one candidate, or why it is refused now."""
+    def _ask_again(self, job: Job) -> None:
+        spared, job.spared = job.spared, []
+        finding, in_vain = job.finding, useless(job)
+        for index in spared:
+            pod = self._snapshot.pod(index)
+            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            if refusal is None:
+                job.left.append(pod)
+            else:
+                self._refused[index] = refusal
+        job.sorted = False
+        self._queue = []
+
+    def _try(self, job: Job) -> Eviction | None:
+        """The move of the job's best candidate, or None where that is refused."""
+        if (reached := goal_reached(job)) is not None:
+            self._end(job, reached)
+            return None
+        pod = job.left[0]
+        follows = not self._failed and bool(self._script) and self._script[0].pod == pod.index
+        judged = self._judge(job, pod, self._script[0] if follows else None)
+        if follows and isinstance(judged, Refusal):
+            if self._may_wait(job, pod, judged):
+                self._script_waits = judged
+                return None
+            self._fail()
+        if isinstance(judged, Eviction):
+            self._refused.pop(pod.index, None)
+            judged.waits_for = self._why_waiting.get(pod.index, "")
+            return judged
+        job.left, job.sorted = job.left[1:], False
+        job.misses += judged.code in LANDING_REFUSALS
+        self._refused[pod.index] = judged
+        if self._landings.sparing and judged.code in LANDING_REFUSALS:
+            job.costly.append(pod)
+        if not job.left and not job.barred and job.costly:
+            # nothing else would do
+            job.left, job.costly, job.last_try = job.costly, [], True
+            return None
+        if self._may_wait(job, pod, judged):
+            job.barred[pod.index] = (pod, judged)
+            del self._refused[pod.index]
+            if self._saves_evictions(job):
+                self._postpone(job)
+        elif not job.left and job.barred:
+            self._postpone(job)
+        return None
+
+    def _may_wait(self, job: Job, pod: Pod, refusal: Refusal) -> bool:
+        """Whether only a short wait bars the candidate."""
+        if not self._patience or self._waited >= MAX_WAITS or self._urgent[job.finding.node]:
+            return False
+        if refusal.code is Reason.BUDGET_EXHAUSTED:
+            return self._budgets.refuses(pod, alone=True) is None
+        move = self._move(job, pod)
+        return self._budgets.refuses(pod) is None and (
+            self.admission.refuses(move) is not None and self.admission.passes(move, within=self._patience)
+        )
+
+    def _saves_evictions(self, job: Job) -> bool:
+        """Whether waiting for the barred candidates takes fewer evictions than going on without them."""
+        if job.cooled is None:
+            return False
+        barred = [pod for pod, _ in job.barred.values()]
+        return fewest(job, [*job.left, *barred]) < fewest(job, job.left)
+
+    def _postpone(self, job: Job) -> None:
+        """Leave all candidates of the job until the wait is over."""
+        why = next(iter(job.barred.values()))[1]
+        for pod in job.left:
+            job.barred[pod.index] = (pod, why)
+        job.left = []
+
+    def _judge(self, job: Job, pod: Pod, planned: PlannedMove | None = None) -> Eviction | Refusal:
+        """The move of one candidate, or why it is refused now. `planned`: its landing is known."""
         finding, even = job.finding, job.finding.landing.even
-        if even is not None:
-            enough = self._landings.even.enough(even, finding.node, self._landings.kind(pod))
+        if even is not None and planned is None:
+            enough = self._landings.even.enough(even, finding.node)
             if enough is not None:
                 return enough
         move = self._move(job, pod)
@@ -271,10 +609,19 @@ class Planner:
             return refusal
         if pod.phase in (SUCCEEDED, FAILED):
             return move
-        landing = self._landings.of(pod, finding, job.headroom)
-        if isinstance(landing, Refusal):
-            return landing
-        self._landings_of[pod.index] = landing
+        judged: Judged | Refusal
+        if planned is not None and planned.judged is not None:
+            self._landings.steer(list(planned.taints))
+            judged = planned.judged
+        else:
+            self.landings_judged += 1
+            judged = self._landings.of(
+                pod, finding, job.headroom, few_taints=job.cooled is not None and not job.last_try
+            )
+        if isinstance(judged, Refusal):
+            return judged
+        self._judged[pod.index] = judged
+        landing = judged.landing
         move.target_nodes = landing.shown(self._snapshot.nodes.names)
         move.target_pool = self._pools[int(landing.nodes[0])]
         move.pull_bytes = self._landings.model.pull_bytes(pod, landing.nodes)

@@ -5,15 +5,20 @@ requests but warm by real CPU attracts every replacement. The simulation of the 
 that the plan relieves, up to the policy's share of each pool.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.reason import Refusal
 from rebalancer.model.steering import CHOSEN, HOT, NO_ROOM, PREDICTED_HOT
 
 Bools = NDArray[np.bool_]
+
+SETTING = "softTaint.maxNodes"
+"""The policy's key of the budget."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +38,10 @@ class SoftTaintBudget:
     chosen: dict[int, str] = field(default_factory=dict)
     """Node -> the taint's value."""
 
+    def start_over(self) -> None:
+        """Remove all taints."""
+        self.give_back(list(self.chosen))
+
     def take(self, nodes: Sequence[int]) -> list[int] | None:
         """Taint all of these and return the new ones; None, with no taint, when they are too many or none is new."""
         new = [node for node in nodes if node not in self.chosen]
@@ -47,6 +56,25 @@ class SoftTaintBudget:
             self.left[int(self.pool_of[node])] -= not self._is_free(node)
             self.chosen[node] = self._why(node)
         return new
+
+    def limits(self, refusal: Refusal, nodes: Sequence[int]) -> Refusal:
+        """The refusal of a landing that these nodes bar, with the setting that would free it."""
+        new = [node for node in nodes if node not in self.chosen and not self._is_free(node)]
+        pools = self.pool_of[new]
+        if not new or (pools < 0).any():
+            return refusal
+        wanted = np.bincount(pools, minlength=len(self.left))
+        used = np.bincount(
+            self.pool_of[[node for node in self.chosen if not self._is_free(node)]], minlength=len(self.left)
+        )
+        short = [at for at in range(len(self.left)) if wanted[at] > self.left[at]]
+        if not short:
+            return refusal
+        sizes = np.bincount(self.pool_of[self.pool_of >= 0], minlength=len(self.left))
+        percent = max(math.ceil(100 * (used[at] + wanted[at]) / sizes[at]) for at in short)
+        value = f"{min(percent, 100)}%"
+        message = f"{refusal.message}; {SETTING}: {value} would free it"
+        return replace(refusal, message=message, setting=SETTING, value=value)
 
     def _is_free(self, node: int) -> bool:
         return self.free is not None and bool(self.free[node])

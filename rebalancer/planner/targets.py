@@ -1,84 +1,30 @@
-"""Headroom under the targets: the load that each node may still take and stay at or under its target."""
+"""Headroom under the targets: the load that each node may still take and stay at or under its target.
 
-import math
-from collections.abc import Hashable, Iterator, Sequence
+Certain landings are counted on their nodes. Landings that differ between the draws are counted in each draw's slot
+(`placement.draws`).
+"""
+
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.plan import Loads
-from rebalancer.placement.landing import Distribution
+from rebalancer.placement.draws import Draws
+from rebalancer.placement.landing import Placed
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Rows = NDArray[np.int64]
 
 ROUNDING = 1e-9
 """Relative slack for sums of floats: a node filled to exactly its target is not over it."""
 
-PERCENTILE = 0.99
-"""Percentile of the load that may land on a node."""
-
-DEVIATIONS = 2.4
-"""For many draws: mean + so many standard deviations + the largest pod is never less than the 99th percentile of a sum
-of whole pods (2.326, a normal distribution's, falls short of it by up to a pod)."""
-
-FEW_DRAWS = 8
-"""Up to so many draws (2^8 outcomes) the percentile is enumerated."""
-
-SURE = 1.0 - 1e-9
-
-
-@dataclass(slots=True)
-class _Ties:
-    """Pods of one kind of which each makes the node less attractive to the next: they take turns."""
-
-    shares: float
-    mean: Floats
-    """(resources,) sum of share x load"""
-    largest: Floats
-    """(resources,)"""
-
-    def whole(self) -> tuple[int, float]:
-        """How many are there for sure, and the probability of one more."""
-        count = math.floor(self.shares + 1 - SURE)
-        return count, max(self.shares - count, 0.0)
-
-    def load(self, count: int) -> Floats:
-        """(resources,) of so many of them, the largest among them."""
-        if not count:
-            return np.zeros_like(self.mean)
-        usual = self.mean / self.shares
-        load: Floats = usual * count + np.maximum(self.largest - usual, 0.0)
-        return load
-
-    def copy(self) -> "_Ties":
-        """A copy that later additions don't change."""
-        return replace(self, mean=self.mean.copy())
-
-
-@dataclass(slots=True)
-class _Row:
-    """Everything that is counted on one node."""
-
-    sure: Floats
-    mean: Floats
-    left: Floats
-    drawn: list[tuple[float, Floats]]
-    ties: dict[Hashable, _Ties]
-    left_for: dict[Hashable, Floats]
-
 
 class TargetHeadroom:
     """Loads with this plan's moves counted. A resource without a threshold (NaN) isn't judged on that node. A node
-    without any threshold is no target for the strategy of these loads, and open to all others.
-
-    A replacement that may land on several nodes is counted on each of them: a node holds the 99th percentile of the
-    load that may have landed, each pod drawn independently. Pods of one kind for which a node is less attractive with
-    one of them on it (`exclusive`) take turns instead: their number is the sum of their probabilities, rounded up or
-    down, and the next of the same kind lands only where it is rounded down.
-    """
+    without any threshold is no target for the strategy of these loads, and open to all others."""
 
     def __init__(self, loads: Loads, closed: Bools, *, coming: Floats | None = None) -> None:
         """`closed` (nodes,) are no targets, whatever their load. `coming` (pods, resources) is the added load of a
@@ -87,53 +33,41 @@ class TargetHeadroom:
         self.coming = loads.pod if coming is None else coming
         self.balances = bool(np.isfinite(loads.high).any())
         """Whether a node can be hot by these loads. If not, thresholds hold for the strategy's own moves alone."""
+        self._load: Floats = np.nan_to_num(self.coming)
+        self._relief: Floats = np.nan_to_num(loads.relieved)
+        """Both (pods, resources); what isn't known counts 0 once a move is made."""
         self._sure = loads.node.copy()
-        self._mean = np.zeros(loads.node.shape)
-        self._drawn: dict[int, list[tuple[float, Floats]]] = {}
-        """Node -> (share, load) of each pod that is drawn independently."""
-        self._ties: dict[int, dict[Hashable, _Ties]] = {}
-        self._nodes_of: dict[Hashable, list[int]] = {}
+        self._drawn: Floats = np.zeros((0, loads.node.shape[1]))
+        """(slots, resources) load that landed there in the slot's draw."""
         self._marked: Bools = np.isfinite(loads.target)
-        known = _in_all(np.isfinite(loads.node) | ~self._marked)
+        self._unmarked: Bools = ~self._marked
+        known = _in_all(np.isfinite(loads.node) | self._unmarked)
         cool = ~_in_any(loads.node > loads.high)
         self._open: Bools = known & cool & ~closed
         self._judged: Bools = self._open & _in_any(self._marked)
-        self.low: Bools = self._judged & _in_all((loads.node < loads.low) | ~self._marked)
+        self.low: Bools = self._judged & _in_all((loads.node < loads.low) | self._unmarked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
-        self._left = self._limit - loads.node
-        """Free load up to the target for a pod that takes no turns."""
-        self._left_for: dict[tuple[Hashable, int], Floats] = {}
-        """(kind, node) -> the same for one more of a kind that takes turns there."""
-        self._before: dict[int, _Row] | None = None
-        """State that `tentatively` restores; None outside it."""
 
-    @property
-    def expected(self) -> Floats:
-        """(nodes, resources) loads with every replacement spread by its probabilities."""
-        out: Floats = self._sure + self._mean
+    def expected(self, draws: Draws) -> Floats:
+        """(nodes, resources) mean loads over the draws."""
+        out = self._sure.copy()
+        np.add.at(out, draws.node, self._in_slots(draws.size) / draws.count)
         return out
 
-    def takes(
-        self,
-        pod_load: Floats,
-        nodes: NDArray[np.int64] | None = None,
-        *,
-        kind: Hashable = None,
-        strict: bool = True,
-    ) -> Bools:
-        """(nodes,) of all nodes, or of `nodes`: at or under the target with `pod_load` (resources,) added.
-
-        `kind` as in `Landings.kind`; None = takes no turns. `strict`: nodes without thresholds take nothing, otherwise
-        everything.
-        """
-        left, opened = self._left, self._judged if strict else self._open
-        if own := self._nodes_of.get(kind):
-            left = left.copy()
-            for node in own:
-                left[node] = self._left_for[kind, node]
+    def takes(self, pod_load: Floats, nodes: Rows | None = None, *, strict: bool = True) -> Bools:
+        """(nodes,) of all nodes, or of `nodes`: at or under the target with `pod_load` (resources,) added, where no
+        draw has a landing. `strict`: nodes without thresholds take nothing, otherwise everything."""
+        opened = self._judged if strict else self._open
         if nodes is None:
-            return _in_all((pod_load <= left) | ~self._marked) & opened
-        return _in_all((pod_load <= left[nodes]) | ~self._marked[nodes]) & opened[nodes]
+            return _in_all((self._sure + pod_load <= self._limit) | self._unmarked) & opened
+        fits = (self._sure[nodes] + pod_load <= self._limit[nodes]) | self._unmarked[nodes]
+        return _in_all(fits) & opened[nodes]
+
+    def slots_take(self, pod_load: Floats, nodes: Rows, slots: Rows, *, strict: bool = True) -> Bools:
+        """(slots,) the same of slots on these nodes, with what landed there."""
+        opened = self._judged if strict else self._open
+        load = self._sure[nodes] + self._in_slots(int(slots.max(initial=-1)) + 1)[slots] + pod_load
+        return _in_all((load <= self._limit[nodes]) | self._unmarked[nodes]) & opened[nodes]
 
     def excess(self, node: int) -> Floats:
         """(resources,) load over target; negative or zero where the goal is reached, NaN without a threshold."""
@@ -144,102 +78,42 @@ class TargetHeadroom:
         """Whether the node is at or under its target in every resource with a threshold."""
         return not bool((self._sure[node] > self._limit[node]).any())
 
-    def shift(
-        self,
-        pod_load: Floats,
-        source: int,
-        landing: Distribution,
-        *,
-        kind: Hashable = None,
-        relief: Floats | None = None,
-    ) -> None:
-        """Count a move; `kind` as in `takes`. `relief` (resources,) leaves the source; None = `pod_load`."""
-        if self._before is not None:
-            self._keep({source, *landing.nodes.tolist()}, self._before)
-        self._sure[source] -= pod_load if relief is None else relief
-        for node, share, exclusive in zip(
-            landing.nodes.tolist(), landing.shares.tolist(), landing.exclusive.tolist(), strict=True
-        ):
-            if share >= SURE:
-                self._sure[node] += pod_load
-                continue
-            self._mean[node] += share * pod_load
-            if exclusive and kind is not None:
-                ties = self._ties.setdefault(node, {}).get(kind)
-                if ties is None:
-                    ties = self._ties[node][kind] = _Ties(0.0, np.zeros_like(pod_load), np.zeros_like(pod_load))
-                    self._nodes_of.setdefault(kind, []).append(node)
-                ties.shares += share
-                ties.mean += share * pod_load
-                ties.largest = np.maximum(ties.largest, pod_load)
-            else:
-                self._drawn.setdefault(node, []).append((share, pod_load))
-        for node in {source, *landing.nodes.tolist()}:
-            self._count(node)
+    def over(self, node: int) -> tuple[float, float]:
+        """Load over `high` and over `target`, summed over the resources in shares of the node."""
+        load, room = self._sure[node], self.loads.room[node]
+        shares = [
+            np.nansum(np.maximum(load - marks[node] * (1 + ROUNDING), 0.0) / room)
+            for marks in (self.loads.high, self.loads.target)
+        ]
+        return float(shares[0]), float(shares[1])
+
+    def shift(self, pod: int, source: int, placed: Placed) -> None:
+        """Count a move."""
+        self._sure[source] -= self._relief[pod]
+        pod_load = self._load[pod]
+        if placed.node >= 0:
+            self._sure[placed.node] += pod_load
+        else:
+            self._in_slots(int(placed.slots.max()) + 1)
+            self._drawn[placed.slots] += pod_load
+
+    def _in_slots(self, size: int) -> Floats:
+        if len(self._drawn) < size:
+            more = max(size, 2 * len(self._drawn)) - len(self._drawn)
+            self._drawn = np.concatenate([self._drawn, np.zeros((more, self._drawn.shape[1]))])
+        return self._drawn[:size]
 
     @contextmanager
     def tentatively(self) -> Iterator[None]:
         """Undo at the end what is counted inside, to the last bit."""
-        assert self._before is None
-        self._before = {}
-        kinds = {kind: list(nodes) for kind, nodes in self._nodes_of.items()}
+        sure, drawn = self._sure.copy(), self._drawn.copy()
         try:
             yield
         finally:
-            rows, self._before, self._nodes_of = self._before, None, kinds
-            for node, row in rows.items():
-                self._sure[node], self._mean[node], self._left[node] = row.sure, row.mean, row.left
-                self._drawn[node], self._ties[node] = row.drawn, row.ties
-                self._left_for.update({(kind, node): left for kind, left in row.left_for.items()})
-
-    def _keep(self, nodes: set[int], rows: dict[int, _Row]) -> None:
-        for node in nodes - rows.keys():
-            ties = self._ties.get(node, {})
-            rows[node] = _Row(
-                sure=self._sure[node].copy(),
-                mean=self._mean[node].copy(),
-                left=self._left[node].copy(),
-                drawn=list(self._drawn.get(node, ())),
-                ties={kind: each.copy() for kind, each in ties.items()},
-                left_for={kind: self._left_for[kind, node] for kind in ties},
-            )
-
-    def _count(self, node: int) -> None:
-        """Update the free load of one node."""
-        drawn, ties = self._drawn.get(node, []), self._ties.get(node, {})
-        sure = self._sure[node].copy()
-        chances = {}
-        for kind, each in ties.items():
-            count, chance = each.whole()
-            sure += each.load(count)
-            chances[kind] = (chance, each.load(count + 1) - each.load(count))
-        self._left[node] = self._limit[node] - sure - percentile([*drawn, *chances.values()], len(sure))
-        for kind in ties:
-            others = [each for other, each in chances.items() if other != kind]
-            self._left_for[kind, node] = self._limit[node] - sure - percentile([*drawn, *others], len(sure))
-
-
-def percentile(draws: Sequence[tuple[float, Floats]], resources: int) -> Floats:
-    """(resources,) 99th percentile of the sum of independent draws (probability, load)."""
-    draws = [(chance, load) for chance, load in draws if chance > 1 - SURE]
-    if not draws:
-        return np.zeros(resources)
-    chances, loads = np.array([chance for chance, _ in draws]), np.array([load for _, load in draws])
-    if len(draws) > FEW_DRAWS:
-        mean, variance = chances @ loads, (chances * (1 - chances)) @ loads**2
-        many: Floats = np.minimum(loads.sum(axis=0), mean + DEVIATIONS * np.sqrt(variance) + loads.max(axis=0))
-        return many
-    sums, odds = np.zeros((1, resources)), np.ones(1)
-    for chance, load in zip(chances.tolist(), loads, strict=True):
-        sums = np.concatenate([sums, sums + load])
-        odds = np.concatenate([odds * (1 - chance), odds * chance])
-    order = np.argsort(sums, axis=0, kind="stable")
-    out = np.empty(resources)
-    for resource in range(resources):
-        row = order[:, resource]
-        at = int(np.searchsorted(np.cumsum(odds[row]), PERCENTILE - 1e-12))
-        out[resource] = sums[row[min(at, len(row) - 1)], resource]
-    return out
+            self._sure = sure
+            # slots that were made inside are made anew: they start empty
+            self._drawn = np.zeros_like(self._drawn)
+            self._drawn[: len(drawn)] = drawn
 
 
 def _in_all(each: Bools) -> Bools:

@@ -93,7 +93,9 @@ def test_pods_of_different_services_may_be_drawn_to_the_same_node() -> None:
     # both nodes stay the best for "b" whether "a" is there or not, and each has room for one of them
     nodes = [hot(13_500.0), cold("n1", used=8_800.0), cold("n2", used=8_800.0), cold("n3", used=1_600.0)]
     fields: dict[str, Any] = {"cpu": 0.0, "memory": 0.0}
-    pods = [heavy("hot", 12_000), heavy("n3", 8_000), single("a", used=1_600.0, **fields)]
+    # 70 millicores below, so that one pod more doesn't change the points
+    pods = [heavy("hot", 12_000), heavy("n1", 70), heavy("n2", 70), heavy("n3", 8_000)]
+    pods += [single("a", used=1_600.0, **fields)]
     small = small_of(nodes, [*pods, single("b", used=1_500.0, **fields)])
     plan = carried_out(planned(small))
     assert [move.pod for move in plan] == ["a"]

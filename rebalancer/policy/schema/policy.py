@@ -140,12 +140,22 @@ class SoftTaint(Section):
     mode: Literal["Taint", "Off"] = "Taint"
     """Taint sets the taint if patching nodes is permitted. Otherwise, and with Off, only moves are planned that need no
     taint."""
-    max_nodes: CountOrPercent = "5%"
-    """Maximum number of nodes of each pool with the taint."""
-    max_nodes_at_least: Count = 1
+    max_nodes: CountOrPercent = "50%"
+    """Maximum number of nodes of each pool with the taint. A node gets it only where a plan needs it."""
+    max_nodes_at_least: Count = 2
     """Lower bound of a percentage."""
     max_age: Annotated[Duration, at_least(60)] = 1800.0
     """An older taint is removed even if the plan still needs it."""
+
+
+class Planning(Section):
+    """How a plan is made."""
+
+    patience: Annotated[Duration, at_least(0), at_most(600)] = 120.0
+    """How long a cycle waits for its replacements where a move that waits for them takes the place of several smaller
+    ones. With 0s it never waits."""
+    urgent: Percent = 95.0
+    """A node at or above it doesn't wait: it is relieved by what may go now. Percent of the node's CPU capacity."""
 
 
 class Scheduler(Section):
@@ -183,6 +193,8 @@ class RebalancerPolicy(Section):
     """Classes of services with their own limits, windows and eviction cost."""
     safety: Safety = Safety()
     """Cooldowns, late replacements, circuit breaker, other clusters."""
+    planner: Planning = Planning()
+    """How a plan is made."""
     scheduler: Scheduler = Scheduler()
     """The scheduler that places replacements."""
     alerts: Alerts = Alerts()

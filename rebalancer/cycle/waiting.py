@@ -1,0 +1,73 @@
+"""Waiting in a cycle: for replacements that bar a planned move, up to the policy's patience.
+
+The cycle goes on as soon as one of them is Ready. A dry run doesn't wait: it takes them for Ready.
+"""
+
+from rebalancer.cycle.ledger_state import landed_since
+from rebalancer.cycle.planning import PlanningSession
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction
+from rebalancer.model.plan import CycleReport
+from rebalancer.planner import Planner
+
+POLL_SECONDS = 5.0
+
+
+class Waiting:
+    """The waits of one cycle."""
+
+    def __init__(self, session: PlanningSession, report: CycleReport, planner: Planner) -> None:
+        self._session, self._report, self._planner = session, report, planner
+        self._open = list(planner.admission.open_evictions)
+        """Evictions of earlier cycles in flight."""
+        self._landed: set[str] = set()
+        """UIDs of this cycle's evicted pods whose replacements are Ready."""
+        self._patience = session.patience
+        """Seconds left."""
+
+    def next_move(self) -> Eviction | None:
+        """The next move after a wait, or None where nothing waits, or in vain."""
+        while self._planner.waits:
+            if self._report.dry_run:
+                self._resume(self._in_flight(), self._open)
+            elif not self._wait():
+                self._planner.give_up()
+                return None
+            if (move := self._planner.next_move()) is not None:
+                return move
+        return None
+
+    def _in_flight(self) -> list[Eviction]:
+        return [
+            each
+            for each in self._report.evictions
+            if each.uid not in self._landed and each.outcome not in DID_NOT_HAPPEN
+        ]
+
+    def _resume(self, landed: list[Eviction], earlier: list[Eviction]) -> None:
+        self._landed |= {each.uid for each in landed}
+        self._open = [each for each in self._open if each not in earlier]
+        self._planner.admission.landed_earlier(earlier)
+        context = self._session.context
+        now = 0.0 if self._report.dry_run or context.ledger is None else context.ledger.now()
+        self._planner.resume(landed, now=now, counts=self._report.dry_run)
+
+    def _wait(self) -> bool:
+        """Wait until a replacement is Ready; False where the patience ends before, or the process stops."""
+        context, policy = self._session.context, self._session.policy
+        assert context.ledger is not None
+        with self._session.limit.stopped():
+            while self._patience > 0 and not context.stopping():
+                if context.lease is None or not context.lease.holds():
+                    return False
+                mine, earlier = self._in_flight(), self._open
+                context.progress.step("replacements Ready", len(self._landed), len(self._landed) + len(mine))
+                uids = landed_since(context.ledger, policy, context.cluster.snapshot())
+                landed = [each for each in mine if each.uid in uids]
+                done = [each for each in earlier if each.uid in uids]
+                if landed or done:
+                    self._resume(landed, done)
+                    return True
+                pause = min(POLL_SECONDS, self._patience)
+                context.clock.sleep(pause)
+                self._patience -= pause
+        return False

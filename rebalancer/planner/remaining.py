@@ -1,0 +1,75 @@
+"""Hot nodes that a plan leaves over their targets: what keeps the load there, and which setting would help most."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rebalancer.model.plan import PodRefusal, RemainingHotNode
+from rebalancer.model.reason import Reason
+
+SETTINGS: Mapping[Reason, str] = {
+    Reason.TOO_YOUNG: "guards.minAge",
+    Reason.MIN_REPLICAS: "guards.minReplicas",
+    Reason.HOST_PATH: "guards.hostPath",
+    Reason.LOCAL_STORAGE: "guards.localStorage",
+    Reason.PERSISTENT_VOLUME: "guards.persistentVolumes",
+    Reason.JOB_POD: "guards.jobPods",
+    Reason.UNKNOWN_OWNER_KIND: "guards.ownerKinds",
+    Reason.NAMESPACE_EXCLUDED: "guards.namespaces",
+    Reason.PRIORITY_THRESHOLD: "guards.priorityThreshold",
+    Reason.NOT_OPTED_IN: "guards.optIn",
+    Reason.DENY_LISTED: "lists.deny",
+    Reason.NOT_ALLOW_LISTED: "lists.allow",
+    Reason.LEVEL_FORBIDS: "serviceLevels",
+    Reason.WINDOW_CLOSED: "windows",
+    Reason.COOLDOWN_NODE: "safety.cooldowns.node",
+    Reason.COOLDOWN_SERVICE: "safety.cooldowns.service",
+    Reason.COOLDOWN_SERVICE_NODE: "safety.cooldowns.serviceNode",
+    Reason.COOLDOWN_POOL: "safety.cooldowns.poolAfterScaleUp",
+    Reason.LIMIT_CYCLE: "limits.perCycle",
+    Reason.LIMIT_GLOBAL: "limits.global",
+    Reason.LIMIT_CLUSTER: "limits.cluster",
+    Reason.LIMIT_POOL: "limits.pool",
+    Reason.LIMIT_NODE: "limits.node",
+    Reason.LIMIT_NAMESPACE: "limits.namespaces",
+    Reason.LIMIT_LEVEL: "serviceLevels",
+    Reason.LIMIT_SERVICE: "limits.service",
+    Reason.LIMIT_REPLACEMENTS: "limits.replacements",
+    Reason.LIMIT_IMAGE_PULLS: "limits.imagePulls",
+    Reason.POOL_FULL: "pools.thresholds.low",
+}
+"""Code -> the policy key that holds its refusals; codes without one are held by the cluster."""
+
+NOT_THE_CAUSE = (Reason.GOAL_REACHED, Reason.NO_RELIEF, Reason.DAEMONSET_POD, Reason.STATIC_POD, Reason.TERMINATING)
+"""Codes that explain a node only where nothing else does."""
+
+
+def remaining_of(nodes: Iterable[tuple[str, str, float]], refusals: Sequence[PodRefusal]) -> list[RemainingHotNode]:
+    """`nodes`: (name, pool, planned share of CPU) of each hot node that stays over its target."""
+    by_node: dict[str, list[PodRefusal]] = {}
+    for each in refusals:
+        if each.name:
+            by_node.setdefault(each.node, []).append(each)
+    return [_remaining(name, pool, share, by_node.get(name, [])) for name, pool, share in nodes]
+
+
+def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal]) -> RemainingHotNode:
+    found = [each for each in refusals if each.code not in NOT_THE_CAUSE] or list(refusals)
+    weight: dict[Reason, float] = {}
+    for each in found:
+        weight[each.code] = weight.get(each.code, 0.0) + (each.cpu_millicores or 0.0)
+    if not weight:
+        return RemainingHotNode(
+            name=name, pool=pool, cpu_planned=share, code=Reason.NO_POD_USAGE, message="it has no candidates"
+        )
+    code = max(weight, key=lambda each: (weight[each], each))
+    largest = max(
+        (each for each in found if each.code is code), key=lambda each: (each.cpu_millicores or 0.0, each.name)
+    )
+    return RemainingHotNode(
+        name=name,
+        pool=pool,
+        cpu_planned=share,
+        code=code,
+        message=f"{largest.namespace}/{largest.name}: {largest.message}",
+        setting=largest.setting or SETTINGS.get(code, ""),
+        value=largest.value,
+    )

@@ -1,0 +1,114 @@
+"""The best of several plans over the same snapshot.
+
+Plans differ in the order of their candidates. Which is better is decided by, in this order: the nodes that stay over
+`high`, by excess; the load that stays over the targets; the cost of the evictions; the waits.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rebalancer.model.eviction import Eviction
+from rebalancer.planner.planner import Choice, Planner
+
+RESTARTS = 6
+"""Plans in a random order, after those in a fixed one."""
+
+MAX_EFFORT = 1_000_000
+"""Landings x nodes after which no other plan is begun. A number, not a time: the plan doesn't depend on the machine."""
+
+NODE_EFFORT = 200
+"""Nodes that a landing costs in any cluster."""
+
+
+class Score(NamedTuple):
+    """Smaller is better."""
+
+    hot: int
+    """Nodes that were to be cooled and stay over `high`."""
+    over_high: float
+    """Load over `high` on them, in shares of a node."""
+    over_target: float
+    """Load over `target` on all nodes that were to be cooled."""
+    left: int
+    """Findings of other goals that were not reached."""
+    cost: float
+    """Sum of the evictions' costs by service level."""
+    evictions: int
+    waits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A plan carried out in the model."""
+
+    choice: Choice
+    score: Score
+    moves: tuple[Eviction, ...]
+    planner: Planner
+
+    @property
+    def followed(self) -> Choice:
+        """The order in which the plan is carried out."""
+        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.refused))
+
+
+def carry_out(planner: Planner, choice: Choice) -> Simulated:
+    """Accept every move that the limits allow, and wait for replacements as a real run would."""
+    moves: list[Eviction] = []
+    open_before = planner.admission.open_evictions
+    in_flight: list[Eviction] = []
+    waits = 0
+    while True:
+        move = planner.next_move()
+        if move is None:
+            if not planner.waits:
+                break
+            planner.admission.landed_earlier(open_before)
+            open_before = ()
+            planner.resume(in_flight)
+            in_flight, waits = [], waits + 1
+            continue
+        if (refusal := planner.admission.reserve(move)) is not None:
+            planner.reject(move, refusal)
+            continue
+        planner.accept(move)
+        moves.append(move)
+        in_flight.append(move)
+    return Simulated(choice=choice, score=_score(planner, moves, waits), moves=tuple(moves), planner=planner)
+
+
+def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *, patient: bool) -> Iterator[Simulated]:
+    """Plans, each better than the one before. `plan` makes a planner before its first move; what an earlier one counted
+    is undone then, so the caller keeps what it needs of each. `patient`: plans may wait."""
+    best: Simulated | None = None
+    effort = 0
+    for choice in _choices(patient):
+        if best is not None and (effort > MAX_EFFORT or out_of_time() or _is_perfect(best)):
+            return
+        planner = plan(choice)
+        found = carry_out(planner, choice)
+        effort += planner.landings_judged * (planner.nodes + NODE_EFFORT)
+        if best is None or found.score < best.score:
+            best = found
+            yield found
+
+
+def _choices(patient: bool) -> Iterator[Choice]:
+    yield Choice()
+    if patient:
+        yield Choice(patient=False)
+    yield Choice(by_node=True)
+    for seed in range(1, RESTARTS + 1):
+        yield Choice(noise=seed)
+
+
+def _is_perfect(best: Simulated) -> bool:
+    score = best.score
+    return not (score.hot or score.over_target or score.left) and score.evictions <= best.planner.fewest
+
+
+def _score(planner: Planner, moves: list[Eviction], waits: int) -> Score:
+    hot, over_high, over_target, left = planner.unreached()
+    cost = sum(planner.cost_of(move) for move in moves)
+    return Score(hot, round(over_high, 6), round(over_target, 6), left, cost, len(moves), waits)
