@@ -105,6 +105,7 @@ class EvictionAdmission:
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
         self._taken = 0
+        self._traits: dict[int, Traits] = {}
         self._gone: dict[str, int] = {}
         self._counted_at: dict[str, float] = {}
 
@@ -141,11 +142,14 @@ class EvictionAdmission:
 
     def traits(self, pod: Pod) -> Traits:
         """Traits of a pod that `stays` does not reject."""
-        level = level_of(pod, self._policy.service_levels)
-        name = "" if isinstance(level, Refusal) else level
-        return Traits(
-            identity=identity_of(pod, self._policy), level=name, cost=cost_of(name, self._policy.service_levels)
-        )
+        found = self._traits.get(pod.index)
+        if found is None:
+            level = level_of(pod, self._policy.service_levels)
+            name = "" if isinstance(level, Refusal) else level
+            cost = cost_of(name, self._policy.service_levels)
+            found = Traits(identity=identity_of(pod, self._policy), level=name, cost=cost)
+            self._traits[pod.index] = found
+        return found
 
     # ---- one move
 

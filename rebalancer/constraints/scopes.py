@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +140,7 @@ class LimitRules:
     pool_of: NDArray[np.int32]
     """(nodes,) index into the policy's pools, -1 for none."""
     _limits: dict[Scope, ScopeLimits | None] = field(default_factory=dict, repr=False)
+    _of_evictions: dict[Scope, list[Check]] = field(default_factory=dict, repr=False)
 
     def scopes(self, eviction: Eviction) -> tuple[Scope, ...]:
         """Every scope that counts the eviction, in locking order."""
@@ -171,7 +172,14 @@ class LimitRules:
         name = scope.name
         if scope not in self._limits:
             self._limits[scope] = rule.limits(self.policy, name)
-        out = _limit_checks(scope, self._limits[scope], lambda: rule.base(self, name, eviction))
+        if eviction is None:
+            out = _limit_checks(scope, self._limits[scope], lambda: rule.base(self, name, None))
+        else:
+            # the same for every eviction that the scope counts
+            if scope not in self._of_evictions:
+                base = partial(rule.base, self, name, eviction)
+                self._of_evictions[scope] = _limit_checks(scope, self._limits[scope], base)
+            out = list(self._of_evictions[scope])
         if (at_most := rule.pull_bytes(self.policy)) is not None:
             amount = 0.0 if eviction is None else eviction.pull_bytes
             out.append(Check(scope=scope, kind="bytes", at_most=at_most, amount=amount))

@@ -35,7 +35,7 @@ class Loads:
     target: Floats
     """(nodes, resources) a hot node is cooled to it; no target node may exceed it."""
     low: Floats
-    """(nodes, resources) a node under it in all resources is a preferred target node."""
+    """(nodes, resources) while no node is under it in all resources, there is no room."""
     pod: Floats
     """(pods, resources) load that the pod adds to a node."""
     relief: Floats | None = None

@@ -38,7 +38,7 @@ class StaticFilter:
         self._unschedulable = nodes.unschedulable if unschedulable is None else unschedulable
         self._taints: Sequence[tuple[Taint, ...]] = ()
         self._tainted: dict[tuple[Taint, ...], list[int]] = {}
-        """Nodes by their taints; empty where it is to be made anew."""
+        """Nodes by their taints; empty where it has to be made again."""
         self._hard: dict[tuple[Toleration, ...], Bools] = {}
         self._soft: dict[tuple[Toleration, ...], Floats] = {}
         self._selected: dict[object, Bools] = {}

@@ -123,8 +123,8 @@ class Landings:
         return refusal
 
     def _barring(self, risk: Floats) -> list[int]:
-        """Nodes that bar a landing, the likeliest first. The least likely needn't be steered away from, unless earlier
-        moves have used up what may go wrong there."""
+        """Nodes that bar a landing, the likeliest first. The least likely need no soft taint, unless earlier moves have
+        used up what may go wrong there."""
         nodes = np.flatnonzero(risk > 0)
         order = nodes[np.lexsort((self._rank[nodes], np.round(risk[nodes], 12)))]
         spared = np.cumsum(risk[order]) <= SPARED_RISK * self._max_risk

@@ -159,7 +159,7 @@ class Planner:
         """Pod -> what its move waits for."""
         self._parked: list[Job] = []
         self._queue: list[tuple[bool, float, int]] = []
-        """Of the batch: (after the others, turn, index) of each job with candidates, as a heap."""
+        """Of the batch: (after the others, turn, index) of each job with candidates, the smallest first (`heapq`)."""
         self._found = found
         self.landings_judged = 0
         """How many landings were judged."""
@@ -195,8 +195,11 @@ class Planner:
         pod = self._snapshot.pod(move.pod_index)
         self._moved[move.pod_index] = True
         self._budgets.take(pod)
-        new = {node: value for node, value in self._landings.chosen.items() if node not in self._tainted}
-        self._tainted |= new.keys()
+        chosen = self._landings.chosen
+        new: dict[int, str] = {}
+        if len(chosen) > len(self._tainted):  # none is removed once a move has needed it
+            new = {node: value for node, value in chosen.items() if node not in self._tainted}
+            self._tainted |= new.keys()
         judged = None
         if move.target_nodes:  # a finished pod holds nothing and has no replacement
             judged = self._judged[move.pod_index]
@@ -500,7 +503,7 @@ class Planner:
         return -share
 
     def _end(self, job: Job, refusal: Refusal) -> None:
-        """The goal is reached: nobody else has to leave."""
+        """The goal is reached: no other candidate has to leave."""
         for pod in (*job.left, *(pod for pod, _ in job.barred.values())):
             self._refused.setdefault(pod.index, refusal)
         job.left, job.barred = [], {}

@@ -111,7 +111,7 @@ class TargetHeadroom:
             yield
         finally:
             self._sure = sure
-            # slots that were made inside are made anew: they start empty
+            # slots that were made inside are empty when they are made again
             self._drawn = np.zeros_like(self._drawn)
             self._drawn[: len(drawn)] = drawn
 

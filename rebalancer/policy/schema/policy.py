@@ -36,7 +36,7 @@ Resource = Literal["cpu", "memory", "pods"]
 
 
 class Thresholds(Section):
-    """Real CPU at which a node is hot, to which it is cooled, and below which it is a preferred target node."""
+    """Real CPU at which a node is hot, to which it is cooled, and below which there is room for more."""
 
     high: Percent
     """A node above it is hot. Percent of the node's CPU capacity; with `relativeToMean`, percentage points above the
@@ -45,8 +45,7 @@ class Thresholds(Section):
     """A hot node is cooled to it, and no target node may exceed it. Must be below `high`, or nodes would alternate
     between hot and cool."""
     low: PercentagePoints
-    """A node below it is a preferred target node; while no node is, nothing is evicted. With `relativeToMean`,
-    percentage points below the mean."""
+    """While no node is below it, nothing is evicted. With `relativeToMean`, percentage points below the mean."""
     relative_to_mean: bool = False
     """Deviation mode: `high`, `target` and `low` are relative to the mean of the pool's nodes."""
     floor: Percent | None = None
@@ -73,7 +72,7 @@ class RequestThresholds(Section):
     target: dict[Resource, Percent]
     """Resource -> percent to which a hot node is cooled."""
     low: dict[Resource, Percent]
-    """Resource -> percent below which a node is a preferred target node."""
+    """Resource -> percent. While no node is below it in all resources, nothing is evicted."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "RequestThresholds":
