@@ -60,7 +60,7 @@ def run_again(lab: Lab, folder: Path, *more: str) -> None:
 
 @pytest.mark.parametrize("how", [[], ["--no-wait"]], ids=["wait", "no-wait"])
 def test_after_a_kill_in_the_middle_of_a_plan_the_next_run_clears_up(tmp_path: Path, how: list[str]) -> None:
-    with the_lab(tmp_path) as lab:
+    with the_lab(tmp_path, reserved="5") as lab:
         process = begin_a_run(lab, tmp_path)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -73,7 +73,7 @@ def test_after_a_kill_in_the_middle_of_a_plan_the_next_run_clears_up(tmp_path: P
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_in_the_middle_of_a_plan_clears_up(tmp_path: Path, sign: signal.Signals) -> None:
-    with the_lab(tmp_path) as lab:
+    with the_lab(tmp_path, reserved="5") as lab:
         process = begin_a_run(lab, tmp_path)
         process.send_signal(sign)
         lab.faults.clear()

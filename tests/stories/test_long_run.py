@@ -65,6 +65,7 @@ def fifty_cycles(folder: Path, mode: str) -> Course:
     with a_stage(a_busy_shop(), folder, safety={}, softTaint=soft_taint) as stage:
         for _ in range(CYCLES):
             stage.turn()
+        stage.lab.clock.sleep(TURN_SECONDS)  # the last replacements get Ready
         return Course(hot_minutes=hot_node_minutes(stage.lab), log=stage.lab.log.entries())
 
 

@@ -122,7 +122,7 @@ def test_a_node_that_has_just_joined_is_no_landing_for_five_minutes(tmp_path: Pa
             service("api", {"hot": 1, "old": 1}),
         ],
     )
-    with a_stage(cluster, tmp_path, safety={"cooldowns": NO_COOLDOWNS}) as stage:
+    with a_stage(cluster, tmp_path, safety={"cooldowns": NO_COOLDOWNS}, softTaint={"mode": "Off"}) as stage:
         stage.lab.cluster.add_node(a_machine("new"))
         joined = stage.lab.clock.now()
         for _ in range(2):
@@ -134,6 +134,23 @@ def test_a_node_that_has_just_joined_is_no_landing_for_five_minutes(tmp_path: Pa
         log = stage.lab.log.entries()
     assert {each.target for each in moves(log)} == {"new"}
     assert min(each.at for each in moves(log)) - joined >= 300
+
+
+def test_a_node_that_has_just_joined_gets_a_soft_taint_instead(tmp_path: Path) -> None:
+    cluster = a_scenario(
+        [a_machine("hot"), a_machine("old")],
+        [
+            burner("burner", "hot", 11.0, cpu_request="8"),
+            service("web", {"hot": 1, "old": 1}),
+            service("api", {"hot": 1, "old": 1}),
+        ],
+    )
+    with a_stage(cluster, tmp_path, safety={"cooldowns": NO_COOLDOWNS}) as stage:
+        stage.lab.cluster.add_node(a_machine("new"))
+        report = stage.turn()
+        log = stage.lab.log.entries()
+    assert "new" in report.soft_tainted
+    assert {each.target for each in moves(log)} == {"old"}
 
 
 # ---- images
