@@ -130,6 +130,7 @@ def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints
                 interrupt(report, planner, refusal)
             continue
         report.evictions.append(eviction)
+        waiting.date(eviction)
         with session.limit.stopped():
             schedule_assessments(context, report, seen, found, policy, node=eviction.node)
             answer = evict(context, eviction, dry_run=report.dry_run, server_dry_run=server_dry_run)

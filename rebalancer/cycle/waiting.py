@@ -3,8 +3,13 @@
 The cycle goes on as soon as one of them is Ready. A dry run doesn't wait: it takes them for Ready.
 """
 
+import math
+from collections.abc import Sequence
+
+from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.cycle.ledger_state import landed_since
 from rebalancer.cycle.planning import PlanningSession
+from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction
 from rebalancer.model.plan import CycleReport
 from rebalancer.planner import Planner
@@ -23,6 +28,8 @@ class Waiting:
         """UIDs of this cycle's evicted pods whose replacements are Ready."""
         self._patience = session.patience
         """Seconds left."""
+        self._expected = session.observation.now
+        """Dry run: when the replacements so far are usually Ready (seconds since the epoch); NaN = not known."""
 
     def next_move(self) -> Eviction | None:
         """The next move after a wait, or None where nothing waits, or in vain."""
@@ -36,6 +43,11 @@ class Waiting:
                 return move
         return None
 
+    def date(self, move: Eviction) -> None:
+        """Write into a planned move that waits when it is expected to be possible."""
+        if self._report.dry_run and move.waits_for and math.isfinite(self._expected):
+            move.not_before = max(move.not_before or 0.0, self._expected)
+
     def _in_flight(self) -> list[Eviction]:
         return [
             each
@@ -45,11 +57,26 @@ class Waiting:
 
     def _resume(self, landed: list[Eviction], earlier: list[Eviction]) -> None:
         self._landed |= {each.uid for each in landed}
+        if self._report.dry_run:
+            self._expected += self._usual_seconds(landed)
         self._open = [each for each in self._open if each not in earlier]
         self._planner.admission.landed_earlier(earlier)
         context = self._session.context
         now = 0.0 if self._report.dry_run or context.ledger is None else context.ledger.now()
         self._planner.resume(landed, now=now, counts=self._report.dry_run)
+
+    def _usual_seconds(self, moves: Sequence[Eviction]) -> float:
+        """Usual time until the last of their replacements is Ready, from the services' measured start-up times; NaN
+        where one has none."""
+        ledger = self._session.context.ledger
+        grace: dict[str, float] = {}
+        for each in moves:
+            grace[str(each.service)] = max(each.grace_seconds, grace.get(str(each.service), 0.0))
+        usual = [
+            seconds + typical_start_up(ledger.start_ups(service) if ledger is not None else (), otherwise=math.nan)
+            for service, seconds in grace.items()
+        ]
+        return math.nan if any(map(math.isnan, usual)) else max(usual, default=0.0)
 
     def _wait(self) -> bool:
         """Wait until a replacement is Ready; False where the patience ends before, or the process stops."""
@@ -61,7 +88,10 @@ class Waiting:
                     return False
                 mine, earlier = self._in_flight(), self._open
                 context.progress.step("replacements Ready", len(self._landed), len(self._landed) + len(mine))
-                uids = landed_since(context.ledger, policy, context.cluster.snapshot())
+                try:
+                    uids = landed_since(context.ledger, policy, context.cluster.snapshot())
+                except RebalancerError:
+                    uids = set()  # read again after the pause: what was evicted must be reported whatever fails here
                 landed = [each for each in mine if each.uid in uids]
                 done = [each for each in earlier if each.uid in uids]
                 if landed or done:

@@ -216,8 +216,6 @@ class CycleReport:
     progress: dict[str, int] = field(default_factory=dict)
     """Maintenance nodes: state (`drained`, `draining`, `pending`) -> how many."""
     evictions: list[Eviction] = field(default_factory=list)
-    waiting: list[Eviction] = field(default_factory=list)
-    """Planned moves that a short wait bars (`Eviction.waits_for`); they were not attempted."""
     remaining: list[RemainingHotNode] = field(default_factory=list)
     refusals: list[PodRefusal] = field(default_factory=list)
     limits_left: dict[str, int] = field(default_factory=dict)

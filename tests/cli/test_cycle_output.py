@@ -1,6 +1,7 @@
 """Tables and JSON of a cycle: planned CPU with its 99th percentile, moves that wait, nodes that stay hot."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -8,10 +9,9 @@ from rich.console import Console
 
 from rebalancer.cli.output.cycle import cycle_document, print_cycle
 from rebalancer.model.eviction import Outcome, TargetNode
-from rebalancer.model.plan import CycleReport, NodeLine, RemainingHotNode, Trigger
+from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, RemainingHotNode, Trigger
 from rebalancer.model.reason import Reason
 from tests.builders import an_eviction
-from tests.store.builders import build_finding
 
 NOW = 1_790_000_000.0
 
@@ -74,7 +74,7 @@ def test_json_has_the_mean_and_the_99th_percentile_of_every_node() -> None:
 
 
 def test_a_waiting_move_says_what_it_waits_for_and_for_how_long() -> None:
-    rows = section(tables(a_report(waiting=[a_waiting_move(), a_waiting_move("cart-9", not_before=None)])), "Waiting")
+    rows = section(tables(a_report(evictions=[a_waiting_move(), a_waiting_move("cart-9", not_before=None)])), "Waiting")
     assert rows == [
         "shop/cart-8 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready 40s",
         "shop/cart-9 shop/cart hot -> cool 1000m the replacement of shop/cart-7 to be Ready -",
@@ -101,20 +101,21 @@ def test_a_move_that_was_made_waits_no_longer() -> None:
     assert ", waits" not in " ".join(lines)
 
 
-def test_json_lists_waiting_moves_that_were_not_attempted_apart_from_evictions() -> None:
-    document = cycle_document(a_report(waiting=[a_waiting_move()]))
-    assert document["evictions"] == []
-    [move] = document["waiting"]
+def test_json_says_of_a_move_what_it_waits_for_and_until_when() -> None:
+    [move] = cycle_document(a_report(evictions=[a_waiting_move()]))["evictions"]
     assert (move["namespace"], move["pod"], move["targetNode"]) == ("shop", "cart-8", "cool")
     assert move["waitsFor"] == "the replacement of shop/cart-7 to be Ready"
     assert move["notBefore"] == "2026-09-21T14:14:00+00:00"
 
 
-def test_a_plan_that_only_waits_is_not_called_empty() -> None:
-    finding = build_finding()
-    said = "No useful eviction is allowed; the reasons are below."
-    assert said in tables(a_report(findings=[(finding, "hot")]))
-    assert said not in tables(a_report(findings=[(finding, "hot")], waiting=[a_waiting_move()]))
+def test_json_names_the_setting_that_holds_a_refusal() -> None:
+    held = PodRefusal(node="n1", namespace="shop", name="web-1", code=Reason.LIMIT_NODE, message="full")
+    free = replace(held, setting="limits.node.evictions", value="8 per 5m")
+    refusals = cycle_document(a_report(refusals=[held, free]))["refusals"]
+    assert [(each["setting"], each["value"]) for each in refusals] == [
+        (None, None),
+        ("limits.node.evictions", "8 per 5m"),
+    ]
 
 
 def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() -> None:

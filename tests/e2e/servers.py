@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 60.0
 """Longer than anything here takes; who waits for an event is not told how fast it must come."""
 
 
-def warm_lab(*, warm: int, cold: int = 6, **fields: Any) -> Lab:
+def warm_lab(*, warm: int, cold: int = 6, start_seconds: float = 1.0, **fields: Any) -> Lab:
     """Start one, at real speed: daemons go by the machine's clock."""
     nodes = [node(f"warm-{number}", cpu=CPUS, overhead_cores=OVERHEAD_CORES) for number in range(1, warm + 1)]
     nodes += [node(f"cold-{number}", cpu=CPUS, overhead_cores=OVERHEAD_CORES) for number in range(1, cold + 1)]
@@ -48,7 +48,7 @@ def warm_lab(*, warm: int, cold: int = 6, **fields: Any) -> Lab:
         )
         for number in range(1, warm + 1)
     ]
-    made = scenario(nodes=nodes, workloads=services, start_seconds=1.0, stop_seconds=1.0, **fields)
+    made = scenario(nodes=nodes, workloads=services, start_seconds=start_seconds, stop_seconds=1.0, **fields)
     return Lab.start(made, speed=1.0)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from rebalancer.lab import Lab
 from tests.e2e.scenarios import MOVED, the_lab
+from tests.e2e.servers import evicted, held_by, tainted, until, warm_lab
 from tests.programs.cli import Result, begin, policy_for, rebalancer, write_policy
 
 
@@ -78,6 +79,28 @@ def test_a_run_that_is_stopped_while_it_waits_tells_what_it_did_and_gives_the_le
         with lab.cluster.lock:
             lease = lab.cluster.store.get("leases", "kube-system", "rebalancer")
         assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_run_that_is_stopped_while_a_move_waits_tells_what_it_did(tmp_path: Path) -> None:
+    pool = {"name": "all", "selector": {}, "thresholds": {"high": 60, "target": 30, "low": 20}}
+    with warm_lab(warm=1, start_seconds=60.0) as lab:
+        config = lab.write_kubeconfig(tmp_path / "kubeconfig")
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url, pools=[pool]))
+        common = ("--once", "-f", policy, "--kubeconfig", config)
+        planned = rebalancer("plan", *common[1:], "-o", "json", cwd=tmp_path).document["evictions"]
+        assert [each["waitsFor"] for each in planned] == [None, "service shop/svc-1: 1 of 1 in flight"]
+        with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+            process = begin("run", *common, cwd=tmp_path, stdout=out.fileno(), stderr=err.fileno())
+        until(lambda: evicted(lab), str)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        said = (tmp_path / "out").read_text()
+        assert planned[0]["pod"] in said
+        assert planned[1]["pod"] not in said
+        assert [each.name for each in evicted(lab)] == [planned[0]["pod"]]
+        assert held_by(lab) == ("", 1)
+        assert tainted(lab) == set()
 
 
 def test_several_budgets_are_seen_before_the_server_is_asked(tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ def plan(
     show(report, output=output, namespace=namespace, all_nodes=all_nodes)
     if (code := exit_code(report)) != 0:
         raise typer.Exit(code)
-    planned = [each for each in report.evictions if each.outcome is Outcome.PLANNED]
-    if detailed_exitcode and (planned or report.waiting):
+    if detailed_exitcode and any(each.outcome is Outcome.PLANNED for each in report.evictions):
         raise typer.Exit(NOT_EMPTY_EXIT)
 
 
@@ -74,7 +73,6 @@ def show(report: "CycleReport", *, output: Output, namespace: str | None, all_no
         shown = replace(
             report,
             evictions=[each for each in report.evictions if each.namespace == namespace],
-            waiting=[each for each in report.waiting if each.namespace == namespace],
             refusals=[each for each in report.refusals if each.namespace == namespace],
         )
     if output is Output.JSON:

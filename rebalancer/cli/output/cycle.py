@@ -5,9 +5,9 @@ those of a node to be cooled (goal `cool`), null for any other goal. `targetNode
 `cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
 `cpuSharePlanned` is the mean over the draws of the plan's landings, `cpuSharePlannedP99` the 99th percentile over the
 same draws; both are equal where the landings are certain. `waitsFor` of a move is what it waits for, null for nothing,
-and `notBefore` its expected time, null where unknown. `evictions` of a plan hold such moves in their order; `waiting`
-are those that were not attempted. `remainingHotNodes` are the hot nodes that the plan leaves over their target; their
-`setting` and `value` are null where no setting would help.
+and `notBefore` its expected time, null where unknown. `remainingHotNodes` are the hot nodes that the plan leaves over
+their target. `setting` is the policy key that holds a refusal, or that would help such a node most, and `value` one
+that would free it; both are null where unknown.
 """
 
 from collections import Counter
@@ -101,7 +101,7 @@ def _print_nodes_in_a_line(console: Console, title: str, nodes: list[str], *, ea
 
 def _print_evictions(console: Console, report: CycleReport) -> None:
     if not report.evictions:
-        if report.findings and not report.waiting:
+        if report.findings:
             console.print("No useful eviction is allowed; the reasons are below.")
         return
     title = "Planned evictions (dry run)" if report.dry_run else "Evictions"
@@ -123,7 +123,7 @@ def _print_evictions(console: Console, report: CycleReport) -> None:
 
 
 def _print_waiting(console: Console, report: CycleReport) -> None:
-    moves = [*filter(_still_waits, report.evictions), *report.waiting]
+    moves = [each for each in report.evictions if _still_waits(each)]
     if not moves:
         return
     table = plain_table("Waiting", "POD", "SERVICE", "FROM -> TARGET NODE", "CPU", "WAITS FOR", "EXPECTED IN")
@@ -252,7 +252,6 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
         ],
         "nodeMaintenance": report.progress,
         "evictions": [_move(eviction) for eviction in report.evictions],
-        "waiting": [_move(move) for move in report.waiting],
         "remainingHotNodes": [
             {
                 "node": node.name,
@@ -265,7 +264,14 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             for node in report.remaining
         ],
         "refusals": [
-            {"node": each.node, "namespace": each.namespace, "pod": each.name, **pick(each, "code", "message")}
+            {
+                "node": each.node,
+                "namespace": each.namespace,
+                "pod": each.name,
+                **pick(each, "code", "message"),
+                "setting": each.setting or None,
+                "value": each.value or None,
+            }
             for each in report.refusals
         ],
     }
@@ -308,7 +314,7 @@ def merged_nodes(reports: Sequence[CycleReport]) -> list[NodeLine]:
 def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
     """The document of several cycles in a row, with the findings and evictions of all of them.
 
-    `waiting`, `remainingHotNodes` and `refusals` are the last cycle's; `cycles` holds the document of each cycle.
+    `remainingHotNodes` and `refusals` are the last cycle's; `cycles` holds the document of each cycle.
     """
     documents = [cycle_document(report) for report in reports]
     first, last = documents[0], documents[-1]
@@ -318,6 +324,6 @@ def merged_document(reports: Sequence[CycleReport]) -> dict[str, Any]:
         "nodes": [_node(line) for line in merged_nodes(reports)],
         "findings": [each for part in documents for each in part["findings"]],
         "evictions": [each for part in documents for each in part["evictions"]],
-        **{field: last[field] for field in ("waiting", "remainingHotNodes", "refusals")},
+        **{field: last[field] for field in ("remainingHotNodes", "refusals")},
         "cycles": [{"schemaVersion": SCHEMA_VERSION, **part} for part in documents],
     }
