@@ -55,9 +55,9 @@ class Stage:
 
 
 @contextmanager
-def the_lab(folder: Path, *, reserved: str = "0") -> Iterator[Lab]:
-    """The cluster in the lab, at real speed and without noise. `reserved`: CPU that a pod on each cool node requests and
-    doesn't use; with much of it kube-scheduler prefers the hot node."""
+def the_lab(folder: Path, *, warm: str = "") -> Iterator[Lab]:
+    """The cluster in the lab, at real speed and without noise. `warm`: a node without headroom in real CPU, which
+    kube-scheduler can't tell from the cool ones: a plan needs a soft taint on it."""
     nodes = [node(name, cpu=NODE_CPUS, pool="general", overhead_cores=OVERHEAD_CORES) for name in NODES]
     workloads = [
         workload(
@@ -72,9 +72,8 @@ def the_lab(folder: Path, *, reserved: str = "0") -> Iterator[Lab]:
         )
         for each in SERVICES
     ]
-    if reserved != "0":
-        place = {name: 1 for name in NODES if name != HOT}
-        workloads.append(workload("reserve", place=place, cpu_request=reserved, memory_request="2Gi", cpu=0.01))
+    if warm:
+        workloads.append(workload("burner", place={warm: 1}, cpu_request="1m", memory_request="1Mi", cpu=3.2))
     with Lab.start(scenario(nodes=nodes, workloads=workloads), speed=1.0) as lab:
         lab.write_kubeconfig(folder / "kubeconfig")
         yield lab

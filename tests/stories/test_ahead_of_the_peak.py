@@ -93,9 +93,8 @@ def test_a_node_that_would_be_hot_at_ten_is_relieved_before_its_window_closes(tm
         ahead = [each for each in reports if each.findings]
         assert [each.trigger for each in ahead] == [Trigger.FORECAST]
         assert [name for report in ahead for _, name in report.findings] == ["node-1"]
-        assert [bool(each.waits_for) for each in ahead[0].evictions] == [False, False, True, True]
+        assert ahead[0].evictions[0].waits_for == "" != ahead[0].evictions[2].waits_for
         assert all("of 90.2% expected at Tue 09:55 UTC, over high 75.0%" in each.reason for each in ahead[0].evictions)
-        assert ahead[0].soft_tainted == {"node-1": "predicted-hot"}
 
 
 @pytest.mark.timeout(300)

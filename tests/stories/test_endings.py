@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.cycle.remeasure import remeasure
 from rebalancer.lab import Lab
-from tests.e2e.scenarios import HOT, the_lab
+from tests.e2e.scenarios import the_lab
 from tests.programs.cli import Running, begin, policy_for, rebalancer, write_policy
 from tests.stories.scenarios.stage import (
     a_machine,
@@ -22,6 +22,7 @@ from tests.stories.scenarios.stage import (
     taints_on,
 )
 
+WARM = "node-4"
 OTHERS = ("example.com/maintenance", "soon", "PreferNoSchedule")
 SECONDS_AT_MOST = 60.0
 
@@ -40,8 +41,8 @@ def begin_a_run(lab: Lab, folder: Path) -> Running:
     until = time.monotonic() + SECONDS_AT_MOST
     while not lab.log.entries("terminating") and time.monotonic() < until:
         time.sleep(0.05)
-    assert HOT in ours_on(lab)
-    taint_by_somebody_else(lab, HOT)
+    assert WARM in ours_on(lab)
+    taint_by_somebody_else(lab, WARM)
     return process
 
 
@@ -60,33 +61,33 @@ def run_again(lab: Lab, folder: Path, *more: str) -> None:
 
 @pytest.mark.parametrize("how", [[], ["--no-wait"]], ids=["wait", "no-wait"])
 def test_after_a_kill_in_the_middle_of_a_plan_the_next_run_clears_up(tmp_path: Path, how: list[str]) -> None:
-    with the_lab(tmp_path, reserved="5") as lab:
+    with the_lab(tmp_path, warm=WARM) as lab:
         process = begin_a_run(lab, tmp_path)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert ours_on(lab) == {HOT: "hot"}
+        assert ours_on(lab) == {WARM: "no-room"}
         run_again(lab, tmp_path, *how)
         assert ours_on(lab) == {}
-        assert taints_on(lab, HOT) == [OTHERS]
+        assert taints_on(lab, WARM) == [OTHERS]
         assert len(evicted(lab.log.entries())) == 1
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_in_the_middle_of_a_plan_clears_up(tmp_path: Path, sign: signal.Signals) -> None:
-    with the_lab(tmp_path, reserved="5") as lab:
+    with the_lab(tmp_path, warm=WARM) as lab:
         process = begin_a_run(lab, tmp_path)
         process.send_signal(sign)
         lab.faults.clear()
         assert process.wait(SECONDS_AT_MOST) == 128 + sign
         assert ours_on(lab) == {}
-        assert taints_on(lab, HOT) == [OTHERS]
+        assert taints_on(lab, WARM) == [OTHERS]
 
 
 def test_a_run_that_ends_as_it_should_has_cleared_up(tmp_path: Path) -> None:
     everywhere = dict.fromkeys(("hot", "a", "b"), 1)
     cluster = a_scenario(
         [a_machine(name) for name in everywhere],
-        [burner("burner", "hot", 10.5), service("web", everywhere), service("api", everywhere)],
+        [burner("burner", "hot", 10.5, cpu_request="100m"), service("web", everywhere), service("api", everywhere)],
     )
     with a_stage(cluster, tmp_path) as stage:
         lab = stage.lab

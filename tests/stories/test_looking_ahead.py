@@ -89,7 +89,7 @@ def test_another_policy_knows_who_has_left_a_node(tmp_path: Path) -> None:
         request = lookout.look(world.cluster.snapshot()).request()
         assert request is not None
         report = run_cycle(world, policy, request=request, dry_run=False).report
-        assert len(report.evictions) == 2
+        assert len(report.evictions) == 4
         lab.clock.sleep(600.0)
         snapshot = world.cluster.snapshot()
         reloaded = replace(lookout, last=None, before=lookout.last.node_forecasts if lookout.last else None)
