@@ -7,7 +7,7 @@ import numpy as np
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import PENDING, ClusterSnapshot
-from rebalancer.placement.landing import Distribution, PlacementModel
+from rebalancer.placement.landing import Landing, Placed, PlacementModel
 from tests.builders import ANode, APod, a_pod, cluster
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -31,8 +31,16 @@ def lands(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> dict[s
     """Where the replacement of the first pod lands, with which probability."""
     model, made = model_of(nodes, pods, **fields)
     landing = model.landings(made.pod(0))
-    assert isinstance(landing, Distribution)
+    assert isinstance(landing, Landing)
     return dict(zip([made.nodes.names[node] for node in landing.nodes], landing.shares.tolist(), strict=True))
+
+
+def counted(model: PlacementModel, made: ClusterSnapshot, index: int) -> Placed:
+    """Count an eviction of this pod and the landing of its replacement."""
+    pod = made.pod(index)
+    landing = model.landings(pod)
+    assert isinstance(landing, Landing)
+    return model.commit(pod, model.winners(pod, landing))
 
 
 def fits(nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any) -> set[str]:

@@ -10,7 +10,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.steering import DRAINING, HOT, MAINTENANCE, SOFT_TAINT
 from rebalancer.placement import board as board_module
 from rebalancer.placement.board import Board
-from rebalancer.placement.landing import Distribution, PlacementModel
+from rebalancer.placement.landing import Landing, PlacementModel
 from rebalancer.placement.nodes import UNSCHEDULABLE, ours_cordoned
 from tests.builders import ANode, APod, a_node, a_pod, cluster, replicas
 from tests.placement.scenarios import crowded_world
@@ -71,7 +71,7 @@ def test_a_cordon_of_ours_that_is_to_go_is_not_seen_and_one_of_others_is() -> No
     model = PlacementModel(made, soft_tainted=nothing, cordoned=nothing)
     assert landings(model, made) == {"mine"}
     assert model.closed.tolist() == [False, False, True]
-    assert Board(made, soft_tainted=nothing, cordoned=nothing).taints == ((), (), (UNSCHEDULABLE,))
+    assert Board(made, soft_tainted=nothing, cordoned=nothing).taints == [(), (), (UNSCHEDULABLE,)]
 
 
 def test_who_tolerates_a_cordon_may_come_and_is_not_wanted() -> None:
@@ -148,11 +148,13 @@ def test_what_is_tried_is_undone_to_the_last_bit(number: int) -> None:
     for each in (model, fresh):  # what was committed before stays
         _commit(each, made, pods[0].index)
     before, held = [_asked(model, made, pod.index) for pod in pods], _everything(model._board)
+    drawn = _drawn(model)
     with model.as_if_cordoned(int(pods[1].node)):
         for pod in pods[1:4]:
             _commit(model, made, pod.index)
         _asked(model, made, pods[5].index)
     assert _everything(model._board)[:4] == held[:4]
+    assert _drawn(model) == drawn
     assert [_asked(model, made, pod.index) for pod in pods] == before
     for pod in pods[2:5]:
         for each in (model, fresh):
@@ -160,10 +162,18 @@ def test_what_is_tried_is_undone_to_the_last_bit(number: int) -> None:
     assert [_asked(model, made, pod.index) for pod in pods] == [_asked(fresh, made, pod.index) for pod in pods]
 
 
+def _drawn(model: PlacementModel) -> list[object]:
+    draws = model.draws
+    slots = [each.tolist() for each in (draws.draw, draws.node, draws.requests)]
+    everywhere = np.arange(len(model.closed))
+    of = [draws.slots(np.full(len(everywhere), draw), everywhere).tolist() for draw in range(draws.count)]
+    return [slots, of, [(number, nodes.tolist()) for number, nodes in draws.landed]]
+
+
 def _commit(model: PlacementModel, made: ClusterSnapshot, pod: int) -> None:
     found = model.landings(made.pod(pod))
-    if isinstance(found, Distribution):
-        model.commit(made.pod(pod), found)
+    if isinstance(found, Landing):
+        model.commit(made.pod(pod), model.winners(made.pod(pod), found))
 
 
 def _asked(model: PlacementModel, made: ClusterSnapshot, pod: int) -> object:

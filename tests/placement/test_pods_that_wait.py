@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
-from rebalancer.placement.landing import Distribution, PlacementModel
+from rebalancer.placement.landing import Landing, PlacementModel
 from tests.builders import a_node, a_pod, cluster
 from tests.placement.builders import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
 
@@ -76,7 +76,7 @@ def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_ther
 def test_of_a_pod_that_another_scheduler_places_the_worst_is_thought() -> None:
     model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, template={"schedulerName": "mine"})])
     assert model.pending_takes(made.pod(0)) is not None
-    assert isinstance(model.landings(made.pod(0)), Distribution)
+    assert isinstance(model.landings(made.pod(0)), Landing)
 
 
 def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() -> None:

@@ -70,7 +70,7 @@ def test_below_a_hundred_nodes_it_chooses_among_the_nodes_that_the_placement_mod
         pod = snapshot.pod(index)
         if pod.owner is None or pod.owner.kind == "Job":
             continue
-        likely = PlacementModel(snapshot, soft_tainted=soft_tainted).likely(pod)
+        likely = PlacementModel(snapshot, soft_tainted=soft_tainted).landings(pod)
         assert not isinstance(likely, Refusal)
         fresh = FAMILIES[name].make(3)
         fresh.scheduler.soft_tainted[3] = True
@@ -82,7 +82,7 @@ def test_above_a_hundred_nodes_its_landings_are_distributed_as_the_placement_mod
     cluster = FAMILIES["sampled"].make(1)
     snapshot = ClusterPorts(cluster).snapshot()
     index = int(np.flatnonzero(movable_pods(cluster))[0])
-    likely = PlacementModel(snapshot).likely(snapshot.pod(index))
+    likely = PlacementModel(snapshot).landings(snapshot.pod(index))
     assert not isinstance(likely, Refusal)
     service, node = int(cluster.service[index]), int(cluster.node[index])
     request = Request(
