@@ -193,6 +193,8 @@ class PlacementModel:
             total += np.bincount(self._draws.node[slots], weights=slot_shares, minlength=len(total))
             nodes = np.flatnonzero(total > 0)
             shares = total[nodes]
+        if not len(nodes):  # in every draw the earlier replacements took the room
+            return self._homeless(pod, kind)
         order = np.lexsort((self._name_rank[nodes], -np.round(shares, 12)))
         return Landing(
             nodes=nodes[order],
