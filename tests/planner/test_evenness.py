@@ -6,14 +6,13 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.plan import Evenness, Finding
-from rebalancer.placement.landing import Distribution
+from rebalancer.placement.draws import DRAWS
+from rebalancer.placement.landing import Placed
 from rebalancer.planner.evenness import EvenGroups
 from rebalancer.strategies import Findings
 from tests.builders import APod, a_node, replicas
 from tests.planner.builders.findings import Plan, Scene, scene
 from tests.planner.builders.plans import heavy, single
-
-KIND, OTHER = "kind", "other"
 
 
 def groups(count: list[float], domain: list[int], skew: int = 1) -> tuple[EvenGroups, Evenness, Scene]:
@@ -21,12 +20,21 @@ def groups(count: list[float], domain: list[int], skew: int = 1) -> tuple[EvenGr
     one = scene([a_node(f"n{at}") for at in range(len(domain))], [single("p0", "n0")])
     even = Evenness(domain=np.array(domain, dtype=np.int32), count=np.array(count), skew=skew)
     found = [Findings(findings=(one.finding("n0", "p0", rule={"even": even}),))]
-    return EvenGroups(found), even, one
+    return EvenGroups(found, DRAWS), even, one
 
 
-def landing(shares: dict[int, float], *, exclusive: bool = False) -> Distribution:
-    nodes = np.array(list(shares), dtype=np.int64)
-    return Distribution(nodes, np.array(list(shares.values())), np.full(len(nodes), exclusive), len(nodes))
+def to(*nodes: int) -> Placed:
+    """To one node for sure, or to these in turn from draw to draw."""
+    winners = np.resize(np.array(nodes), DRAWS)
+    return Placed(nodes[0] if len(nodes) == 1 else -1, winners, np.arange(DRAWS if len(nodes) > 1 else 0))
+
+
+def in_draws(even: EvenGroups, group: Evenness, node: int, *nodes: int) -> list[list[int]]:
+    """For each of the first draws, one for each of `nodes`, where a pod from `node` would make the group more even."""
+    everywhere = np.arange(len(group.domain))
+    draws = range(len(nodes))
+    better = [even.better_in_draws(group, node, np.full(len(everywhere), draw), everywhere) for draw in draws]
+    return [np.flatnonzero(each).tolist() for each in better]
 
 
 @pytest.mark.parametrize(
@@ -40,78 +48,111 @@ def landing(shares: dict[int, float], *, exclusive: bool = False) -> Distributio
 )
 def test_a_landing_holds_at_least_two_fewer_than_what_is_left(count: list[float], better: list[int]) -> None:
     even, group, _ = groups(count, [0, 1, 2, 3, -1])
-    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == better
+    assert np.flatnonzero(even.better(group, 0)).tolist() == better
 
 
 def test_a_pod_outside_all_domains_may_go_into_any() -> None:
     even, group, _ = groups([9, 9], [-1, 0, 1, -1])
-    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
-    assert even.enough(group, 0, KIND) is None
+    assert np.flatnonzero(even.better(group, 0)).tolist() == [1, 2]
+    assert even.enough(group, 0) is None
 
 
 @pytest.mark.parametrize(("count", "skew", "enough"), [([3, 1], 1, False), ([2, 1], 1, True), ([3, 1], 2, True)])
 def test_a_domain_within_the_skew_of_the_emptiest_is_left_alone(count: list[float], skew: int, enough: bool) -> None:
     even, group, _ = groups(count, [0, 1], skew)
-    refusal = even.enough(group, 0, KIND)
+    refusal = even.enough(group, 0)
     assert (refusal is not None) is enough
     if refusal is not None:
-        assert refusal.message.endswith(f": {count[0]} here, {count[1]} where there are fewest")
+        assert refusal.message.endswith(f": {count[0]:.0f} here, {count[1]:.0f} where there are fewest")
 
 
 def test_a_sure_move_counts_on_both_sides_and_what_was_given_never_changes() -> None:
     even, group, _ = groups([4, 0, 1], [0, 1, 2])
-    even.count(0, 0, KIND, landing({1: 1.0}))
-    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
-    even.count(0, 0, KIND, landing({1: 1.0}))
-    assert even.enough(group, 0, KIND) is not None  # 2, 2, 1
+    even.count(0, 0, to(1))
+    assert np.flatnonzero(even.better(group, 0)).tolist() == [1, 2]
+    even.count(0, 0, to(1))
+    assert even.enough(group, 0) is not None  # 2, 2, 1
     assert group.count.tolist() == [4, 0, 1]
 
 
 def test_what_a_domain_has_lost_makes_it_a_landing_for_others() -> None:
     even, group, _ = groups([3, 0, 4], [0, 1, 2])
-    assert np.flatnonzero(even.better(group, 2, KIND)).tolist() == [1]
-    even.count(0, 0, KIND, landing({1: 1.0}))
-    assert np.flatnonzero(even.better(group, 2, KIND)).tolist() == [0, 1]
+    assert np.flatnonzero(even.better(group, 2)).tolist() == [1]
+    even.count(0, 0, to(1))
+    assert np.flatnonzero(even.better(group, 2)).tolist() == [0, 1]
 
 
-def test_a_landing_that_is_not_sure_counts_wherever_it_may_be() -> None:
+def test_a_landing_that_is_not_sure_counts_in_the_draws_that_have_it() -> None:
     even, group, _ = groups([3, 0, 0], [0, 1, 2])
-    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}))
-    assert not even.better(group, 0, KIND).any()  # 2 are left, and each of the others may have one
+    even.count(0, 0, to(1, 2))
+    # 2 are left: in each draw the next goes where the first didn't
+    assert in_draws(even, group, 0, 1, 2) == [[2], [1]]
+    # of single nodes, those are meant in draws without a landing there
+    assert np.flatnonzero(even.better(group, 0)).tolist() == [1, 2]
+    even.count(0, 0, to(2, 1))
+    assert in_draws(even, group, 0, 1, 2) == [[], []]  # 1, 1, 1
+    assert even.enough(group, 0) is not None
 
 
-def test_equal_pods_that_take_turns_are_counted_in_whole_ones() -> None:
+def test_two_that_may_be_together_leave_the_other_free() -> None:
     even, group, _ = groups([4, 0, 0], [0, 1, 2])
-    for moved in (1, 2):
-        even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}, exclusive=True))
-        assert even.better(group, 0, KIND).any() == (moved == 1)
-    even, group, _ = groups([3, 0, 0], [0, 1, 2])
-    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}, exclusive=True))
-    assert even.better(group, 0, KIND).any()
-    assert not even.better(group, 0, OTHER).any()  # they don't take turns with it
+    even.count(0, 0, to(1, 2))
+    even.count(0, 0, to(1, 1))
+    # 2, 2, 0 and 2, 1, 1
+    assert in_draws(even, group, 0, 1, 2) == [[2], []]
+
+
+def test_a_group_is_balanced_when_it_is_in_more_than_a_hundredth_of_the_draws() -> None:
+    for in_vain, enough in ((1, False), (2, True)):
+        even, group, _ = groups([3, 0, 1], [0, 1, 2])
+        even.count(0, 0, to(1))
+        assert even.enough(group, 0) is not None  # 2, 1, 1
+        even, group, _ = groups([3, 0, 1], [0, 1, 2])
+        nodes = np.full(DRAWS, 2)
+        nodes[:in_vain] = 1
+        even.count(0, 0, Placed(-1, nodes, np.arange(DRAWS)))
+        assert (even.enough(group, 0) is not None) is enough  # 2, 0, 2 in most
 
 
 def test_a_domain_that_is_reached_on_any_of_its_nodes_is_surely_reached() -> None:
     even, group, _ = groups([4, 0, 2], [0, 1, 1, 2])
-    even.count(0, 0, KIND, landing({1: 0.5, 2: 0.5}))
-    assert np.flatnonzero(even.better(group, 0, KIND)).tolist() == [1, 2]
-    even.count(0, 0, KIND, landing({1: 0.4, 2: 0.6}))
-    assert not even.better(group, 0, KIND).any()  # 2, 2, 2
+    even.count(0, 0, to(1, 2))
+    assert np.flatnonzero(even.better(group, 0)).tolist() == [1, 2]
+    assert in_draws(even, group, 0, 1, 2) == [[1, 2], [1, 2]]
+    even.count(0, 0, to(1, 2, 2))
+    assert not even.better(group, 0).any()  # 2, 2, 2
+    assert in_draws(even, group, 0, 1, 2) == [[], []]
+
+
+def test_a_domain_of_several_nodes_that_a_landing_may_have_reached_is_no_better_where_it_may_have() -> None:
+    even, group, _ = groups([3, 0, 0], [0, 1, 1, 2])
+    even.count(0, 0, to(1, 3))
+    # another node of the domain may have it without a landing there
+    assert np.flatnonzero(even.better(group, 0)).tolist() == [3]
+    assert in_draws(even, group, 0, 1, 3) == [[3], [1, 2]]
+
+
+def test_a_pod_from_outside_all_domains_may_go_into_any_in_every_draw() -> None:
+    even, group, _ = groups([9, 9], [-1, 0, 1, -1])
+    even.count(0, 0, to(1, 3))
+    assert in_draws(even, group, 0, 1, 2) == [[1, 2], [1, 2]]
 
 
 def test_pods_of_no_group_count_nowhere() -> None:
     even, group, _ = groups([3, 1], [0, 1])
-    even.count(17, 0, KIND, landing({1: 1.0}))
-    assert even.better(group, 0, KIND).tolist() == [False, True]
+    even.count(17, 0, to(1))
+    assert even.better(group, 0).tolist() == [False, True]
 
 
 def test_what_is_tried_leaves_no_trace() -> None:
     even, group, _ = groups([3, 1], [0, 1])
     with even.tentatively():
-        even.count(0, 0, KIND, landing({1: 0.6}, exclusive=True))
-        even.count(0, 0, KIND, landing({1: 1.0}))
-        assert not even.better(group, 0, KIND).any()
-    assert even.better(group, 0, KIND).tolist() == [False, True]
+        even.count(0, 0, to(0, 1))
+        even.count(0, 0, to(1))
+        assert not even.better(group, 0).any()
+        assert in_draws(even, group, 0, 0, 1) != [[1], [1]]
+    assert in_draws(even, group, 0, 0, 1) == [[1], [1]]
+    assert even.better(group, 0).tolist() == [False, True]
 
 
 # ---- in plans
@@ -127,13 +168,23 @@ def crowd(counts: dict[str, int], *, cpu: float = 500.0) -> tuple[Scene, list[Fi
 
 
 def test_duplicates_spread_over_the_nodes_that_have_none() -> None:
-    """So small that the second may be put where the first is, each waits for the one before."""
-    for cpu, moved in ((500.0, 2), (1.0, 1)):
+    """However small they are: the scheduler keeps pods of one owner apart."""
+    for cpu in (500.0, 1.0):
         one, findings = crowd({"a": 3, "b": 0, "c": 0}, cpu=cpu)
         plan = one.plan(*findings)
-        assert len(plan.moves) == moved
-        assert set().union(*plan.landings.values()) == {"b", "c"}
-        assert set(plan.codes.values()) == {"AlreadyBalanced"}
+        assert [plan.landings[name] for name in ("web-0", "web-1")] == [{"b", "c"}, {"b", "c"}]
+        assert plan.codes == {"web-2": "AlreadyBalanced"}
+
+
+def test_of_pods_that_nothing_keeps_apart_each_waits_for_the_one_before() -> None:
+    """So small that the second may be put where the first is."""
+    names = ("a", "b", "c")
+    pods = [single(f"p{at}", "a", used=100.0, cpu=1.0, memory=1.0) for at in range(3)]
+    one = scene([a_node(name, used=2_000.0) for name in names], [*pods, heavy("a"), heavy("b", 10.0), heavy("c", 10.0)])
+    even = one.even({name: at for at, name in enumerate(names)}, [3, 0, 0])
+    plan = one.plan(one.finding("a", "p0", "p1", "p2", rule={"even": even}))
+    assert plan.landings == {"p0": {"b", "c"}}
+    assert plan.refused.keys() == {"p1", "p2"}
 
 
 def test_findings_of_one_group_share_its_counts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.plan import Goal, Loads
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from rebalancer.strategies import Findings
-from tests.builders import a_budget, a_node, replicas, some_limits
+from tests.builders import APod, a_budget, a_node, replicas, some_limits
 from tests.planner.builders.findings import STRATEGY, Scene, scene
 from tests.planner.builders.plans import cold, heavy, single
 
@@ -155,16 +155,16 @@ def test_cooling_in_the_order_given_takes_the_first_that_helps_and_stops_at_the_
     assert best.pods == ["p3000"]
 
 
-def test_in_the_order_given_a_landing_under_low_is_no_better_than_a_warmer_one() -> None:
-    pods = [
-        heavy("hot"),
-        single("a", "hot", used=1_000.0, template={"nodeSelector": {"kubernetes.io/hostname": "lukewarm"}}),
-        single("b", "hot", used=1_000.0, template={"nodeSelector": {"kubernetes.io/hostname": "cold"}}),
-    ]
-    one = scene([a_node("hot", used=12_100.0), cold(), cold("lukewarm", used=9_000.0)], pods)
-    for fields, first in (({"in_order": True}, "a"), ({}, "b")):
-        finding = one.finding("hot", "a", "b", goal=Goal.COOL, **fields)
-        assert one.plan(finding, loads=one.base).pods[0] == first
+def test_a_landing_under_low_is_no_better_than_a_warmer_one_in_any_order() -> None:
+    def pinned(name: str, to: str) -> APod:
+        return single(name, "hot", used=1_000.0, template={"nodeSelector": {"kubernetes.io/hostname": to}})
+
+    for first, second in (("cold", "lukewarm"), ("lukewarm", "cold")):
+        pods = [heavy("hot"), pinned("a", first), pinned("b", second)]
+        one = scene([a_node("hot", used=12_100.0), cold(), cold("lukewarm", used=9_000.0)], pods)
+        for fields in ({"in_order": True}, {}):
+            finding = one.finding("hot", "a", "b", goal=Goal.COOL, **fields)
+            assert one.plan(finding, loads=one.base).landings == {"a": {first}, "b": {second}}
 
 
 # ---- which landings repair it

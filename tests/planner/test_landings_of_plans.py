@@ -89,16 +89,33 @@ def test_whatever_is_drawn_no_landing_goes_over_its_target_and_no_pod_returns(ta
     )
 
 
-def test_pods_of_different_services_may_be_drawn_to_the_same_node() -> None:
-    # both nodes stay the best for "b" whether "a" is there or not, and each has room for one of them
-    nodes = [hot(13_500.0), cold("n1", used=8_800.0), cold("n2", used=8_800.0), cold("n3", used=1_600.0)]
-    fields: dict[str, Any] = {"cpu": 0.0, "memory": 0.0}
+@pytest.mark.parametrize(("used", "moved"), [(8_800.0, ["a"]), (7_200.0, ["a", "b"])])
+def test_pods_of_different_services_may_be_drawn_to_the_same_node(used: float, moved: list[str]) -> None:
+    # both nodes stay the best for "b" whether "a" is there or not; they have room for one, or for both
+    nodes = [hot(13_500.0), cold("n1", used=used), cold("n2", used=used), cold("n3", used=1_600.0)]
+    fields: dict[str, Any] = {"cpu": 1.0, "memory": 1.0}
     # 70 millicores below, so that one pod more doesn't change the points
     pods = [heavy("hot", 12_000), heavy("n1", 70), heavy("n2", 70), heavy("n3", 8_000)]
-    pods += [single("a", used=1_600.0, **fields)]
-    small = small_of(nodes, [*pods, single("b", used=1_500.0, **fields)])
+    pods += [single("a", used=1_600.0, **fields), single("b", used=1_500.0, **fields)]
+    small = small_of(nodes, pods)
+    indices = [small.snapshot.pods.names.index(name) for name in ("a", "b")]
+    *_, both = futures(small.snapshot, indices, small.usage.pod_cpu_millicores)
+    together = sum(draw.chance for draw in both if draw.node == draw.before[0][1])
+    assert together == pytest.approx(0.5)
     plan = carried_out(planned(small))
-    assert [move.pod for move in plan] == ["a"]
+    assert [move.pod for move in plan] == moved
+    assert tried(small, plan).over == []
+
+
+def test_pods_of_different_services_that_exclude_each_other_are_both_moved() -> None:
+    # 700 millicores are points enough: "b" goes where "a" didn't
+    nodes = [hot(13_500.0), cold("n1", used=7_900.0), cold("n2", used=7_900.0)]
+    fields: dict[str, Any] = {"cpu": 700.0, "memory": 1.0}
+    pods = [heavy("hot", 12_000), heavy("n1", 70), heavy("n2", 70)]
+    small = small_of(nodes, [*pods, single("a", used=1_600.0, **fields), single("b", used=1_500.0, **fields)])
+    plan = carried_out(planned(small))
+    assert [move.pod for move in plan] == ["a", "b"]
+    assert [[each.probability for each in move.target_nodes] for move in plan] == [pytest.approx([0.5, 0.5])] * 2
     assert tried(small, plan).over == []
 
 
