@@ -274,16 +274,17 @@ def _stratified(random: np.random.Generator, count: int) -> Floats:
 
 
 def views(
-    draws: int, landed: Sequence[tuple[int, Rows]], domains: Sequence[Rows], most: int
+    draws: int, landed: Sequence[tuple[int, Rows]], domains: Sequence[Rows], most: int, name_rank: Rows
 ) -> list[tuple[list[tuple[int, int]], Rows]]:
     """Draws with the same landings of these kinds: ((number, node) of each landing, indices of the draws).
 
     Of more than `most` such groups, those with the same domains are one, and if these are still more, neighbours are.
-    `domains`: for each topology key (nodes,) the number of the node's domain."""
+    `domains`: for each topology key (nodes,) the number of the node's domain. `name_rank` (nodes,) as in `Outlook`: the
+    groups are in the order of the names."""
     if not landed:
         return [([], np.arange(draws))]
     nodes = np.stack([each for _, each in landed], axis=1)
-    different, first, group = np.unique(nodes, axis=0, return_index=True, return_inverse=True)
+    different, first, group = np.unique(name_rank[nodes], axis=0, return_index=True, return_inverse=True)
     if len(different) > most:
         by_domain = np.concatenate([each[nodes] for each in domains] or [np.zeros((draws, 1), dtype=np.int64)], axis=1)
         different, first, group = np.unique(by_domain, axis=0, return_index=True, return_inverse=True)

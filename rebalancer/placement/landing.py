@@ -214,7 +214,7 @@ class PlacementModel:
         if draws.landed and not draws.kinds.isdisjoint(matters := engine.matters(kind)):
             landed = [each for each in draws.landed if each[0] in matters]
         domains = [self._board.nodes.domains(key).at for key in sorted(engine.domain_keys(kind))] if landed else []
-        groups = views(draws.count, landed, domains, max(LARGE // len(self._name_rank), FEWEST_VIEWS))
+        groups = views(draws.count, landed, domains, max(LARGE // len(self._name_rank), FEWEST_VIEWS), self._name_rank)
         for changes, members in groups:
             inside = None
             if len(groups) > 1:
