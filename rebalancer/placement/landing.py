@@ -174,9 +174,13 @@ class PlacementModel:
             return refusal
         scenes = self._scenes(pod)
         outlooks: list[tuple[Outlook, Rows, float]] = []
+        turns = np.arange(self._draws.count) % len(scenes)
+        if len(scenes) > 1:
+            # draws take turns where the order of leaving and arriving isn't known, and others for each pod: the shares
+            # take the orders of different pods as independent
+            turns = seeded(self._seed, f"{pod.namespace}/{pod.name}/order").permutation(turns)
         for at, scene in enumerate(scenes):
-            # where the order of leaving and arriving isn't known, draws take turns
-            mine = np.arange(self._draws.count) % len(scenes) == at
+            mine = turns == at
             for outlook, part in self._outlooks(kind, scene):
                 outlooks.append((outlook, mine[outlook.draws], part / len(scenes)))
         feasible = max(each.total for each, _, _ in outlooks)

@@ -273,7 +273,7 @@ def test_above_a_hundred_nodes_a_sequence_is_that_of_the_sample() -> None:
             assert abs(mean - true) <= ERRORS * errors
             assert abs(ours - true) <= ERRORS * errors
     # how often two of them are on one node
-    true, ours = (np.mean([len(set(each)) < MOVES for each in those.tolist()]) for those in (courses, drawn))
+    true, ours = (float(np.mean([len(set(each)) < MOVES for each in those.tolist()])) for those in (courses, drawn))
     assert abs(ours - true) <= ERRORS * np.sqrt(max(true * (1 - true), 1 / trials) * (1 / trials + 1 / DRAWS))
 
 
@@ -378,7 +378,13 @@ def test_started_over_a_model_equals_a_new_one(number: int) -> None:
     model = PlacementModel(made)
     sequence(model, made, pods)
     mask = np.array([name == "n1" for name in made.nodes.names])
-    for view in ({}, {"soft_tainted": mask}, {"soft_tainted": ~mask, "cordoned": mask}, {"closed": mask}):
+    views: list[dict[str, Any]] = [
+        {},
+        {"soft_tainted": mask},
+        {"soft_tainted": ~mask, "cordoned": mask},
+        {"closed": mask},
+    ]
+    for view in views:
         model.start_over(**view)
         fresh = PlacementModel(made, **view)
         assert everything(model, made, pods) == everything(fresh, made, pods)

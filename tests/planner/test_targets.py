@@ -59,7 +59,7 @@ class Room:
 
     def free(self, node: int) -> list[float]:
         """How large a pod of one resource may still be, where no draw has a landing, and in the draws that have one."""
-        sizes = np.arange(2_001)
+        sizes = range(2_001)
         slots = np.flatnonzero(self.draws.node == node)
         takes = [bool(self.headroom.takes(pod(size), np.array([node]))[0]) for size in sizes]
         in_slots = [self.headroom.slots_take(pod(size), self.draws.node[slots], slots) for size in sizes]
@@ -207,9 +207,9 @@ def test_low_is_under_its_mark_in_every_resource_that_has_one() -> None:
 def test_what_is_over_is_told_in_shares_of_the_node() -> None:
     # 2,000 of 2,000 there; target 1,000, high 1,200
     room = Room(pods=[[500]])
-    assert room.headroom.over(HOT) == (pytest.approx(0.4), pytest.approx(0.5))
+    assert room.headroom.over(HOT) == pytest.approx((0.4, 0.5))
     room.move(0, A, B)
-    assert room.headroom.over(HOT) == (pytest.approx(0.15), pytest.approx(0.25))
+    assert room.headroom.over(HOT) == pytest.approx((0.15, 0.25))
     room.move(0, A, B)
     assert room.headroom.over(HOT) == (0, 0)
 
