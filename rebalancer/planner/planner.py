@@ -248,6 +248,11 @@ class Planner:
             return [self._script_waits.message]
         return sorted({refusal.message for job in self._parked for _, refusal in job.barred.values()})
 
+    @property
+    def waited(self) -> int:
+        """How often the plan has waited."""
+        return self._waited
+
     def resume(self, landed: Collection[Eviction], *, now: float = 0.0, counts: bool = True) -> None:
         """Go on with what waited, after the replacements of `landed` became Ready. `now`: seconds since the epoch; 0 =
         not known. `counts`: it is one of the plan's MAX_WAITS."""

@@ -59,6 +59,7 @@ def carry_out(planner: Planner, choice: Choice) -> Simulated:
     open_before = planner.admission.open_evictions
     in_flight: list[Eviction] = []
     waits = 0
+    waited = False
     while True:
         move = planner.next_move()
         if move is None:
@@ -67,7 +68,7 @@ def carry_out(planner: Planner, choice: Choice) -> Simulated:
             planner.admission.landed_earlier(open_before)
             open_before = ()
             planner.resume(in_flight)
-            in_flight, waits = [], waits + 1
+            in_flight, waited = [], True
             continue
         if (refusal := planner.admission.reserve(move)) is not None:
             planner.reject(move, refusal)
@@ -75,6 +76,8 @@ def carry_out(planner: Planner, choice: Choice) -> Simulated:
         planner.accept(move)
         moves.append(move)
         in_flight.append(move)
+        # a wait in vain isn't one: the run that carries out the plan leaves it out
+        waits, waited = waits + waited, False
     return Simulated(choice=choice, score=_score(planner, moves, waits), moves=tuple(moves), planner=planner)
 
 
@@ -83,21 +86,26 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
     is undone then, so the caller keeps what it needs of each. `patient`: plans may wait."""
     best: Simulated | None = None
     effort = 0
-    for choice in _choices(patient):
-        if best is not None and (effort > MAX_EFFORT or out_of_time() or _is_perfect(best)):
-            return
-        planner = plan(choice)
-        found = carry_out(planner, choice)
+    for order in _orders():
+        # a plan that never waited is the same without patience
+        for choice in (order, replace(order, patient=False)) if patient else (order,):
+            if best is not None and (out_of_time() or _is_perfect(best)):
+                return
+            planner = plan(choice)
+            found = carry_out(planner, choice)
+            if best is None or found.score < best.score:
+                best = found
+                yield found
+            if not planner.waited:
+                break
+        # that of a plan without waits, so that patience takes no order away
         effort += planner.landings_judged * (planner.nodes + NODE_EFFORT)
-        if best is None or found.score < best.score:
-            best = found
-            yield found
+        if effort > MAX_EFFORT:
+            return
 
 
-def _choices(patient: bool) -> Iterator[Choice]:
+def _orders() -> Iterator[Choice]:
     yield Choice()
-    if patient:
-        yield Choice(patient=False)
     yield Choice(by_node=True)
     for seed in range(1, RESTARTS + 1):
         yield Choice(noise=seed)
