@@ -5,6 +5,8 @@ from typing import Any
 
 from tests.programs.cli import rebalancer
 
+MOST_EVICTIONS = 7
+
 DOCUMENT_KEYS = {"schemaVersion", "cycle", "nodes", "findings", "evictions", "refusals"}
 NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot"}
 FINDING_KEYS = {"strategy", "node", "pool", "cpuShare", "high", "target", "reason"}
@@ -39,6 +41,8 @@ def test_the_demo_cools_every_hot_node_and_says_so_as_json(tmp_path: Path) -> No
     assert document["evictions"]
     assert all(line["cpuShareAfter"] <= 0.75 for line in document["nodes"])
     moved = [each for each in document["evictions"] if each["outcome"] == "evicted"]
+    assert len(moved) <= MOST_EVICTIONS
+    assert document["waiting"] == document["remainingHotNodes"] == []
     assert {each["node"] for each in moved} <= hot
     assert all(each["targetNode"] != each["node"] for each in moved)
 
