@@ -32,13 +32,13 @@ class Waiting:
         """Dry run: when the replacements so far are usually Ready (seconds since the epoch); NaN = not known."""
 
     def next_move(self) -> Eviction | None:
-        """The next move after a wait, or None where nothing waits, or in vain."""
+        """The next move after a wait, be it in vain, or None where nothing waits."""
         while self._planner.waits:
             if self._report.dry_run:
                 self._resume(self._in_flight(), self._open)
             elif not self._wait():
                 self._planner.give_up()
-                return None
+                return self._planner.next_move()
             if (move := self._planner.next_move()) is not None:
                 return move
         return None

@@ -1,5 +1,6 @@
 """The search for the best plan, on random clusters where the order of the moves matters."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -73,7 +74,7 @@ def test_more_time_never_gives_a_worse_plan() -> None:
     def check(number: int) -> bool:
         world = contested(number)
         scores = [world.best(out_of_time=after(calls)).plan.score for calls in (0, 1, 3, 8, 20, 50, 120, 10_000)]
-        for less, more in zip(scores, scores[1:], strict=False):
+        for less, more in itertools.pairwise(scores):
             assert more <= less, f"contested({number}): {scores}"
         return scores[-1] < scores[0]
 

@@ -14,8 +14,8 @@ MOST_CHANCE = 0.01
 
 
 def check_plan(world: Searched, moves: Sequence[Eviction], resumed: Sequence[int]) -> None:
-    """`resumed`: after how many moves all replacements had landed. No pod twice, limits, budgets between two waits, only hot nodes and not beyond their target, no landing that
-    alone goes over a target."""
+    """No pod twice; limits; budgets between two waits; only hot nodes, not beyond their target; no landing that alone goes
+    over a target. `resumed`: after how many moves all replacements had landed."""
     snapshot, pods = world.snapshot, world.snapshot.pods
     cpu, cap = world.usage.pod_cpu_millicores, snapshot.nodes.cpu_capacity_millicores
     assert len({move.uid for move in moves}) == len(moves)
