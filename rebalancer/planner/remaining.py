@@ -53,6 +53,8 @@ def remaining_of(nodes: Iterable[tuple[str, str, float]], refusals: Sequence[Pod
 
 def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal]) -> RemainingHotNode:
     found = [each for each in refusals if each.code not in NOT_THE_CAUSE] or list(refusals)
+    # pods that no setting would free explain a node only where there are no others
+    found = [each for each in found if each.setting or each.code in SETTINGS] or found
     weight: dict[Reason, float] = {}
     for each in found:
         weight[each.code] = weight.get(each.code, 0.0) + (each.cpu_millicores or 0.0)
