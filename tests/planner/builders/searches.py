@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.constraints.admission import LedgerState
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.usage import Usage
@@ -79,6 +80,7 @@ class Searched:
     young_seconds: float = 300.0
     closed: NDArray[np.bool_] | None = None
     recent: Sequence[Eviction] = ()
+    standing: LedgerState | None = None
     _model: PlacementModel | None = field(default=None, init=False)
 
     @cached_property
@@ -120,7 +122,7 @@ class Searched:
             snapshot=self.snapshot,
             placement=self._model,
             found=self.found,
-            admission=a_door(self.snapshot, self.policy),
+            admission=a_door(self.snapshot, self.policy, self.standing),
             cpu_millicores=self.usage.pod_cpu_millicores,
             pools=pool_names(self.snapshot, self.policy),
             base=self.view.base,
@@ -157,6 +159,7 @@ def searched(
     budgets: Collection[DisruptionBudget] = (),
     recent: Sequence[Eviction] = (),
     steers: bool = True,
+    standing: LedgerState | None = None,
     usage: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Searched:
@@ -171,4 +174,5 @@ def searched(
         found=found_in(snapshot, measured, policy, recent),
         recent=recent,
         steers=steers,
+        standing=standing,
     )

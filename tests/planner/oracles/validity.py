@@ -14,8 +14,8 @@ MOST_CHANCE = 0.01
 
 
 def check_plan(world: Searched, moves: Sequence[Eviction], resumed: Sequence[int]) -> None:
-    """No pod twice; limits; budgets between two waits; only hot nodes, not beyond their target; no landing that alone goes
-    over a target. `resumed`: after how many moves all replacements had landed."""
+    """No pod twice, limits, budgets between two waits, only hot nodes and not beyond their target, no landing that
+    alone goes over a target. `resumed`: after how many moves all replacements had landed."""
     snapshot, pods = world.snapshot, world.snapshot.pods
     cpu, cap = world.usage.pod_cpu_millicores, snapshot.nodes.cpu_capacity_millicores
     assert len({move.uid for move in moves}) == len(moves)
@@ -23,11 +23,11 @@ def check_plan(world: Searched, moves: Sequence[Eviction], resumed: Sequence[int
     assert len(moves) <= limits.per_cycle
     per_node = Counter(move.node for move in moves)
     for rate in limits.node.evictions:
-        assert max(per_node.values(), default=0) <= rate.max
+        assert max(per_node.values(), default=0) <= int(rate.max)
     ends = [0, *resumed, len(moves)]
     for together in (moves[start:end] for start, end in pairwise(ends)):
         services = Counter(str(move.service) for move in together)
-        assert max(services.values(), default=0) <= limits.service.in_flight
+        assert max(services.values(), default=0) <= int(limits.service.in_flight or 0)
         for budget in snapshot.budgets:
             app = budget.selector.match_labels["app"] if budget.selector else ""
             assert services[f"shop/{app}"] <= budget.disruptions_allowed

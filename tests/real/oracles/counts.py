@@ -33,7 +33,7 @@ class Counts:
     def p_value(self) -> float:
         """Share of the draws that are at least as far from the mean of the others; the real one counts as one."""
         each = [self._distances(self.drawn[[at]], without=at)[0] for at in range(len(self.drawn))]
-        return (1 + sum(found >= self.distance for found in each)) / (1 + len(each))
+        return (1 + sum(bool(found >= self.distance) for found in each)) / (1 + len(each))
 
     def _distances(self, counts: Floats, *, without: int | None = None) -> Floats:
         drawn = self.drawn if without is None else np.delete(self.drawn, without, axis=0)
