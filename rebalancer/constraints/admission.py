@@ -201,6 +201,7 @@ class EvictionAdmission:
             if self._snapshot.pods.ready[move.pod_index]:
                 self._gone[move.service_identity] -= 1
         self.view.advance(now)
+        self._cooldown_checks.advance(now)
 
     def landed_earlier(self, evictions: Collection[Eviction]) -> None:
         """Count open evictions of earlier cycles as replaced."""

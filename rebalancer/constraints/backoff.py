@@ -39,7 +39,11 @@ class EvictionCooldowns:
         self._lineages = lineages
         self._pauses = {each.scope: each for each in pauses if each.until is None or each.until > now}
         self._young_pools = young_pools
-        self._now = now
+        self._now, self._clock = now, now
+
+    def advance(self, now: float) -> None:
+        """See the cooldowns as they are at a later time of the same cycle."""
+        self._clock = max(self._clock, now)
 
     def refuses(self, move: Eviction) -> Refusal | None:
         """Why the move may not be made now."""
@@ -54,7 +58,7 @@ class EvictionCooldowns:
         if (refusal := self._again(move)) is not None:
             return refusal
         joined = self._young_pools.get(move.pool)
-        if joined is not None and self._now - joined < self._cooldowns.pool_after_scale_up:
+        if joined is not None and self._clock - joined < self._cooldowns.pool_after_scale_up:
             due = joined + self._cooldowns.pool_after_scale_up
             return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
         return self._cooldown(move)
@@ -67,7 +71,7 @@ class EvictionCooldowns:
         if not moves:
             return None
         times, due = len(moves), max(moves) + backoff_seconds(self._cooldowns.backoff, len(moves))
-        if due <= self._now:
+        if due <= self._clock:
             return None
         often = f"{times} times" if times > 1 else "once"
         detail = f"{move.strategy} moved its predecessors {often} already, next at {clock_time(due)}"
@@ -95,8 +99,8 @@ class EvictionCooldowns:
         ):
             scope = counted[kind]
             last = self._view.last(scope, before=self._now)
-            if last is not None and self._now - last < seconds:
-                ago = format_duration(max(self._now - last, 0.0))
+            if last is not None and self._clock - last < seconds:
+                ago = format_duration(max(self._clock - last, 0.0))
                 due = last + seconds
                 return Refusal.of(code, f"{scope}: {ago} ago, next at {clock_time(due)}", next_at=due)
         return None

@@ -1,6 +1,7 @@
-"""Waiting in a cycle: for replacements that bar a planned move, up to the policy's patience.
+"""Waiting in a cycle: for replacements or a time that bar a planned move, up to the policy's patience.
 
-The cycle goes on as soon as one of them is Ready. A dry run doesn't wait: it takes them for Ready.
+The cycle goes on as soon as one of them is Ready, or the time has come. A dry run doesn't wait: it takes them for
+Ready.
 """
 
 import math
@@ -15,6 +16,7 @@ from rebalancer.model.plan import CycleReport
 from rebalancer.planner import Planner
 
 POLL_SECONDS = 5.0
+MIN_PAUSE_SECONDS = 0.2
 
 
 class Waiting:
@@ -59,10 +61,14 @@ class Waiting:
         self._landed |= {each.uid for each in landed}
         if self._report.dry_run:
             self._expected += self._usual_seconds(landed)
+            self._expected = max(self._expected, self._planner.waits_until or 0.0)
         self._open = [each for each in self._open if each not in earlier]
         self._planner.admission.landed_earlier(earlier)
         context = self._session.context
-        now = 0.0 if self._report.dry_run or context.ledger is None else context.ledger.now()
+        if self._report.dry_run or context.ledger is None:
+            now = self._planner.waits_until or 0.0
+        else:
+            now = context.ledger.now()
         self._planner.resume(landed, now=now, counts=self._report.dry_run)
 
     def _usual_seconds(self, moves: Sequence[Eviction]) -> float:
@@ -94,10 +100,13 @@ class Waiting:
                     uids = set()  # read again after the pause: what was evicted must be reported whatever fails here
                 landed = [each for each in mine if each.uid in uids]
                 done = [each for each in earlier if each.uid in uids]
-                if landed or done:
+                until = self._planner.waits_until
+                if landed or done or (until is not None and context.ledger.now() >= until):
                     self._resume(landed, done)
                     return True
                 pause = min(POLL_SECONDS, self._patience)
+                if until is not None:
+                    pause = min(pause, max(until - context.ledger.now(), MIN_PAUSE_SECONDS))
                 context.clock.sleep(pause)
                 self._patience -= pause
         return False

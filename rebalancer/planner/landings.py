@@ -30,6 +30,9 @@ Rows = NDArray[np.int64]
 MAX_SOFT_TAINTS_PER_POD = 8
 """Rounds of taints for one pod."""
 
+MAX_EXPLAINED = 16
+"""Refusals of a plan for which the setting that would lift them is looked for."""
+
 FEW_SOFT_TAINTS, FEW_SHARE = 8, 0.02
 """New soft taints that one eviction is worth, and as a share of all nodes: for more of them, two evictions of smaller
 pods are better."""
@@ -76,6 +79,7 @@ class Landings:
         """(nodes,) possible targets of this plan's replacements."""
         self._snapshot = snapshot
         self._steering = steering
+        self._explained = 0
         self.sparing = False
         """Whether the last landing was refused for the number of soft taints that one eviction is worth."""
         self._max_risk = MAX_RISK if steering is None else 2 * SIMULATED_RISK * MAX_RISK
@@ -115,12 +119,40 @@ class Landings:
                 break
             more = self._steering.take(barring)
             if more is None:
-                refusal = self._steering.limits(refusal, barring)
+                refusal = self._with_setting(refusal, pod, finding, headroom, barring)
                 break
             taken += more
             self.model.steer(more)
         self._remove_soft_taints(taken)  # they didn't help: other pods may need them
         return refusal
+
+    def _with_setting(
+        self, refusal: Refusal, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, barring: list[int]
+    ) -> Refusal:
+        """The refusal with the budget that would free the pod, found beyond the budget and undone. Only for the
+        first MAX_EXPLAINED pods of a plan."""
+        assert self._steering is not None
+        if self._explained >= MAX_EXPLAINED:
+            return refusal
+        self._explained += 1
+        extra: list[int] = []
+        try:
+            for _ in range(MAX_SOFT_TAINTS_PER_POD):
+                new = [node for node in barring if node not in extra and node not in self._steering.chosen]
+                if not new:
+                    return refusal
+                extra += new
+                self.model.steer(new)
+                landing = self.model.landings(pod)
+                if isinstance(landing, Refusal):
+                    return refusal
+                risk = self._risks(pod, finding, headroom, landing)
+                if risk.sum() <= self._max_risk and (self._risk + risk).max(initial=0.0) <= self._max_node_risk:
+                    return self._steering.limits(refusal, extra)
+                barring = self._barring(risk)
+            return refusal
+        finally:
+            self.model.steer(extra, away=False)
 
     def _barring(self, risk: Floats) -> list[int]:
         """Nodes that bar a landing, the likeliest first. The least likely need no soft taint, unless earlier moves have
@@ -162,6 +194,9 @@ class Landings:
             code, said = Reason.WOULD_RETURN_TO_NODE, f"with a probability of {float(risk[pod.node]):.0%}"
         elif closed[worst]:
             code, said = Reason.TARGET_NODE_UNAVAILABLE, f"{names[worst]}, with {text}"
+        elif finding.landing.even is not None and self._fits(pod, finding, headroom, np.array([worst]))[0]:
+            # in some draws an earlier replacement has made it as full as the others
+            code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
         elif repairs is not None and not repairs[worst]:
             code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
         else:

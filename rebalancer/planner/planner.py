@@ -249,6 +249,15 @@ class Planner:
         return sorted({refusal.message for job in self._parked for _, refusal in job.barred.values()})
 
     @property
+    def waits_until(self) -> float | None:
+        """The earliest time at which a move that waits may be made by time alone (seconds since the epoch); None = no
+        time is known."""
+        refusals = [refusal for job in self._parked for _, refusal in job.barred.values()]
+        if self._script_waits is not None:
+            refusals = [self._script_waits]
+        return min((each.next_at for each in refusals if each.next_at is not None), default=None)
+
+    @property
     def waited(self) -> int:
         """How often the plan has waited."""
         return self._waited

@@ -67,7 +67,7 @@ def carry_out(planner: Planner, choice: Choice) -> Simulated:
                 break
             planner.admission.landed_earlier(open_before)
             open_before = ()
-            planner.resume(in_flight)
+            planner.resume(in_flight, now=planner.waits_until or 0.0)
             in_flight, waited = [], True
             continue
         if (refusal := planner.admission.reserve(move)) is not None:

@@ -185,6 +185,7 @@ def test_of_pods_that_nothing_keeps_apart_each_waits_for_the_one_before() -> Non
     plan = one.plan(one.finding("a", "p0", "p1", "p2", rule={"even": even}))
     assert plan.landings == {"p0": {"b", "c"}}
     assert plan.refused.keys() == {"p1", "p2"}
+    assert set(plan.codes.values()) <= {"TargetNodeNotBetter", "AlreadyBalanced"}
 
 
 def test_findings_of_one_group_share_its_counts() -> None:

@@ -95,12 +95,9 @@ def test_nothing_waits_where_what_may_go_now_takes_no_more_evictions() -> None:
     assert (found.pods, found.waits) == (["other"], {})
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="a plan in the model doesn't know that time passes while it waits")
-
-
 @pytest.mark.parametrize(
     ("left", "waits"),
-    [pytest.param(PATIENCE - 20.0, True, marks=NOT_YET), (PATIENCE + 20.0, False)],
+    [(PATIENCE - 20.0, True), (PATIENCE + 20.0, False)],
     ids=["within", "beyond"],
 )
 def test_spacing_is_waited_for_only_within_the_patience(left: float, waits: bool) -> None:

@@ -120,10 +120,7 @@ def lab(tmp_path: Path, *, max_nodes: str, other: str) -> Any:
     return a_stage(cluster, tmp_path, softTaint={"maxNodes": max_nodes, "maxNodesAtLeast": 0})
 
 
-FIRST_ONLY = pytest.mark.xfail(strict=True, reason="the value counts only the nodes that bar the landing first")
-
-
-@pytest.mark.parametrize("other", ["full", pytest.param("cold", marks=FIRST_ONLY)])
+@pytest.mark.parametrize("other", ["full", "cold"])
 def test_a_report_says_of_a_node_that_stays_hot_why_and_which_setting_would_help(tmp_path: Path, other: str) -> None:
     with lab(tmp_path / "first", max_nodes="20%", other=other) as stage:
         report = stage.turn()
