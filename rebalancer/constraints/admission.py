@@ -45,7 +45,9 @@ class LedgerState:
     open_evictions: tuple[Eviction, ...] = ()
     """Still in flight, by the snapshot."""
     landed: tuple[Eviction, ...] = ()
-    """In flight by `entries`, landed by the snapshot."""
+    """In flight by `entries`, landed or closed by the snapshot."""
+    closed: tuple[Eviction, ...] = ()
+    """Those of `landed` whose replacement was not seen Ready, with the reason."""
     pauses: tuple[Pause, ...] = ()
     backoffs: tuple[EvictionBackoff, ...] = ()
     lineages: Mapping[str, ReplacementLineage] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class EvictionAdmission:
         )
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
+        self._in_progress = {each.uid for each in ledger_state.open_evictions if each.in_background}
         self._taken = 0
         self._traits: dict[int, Traits] = {}
         self._gone: dict[str, int] = {}
@@ -165,6 +168,8 @@ class EvictionAdmission:
 
     def due(self, move: Eviction) -> float | Refusal:
         """When the move may be made (seconds since the epoch; spacing may delay it), or why not."""
+        if move.uid in self._in_progress:
+            return Refusal.of(Reason.EVICTION_IN_PROGRESS)
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
@@ -233,6 +238,10 @@ class EvictionAdmission:
     def cancel_reservation(self, move: Eviction) -> None:
         """Refund a move that did not happen."""
         self._count(move, -1, at=self._counted_at.pop(move.uid))
+
+    def back_off(self, backoff: EvictionBackoff) -> None:
+        """Refuse the service's other pods too: an admission webhook refused one of them in this cycle."""
+        self._cooldown_checks.add(backoff)
 
     # ---- inside
 

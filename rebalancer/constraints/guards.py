@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rebalancer.model.annotations import MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
+from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.reason import Reason, Refusal
@@ -178,6 +178,12 @@ def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
+    # its presence counts, whatever its value: KubeVirt writes its own name there
+    found = EVICTION_IN_PROGRESS in pod.template.annotations
+    return Refusal.of(Reason.EVICTION_IN_PROGRESS, EVICTION_IN_PROGRESS) if found else None
+
+
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
     for annotation, forbids in VETOES.items():
         value = pod.template.annotations.get(annotation)
@@ -259,6 +265,7 @@ GUARDS: tuple[Guard, ...] = (
     _namespace,
     _labels,
     _opted,
+    _in_progress,
     _vetoes,
     _volumes,
     _not_ready,

@@ -11,6 +11,9 @@ from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 
+OURSELVES = "rebalancer"
+"""Who closes evictions that are late for too long."""
+
 
 def load_ledger_state(
     ledger: Ledger | None, policy: RebalancerPolicy, snapshot: ClusterSnapshot, *, writes: bool
@@ -25,7 +28,7 @@ def load_ledger_state(
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(longest_window(policy)))
-    progress = _follow(ledger, snapshot, now)
+    progress = _follow(ledger, policy, snapshot, now)
     if writes:
         _record(ledger, policy, progress, now)
         _publish_readiness(ledger, policy, snapshot)
@@ -35,8 +38,13 @@ def load_ledger_state(
         ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
     return LedgerState(
         entries=entries,
-        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if not each.landed),
-        landed=tuple(each.eviction for each in progress if each.landed),
+        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if each.open),
+        landed=tuple(each.eviction for each in progress if not each.open),
+        closed=tuple(
+            replace(each.eviction, closed_at=now, closed_by=OURSELVES, closed_reason=each.closed)
+            for each in progress
+            if each.closed
+        ),
         pauses=tuple(ledger.pauses()),
         backoffs=tuple(ledger.backoffs()),
         lineages=ledger.lineages(now - policy.safety.cooldowns.backoff.max),
@@ -64,13 +72,19 @@ def global_limits_text(policy: RebalancerPolicy) -> str:
     return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
 
 
-def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
+def _follow(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
     in_flight = ledger.open_evictions()
     if not in_flight:
         return []
     # a pod that looks a little older than an eviction may have replaced a pod before it
     since = min(each.planned_at for each in in_flight) - 2 * CLOCK_SLACK_SECONDS
-    return follow(snapshot, in_flight, now=now, replacements=ledger.replacement_uids(since))
+    return follow(
+        snapshot,
+        in_flight,
+        now=now,
+        max_late_seconds=policy.safety.in_flight.max_late,
+        replacements=ledger.replacement_uids(since),
+    )
 
 
 def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
@@ -81,13 +95,16 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
             ledger.landed(record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
         elif each.landed:
             ledger.landed(record, at=now)
+        elif each.closed:
+            ledger.close(record, by=OURSELVES, reason=each.closed)
         elif each.late and not eviction.late:
             ledger.late(record)
-        if each.landed and each.came_back:
+        came_back = each.landed and each.came_back
+        if came_back or (each.closed and eviction.in_background):
             ledger.back_off(
                 service_identity=eviction.service_identity,
                 node=eviction.node,
-                reason="its replacement came back to the same node",
+                reason="its replacement came back to the same node" if came_back else each.closed,
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
 

@@ -126,6 +126,11 @@ class Reason(Code):
         "several PodDisruptionBudgets select it: the API server refuses to evict it",
         BlockedReason.BUDGETS,
     )
+    EVICTION_IN_PROGRESS = (
+        "EvictionInProgress",
+        "its eviction is in progress in the background",
+        BlockedReason.COOLDOWNS,
+    )
     ANNOTATION_VETO = "AnnotationVeto", "an annotation forbids it", BlockedReason.GUARDS
     OPTED_OUT = "OptedOut", "opted out of evictions", BlockedReason.GUARDS
     NOT_OPTED_IN = "NotOptedIn", "the policy requires an opt-in that it doesn't have", BlockedReason.GUARDS
@@ -162,6 +167,11 @@ class Reason(Code):
     COOLDOWN_POOL = "CooldownPool", "its pool is scaling: nodes joined recently", BlockedReason.COOLDOWNS
     EVICTION_BACKOFF = "EvictionBackoff", "backoff: evicting it did not help before", BlockedReason.COOLDOWNS
     REPEATED_EVICTION = "RepeatedEviction", "the same strategy evicted its predecessor for the same reason"
+    WEBHOOK_BACKOFF = (
+        "WebhookBackoff",
+        "backoff: an admission webhook refused the eviction of a pod of its service",
+        BlockedReason.SERVER,
+    )
     PAUSED = "Paused", "paused", BlockedReason.PAUSED
     CIRCUIT_BREAKER_OPEN = (
         "CircuitBreakerOpen",
@@ -295,6 +305,16 @@ class Reason(Code):
     SERVER_GONE = "ServerGone", "the pod is gone", BlockedReason.SERVER
     SERVER_UID_CHANGED = "ServerUidChanged", "another pod has its name now", BlockedReason.SERVER
     SERVER_FORBIDDEN = "ServerForbidden", "refused by the API server: not allowed (RBAC)", BlockedReason.SERVER
+    SERVER_WEBHOOK = (
+        "ServerWebhook",
+        "refused by the API server: an admission webhook or policy denied it",
+        BlockedReason.SERVER,
+    )
+    SERVER_WEBHOOK_FAILED = (
+        "ServerWebhookFailed",
+        "refused by the API server: an admission webhook could not be called",
+        BlockedReason.SERVER,
+    )
     SERVER_UNKNOWN = "ServerUnknown", "no answer in time: it may or may not have been evicted", BlockedReason.SERVER
     SERVER_ERROR = "ServerError", "the API server answered with an error", BlockedReason.SERVER
 

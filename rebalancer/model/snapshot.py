@@ -199,6 +199,8 @@ class Owner:
     ready: int | None = None
     rolling_out: bool = False
     """The controller has not seen the newest spec, or not all replicas are of it."""
+    finished: bool = False
+    """A Job that has completed or failed: it makes no more pods."""
     spares_disruptions: bool = False
     """A Job whose podFailurePolicy ignores DisruptionTarget: an eviction doesn't count as a failure."""
 

@@ -18,6 +18,8 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DISRUPT = "karpenter.sh/do-not-disrupt"
+NOT_EVICT = "karpenter.sh/do-not-evict"
+IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 
 
 # ---- annotations of others, by their value
@@ -31,6 +33,7 @@ DISRUPT = "karpenter.sh/do-not-disrupt"
         *((EVICT, value, vetoed) for value, vetoed in [("false", True), ("true", False), ("", True), ("never", True)]),
         *((PREFER_NO, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("x", True)]),
         *((DISRUPT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("10m", True)]),
+        *((NOT_EVICT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True)]),
     ],
 )  # fmt: skip
 def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, value: str, vetoed: bool) -> None:
@@ -42,9 +45,15 @@ def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, 
         assert f'"{value}"' in refusal.message
 
 
+@pytest.mark.parametrize("value", ["", "kubevirt", "false"])
+def test_16_a2_a_pod_whose_eviction_is_in_progress_is_not_evicted_again(value: str) -> None:
+    """As in the descheduler the annotation's presence counts, not its value."""
+    assert code(noted(**{IN_PROGRESS: value})) is Reason.EVICTION_IN_PROGRESS
+
+
 @pytest.mark.parametrize("annotation", VETOES)
 def test_no_annotation_lifts_a_protection(annotation: str) -> None:
-    lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", OPT: "true"}
+    lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", NOT_EVICT: "false", OPT: "true"}
     assert annotation in lifting
     for fields, reason in (
         ({"owner_kind": "DaemonSet"}, Reason.DAEMONSET_POD),

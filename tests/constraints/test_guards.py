@@ -327,5 +327,5 @@ def test_the_nearest_miss_may_go(case: Case) -> None:
 def test_every_guard_reason_has_a_case() -> None:
     upto = list(Reason).index(Reason.LABEL_EXCLUDED) + 1
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
-    vetoes = {Reason.ANNOTATION_VETO}  # below
+    vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
     assert set(list(Reason)[:upto]) == {case.reason for case in CASES.values()} | budgets | vetoes

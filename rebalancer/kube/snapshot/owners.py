@@ -94,6 +94,7 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
         desired=desired,
         ready=ready,
         rolling_out=rolling,
+        finished=kind == "Job" and _finished(workload),
         spares_disruptions=kind == "Job" and _spares_disruptions(workload),
     )
 
@@ -119,6 +120,10 @@ def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]
         # With a partition the old revision stays on purpose: done when the upper ordinals have the new one.
         rolling = rolling or partition == 0 or status.updated_replicas < desired - partition
     return desired, status.ready_replicas, rolling
+
+
+def _finished(job: Workload) -> bool:
+    return any(each.type in ("Complete", "Failed") and each.status == "True" for each in job.status.conditions or ())
 
 
 def _spares_disruptions(job: Workload) -> bool:

@@ -88,10 +88,10 @@ class OperatorState:
     def back_off(
         self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
     ) -> EvictionBackoff:
-        """Count one more ineffective eviction of the service from the node, and start its backoff.
+        """Count one more ineffective or refused eviction of the service from the node, and start its backoff.
 
-        `seconds`: number of ineffective evictions (1 = the first) -> length of the backoff; it may be called more than
-        once.
+        `node` may be EVERY_NODE. `seconds`: number of such evictions (1 = the first) -> length of the backoff; may be
+        called more than once.
         """
 
         def work(connection: Connection) -> EvictionBackoff:
@@ -112,6 +112,11 @@ class OperatorState:
             )
 
         return write(self._engine, work)
+
+    def _end_backoff(self, connection: Connection, service_identity: str, *, node: str) -> None:
+        rows = EVICTION_BACKOFFS.c
+        this = (rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node)
+        connection.execute(delete(EVICTION_BACKOFFS).where(*this))
 
     def backoffs(self) -> list[EvictionBackoff]:
         """Backoffs of this cluster that have not expired, by service and node."""
