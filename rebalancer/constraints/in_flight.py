@@ -7,8 +7,8 @@ none is wanted any more:
 - The service has as many ready replicas as before the eviction, or as desired now. A pod that was finished or not Ready
   was not among them: its eviction has landed as soon as the pod is gone, also if its replacement crashes. A finished
   pod has no replacement and no target node.
-- No replacement was made, and the service has as many pods as are desired now (a StatefulSet: of lower ordinals): it was
-  scaled down.
+- No replacement was made, and the service has as many pods as are desired now (of a StatefulSet those of lower
+  ordinals): it was scaled down.
 - Its Job has finished, or the service was deleted. Workloads of a kind that isn't listed are known by their pods only:
   without a replacement such an eviction stays open until its deadline, then it is closed.
 
