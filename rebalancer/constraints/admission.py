@@ -55,6 +55,8 @@ class LedgerState:
     elsewhere: Mapping[str, float] | None = None
     """Service identity -> time of the last eviction by another cluster."""
     remote_readiness: Mapping[str, RemoteReadiness] | None = None
+    nodes_elsewhere: int = 0
+    """Nodes of the other clusters that share the database, as they published them."""
     useless: Mapping[str, str] = field(default_factory=dict)
     """Pool -> why its circuit breaker is open: evictions there are ineffective."""
 
@@ -91,7 +93,9 @@ class EvictionAdmission:
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
-        self.rules = LimitRules(policy=policy, snapshot=snapshot, pool_of=pool_of)
+        self.rules = LimitRules(
+            policy=policy, snapshot=snapshot, pool_of=pool_of, nodes_elsewhere=ledger_state.nodes_elsewhere
+        )
         self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
             self.view.release(landed)

@@ -28,7 +28,7 @@ def load_ledger_state(
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(longest_window(policy)))
-    progress = _follow(ledger, policy, snapshot, now)
+    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     if writes:
         _record(ledger, policy, progress, now)
         _publish_readiness(ledger, policy, snapshot)
@@ -50,6 +50,7 @@ def load_ledger_state(
         lineages=ledger.lineages(now - policy.safety.cooldowns.backoff.max),
         elsewhere=ledger.services_evicted_remotely(cross.separation) if cross.separation else None,
         remote_readiness=ready,
+        nodes_elsewhere=ledger.nodes_elsewhere(),
     )
 
 
@@ -72,7 +73,9 @@ def global_limits_text(policy: RebalancerPolicy) -> str:
     return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
 
 
-def _follow(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
+def _follow(
+    ledger: Ledger, snapshot: ClusterSnapshot, now: float, *, max_late_seconds: float
+) -> list[EvictionProgress]:
     in_flight = ledger.open_evictions()
     if not in_flight:
         return []
@@ -82,7 +85,7 @@ def _follow(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot,
         snapshot,
         in_flight,
         now=now,
-        max_late_seconds=policy.safety.in_flight.max_late,
+        max_late_seconds=max_late_seconds,
         replacements=ledger.replacement_uids(since),
     )
 
@@ -112,7 +115,10 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
     text = global_limits_text(policy)
     ledger.publish_global_limits(
-        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, longest_window_seconds=longest_window(policy)
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        text=text,
+        longest_window_seconds=longest_window(policy),
+        nodes=len(snapshot.nodes),
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
         ledger.publish_readiness(_replicas(policy, snapshot))

@@ -104,10 +104,12 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
     """Why the input is not safe to use, or None."""
     if seen.usage.warnings:
         return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
-    known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
+    # a node that is not Ready sends no samples, and is neither evicted from nor a target
+    judged = (seen.pool_of >= 0) & seen.snapshot.nodes.ready
+    known = np.isfinite(seen.usage.node_cpu_millicores[judged])
     coverage, wanted = known.mean() if len(known) else 1.0, policy.usage.min_coverage / 100
     if coverage < wanted:
-        counts = f"{np.count_nonzero(known)} of {len(known)} nodes in pools, at least {wanted:.0%} are needed"
+        counts = f"{np.count_nonzero(known)} of {len(known)} Ready nodes in pools, at least {wanted:.0%} are needed"
         return Refusal.of(Reason.COVERAGE_TOO_LOW, counts)
     return None
 

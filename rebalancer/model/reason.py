@@ -50,7 +50,7 @@ class BlockedReason(Code):
     PAUSED = "paused", "evictions were paused"
     BUDGETS = "disruptionBudgets", "PodDisruptionBudgets had no room"
     NO_TARGET_NODE = "noTargetNode", "no suitable target node for the replacements"
-    POOL_FULL = "poolFull", "no node of its pool was under its low"
+    POOL_FULL = "poolFull", "no target node was under its low"
     SERVER = "serverRefused", "the API server refused"
     POOR_SELECTION = "poorSelection", "only the planner's own selection kept the candidates there"
     """Candidates that no rule kept might have cooled it: planning time used up, each too small alone but enough
@@ -221,7 +221,7 @@ class Reason(Code):
         "a pending pod would take the room that it leaves",
         BlockedReason.NO_TARGET_NODE,
     )
-    POOL_FULL = "PoolFull", "no node is under its low", BlockedReason.POOL_FULL
+    POOL_FULL = "PoolFull", "no target node is under its low", BlockedReason.POOL_FULL
     TARGET_NODE_NOT_BETTER = (
         "TargetNodeNotBetter",
         "kube-scheduler may put the replacement where it is no better",

@@ -39,6 +39,7 @@ from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
+from rebalancer.planner.low_nodes import LowNodes
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -129,6 +130,7 @@ class Planner:
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
         self.placement = placement
         self._landings = Landings(snapshot=snapshot, model=placement, found=found, base=base, steering=steering)
+        self._low_nodes = LowNodes(placement, pools=pools, names=snapshot.nodes.names)
         self._budgets = BudgetRoom(snapshot)
         self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)
         self._drainer = NodeDrainer(
@@ -453,6 +455,7 @@ class Planner:
                 continue
             pod = self._snapshot.pod(index)
             refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            refusal = refusal or self._low_nodes.refuses(pod, finding, job.cooled)
             if refusal is None:
                 job.left.append(pod)
             else:

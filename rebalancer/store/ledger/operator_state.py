@@ -203,10 +203,11 @@ class OperatorState:
 
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
-    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None:
+    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float, nodes: int) -> None:
         """Publish the global limits of this cluster's policy: `text` is JSON, `digest` its hash.
 
         `longest_window_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
+        Percentages of the global limits are taken of the `nodes` of all clusters.
         """
 
         def work(connection: Connection) -> None:
@@ -215,11 +216,19 @@ class OperatorState:
                 "text": text,
                 "updated": self._now(connection),
                 "longest_window_seconds": longest_window_seconds,
+                "nodes": nodes,
             }
             statement = upsert(connection)(CLUSTER_LIMITS).values(cluster=self._cluster, **values)
             connection.execute(statement.on_conflict_do_update(index_elements=[CLUSTER_LIMITS.c.cluster], set_=values))
 
         write(self._engine, work)
+
+    def nodes_elsewhere(self) -> int:
+        """Nodes of the other clusters, as they published them last; one that published none has none."""
+        total = select(func.coalesce(func.sum(CLUSTER_LIMITS.c.nodes), 0)).where(
+            CLUSTER_LIMITS.c.cluster != self._cluster
+        )
+        return read(self._engine, lambda connection: int(connection.execute(total).scalar_one()))
 
     def global_limits(self) -> dict[str, str]:
         """Cluster -> the global limits that it stated last."""
