@@ -12,7 +12,7 @@ from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFI
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.snapshot import FAILED, REVISION_LABEL, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
@@ -178,6 +178,11 @@ def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _group(pod: Pod, view: GuardView) -> Refusal | None:
+    found = next((label for label in view.guards.group_labels if label in pod.template.labels), None)
+    return None if found is None else Refusal.of(Reason.POD_GROUP, f"{found}={pod.template.labels[found]}")
+
+
 def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
     # its presence counts, whatever its value: KubeVirt writes its own name there
     found = EVICTION_IN_PROGRESS in pod.template.annotations
@@ -245,7 +250,15 @@ def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
     owner = int(snapshot.pods.owner[pod.index])
     top = snapshot.owners[int(snapshot.top_owner[owner])]
     rolling_out = top.rolling_out or snapshot.owners[owner].rolling_out
-    return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service)) if rolling_out else None
+    if rolling_out:
+        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service))
+    if int(snapshot.top_owner[owner]) in snapshot.in_two_revisions:
+        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, f"{pod.service} has pods of two revisions")
+    if top.next_revision and pod.template.labels.get(REVISION_LABEL, top.next_revision) != top.next_revision:
+        return Refusal.of(
+            Reason.ROLLOUT_IN_PROGRESS, f"{pod.service} is OnDelete, and would replace it by a pod of its next revision"
+        )
+    return None
 
 
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
@@ -265,6 +278,7 @@ GUARDS: tuple[Guard, ...] = (
     _namespace,
     _labels,
     _opted,
+    _group,
     _in_progress,
     _vetoes,
     _volumes,

@@ -35,6 +35,7 @@ class MissReason(Code):
     NOT_EVALUATED = "notEvaluated", "cycles ran, but none evaluated it while it was hot"
     """Its alert never came, or the strategy's interval is longer than the episode."""
     NOT_READY = "notReady", "the node was not Ready"
+    NODE_LEAVING = "nodeLeaving", "an autoscaler was removing the node"
 
 
 class BlockedReason(Code):
@@ -125,6 +126,11 @@ class Reason(Code):
         "SeveralBudgets",
         "several PodDisruptionBudgets select it: the API server refuses to evict it",
         BlockedReason.BUDGETS,
+    )
+    POD_GROUP = (
+        "PodGroup",
+        "one of a group of pods that restart together (guards.groupLabels)",
+        BlockedReason.GUARDS,
     )
     EVICTION_IN_PROGRESS = (
         "EvictionInProgress",
@@ -270,6 +276,7 @@ class Reason(Code):
     NOT_FINITE = "NotFinite", "the usage is not a finite, plausible number", MissReason.NO_METRICS
     AMBIGUOUS_NODE = "AmbiguousNode", "two usage series have this node's name", MissReason.NO_METRICS
     NODE_NOT_READY = "NodeNotReady", "the node is not Ready", MissReason.NOT_READY
+    NODE_LEAVING = "NodeLeaving", "an autoscaler is removing the node", MissReason.NODE_LEAVING
     NODE_KEPT = "NodeKept", "low, but not to be drained"
     STABILIZATION_WINDOW = "StabilizationWindow", "not hot for long enough", MissReason.STABILIZATION_WINDOW
     SETTLING = "Settling", "relieved recently: a whole rate window must pass first", MissReason.STABILIZATION_WINDOW

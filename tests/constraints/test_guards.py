@@ -192,6 +192,40 @@ CASES = {
         protected={"owner": an_owner(desired=2), "guards": {"minReplicas": 3}},
         near={"owner": an_owner(desired=3), "guards": {"minReplicas": 3}},
     ),
+    "one of a group (issue 16, C11)": Case(
+        reason=Reason.POD_GROUP,
+        protected={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}},
+        near={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}, "guards": {"groupLabels": []}},
+    ),
+    "one of a group by a label of the policy (issue 16, C11)": Case(
+        reason=Reason.POD_GROUP,
+        protected={"pod": {"labels": {"gang": "llm"}}, "guards": {"groupLabels": ["gang"]}},
+        near={"pod": {"labels": {"band": "llm"}}, "guards": {"groupLabels": ["gang"]}},
+    ),
+    "of an old revision of a StatefulSet that is updated by hand (issue 16, C11)": Case(
+        reason=Reason.ROLLOUT_IN_PROGRESS,
+        protected={
+            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-1"}},
+            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
+        },
+        near={
+            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-2"}},
+            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
+        },
+    ),
+    "of an unlisted kind with pods of two revisions (issue 16, C11)": Case(
+        reason=Reason.ROLLOUT_IN_PROGRESS,
+        protected={
+            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
+            "sibling": {"labels": {"controller-revision-hash": "web-2"}},
+            "guards": {"ownerKinds": ["CloneSet"]},
+        },
+        near={
+            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
+            "sibling": {"labels": {"controller-revision-hash": "web-1"}},
+            "guards": {"ownerKinds": ["CloneSet"]},
+        },
+    ),
     "rolling out": Case(
         reason=Reason.ROLLOUT_IN_PROGRESS,
         protected={"owner": an_owner(rolling_out=True)},
