@@ -77,13 +77,15 @@ def observe(
     # the ledger's clock where there is one: its rows were dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
     memory = max([MEMORY_WINDOWS * usage.window_seconds, *(each.memory_seconds for each in policy.strategies)])
-    recent = tuple(context.records.recent_moves(now - memory))
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
+    # after the ledger: it has just recorded which evictions in the background have left their node
+    recent = tuple(context.records.recent_moves(now - memory))
     feedback = context.feedback()
     if feedback is not None:
         useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
         ledger_state = replace(ledger_state, useless=useless)
-    cpu = effective_cpu(snapshot, usage, recent, now)
+    evacuated = {each.uid for each in ledger_state.open_evictions if each.in_background}
+    cpu = effective_cpu(snapshot, usage, recent, now, in_background=evacuated)
     peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,

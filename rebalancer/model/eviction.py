@@ -161,7 +161,10 @@ class Eviction:
 
     @property
     def at(self) -> float:
-        """When the pod was evicted: the answer's time (the later bound of the call), else the record's."""
+        """When the pod was evicted: the answer's time (the later bound of the call), else the record's. In the
+        background: when it had left."""
+        if self.in_background and self.replaced_at is not None:
+            return self.replaced_at
         return self.planned_at if self.answered_at is None else self.answered_at
 
 

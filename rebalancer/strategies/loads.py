@@ -34,8 +34,18 @@ class CpuLoads:
     """(pods,) a pod that arrived within the window has its service's usual CPU; NaN where unknown."""
 
 
-def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], now: float) -> CpuLoads:
-    """Measured CPU, corrected for pods that left or arrived within the rate window."""
+def effective_cpu(
+    snapshot: ClusterSnapshot,
+    usage: Usage,
+    recent: Sequence[Eviction],
+    now: float,
+    *,
+    in_background: Collection[str] = (),
+) -> CpuLoads:
+    """Measured CPU, corrected for pods that left or arrived within the rate window.
+
+    Pods with an eviction in the background (uids) count as if they were terminating: their node needs no second relief.
+    """
     pods, count = snapshot.pods, len(snapshot.nodes)
     measured = usage.pod_cpu_millicores
     shown = np.nan_to_num(measured, nan=0.0)
@@ -48,7 +58,10 @@ def effective_cpu(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Evic
         # a pod that already uses more than usual counts with that
         pod[index] = max(usual, shown[index])
     correction = _sum(pods.node, np.where(arrived, np.nan_to_num(pod) - shown, 0.0), snapshot.active, count)
-    correction -= _sum(pods.node, shown, snapshot.active & pods.terminating, count)
+    going = pods.terminating.copy()
+    if in_background:
+        going |= np.fromiter((uid in in_background for uid in pods.uids), np.bool_, len(pods))
+    correction -= _sum(pods.node, shown, snapshot.active & going, count)
     correction -= _left(snapshot, usage, recent, now)
     return CpuLoads(node=np.maximum(usage.node_cpu_millicores + correction, 0.0), pod=pod)
 
