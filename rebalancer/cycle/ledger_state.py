@@ -7,6 +7,7 @@ from dataclasses import replace
 from rebalancer.constraints.admission import LedgerState, identity_of
 from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -110,6 +111,11 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
                 reason="its replacement came back to the same node" if came_back else each.closed,
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
+
+
+def closed_note(eviction: Eviction) -> str:
+    """An eviction that is no longer waited for, as a sentence."""
+    return f"closed the eviction of {eviction.full_name} from {eviction.node}: {eviction.closed_reason}"
 
 
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:

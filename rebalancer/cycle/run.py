@@ -14,6 +14,7 @@ from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.request import CycleRequest
@@ -165,11 +166,6 @@ def steered(
         return True
     planner.reject(eviction, Refusal.of(Reason.TARGET_NODE_WITHOUT_HEADROOM, "a soft taint could not be applied"))
     return False
-
-
-def closed_note(eviction: Eviction) -> str:
-    """An eviction that is no longer waited for, as a sentence."""
-    return f"closed the eviction of {eviction.full_name} from {eviction.node}: {eviction.closed_reason}"
 
 
 @contextmanager

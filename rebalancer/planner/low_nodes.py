@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Finding
+from rebalancer.model.plan import Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Pod
 from rebalancer.placement.landing import PlacementModel
@@ -21,13 +21,16 @@ class LowNodes:
         """`pools` and `names` (nodes,): of each node its pool and its name."""
         self._model = model
         self._pools = np.array(pools, dtype=object)
+        self._members: dict[str, Bools] = {}
         self._names = names
 
     def refuses(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None) -> Refusal | None:
         """PoolFull, with the nodes that are under their `low` but closed."""
         if headroom is None:
             return None
-        own: Bools = self._pools == finding.pool
+        own = self._members.get(finding.pool)
+        if own is None:
+            own = self._members[finding.pool] = np.asarray(self._pools == finding.pool, dtype=np.bool_)
         if (headroom.low & own).any():
             return None
         if headroom.low.any():
@@ -35,7 +38,7 @@ class LowNodes:
             feasible = self._model.feasible(pod)
             if isinstance(feasible, Refusal) or (headroom.low & feasible).any():
                 return None
-        closed = np.flatnonzero(headroom.low_but_closed & own)
+        closed = np.flatnonzero(_under(headroom.loads) & self._model.closed & own)
         if not len(closed):
             return Refusal.of(Reason.POOL_FULL)
         first = int(closed[0])
@@ -44,3 +47,10 @@ class LowNodes:
         return Refusal.of(
             Reason.POOL_FULL, f"{self._names[first]}{more} {are}, but closed ({self._model.why_closed(first)})"
         )
+
+
+def _under(loads: Loads) -> Bools:
+    """(nodes,) under `low` in every resource with a threshold."""
+    marked = np.isfinite(loads.target)
+    out: Bools = np.asarray(marked.any(axis=1) & ((loads.node < loads.low) | ~marked).all(axis=1), dtype=np.bool_)
+    return out

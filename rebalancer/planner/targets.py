@@ -45,9 +45,7 @@ class TargetHeadroom:
         cool = ~_in_any(loads.node > loads.high)
         self._open: Bools = known & cool & ~closed
         self._judged: Bools = self._open & _in_any(self._marked)
-        under = _in_all((loads.node < loads.low) | self._unmarked)
-        self.low: Bools = self._judged & under
-        self.low_but_closed: Bools = known & under & closed & _in_any(self._marked)
+        self.low: Bools = self._judged & _in_all((loads.node < loads.low) | self._unmarked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
 
     def expected(self, draws: Draws) -> Floats:
