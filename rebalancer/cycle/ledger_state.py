@@ -56,11 +56,12 @@ def load_ledger_state(
 
 
 def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:
-    """UIDs of the evicted pods whose replacements have become Ready; recorded."""
+    """UIDs of the evicted pods that nothing waits for any more: their replacements have become Ready, or are not wanted.
+    Recorded."""
     now = ledger.now()
-    progress = _follow(ledger, snapshot, now)
+    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     _record(ledger, policy, progress, now)
-    return {each.eviction.uid for each in progress if each.landed}
+    return {each.eviction.uid for each in progress if not each.open}
 
 
 def longest_window(policy: RebalancerPolicy) -> float:
