@@ -22,7 +22,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -36,9 +36,11 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.draws import seeded
 from rebalancer.placement.landing import Placed, PlacementModel
+from rebalancer.planner.choice import Choice, PlannedMove
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
+from rebalancer.planner.outcome import PlanOutcome
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -57,34 +59,6 @@ MAX_WAITS = 4
 
 LANDING_REFUSALS = (Reason.TARGET_NODE_WITHOUT_HEADROOM, Reason.WOULD_RETURN_TO_NODE, Reason.TARGET_NODE_UNAVAILABLE)
 """Refusals that depend on the moves before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlannedMove:
-    """A move of a simulated plan."""
-
-    pod: int
-    judged: Judged | None
-    """None for a finished pod, which has no replacement."""
-    taints: Mapping[int, str]
-    """Node -> value of each soft taint that the move needs and no earlier one needed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """How a plan chooses between candidates of different nodes."""
-
-    by_node: bool = False
-    """The hottest node is finished before the next begins."""
-    noise: int = 0
-    """Seed of a random change of the order; 0 = none."""
-    patient: bool = True
-    """Whether the plan may wait."""
-    script: Sequence[PlannedMove] = ()
-    """A simulated plan over the same snapshot, with the soft taints that were there at first: its moves come first, in
-    this order, and as long as each can be made their landings are what they were."""
-    known: Mapping[int, Refusal] = field(default_factory=dict)
-    """Pod -> why the simulated plan refused it; it isn't asked again as long as the script holds."""
 
 
 def _never() -> bool:
@@ -143,6 +117,16 @@ class Planner:
         self._refused: dict[int, Refusal] = {}
         self._judged: dict[int, Judged] = {}
         self._placed: dict[int, Placed] = {}
+        self.outcome = PlanOutcome(
+            snapshot=snapshot,
+            found=found,
+            headrooms=self._landings.headrooms,
+            draws=placement.draws,
+            cpu_millicores=cpu_millicores,
+            moved=self._moved,
+            reasons=self._refused,
+            placed=self._placed,
+        )
         self._stopped: Refusal | None = None
         self._choice = choice or Choice()
         self._patience = patience if self._choice.patient else 0.0
@@ -160,7 +144,6 @@ class Planner:
         self._parked: list[Job] = []
         self._queue: list[tuple[bool, float, int]] = []
         """Of the batch: (after the others, turn, index) of each job with candidates, the smallest first (`heapq`)."""
-        self._found = found
         self.landings_judged = 0
         """How many landings were judged."""
         self.fewest = 0
@@ -296,88 +279,12 @@ class Planner:
     # ---- the result
 
     def refusals(self) -> list[PodRefusal]:
-        """Every candidate that was not chosen, with its reason, by node and name."""
-        out = []
-        pods, snapshot = self._snapshot.pods, self._snapshot
-        for index, refusal in self._refused.items():
-            if self._moved[index]:
-                continue
-            out.append(
-                PodRefusal(
-                    node=snapshot.nodes.names[pods.node[index]],
-                    namespace=snapshot.namespaces[pods.namespace[index]],
-                    name=pods.names[index],
-                    code=refusal.code,
-                    message=refusal.message,
-                    next_at=refusal.next_at,
-                    cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
-                    setting=refusal.setting,
-                    value=refusal.value,
-                )
-            )
-        return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
+        """As in `PlanOutcome`."""
+        return self.outcome.refusals()
 
     def planned_load(self, strategy: int = 0) -> Floats:
-        """(nodes, resources) mean loads of the given strategy over the draws."""
-        headroom = self._landings.headrooms[strategy]
-        if headroom is None:
-            raise ValueError("this strategy balances nothing")
-        return headroom.expected(self.placement.draws)
-
-    def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
-        """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
-        draws = self.placement.draws.count
-        sure, drawn = node.copy(), np.zeros((draws, len(node)))
-        for move in moves:
-            cpu = float(np.nan_to_num(move.cpu_millicores))
-            sure[move.node_index] -= cpu
-            placed = self._placed.get(move.pod_index)
-            if placed is not None and placed.node >= 0:
-                sure[placed.node] += cpu
-            elif placed is not None:
-                drawn[np.arange(draws), placed.winners] += cpu
-        high = np.percentile(drawn, 99.0, axis=0, method="higher")
-        return sure + drawn.mean(axis=0), sure + high
-
-    @property
-    def refused(self) -> Mapping[int, Refusal]:
-        """Pod -> why it was not chosen."""
-        return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return len(self._snapshot.nodes)
-
-    def cost_of(self, move: Eviction) -> float:
-        """Relative cost of the move by its service level."""
-        return self.admission.traits(self._snapshot.pod(move.pod_index)).cost
-
-    def still_over(self) -> list[int]:
-        """Nodes that were to be cooled and stay over their target, in the order of the findings."""
-        return [
-            finding.node
-            for at, findings in enumerate(self._found)
-            for finding in findings.findings
-            if (headroom := self._landings.headrooms[at]) is not None
-            and finding.goal is Goal.COOL
-            and not headroom.reached(finding.node)
-        ]
-
-    def unreached(self) -> tuple[int, float, float, int]:
-        """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
-        node; and the number of other findings that were not reached."""
-        hot, over_high, over_target, left = 0, 0.0, 0.0, 0
-        for at, findings in enumerate(self._found):
-            headroom = self._landings.headrooms[at]
-            for finding in findings.findings:
-                if finding.goal is Goal.COOL and headroom is not None:
-                    high, target = headroom.over(finding.node)
-                    hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
-                elif finding.goal is not Goal.COOL:
-                    open_ = finding.candidates[~self._moved[finding.candidates]]
-                    left += min(len(open_), finding.wanted or len(open_))
-        return hot, over_high, over_target, left
+        """As in `PlanOutcome`."""
+        return self.outcome.planned_load(strategy)
 
     @property
     def cordoned(self) -> Bools:

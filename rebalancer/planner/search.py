@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rebalancer.model.eviction import Eviction
-from rebalancer.planner.planner import Choice, Planner
+from rebalancer.planner.choice import Choice
+from rebalancer.planner.planner import Planner
 
 RESTARTS = 6
 """Plans in a random order, after those in a fixed one."""
@@ -50,7 +51,7 @@ class Simulated:
     @property
     def followed(self) -> Choice:
         """The order in which the plan is carried out."""
-        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.refused))
+        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.outcome.refused))
 
 
 def carry_out(planner: Planner, choice: Choice) -> Simulated:
@@ -99,7 +100,7 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
             if not planner.waited:
                 break
         # that of a plan without waits, so that patience takes no order away
-        effort += planner.landings_judged * (planner.nodes + NODE_EFFORT)
+        effort += planner.landings_judged * (len(planner.cordoned) + NODE_EFFORT)
         if effort > MAX_EFFORT:
             return
 
@@ -117,6 +118,6 @@ def _is_perfect(best: Simulated) -> bool:
 
 
 def _score(planner: Planner, moves: list[Eviction], waits: int) -> Score:
-    hot, over_high, over_target, left = planner.unreached()
-    cost = sum(planner.cost_of(move) for move in moves)
+    hot, over_high, over_target, left = planner.outcome.unreached()
+    cost = sum(planner.admission.cost_of(move) for move in moves)
     return Score(hot, round(over_high, 6), round(over_target, 6), left, cost, len(moves), waits)
