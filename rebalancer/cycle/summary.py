@@ -39,7 +39,7 @@ def describe(
         ]
     refused = taints.refusals(planner.refusals())
     report.refusals += refused
-    over = dict.fromkeys(planner.outcome.still_over())
+    over = dict.fromkeys(planner.outcome.still_hot())
     shares = [(names[node], seen.node_pools.names[node], float(planned[node] / room[node])) for node in over]
     report.remaining = remaining_of(shares, refused)
     for check in planner.admission.rules.every_check(()):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Goal, PodRefusal
-from rebalancer.model.reason import Refusal
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.draws import Draws
 from rebalancer.placement.landing import Placed
@@ -16,6 +16,15 @@ from rebalancer.strategies.view import Findings
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+
+
+LANDING_REFUSALS = (
+    Reason.TARGET_NODE_WITHOUT_HEADROOM,
+    Reason.WOULD_RETURN_TO_NODE,
+    Reason.TARGET_NODE_UNAVAILABLE,
+    Reason.NO_NODE_WITH_HEADROOM,
+)
+"""Refusals that depend on the moves before."""
 
 
 class PlanOutcome:
@@ -33,7 +42,7 @@ class PlanOutcome:
         reasons: Mapping[int, Refusal],
         placed: Mapping[int, Placed],
     ) -> None:
-        """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last) and `placed`
+        """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last), `placed`
         (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`."""
         self._snapshot, self._found, self._headrooms = snapshot, found, headrooms
         self._draws, self._cpu = draws, cpu_millicores
@@ -88,15 +97,20 @@ class PlanOutcome:
         """Pod -> why it was not chosen."""
         return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
 
-    def still_over(self) -> list[int]:
-        """Nodes that were to be cooled and stay over their target, in the order of the findings."""
+    @property
+    def contested(self) -> bool:
+        """Whether a candidate was refused for its landing."""
+        return any(each.code in LANDING_REFUSALS and not self._moved[pod] for pod, each in self._refused.items())
+
+    def still_hot(self) -> list[int]:
+        """Nodes that were to be cooled and stay over their `high`, in the order of the findings."""
         return [
             finding.node
             for at, findings in enumerate(self._found)
             for finding in findings.findings
             if (headroom := self._headrooms[at]) is not None
             and finding.goal is Goal.COOL
-            and not headroom.reached(finding.node)
+            and headroom.over(finding.node)[0] > 0
         ]
 
     def unreached(self) -> tuple[int, float, float, int]:

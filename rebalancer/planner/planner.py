@@ -38,9 +38,9 @@ from rebalancer.placement.draws import seeded
 from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.choice import Choice, PlannedMove
 from rebalancer.planner.emptying import NodeDrainer
-from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
+from rebalancer.planner.jobs import Job, counted, excess, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
-from rebalancer.planner.outcome import PlanOutcome
+from rebalancer.planner.outcome import LANDING_REFUSALS, PlanOutcome
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -56,9 +56,6 @@ NOISE = 0.35
 
 MAX_WAITS = 4
 """How often a plan waits for its replacements."""
-
-LANDING_REFUSALS = (Reason.TARGET_NODE_WITHOUT_HEADROOM, Reason.WOULD_RETURN_TO_NODE, Reason.TARGET_NODE_UNAVAILABLE)
-"""Refusals that depend on the moves before."""
 
 
 def _never() -> bool:
@@ -144,6 +141,8 @@ class Planner:
         self._parked: list[Job] = []
         self._queue: list[tuple[bool, float, int]] = []
         """Of the batch: (after the others, turn, index) of each job with candidates, the smallest first (`heapq`)."""
+        self.most_together = 0
+        """The most nodes that are cooled together: with one the order of nodes makes no difference."""
         self.landings_judged = 0
         """How many landings were judged."""
         self.fewest = 0
@@ -261,7 +260,7 @@ class Planner:
             for pod, refusal in job.barred.values():
                 self._why_waiting[pod.index] = refusal.message
             job.left += [pod for pod, _ in job.barred.values()]
-            job.barred, job.sorted, job.misses = {}, False, 0
+            job.barred, job.awaited, job.sorted, job.misses = {}, [], False, 0
         self._batch = jobs
 
     def give_up(self) -> None:
@@ -298,6 +297,7 @@ class Planner:
         for at, findings in enumerate(found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
             for batch in self._together(findings):
+                self.most_together = max(self.most_together, len(batch))
                 # thousands of refused candidates of one strategy must not starve the others
                 if self._stopped is None and turn_is_over():
                     late.append((at, batch))
@@ -427,7 +427,7 @@ class Planner:
         """The goal is reached: no other candidate has to leave."""
         for pod in (*job.left, *(pod for pod, _ in job.barred.values())):
             self._refused.setdefault(pod.index, refusal)
-        job.left, job.barred = [], {}
+        job.left, job.barred, job.awaited = [], {}, []
 
     def _empty(self, job: Job, *, among: int) -> None:
         """Empty the node as a whole, or not at all."""
@@ -466,6 +466,9 @@ class Planner:
         if (reached := goal_reached(job)) is not None:
             self._end(job, reached)
             return None
+        if job.awaited and not (excess(job) > 0).any():
+            self._postpone(job)
+            return None
         pod = job.left[0]
         follows = not self._failed and bool(self._script) and self._script[0].pod == pod.index
         judged = self._judge(job, pod, self._script[0] if follows else None)
@@ -491,8 +494,9 @@ class Planner:
             job.barred[pod.index] = (pod, judged)
             del self._refused[pod.index]
             if self._saves_evictions(job):
-                self._postpone(job)
-        elif not job.left and job.barred:
+                # what is needed besides goes at once
+                job.awaited = [pod for pod, _ in job.barred.values()]
+        if not job.left and job.barred:
             self._postpone(job)
         return None
 

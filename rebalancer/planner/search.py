@@ -12,7 +12,7 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.planner.choice import Choice
 from rebalancer.planner.planner import Planner
 
-RESTARTS = 6
+RESTARTS = 4
 """Plans in a random order, after those in a fixed one."""
 
 MAX_EFFORT = 1_000_000
@@ -86,7 +86,7 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
     """Plans, each better than the one before. `plan` makes a planner before its first move; what an earlier one counted
     is undone then, so the caller keeps what it needs of each. `patient`: plans may wait."""
     best: Simulated | None = None
-    effort = 0
+    effort, contested = 0, False
     for order in _orders():
         # a plan that never waited is the same without patience
         for choice in (order, replace(order, patient=False)) if patient else (order,):
@@ -101,8 +101,11 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
                 break
         # that of a plan without waits, so that patience takes no order away
         effort += planner.landings_judged * (len(planner.cordoned) + NODE_EFFORT)
-        if effort > MAX_EFFORT:
+        if effort > MAX_EFFORT or planner.most_together < 2:
             return
+        contested |= planner.outcome.contested
+        if order.by_node and not contested:
+            return  # no landing was refused: what limits and guards leave doesn't depend on a random order
 
 
 def _orders() -> Iterator[Choice]:
