@@ -9,8 +9,7 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.plan import Goal, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.placement.draws import Draws
-from rebalancer.placement.landing import Placed
+from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.targets import TargetHeadroom
 from rebalancer.strategies.view import Findings
 
@@ -36,7 +35,7 @@ class PlanOutcome:
         snapshot: ClusterSnapshot,
         found: Sequence[Findings],
         headrooms: Sequence[TargetHeadroom | None],
-        draws: Draws,
+        placement: PlacementModel,
         cpu_millicores: Floats,
         moved: Bools,
         reasons: Mapping[int, Refusal],
@@ -45,7 +44,7 @@ class PlanOutcome:
         """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last), `placed`
         (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`."""
         self._snapshot, self._found, self._headrooms = snapshot, found, headrooms
-        self._draws, self._cpu = draws, cpu_millicores
+        self._placement, self._cpu = placement, cpu_millicores
         self._moved, self._refused, self._placed = moved, reasons, placed
 
     def refusals(self) -> list[PodRefusal]:
@@ -75,11 +74,11 @@ class PlanOutcome:
         headroom = self._headrooms[strategy]
         if headroom is None:
             raise ValueError("this strategy balances nothing")
-        return headroom.expected(self._draws)
+        return headroom.expected(self._placement.draws)
 
     def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
         """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
-        draws = self._draws.count
+        draws = self._placement.draws.count
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))

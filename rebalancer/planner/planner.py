@@ -118,7 +118,7 @@ class Planner:
             snapshot=snapshot,
             found=found,
             headrooms=self._landings.headrooms,
-            draws=placement.draws,
+            placement=placement,
             cpu_millicores=cpu_millicores,
             moved=self._moved,
             reasons=self._refused,
