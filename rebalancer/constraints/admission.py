@@ -158,6 +158,10 @@ class EvictionAdmission:
             self._traits[pod.index] = found
         return found
 
+    def cost_of(self, move: Eviction) -> float:
+        """Relative cost of the move by its service level."""
+        return self.traits(self._snapshot.pod(move.pod_index)).cost
+
     # ---- one move
 
     def scope(self, move: Eviction) -> Eviction:

@@ -56,8 +56,8 @@ def load_ledger_state(
 
 
 def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:
-    """UIDs of the evicted pods that nothing waits for any more: their replacements have become Ready, or are not wanted.
-    Recorded."""
+    """UIDs of the evicted pods whose evictions are in flight no more: their replacements have become Ready, or are not
+    wanted. Recorded."""
     now = ledger.now()
     progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     _record(ledger, policy, progress, now)

@@ -14,7 +14,7 @@ from rebalancer.cycle.cordons import mask
 from rebalancer.cycle.observation import Observation
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
-from rebalancer.planner.planner import Choice
+from rebalancer.planner.choice import Choice
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings

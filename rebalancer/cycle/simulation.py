@@ -15,7 +15,7 @@ from rebalancer.model.plan import PEAK, CycleReport, Loads, PodRefusal
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
 from rebalancer.planner import Planner
-from rebalancer.planner.planner import Choice
+from rebalancer.planner.choice import Choice
 from rebalancer.planner.search import Simulated, search
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy

@@ -24,7 +24,7 @@ def describe(
     snapshot, names = seen.snapshot, seen.snapshot.nodes.names
     room = snapshot.nodes.cpu_capacity_millicores
     happened = [each for each in report.evictions if each.outcome in MAY_HAVE_HAPPENED]
-    planned, high_planned = planner.planned_cpu(seen.usage.node_cpu_millicores, happened)
+    planned, high_planned = planner.outcome.planned_cpu(seen.usage.node_cpu_millicores, happened)
     hot = np.zeros(len(names), dtype=bool)
     for findings in found:
         if findings.loads is not None:
@@ -39,7 +39,7 @@ def describe(
         ]
     refused = taints.refusals(planner.refusals())
     report.refusals += refused
-    over = dict.fromkeys(planner.still_over())
+    over = dict.fromkeys(planner.outcome.still_hot())
     shares = [(names[node], seen.node_pools.names[node], float(planned[node] / room[node])) for node in over]
     report.remaining = remaining_of(shares, refused)
     for check in planner.admission.rules.every_check(()):

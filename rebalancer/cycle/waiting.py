@@ -15,7 +15,9 @@ from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction
 from rebalancer.model.plan import CycleReport
 from rebalancer.planner import Planner
 
-POLL_SECONDS = 5.0
+POLL_SECONDS, MANY_NODES = 1.0, 200
+"""Between two looks at the cluster, for so many nodes; longer for more, since each look may list the cluster."""
+MAX_POLL_SECONDS = 5.0
 MIN_PAUSE_SECONDS = 0.2
 
 
@@ -84,6 +86,10 @@ class Waiting:
         ]
         return math.nan if any(map(math.isnan, usual)) else max(usual, default=0.0)
 
+    def _poll_seconds(self) -> float:
+        nodes = len(self._session.observation.snapshot.nodes)
+        return min(max(POLL_SECONDS * nodes / MANY_NODES, POLL_SECONDS), MAX_POLL_SECONDS)
+
     def _wait(self) -> bool:
         """Wait until a replacement is Ready; False where the patience ends before, or the process stops."""
         context, policy = self._session.context, self._session.policy
@@ -104,7 +110,7 @@ class Waiting:
                 if landed or done or (until is not None and context.ledger.now() >= until):
                     self._resume(landed, done)
                     return True
-                pause = min(POLL_SECONDS, self._patience)
+                pause = min(self._poll_seconds(), self._patience)
                 if until is not None:
                     pause = min(pause, max(until - context.ledger.now(), MIN_PAUSE_SECONDS))
                 context.clock.sleep(pause)

@@ -37,6 +37,8 @@ class Job:
     """Undecided candidates, best first."""
     barred: dict[int, tuple[Pod, Refusal]] = field(default_factory=dict)
     """Candidates that a short wait bars, with what bars them."""
+    awaited: list[Pod] = field(default_factory=list)
+    """Those of `barred` that the plan counts on: other candidates only take what these leave."""
     sorted: bool = False
     """Whether `left` is in order."""
     turn: float = 0.0
@@ -58,6 +60,16 @@ class Job:
     def cooled(self) -> TargetHeadroom | None:
         """The headroom by which the node is cooled; None where that isn't the goal."""
         return self.headroom if self.finding.goal is Goal.COOL else None
+
+
+def excess(job: Job) -> Floats:
+    """(resources,) load over target that stays once the awaited candidates have left."""
+    headroom = job.cooled
+    assert headroom is not None
+    over = headroom.excess(job.finding.node)
+    for pod in job.awaited:
+        over = over - np.nan_to_num(headroom.loads.relieved[pod.index])
+    return over
 
 
 def counted(finding: Finding) -> Ints:
@@ -101,10 +113,8 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     headroom = job.cooled
     if headroom is None or job.finding.in_order:
         return job.left
-    relief, overshoot = reliefs(
-        headroom.loads.relieved[[pod.index for pod in job.left]], headroom.excess(job.finding.node)
-    )
-    part = 1.0 / max(fewest(job, job.left), 1)
+    relief, overshoot = reliefs(headroom.loads.relieved[[pod.index for pod in job.left]], excess(job))
+    part = 1.0 / max(fewest(job, job.left, excess(job)), 1)
     keys = [
         order_key(pod, share, over, part, admission.traits(pod).cost)
         for pod, share, over in zip(job.left, relief.tolist(), overshoot.tolist(), strict=True)
@@ -112,17 +122,18 @@ def in_order(job: Job, admission: EvictionAdmission) -> list[Pod]:
     return [job.left[at] for _, at in sorted((key, at) for at, key in enumerate(keys))]
 
 
-def fewest(job: Job, pods: Sequence[Pod]) -> int:
-    """The fewest of these pods whose moves bring the node to its target; more than there are where all don't."""
+def fewest(job: Job, pods: Sequence[Pod], load: Floats | None = None) -> int:
+    """The fewest of these pods whose moves bring the node to its target; more than there are where all don't. `load`
+    (resources,) over the target; None = what is there."""
     headroom = job.cooled
     assert headroom is not None
-    excess = headroom.excess(job.finding.node)
-    over = excess > 0
+    there = headroom.excess(job.finding.node) if load is None else load
+    over = there > 0
     if not over.any():
         return 0
     if not pods:
         return 1
-    loads = np.nan_to_num(headroom.loads.relieved[[pod.index for pod in pods]])[:, over] / excess[over]
+    loads = np.nan_to_num(headroom.loads.relieved[[pod.index for pod in pods]])[:, over] / there[over]
     order = np.argsort(-np.minimum(loads, 1.0).mean(axis=1), kind="stable")
     enough = (np.cumsum(loads[order], axis=0) >= 1.0).all(axis=1)
     return int(np.argmax(enough)) + 1 if enough.any() else len(pods) + 1

@@ -22,7 +22,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -36,10 +36,12 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.draws import seeded
 from rebalancer.placement.landing import Placed, PlacementModel
+from rebalancer.planner.choice import Choice, PlannedMove
 from rebalancer.planner.emptying import NodeDrainer
-from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
+from rebalancer.planner.jobs import Job, counted, excess, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
 from rebalancer.planner.low_nodes import LowNodes
+from rebalancer.planner.outcome import LANDING_REFUSALS, PlanOutcome
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -55,37 +57,6 @@ NOISE = 0.35
 
 MAX_WAITS = 4
 """How often a plan waits for its replacements."""
-
-LANDING_REFUSALS = (Reason.TARGET_NODE_WITHOUT_HEADROOM, Reason.WOULD_RETURN_TO_NODE, Reason.TARGET_NODE_UNAVAILABLE)
-"""Refusals that depend on the moves before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlannedMove:
-    """A move of a simulated plan."""
-
-    pod: int
-    judged: Judged | None
-    """None for a finished pod, which has no replacement."""
-    taints: Mapping[int, str]
-    """Node -> value of each soft taint that the move needs and no earlier one needed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """How a plan chooses between candidates of different nodes."""
-
-    by_node: bool = False
-    """The hottest node is finished before the next begins."""
-    noise: int = 0
-    """Seed of a random change of the order; 0 = none."""
-    patient: bool = True
-    """Whether the plan may wait."""
-    script: Sequence[PlannedMove] = ()
-    """A simulated plan over the same snapshot, with the soft taints that were there at first: its moves come first, in
-    this order, and as long as each can be made their landings are what they were."""
-    known: Mapping[int, Refusal] = field(default_factory=dict)
-    """Pod -> why the simulated plan refused it; it isn't asked again as long as the script holds."""
 
 
 def _never() -> bool:
@@ -145,6 +116,16 @@ class Planner:
         self._refused: dict[int, Refusal] = {}
         self._judged: dict[int, Judged] = {}
         self._placed: dict[int, Placed] = {}
+        self.outcome = PlanOutcome(
+            snapshot=snapshot,
+            found=found,
+            headrooms=self._landings.headrooms,
+            placement=placement,
+            cpu_millicores=cpu_millicores,
+            moved=self._moved,
+            reasons=self._refused,
+            placed=self._placed,
+        )
         self._stopped: Refusal | None = None
         self._choice = choice or Choice()
         self._patience = patience if self._choice.patient else 0.0
@@ -162,7 +143,8 @@ class Planner:
         self._parked: list[Job] = []
         self._queue: list[tuple[bool, float, int]] = []
         """Of the batch: (after the others, turn, index) of each job with candidates, the smallest first (`heapq`)."""
-        self._found = found
+        self.most_together = 0
+        """The most nodes that are cooled together: with one the order of nodes makes no difference."""
         self.landings_judged = 0
         """How many landings were judged."""
         self.fewest = 0
@@ -280,7 +262,7 @@ class Planner:
             for pod, refusal in job.barred.values():
                 self._why_waiting[pod.index] = refusal.message
             job.left += [pod for pod, _ in job.barred.values()]
-            job.barred, job.sorted, job.misses = {}, False, 0
+            job.barred, job.awaited, job.sorted, job.misses = {}, [], False, 0
         self._batch = jobs
 
     def give_up(self) -> None:
@@ -298,88 +280,12 @@ class Planner:
     # ---- the result
 
     def refusals(self) -> list[PodRefusal]:
-        """Every candidate that was not chosen, with its reason, by node and name."""
-        out = []
-        pods, snapshot = self._snapshot.pods, self._snapshot
-        for index, refusal in self._refused.items():
-            if self._moved[index]:
-                continue
-            out.append(
-                PodRefusal(
-                    node=snapshot.nodes.names[pods.node[index]],
-                    namespace=snapshot.namespaces[pods.namespace[index]],
-                    name=pods.names[index],
-                    code=refusal.code,
-                    message=refusal.message,
-                    next_at=refusal.next_at,
-                    cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
-                    setting=refusal.setting,
-                    value=refusal.value,
-                )
-            )
-        return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
+        """As in `PlanOutcome`."""
+        return self.outcome.refusals()
 
     def planned_load(self, strategy: int = 0) -> Floats:
-        """(nodes, resources) mean loads of the given strategy over the draws."""
-        headroom = self._landings.headrooms[strategy]
-        if headroom is None:
-            raise ValueError("this strategy balances nothing")
-        return headroom.expected(self.placement.draws)
-
-    def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
-        """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
-        draws = self.placement.draws.count
-        sure, drawn = node.copy(), np.zeros((draws, len(node)))
-        for move in moves:
-            cpu = float(np.nan_to_num(move.cpu_millicores))
-            sure[move.node_index] -= cpu
-            placed = self._placed.get(move.pod_index)
-            if placed is not None and placed.node >= 0:
-                sure[placed.node] += cpu
-            elif placed is not None:
-                drawn[np.arange(draws), placed.winners] += cpu
-        high = np.percentile(drawn, 99.0, axis=0, method="higher")
-        return sure + drawn.mean(axis=0), sure + high
-
-    @property
-    def refused(self) -> Mapping[int, Refusal]:
-        """Pod -> why it was not chosen."""
-        return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return len(self._snapshot.nodes)
-
-    def cost_of(self, move: Eviction) -> float:
-        """Relative cost of the move by its service level."""
-        return self.admission.traits(self._snapshot.pod(move.pod_index)).cost
-
-    def still_over(self) -> list[int]:
-        """Nodes that were to be cooled and stay over their target, in the order of the findings."""
-        return [
-            finding.node
-            for at, findings in enumerate(self._found)
-            for finding in findings.findings
-            if (headroom := self._landings.headrooms[at]) is not None
-            and finding.goal is Goal.COOL
-            and not headroom.reached(finding.node)
-        ]
-
-    def unreached(self) -> tuple[int, float, float, int]:
-        """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
-        node; and the number of other findings that were not reached."""
-        hot, over_high, over_target, left = 0, 0.0, 0.0, 0
-        for at, findings in enumerate(self._found):
-            headroom = self._landings.headrooms[at]
-            for finding in findings.findings:
-                if finding.goal is Goal.COOL and headroom is not None:
-                    high, target = headroom.over(finding.node)
-                    hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
-                elif finding.goal is not Goal.COOL:
-                    open_ = finding.candidates[~self._moved[finding.candidates]]
-                    left += min(len(open_), finding.wanted or len(open_))
-        return hot, over_high, over_target, left
+        """As in `PlanOutcome`."""
+        return self.outcome.planned_load(strategy)
 
     @property
     def cordoned(self) -> Bools:
@@ -393,6 +299,7 @@ class Planner:
         for at, findings in enumerate(found):
             turn_is_over = self._share_of_time(sum(bool(each.findings) for each in found[at:]) or 1)
             for batch in self._together(findings):
+                self.most_together = max(self.most_together, len(batch))
                 # thousands of refused candidates of one strategy must not starve the others
                 if self._stopped is None and turn_is_over():
                     late.append((at, batch))
@@ -454,8 +361,7 @@ class Planner:
                 job.spared.append(index)
                 continue
             pod = self._snapshot.pod(index)
-            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
-            refusal = refusal or self._low_nodes.refuses(pod, finding, job.cooled)
+            refusal = self._stays(job, pod) or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:
@@ -523,7 +429,7 @@ class Planner:
         """The goal is reached: no other candidate has to leave."""
         for pod in (*job.left, *(pod for pod, _ in job.barred.values())):
             self._refused.setdefault(pod.index, refusal)
-        job.left, job.barred = [], {}
+        job.left, job.barred, job.awaited = [], {}, []
 
     def _empty(self, job: Job, *, among: int) -> None:
         """Empty the node as a whole, or not at all."""
@@ -544,12 +450,18 @@ class Planner:
         for job in (*self._batch, *self._parked):
             self._ask_again(job)
 
+    def _stays(self, job: Job, pod: Pod) -> Refusal | None:
+        """Why the pod stays, whatever else is planned."""
+        finding = job.finding
+        stays = self.admission.stays(pod, pool=finding.pool, broken=finding.broken)
+        return stays or self._low_nodes.refuses(pod, finding, job.cooled)
+
     def _ask_again(self, job: Job) -> None:
         spared, job.spared = job.spared, []
-        finding, in_vain = job.finding, useless(job)
+        in_vain = useless(job)
         for index in spared:
             pod = self._snapshot.pod(index)
-            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            refusal = self._stays(job, pod) or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:
@@ -561,6 +473,9 @@ class Planner:
         """The move of the job's best candidate, or None where that is refused."""
         if (reached := goal_reached(job)) is not None:
             self._end(job, reached)
+            return None
+        if job.awaited and not (excess(job) > 0).any():
+            self._postpone(job)
             return None
         pod = job.left[0]
         follows = not self._failed and bool(self._script) and self._script[0].pod == pod.index
@@ -587,8 +502,9 @@ class Planner:
             job.barred[pod.index] = (pod, judged)
             del self._refused[pod.index]
             if self._saves_evictions(job):
-                self._postpone(job)
-        elif not job.left and job.barred:
+                # what is needed besides goes at once
+                job.awaited = [pod for pod, _ in job.barred.values()]
+        if not job.left and job.barred:
             self._postpone(job)
         return None
 

@@ -1,4 +1,4 @@
-"""Hot nodes that a plan leaves over their targets: what keeps the load there, and which setting would help most."""
+"""Nodes that stay hot after a plan: what keeps the load there, and which setting would help most."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,13 +9,13 @@ SETTINGS: Mapping[Reason, str] = {
     Reason.TOO_YOUNG: "guards.minAge",
     Reason.MIN_REPLICAS: "guards.minReplicas",
     Reason.HOST_PATH: "guards.hostPath",
-    Reason.LOCAL_STORAGE: "guards.localStorage",
+    Reason.LOCAL_STORAGE: "guards.diskEmptyDir",
     Reason.PERSISTENT_VOLUME: "guards.persistentVolumes",
     Reason.JOB_POD: "guards.jobPods",
     Reason.UNKNOWN_OWNER_KIND: "guards.ownerKinds",
     Reason.NAMESPACE_EXCLUDED: "guards.namespaces",
-    Reason.PRIORITY_THRESHOLD: "guards.priorityThreshold",
-    Reason.NOT_OPTED_IN: "guards.optIn",
+    Reason.PRIORITY_THRESHOLD: "guards.priorityBelow",
+    Reason.NOT_OPTED_IN: "guards.requireOptIn",
     Reason.DENY_LISTED: "lists.deny",
     Reason.NOT_ALLOW_LISTED: "lists.allow",
     Reason.LEVEL_FORBIDS: "serviceLevels",
@@ -29,11 +29,11 @@ SETTINGS: Mapping[Reason, str] = {
     Reason.LIMIT_CLUSTER: "limits.cluster",
     Reason.LIMIT_POOL: "limits.pool",
     Reason.LIMIT_NODE: "limits.node",
-    Reason.LIMIT_NAMESPACE: "limits.namespaces",
+    Reason.LIMIT_NAMESPACE: "limits.namespace",
     Reason.LIMIT_LEVEL: "serviceLevels",
     Reason.LIMIT_SERVICE: "limits.service",
     Reason.LIMIT_REPLACEMENTS: "limits.replacements",
-    Reason.LIMIT_IMAGE_PULLS: "limits.imagePulls",
+    Reason.LIMIT_IMAGE_PULLS: "limits.replacements.pullBytesPerPool",
     Reason.POOL_FULL: "pools.thresholds.low",
 }
 """Code -> the policy key that holds its refusals; codes without one are held by the cluster."""
@@ -43,7 +43,7 @@ NOT_THE_CAUSE = (Reason.GOAL_REACHED, Reason.NO_RELIEF, Reason.DAEMONSET_POD, Re
 
 
 def remaining_of(nodes: Iterable[tuple[str, str, float]], refusals: Sequence[PodRefusal]) -> list[RemainingHotNode]:
-    """`nodes`: (name, pool, planned share of CPU) of each hot node that stays over its target."""
+    """`nodes`: (name, pool, planned share of CPU) of each node that stays hot."""
     by_node: dict[str, list[PodRefusal]] = {}
     for each in refusals:
         if each.name:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rebalancer.model.eviction import Eviction
-from rebalancer.planner.planner import Choice, Planner
+from rebalancer.planner.choice import Choice
+from rebalancer.planner.planner import Planner
 
-RESTARTS = 6
+RESTARTS = 4
 """Plans in a random order, after those in a fixed one."""
 
 MAX_EFFORT = 1_000_000
@@ -50,7 +51,7 @@ class Simulated:
     @property
     def followed(self) -> Choice:
         """The order in which the plan is carried out."""
-        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.refused))
+        return replace(self.choice, script=tuple(self.planner.planned), known=dict(self.planner.outcome.refused))
 
 
 def carry_out(planner: Planner, choice: Choice) -> Simulated:
@@ -85,7 +86,7 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
     """Plans, each better than the one before. `plan` makes a planner before its first move; what an earlier one counted
     is undone then, so the caller keeps what it needs of each. `patient`: plans may wait."""
     best: Simulated | None = None
-    effort = 0
+    effort, contested = 0, False
     for order in _orders():
         # a plan that never waited is the same without patience
         for choice in (order, replace(order, patient=False)) if patient else (order,):
@@ -99,9 +100,12 @@ def search(plan: Callable[[Choice], Planner], out_of_time: Callable[[], bool], *
             if not planner.waited:
                 break
         # that of a plan without waits, so that patience takes no order away
-        effort += planner.landings_judged * (planner.nodes + NODE_EFFORT)
-        if effort > MAX_EFFORT:
+        effort += planner.landings_judged * (len(planner.cordoned) + NODE_EFFORT)
+        if effort > MAX_EFFORT or planner.most_together < 2:
             return
+        contested |= planner.outcome.contested
+        if order.by_node and not contested:
+            return  # no landing was refused: what limits and guards leave doesn't depend on a random order
 
 
 def _orders() -> Iterator[Choice]:
@@ -117,6 +121,6 @@ def _is_perfect(best: Simulated) -> bool:
 
 
 def _score(planner: Planner, moves: list[Eviction], waits: int) -> Score:
-    hot, over_high, over_target, left = planner.unreached()
-    cost = sum(planner.cost_of(move) for move in moves)
+    hot, over_high, over_target, left = planner.outcome.unreached()
+    cost = sum(planner.admission.cost_of(move) for move in moves)
     return Score(hot, round(over_high, 6), round(over_target, 6), left, cost, len(moves), waits)

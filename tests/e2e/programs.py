@@ -121,7 +121,7 @@ def lay(fuse: Fuse) -> None:
     fuse.wrap(SqlLedger, "outcome", before="outcome: before", after="outcome: after")
     fuse.wrap(ledger, "change_eviction", after="outcome: row written", only=lambda *_, **values: "outcome" in values)
     fuse.wrap(KubeEvictor, "evict", before="evict: before", after="evict: after")
-    fuse.wrap(KubeEvictor, "_changed", after="evict: pod read again")
+    fuse.wrap(KubeEvictor, "_reread", after="evict: pod read again")
     fuse.wrap(ApiClient, "send", after="evict: call answered", only=lambda *args, **_: args[2].endswith("/eviction"))
 
 

@@ -103,7 +103,8 @@ def both_plans(world: CrowdedWorld, *, soft_tainted: bool) -> tuple[Any, Any]:
     quick = planner_for(world.snapshot, usage, world.policy, **options())
     slow = planner_for(world.snapshot, usage, world.policy, **options())
     slow._landings.__class__ = SlowLandings
-    slow._landings.model = slow.placement = Forgetful(world)  # type: ignore[assignment]
+    forgetful: Any = Forgetful(world)
+    slow._landings.model = slow.placement = slow.outcome._placement = forgetful
     return told(quick, world), told(slow, world)
 
 

@@ -29,6 +29,7 @@ EXAMPLES = 80
 LEAST_SHARE_WITH_A_MOVE = 0.3
 SLACK = 1 + 1e-6
 MOST_CHANCE = 0.01
+MOST_ESTIMATED = MOST_CHANCE + 4 * (MOST_CHANCE / DRAWS) ** 0.5
 
 BY_GUARDS = {
     Reason.MIRROR_POD, Reason.STATIC_POD, Reason.DAEMONSET_POD, Reason.TERMINATING, Reason.FINISHED, Reason.NOT_READY,
@@ -130,9 +131,13 @@ def test_no_possible_landing_goes_over_its_target() -> None:
                 node = story.names[draw.node]
                 load = step.loads[node] + sum(_use(world, story, draw).values()) + world.usage[step.move.pod]
                 over[node] += draw.chance if load > world.marks[node][1] * SLACK else 0.0
-            assert max(over.values()) <= MOST_CHANCE
+            # after draws the chance is estimated from so many of them
+            assert max(over.values()) <= (MOST_CHANCE if len(draws) == 1 or not draws[0].before else MOST_ESTIMATED)
+            chances.append(max(over.values()))
 
+    chances: list[float] = []
     in_every_plan(check, draw_seed=14)
+    assert np.mean(chances) <= MOST_CHANCE / 2
 
 
 def _futures(world: World, story: Story) -> Iterator[tuple[Step, list[Draw]]]:

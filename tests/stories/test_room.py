@@ -83,8 +83,6 @@ CLOSINGS: dict[str, Callable[[Lab], None]] = {
 }
 
 
-# "cordoned" with pods that tolerate everything FAILS as the program is now: PlacementModel.closed omits cordoned
-# nodes, and the toleration lets the replacement through the filter.
 @pytest.mark.parametrize("tolerant", [False, True], ids=["", "tolerates everything"])
 @pytest.mark.parametrize("closing", CLOSINGS)
 def test_a_node_that_is_about_to_leave_is_no_landing(tmp_path: Path, closing: str, tolerant: bool) -> None:

@@ -14,7 +14,7 @@ from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
 from rebalancer.model.usage import Usage
 from rebalancer.placement.landing import PlacementModel
 from rebalancer.planner import Planner
-from rebalancer.planner.planner import Choice
+from rebalancer.planner.choice import Choice
 from rebalancer.planner.search import Simulated, search
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.policy import RebalancerPolicy

@@ -1,0 +1,128 @@
+"""The result of a plan: what stays and why, and the loads that it leaves."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.eviction import Eviction
+from rebalancer.model.plan import Goal, PodRefusal
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.placement.landing import Placed, PlacementModel
+from rebalancer.planner.targets import TargetHeadroom
+from rebalancer.strategies.view import Findings
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+LANDING_REFUSALS = (
+    Reason.TARGET_NODE_WITHOUT_HEADROOM,
+    Reason.WOULD_RETURN_TO_NODE,
+    Reason.TARGET_NODE_UNAVAILABLE,
+    Reason.NO_NODE_WITH_HEADROOM,
+)
+"""Refusals that depend on the moves before."""
+
+
+class PlanOutcome:
+    """See the module. Complete at the end of the plan; until then it says how far the plan is."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: ClusterSnapshot,
+        found: Sequence[Findings],
+        headrooms: Sequence[TargetHeadroom | None],
+        placement: PlacementModel,
+        cpu_millicores: Floats,
+        moved: Bools,
+        reasons: Mapping[int, Refusal],
+        placed: Mapping[int, Placed],
+    ) -> None:
+        """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last), `placed`
+        (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`."""
+        self._snapshot, self._found, self._headrooms = snapshot, found, headrooms
+        self._placement, self._cpu = placement, cpu_millicores
+        self._moved, self._refused, self._placed = moved, reasons, placed
+
+    def refusals(self) -> list[PodRefusal]:
+        """Every candidate that was not chosen, with its reason, by node and name."""
+        out = []
+        pods, snapshot = self._snapshot.pods, self._snapshot
+        for index, refusal in self._refused.items():
+            if self._moved[index]:
+                continue
+            out.append(
+                PodRefusal(
+                    node=snapshot.nodes.names[pods.node[index]],
+                    namespace=snapshot.namespaces[pods.namespace[index]],
+                    name=pods.names[index],
+                    code=refusal.code,
+                    message=refusal.message,
+                    next_at=refusal.next_at,
+                    cpu_millicores=float(self._cpu[index]) if np.isfinite(self._cpu[index]) else None,
+                    setting=refusal.setting,
+                    value=refusal.value,
+                )
+            )
+        return sorted(out, key=lambda each: (each.node, each.namespace, each.name))
+
+    def planned_load(self, strategy: int = 0) -> Floats:
+        """(nodes, resources) mean loads of the given strategy over the draws."""
+        headroom = self._headrooms[strategy]
+        if headroom is None:
+            raise ValueError("this strategy balances nothing")
+        return headroom.expected(self._placement.draws)
+
+    def planned_cpu(self, node: Floats, moves: Sequence[Eviction]) -> tuple[Floats, Floats]:
+        """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
+        draws = self._placement.draws.count
+        sure, drawn = node.copy(), np.zeros((draws, len(node)))
+        for move in moves:
+            cpu = float(np.nan_to_num(move.cpu_millicores))
+            sure[move.node_index] -= cpu
+            placed = self._placed.get(move.pod_index)
+            if placed is not None and placed.node >= 0:
+                sure[placed.node] += cpu
+            elif placed is not None:
+                drawn[np.arange(draws), placed.winners] += cpu
+        high = np.percentile(drawn, 99.0, axis=0, method="higher")
+        return sure + drawn.mean(axis=0), sure + high
+
+    @property
+    def refused(self) -> Mapping[int, Refusal]:
+        """Pod -> why it was not chosen."""
+        return {pod: each for pod, each in self._refused.items() if not self._moved[pod]}
+
+    @property
+    def contested(self) -> bool:
+        """Whether a candidate was refused for its landing."""
+        return any(each.code in LANDING_REFUSALS and not self._moved[pod] for pod, each in self._refused.items())
+
+    def still_hot(self) -> list[int]:
+        """Nodes that were to be cooled and stay over their `high`, in the order of the findings."""
+        return [
+            finding.node
+            for at, findings in enumerate(self._found)
+            for finding in findings.findings
+            if (headroom := self._headrooms[at]) is not None
+            and finding.goal is Goal.COOL
+            and headroom.over(finding.node)[0] > 0
+        ]
+
+    def unreached(self) -> tuple[int, float, float, int]:
+        """Nodes to be cooled that stay over `high`; load over `high` and over `target` on all of them, in shares of a
+        node; and the number of other findings that were not reached."""
+        hot, over_high, over_target, left = 0, 0.0, 0.0, 0
+        for at, findings in enumerate(self._found):
+            headroom = self._headrooms[at]
+            for finding in findings.findings:
+                if finding.goal is Goal.COOL and headroom is not None:
+                    high, target = headroom.over(finding.node)
+                    hot, over_high, over_target = hot + (high > 0), over_high + high, over_target + target
+                elif finding.goal is not Goal.COOL:
+                    open_ = finding.candidates[~self._moved[finding.candidates]]
+                    left += min(len(open_), finding.wanted or len(open_))
+        return hot, over_high, over_target, left
