@@ -501,9 +501,9 @@ class Planner:
         if self._may_wait(job, pod, judged):
             job.barred[pod.index] = (pod, judged)
             del self._refused[pod.index]
-            if self._saves_evictions(job):
+            if self._saves_evictions(job, pod):
                 # what is needed besides goes at once
-                job.awaited = [pod for pod, _ in job.barred.values()]
+                job.awaited.append(pod)
         if not job.left and job.barred:
             self._postpone(job)
         return None
@@ -519,12 +519,12 @@ class Planner:
             self.admission.refuses(move) is not None and self.admission.passes(move, within=self._patience)
         )
 
-    def _saves_evictions(self, job: Job) -> bool:
-        """Whether waiting for the barred candidates takes fewer evictions than going on without them."""
+    def _saves_evictions(self, job: Job, pod: Pod) -> bool:
+        """Whether waiting for this candidate, too, takes fewer evictions than going on without it."""
         if job.cooled is None:
             return False
-        barred = [pod for pod, _ in job.barred.values()]
-        return fewest(job, [*job.left, *barred]) < fewest(job, job.left)
+        others = [*job.left, *job.awaited]
+        return fewest(job, [*others, pod]) < fewest(job, others)
 
     def _postpone(self, job: Job) -> None:
         """Leave all candidates of the job until the wait is over."""
