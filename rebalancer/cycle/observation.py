@@ -29,6 +29,8 @@ ANY = CycleRequest()
 
 MEMORY_WINDOWS = 2.0
 """How far back recent moves are read, in rate windows; longer where a strategy needs them for longer."""
+REPLACED_SECONDS = 3600.0
+"""At least so far back: a replacement that takes long is Ready long after its eviction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +78,23 @@ def observe(
     context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: its rows were dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
-    memory = max([MEMORY_WINDOWS * usage.window_seconds, *(each.memory_seconds for each in policy.strategies)])
+    memory = max(
+        [MEMORY_WINDOWS * usage.window_seconds, REPLACED_SECONDS, *(each.memory_seconds for each in policy.strategies)]
+    )
     recent = tuple(context.records.recent_moves(now - memory))
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
     feedback = context.feedback()
     if feedback is not None:
         useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
         ledger_state = replace(ledger_state, useless=useless)
-    cpu = effective_cpu(snapshot, usage, recent, now)
+    cpu = effective_cpu(
+        snapshot,
+        usage,
+        recent,
+        now,
+        in_flight=(*ledger_state.open_evictions, *ledger_state.landed),
+        generation=policy.forecast.generation,
+    )
     peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,
@@ -161,13 +172,14 @@ def high_thresholds(
     seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: CycleRequest = ANY
 ) -> NDArray[np.float64]:
     """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none evaluated it."""
-    names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
+    names = seen.snapshot.nodes.names
     lowest = np.full(len(names), np.nan)
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if not strategy.by_cpu or findings.loads is None:
             continue
         asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
-        high = findings.loads.high[:, findings.loads.resources.index("cpu")] / room
+        at = findings.loads.resources.index("cpu")
+        high = findings.loads.high[:, at] / findings.loads.room[:, at]
         lowest = np.fmin(lowest, np.where(looked, high, np.nan))
     return lowest
