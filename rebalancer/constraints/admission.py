@@ -17,6 +17,7 @@ from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import LimitUsage, clock_time, refusal_for
+from rebalancer.constraints.quotas import QuotaRoom
 from rebalancer.constraints.scopes import LimitRules
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
 from rebalancer.model.eviction import Eviction
@@ -104,6 +105,7 @@ class EvictionAdmission:
         )
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
+        self._quotas = QuotaRoom(snapshot)
         self._taken = 0
         self._traits: dict[int, Traits] = {}
         self._gone: dict[str, int] = {}
@@ -168,7 +170,8 @@ class EvictionAdmission:
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
-            self._cooldown_checks.refuses(move)
+            self._quotas.refuses(move.pod_index)
+            or self._cooldown_checks.refuses(move)
             or self._late.refuses(pool=move.pool, service=move.service_identity)
             or self._breaker_refusal(move)
             or self._cross_cluster_refusal(move)
@@ -238,6 +241,7 @@ class EvictionAdmission:
 
     def _count(self, move: Eviction, by: int, *, at: float) -> None:
         self._taken += by
+        self._quotas.count(move.pod_index, by)
         if self._snapshot.pods.ready[move.pod_index]:
             self._gone[move.service_identity] = self._gone.get(move.service_identity, 0) + by
         if by > 0:

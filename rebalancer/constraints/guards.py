@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from rebalancer.model.annotations import MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector
+from rebalancer.model.objects import LabelSelector, PodTemplate
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.policy.schema.guards import Guards
@@ -211,6 +211,44 @@ def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _claims(pod: Pod, view: GuardView) -> Refusal | None:
+    """Claims whose effect on the replacement's target node isn't modelled."""
+    if pod.template.resource_claims:
+        return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "claims of dynamic resource allocation (DRA)")
+    snapshot = view.snapshot
+    for name in _claim_names(pod.template):
+        claim = (pod.namespace, name)
+        if snapshot.bound_claims is not None and claim not in snapshot.bound_claims and snapshot.claims_known:
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, f"its claim {name} is not bound: where its volume will be isn't known"
+            )
+        if snapshot.volume_limits is None and claim in snapshot.claim_drivers:
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, "CSINodes can't be read, so the nodes' volume limits aren't known"
+            )
+        if claim in snapshot.one_node_claims and (other := _other_user(pod, name, snapshot)) is not None:
+            return Refusal.of(Reason.VOLUME_IN_USE, f"{name}, used by {other}")
+    return None
+
+
+def _claim_names(template: PodTemplate) -> list[str]:
+    return [
+        str(volume.persistent_volume_claim.get("claimName", ""))
+        for volume in template.volumes
+        if volume.persistent_volume_claim is not None
+    ]
+
+
+def _other_user(pod: Pod, claim: str, snapshot: ClusterSnapshot) -> str | None:
+    """Another pod on the same node that uses the claim."""
+    pods = snapshot.pods
+    for other in snapshot.pods_on(pod.node).tolist() if pod.node >= 0 else ():
+        same = other != pod.index and pods.namespace[other] == pods.namespace[pod.index]
+        if same and snapshot.active[other] and claim in _claim_names(snapshot.pod_templates[pods.template[other]]):
+            return str(pods.names[other])
+    return None
+
+
 def _not_ready(pod: Pod, view: GuardView) -> Refusal | None:
     return None if pod.ready else Refusal.of(Reason.NOT_READY)
 
@@ -261,6 +299,7 @@ GUARDS: tuple[Guard, ...] = (
     _opted,
     _vetoes,
     _volumes,
+    _claims,
     _not_ready,
     _age,
     _replicas,
