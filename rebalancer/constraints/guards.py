@@ -12,7 +12,8 @@ from rebalancer.model.annotations import MIRROR, OWN_PREFIX, VETOES, run_by_kube
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.replacement import AT_ONCE, newest_siblings
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Ints, Pod
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
@@ -40,6 +41,8 @@ class GuardView:
     priority_limit: int | None
     labels_included: LabelSelector
     labels_excluded: LabelSelector | None
+    like: Ints
+    """(pods,) as `newest_siblings`."""
 
     @classmethod
     def of(
@@ -66,6 +69,7 @@ class GuardView:
             priority_limit=limit,
             labels_included=guards.labels.include.compiled(),
             labels_excluded=guards.labels.exclude.compiled() if guards.labels.exclude is not None else None,
+            like=newest_siblings(snapshot),
         )
 
 
@@ -231,6 +235,22 @@ def _claims(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _resized(pod: Pod, view: GuardView) -> Refusal | None:
+    """A pod whose replacement requests something else than it does, where that can't be modelled."""
+    newest = int(view.like[pod.index])
+    if newest == pod.index or (pod.owner is not None and pod.owner.kind in AT_ONCE):
+        return None
+    pods = view.snapshot.pods
+    cpu, memory = (
+        f"{column[newest]:g} instead of {column[pod.index]:g}"
+        for column in (pods.cpu_request_millicores, pods.memory_request_bytes)
+    )
+    return Refusal.of(
+        Reason.PLACEMENT_NOT_MODELLED,
+        f"its replacement will request as {pods.names[newest]} does: CPU {cpu} millicores, memory {memory} bytes",
+    )
+
+
 def _claim_names(template: PodTemplate) -> list[str]:
     return [
         str(volume.persistent_volume_claim.get("claimName", ""))
@@ -300,6 +320,7 @@ GUARDS: tuple[Guard, ...] = (
     _vetoes,
     _volumes,
     _claims,
+    _resized,
     _not_ready,
     _age,
     _replicas,

@@ -2,7 +2,7 @@
 
 from rebalancer.model.quota import ResourceQuota, quota_use
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.replacement import newest_sibling
+from rebalancer.model.replacement import newest_siblings
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 
 MADE_AFTERWARDS = ("StatefulSet", "Job")
@@ -16,6 +16,7 @@ class QuotaRoom:
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
+        self._like = newest_siblings(snapshot) if snapshot.quotas else None
         self._quotas: dict[str, list[tuple[ResourceQuota, dict[str, float]]]] = {}
         for quota in snapshot.quotas:
             self._quotas.setdefault(quota.namespace, []).append((quota, dict(quota.free)))
@@ -42,10 +43,10 @@ class QuotaRoom:
         snapshot, pods = self._snapshot, self._snapshot.pods
         quotas = self._quotas.get(snapshot.namespaces[pods.namespace[pod]], ())
         # a finished pod has no replacement
-        if not quotas or pods.phase[pod] in (SUCCEEDED, FAILED):
+        if self._like is None or not quotas or pods.phase[pod] in (SUCCEEDED, FAILED):
             return []
         old = snapshot.pod_templates[int(pods.template[pod])]
-        new = snapshot.pod_templates[int(pods.template[newest_sibling(snapshot, pod)])]
+        new = snapshot.pod_templates[int(pods.template[self._like[pod]])]
         owner = int(pods.owner[pod])
         afterwards = owner >= 0 and snapshot.owners[owner].kind in MADE_AFTERWARDS
         return [

@@ -1,25 +1,42 @@
-"""What the replacement of a pod looks like before it exists."""
+"""What the replacements of pods look like before they exist."""
 
 import numpy as np
 
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Ints
+
+AT_ONCE = ("ReplicaSet", "ReplicationController")
+"""Owners whose pods are all alike: the replacement is as the newest of them."""
 
 
-def newest_sibling(snapshot: ClusterSnapshot, pod: int) -> int:
-    """Index of the newest pod of the same direct owner, which may be the pod itself.
+def newest_siblings(snapshot: ClusterSnapshot) -> Ints:
+    """(pods,) index of the newest pod of the same direct owner where that one requests other CPU or memory, else the
+    pod itself.
 
     Its requests are those of the replacement: a vertical autoscaler changes them when a pod is created, and an in-place
     resize changes those of one pod only.
     """
-    pods = snapshot.pods
-    owner = int(pods.owner[pod])
-    if owner < 0:
-        return pod
-    members = snapshot.pods_of(owner)
-    alive = (pods.owner[members] == owner) & ~np.isin(pods.phase[members], (SUCCEEDED, FAILED))
-    members = members[alive & ~pods.terminating[members]]
-    if not len(members):
-        return pod
-    newest = members[pods.created[members] == pods.created[members].max()]
-    # of pods of one second, any: the pod itself where it is among them
-    return pod if pod in newest else min(newest.tolist(), key=lambda each: pods.names[each])
+    pods, count = snapshot.pods, len(snapshot.owners)
+    out = np.arange(len(pods), dtype=np.int32)
+    finished = (pods.phase == SUCCEEDED) | (pods.phase == FAILED)
+    rows = np.flatnonzero((pods.owner >= 0) & ~pods.terminating & ~finished)
+    owner = pods.owner[rows]
+    mixed = np.zeros(count + 1, dtype=np.bool_)  # -1, without an owner, selects the last
+    requests = (pods.cpu_request_millicores, pods.memory_request_bytes)
+    for column in requests:
+        least, most = np.full(count, np.inf), np.full(count, -np.inf)
+        np.minimum.at(least, owner, column[rows])
+        np.maximum.at(most, owner, column[rows])
+        mixed[:-1] |= most > least
+    if not mixed.any():
+        return out
+    several = rows[mixed[owner]]
+    # of pods of one second the one that requests most
+    order = several[
+        np.lexsort((requests[1][several], requests[0][several], pods.created[several], pods.owner[several]))
+    ]
+    newest = np.full(count + 1, -1, dtype=np.int32)
+    newest[pods.owner[order]] = order  # the last of each owner
+    like = newest[pods.owner]
+    other = (like >= 0) & np.logical_or.reduce([column[like] != column for column in requests])
+    out[other] = like[other]
+    return out

@@ -90,3 +90,30 @@ def test_9_the_cpu_of_a_terminating_pod_is_no_free_room() -> None:
     assert planned(nodes, [*one_to_move("hot"), leaving]).refusals["web-0"] == "NoNodeWithHeadroom"
     nodes[1].used = 5_000.0
     assert planned(nodes, one_to_move("hot")).moves == [("web-0", "hot", "target")]
+
+
+# ---- 9: requests of the replacement
+
+
+def resized(kind: str, newest: float) -> Outcome:
+    """A pod of a service on a hot node that requests 500m. `newest` is what its newest sibling requests. The other
+    node has 1,000m free."""
+    nodes = [a_node("hot", used=14_000.0), a_node("target", used=4_000.0), OTHER]
+    pods = [
+        a_pod("web-0", "hot", owner="web", owner_kind=kind, used=4_000.0, cpu=500.0),
+        a_pod("web-1", "other", owner="web", owner_kind=kind, used=1_000.0, cpu=newest, age=600.0),
+        a_pod("asks", "hot", cpu=15_500.0),
+        a_pod("fills", "target", cpu=15_000.0),
+    ]
+    return planned(nodes, pods)
+
+
+def test_9_a_replacement_requests_what_the_newest_sibling_does() -> None:
+    assert resized("ReplicaSet", 500.0).moves == [("web-0", "hot", "target")]
+    assert resized("ReplicaSet", 1_000.0).moves == [("web-0", "hot", "target")]
+    assert resized("ReplicaSet", 1_001.0).refusals["web-0"] == "NoTargetNode"
+
+
+def test_9_a_pod_of_a_stateful_set_that_was_resized_is_not_promised_a_landing() -> None:
+    assert resized("StatefulSet", 500.0).moves == [("web-0", "hot", "target")]
+    assert resized("StatefulSet", 600.0).refusals["web-0"] == "PlacementNotModelled"
