@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
+from rebalancer.cycle.plugin_limit import find_within
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.model.eviction import Eviction
@@ -20,7 +21,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
 
@@ -152,7 +153,8 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             cordons=cordons,
             days=seen.days if Need.DAYS in needs([strategy]) else None,
         )
-        findings = strategy_for(strategy)(view)
+        search = strategy_for(strategy)
+        findings = find_within(search, view) if isinstance(strategy, PluginStrategy) else search(view)
         if strategy.by_cpu and findings.loads is not None:
             findings = replace(findings, loads=_with_measured_relief(findings.loads, seen))
         found.append(findings)

@@ -21,7 +21,7 @@ def newest_siblings(snapshot: ClusterSnapshot) -> Ints:
     rows = np.flatnonzero((pods.owner >= 0) & ~pods.terminating & ~finished)
     owner = pods.owner[rows]
     mixed = np.zeros(count + 1, dtype=np.bool_)  # -1, without an owner, selects the last
-    requests = (pods.cpu_request_millicores, pods.memory_request_bytes)
+    cpu, memory = requests = (pods.cpu_request_millicores, pods.memory_request_bytes)
     for column in requests:
         least, most = np.full(count, np.inf), np.full(count, -np.inf)
         np.minimum.at(least, owner, column[rows])
@@ -30,13 +30,15 @@ def newest_siblings(snapshot: ClusterSnapshot) -> Ints:
     if not mixed.any():
         return out
     several = rows[mixed[owner]]
-    # of pods of one second the one that requests most
-    order = several[
-        np.lexsort((requests[1][several], requests[0][several], pods.created[several], pods.owner[several]))
-    ]
+    # of pods of one second the one that requests most, then by name: the order of the list changes nothing
+    names = np.argsort(np.argsort(np.array([pods.names[pod] for pod in several.tolist()])))
+    keys = (names, memory[several], cpu[several], pods.created[several], pods.owner[several])
+    order = several[np.lexsort(keys)]
     newest = np.full(count + 1, -1, dtype=np.int32)
     newest[pods.owner[order]] = order  # the last of each owner
     like = newest[pods.owner]
-    other = (like >= 0) & np.logical_or.reduce([column[like] != column for column in requests])
+    differs = np.logical_or.reduce([column[like] != column for column in requests])
+    # one that is as new was created alike
+    other = (like >= 0) & differs & (pods.created[like] > pods.created)
     out[other] = like[other]
     return out
