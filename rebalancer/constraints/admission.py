@@ -6,7 +6,7 @@ moves counted in. The ledger repeats the counting in its own transaction and has
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,8 @@ class EvictionAdmission:
         self._ledger_state = ledger_state
         self._now = now
         self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
+        self._guards_of: dict[tuple[str, str], GuardView] = {}
+        """(strategy, pool) -> its guards, where the policy has other values for them."""
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
@@ -113,9 +115,10 @@ class EvictionAdmission:
 
     # ---- the pod itself
 
-    def stays(self, pod: Pod, *, pool: str, broken: bool = False) -> Refusal | None:
-        """Why the pod may not be evicted, whatever else is planned. `broken` as in `guarded`."""
-        level = self._level(pod, pool=pool, broken=broken)
+    def stays(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> Refusal | None:
+        """Why the pod may not be evicted, whatever else is planned; `strategy` is the one that wants it, empty for any
+        without guards of its own. `broken` as in `guarded`."""
+        level = self._level(pod, pool=pool, strategy=strategy, broken=broken)
         if isinstance(level, Refusal):
             return level
         return self.windows.refuses(
@@ -127,9 +130,18 @@ class EvictionAdmission:
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
-    def _level(self, pod: Pod, *, pool: str, broken: bool = False) -> str | Refusal:
+    def _view(self, *, strategy: str, pool: str) -> GuardView:
+        if not self._policy.guards.overrides:
+            return self._guards
+        view = self._guards_of.get((strategy, pool))
+        if view is None:
+            guards = self._policy.guards.of(strategy=strategy, pool=pool)
+            view = self._guards_of[strategy, pool] = replace(self._guards, guards=guards)
+        return view
+
+    def _level(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> str | Refusal:
         """The pod's service level, or the rule that rejects it, change windows apart."""
-        refusal = guarded(pod, self._guards, broken=broken) or list_rules.refuses(
+        refusal = guarded(pod, self._view(strategy=strategy, pool=pool), broken=broken) or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
         )
         if refusal is not None:

@@ -452,7 +452,8 @@ class Planner:
                 job.spared.append(index)
                 continue
             pod = self._snapshot.pod(index)
-            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            stays = self.admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
+            refusal = stays or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:

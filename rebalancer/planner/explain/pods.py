@@ -186,7 +186,12 @@ def _checks(
     pool = scene.pools[pod.node]
     finding = _wanted(scene, pod)
     checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
-    stays = scene.admission.stays(pod, pool=pool, broken=finding is not None and finding.broken)
+    stays = scene.admission.stays(
+        pod,
+        pool=pool,
+        strategy="" if finding is None else finding.strategy,
+        broken=finding is not None and finding.broken,
+    )
     checks.append(Check.of("guards, lists, levels, windows", stays, fine="not protected, windows open"))
     checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
