@@ -54,7 +54,10 @@ def effective_cpu(
     """Measured CPU, corrected for pods that left or arrived within the rate window. `in_flight` as in
     `missing_replicas`."""
     pods, count = snapshot.pods, len(snapshot.nodes)
-    missing = missing_replicas(in_flight, recent, now=now, window_seconds=usage.window_seconds)
+    # a pod that still runs carries its share itself
+    missing = missing_replicas(
+        gone(snapshot, list(in_flight), leaving=True), recent, now=now, window_seconds=usage.window_seconds
+    )
     cpu = pod_cpu(snapshot, usage, now=now, missing=missing, generation=generation)
     shown = np.nan_to_num(usage.pod_cpu_millicores, nan=0.0)
     correction = _sum(pods.node, np.where(cpu.arrived, np.nan_to_num(cpu.here) - shown, 0.0), snapshot.active, count)
