@@ -37,7 +37,7 @@ def saturated(siblings: float, **fields: Any) -> Outcome:
     nodes = [
         a_node("full", cpu=4_000, used=4_000.0),
         a_node("empty", cpu=4_000, used=0.0),
-        a_node("other", cpu=4_000, used=3_100.0, unschedulable=True),
+        a_node("other", cpu=4_000, used=2_900.0, unschedulable=True),
     ]
     pods = [
         *(a_pod(f"web-{number}", "full", owner="web", used=1_300.0, **fields) for number in range(3)),
