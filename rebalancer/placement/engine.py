@@ -240,6 +240,7 @@ class Engine:
             groups = [each.group for each in (*pod.spread.hard, *pod.spread.soft)]
             groups += [group for _, group in (*pod.attraction.away, *pod.attraction.avoided)]
             groups += [group for _, _, group in pod.attraction.pulls]
+            groups += [group for group, _, _ in pod.attached]
             groups += [*pod.claims, *(() if pod.attraction.near_group is None else (pod.attraction.near_group,))]
             groups += [self._supply.asking(name) for name, amount in pod.template.extended_requests.items() if amount]
             groups += [self._supply.holding(port) for port in pod.template.host_ports]

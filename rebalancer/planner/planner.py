@@ -125,6 +125,7 @@ class Planner:
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
+        self._base = base
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
         self.placement = placement
@@ -328,14 +329,18 @@ class Planner:
         """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
         draws = self.placement.draws.count
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
+        speed = np.ones(len(node))
+        if self._base is not None:  # its loads are in millicores of the reference machine
+            speed = self._base.room[:, 0] / self._snapshot.nodes.cpu_capacity_millicores
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
             sure[move.node_index] -= cpu
             placed = self._placed.get(move.pod_index)
+            coming = cpu if self._base is None else float(np.nan_to_num(self._base.pod[move.pod_index, 0]))
             if placed is not None and placed.node >= 0:
-                sure[placed.node] += cpu
+                sure[placed.node] += coming / speed[placed.node]
             elif placed is not None:
-                drawn[np.arange(draws), placed.winners] += cpu
+                drawn[np.arange(draws), placed.winners] += coming / speed[placed.winners]
         high = np.percentile(drawn, 99.0, axis=0, method="higher")
         return sure + drawn.mean(axis=0), sure + high
 

@@ -60,7 +60,7 @@ def test_10_moves_of_the_plan_count() -> None:
     assert model.feasible(snapshot.pod(0)).tolist() == [True, False, False]  # type: ignore[union-attr]
     landing = model.landings(snapshot.pod(0))
     assert not isinstance(landing, Refusal)
-    model.commit(snapshot.pod(0), landing)
+    model.commit(snapshot.pod(0), model.winners(snapshot.pod(0), landing))
     assert model.feasible(snapshot.pod(1)).tolist() == [False, False, False]  # type: ignore[union-attr]
 
 
