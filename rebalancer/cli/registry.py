@@ -20,6 +20,7 @@ COMMANDS = {
     ),
     "pause": ("operator:pause", "Stop evictions in a scope."),
     "resume": ("operator:resume", "End the pauses of a scope."),
+    "resolve": ("operator:resolve", "End a doubt by hand, with a reason that is recorded."),
     "status": ("operator:status", "Show pauses, backoffs and evictions in flight."),
     "demo": ("demo:demo", "Cool the hot nodes of a practice cluster."),
     "backtest": ("backtest:backtest_command", "Compare forecast predictors by rolling-origin evaluation."),

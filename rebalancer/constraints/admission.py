@@ -46,7 +46,9 @@ class LedgerState:
     open_evictions: tuple[Eviction, ...] = ()
     """Still in flight, by the snapshot."""
     landed: tuple[Eviction, ...] = ()
-    """In flight by `entries`, landed by the snapshot."""
+    """In flight by `entries`, landed or closed by the snapshot."""
+    closed: tuple[Eviction, ...] = ()
+    """Those of `landed` whose replacement was not seen Ready, with the reason."""
     pauses: tuple[Pause, ...] = ()
     backoffs: tuple[EvictionBackoff, ...] = ()
     lineages: Mapping[str, ReplacementLineage] = field(default_factory=dict)
@@ -54,6 +56,8 @@ class LedgerState:
     elsewhere: Mapping[str, float] | None = None
     """Service identity -> time of the last eviction by another cluster."""
     remote_readiness: Mapping[str, RemoteReadiness] | None = None
+    nodes_elsewhere: int = 0
+    """Nodes of the other clusters that share the database, as they published them."""
     useless: Mapping[str, str] = field(default_factory=dict)
     """Pool -> why its circuit breaker is open: evictions there are ineffective."""
 
@@ -92,7 +96,9 @@ class EvictionAdmission:
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
-        self.rules = LimitRules(policy=policy, snapshot=snapshot, pool_of=pool_of)
+        self.rules = LimitRules(
+            policy=policy, snapshot=snapshot, pool_of=pool_of, nodes_elsewhere=ledger_state.nodes_elsewhere
+        )
         self.view = LimitUsage(ledger_state.entries, now=now, max_wait=policy.safety.max_wait)
         for landed in ledger_state.landed:
             self.view.release(landed)
@@ -108,6 +114,7 @@ class EvictionAdmission:
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
         self._quotas = QuotaRoom(snapshot)
+        self._in_progress = {each.uid for each in ledger_state.open_evictions if each.in_background}
         self._taken = 0
         self._traits: dict[int, Traits] = {}
         self._gone: dict[str, int] = {}
@@ -179,6 +186,8 @@ class EvictionAdmission:
 
     def due(self, move: Eviction) -> float | Refusal:
         """When the move may be made (seconds since the epoch; spacing may delay it), or why not."""
+        if move.uid in self._in_progress:
+            return Refusal.of(Reason.EVICTION_IN_PROGRESS)
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
@@ -248,6 +257,10 @@ class EvictionAdmission:
     def cancel_reservation(self, move: Eviction) -> None:
         """Refund a move that did not happen."""
         self._count(move, -1, at=self._counted_at.pop(move.uid))
+
+    def back_off(self, backoff: EvictionBackoff) -> None:
+        """Refuse the service's other pods too: an admission webhook refused one of them in this cycle."""
+        self._cooldown_checks.add(backoff)
 
     # ---- inside
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.limits import EvictionBackoff, Pause, ReplacementLineage
+from rebalancer.model.limits import EVERY_NODE, EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
 from rebalancer.policy.schema.types import format_duration
 
 
 def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
-    """Backoff after the `count`-th ineffective eviction (1 = the first), in seconds."""
+    """Backoff after the `count`-th ineffective or refused eviction (1 = the first), in seconds."""
     # bounded, for 2.0 ** 5000 overflows
     steps = min(count - 1, 64)
     return min(policy.initial * policy.factor**steps, policy.max)
@@ -45,16 +45,21 @@ class EvictionCooldowns:
         """See the cooldowns as they are at a later time of the same cycle."""
         self._clock = max(self._clock, now)
 
+    def add(self, backoff: EvictionBackoff) -> None:
+        """Count a backoff that began in this cycle."""
+        self._backoffs[backoff.node, backoff.service_identity] = backoff
+
     def refuses(self, move: Eviction) -> Refusal | None:
         """Why the move may not be made now."""
         for scope in move.scopes:
             if (pause := self._pauses.get(scope)) is not None:
                 return paused(pause)
-        found = self._backoffs.get((move.node, move.service_identity))
-        if found is not None:
-            times = f"{found.count} times" if found.count > 1 else "once"
-            detail = f"{found.reason} ({times}), next at {clock_time(found.until)}"
-            return Refusal.of(Reason.EVICTION_BACKOFF, detail, next_at=found.until)
+        for node, code in ((EVERY_NODE, Reason.WEBHOOK_BACKOFF), (move.node, Reason.EVICTION_BACKOFF)):
+            found = self._backoffs.get((node, move.service_identity))
+            if found is not None:
+                times = f"{found.count} times" if found.count > 1 else "once"
+                detail = f"{found.reason} ({times}), next at {clock_time(found.until)}"
+                return Refusal.of(code, detail, next_at=found.until)
         if (refusal := self._again(move)) is not None:
             return refusal
         joined = self._young_pools.get(move.pool)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rebalancer.model.annotations import MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
+from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.replacement import AT_ONCE, newest_siblings
-from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Ints, Pod
+from rebalancer.model.snapshot import FAILED, REVISION_LABEL, SUCCEEDED, ClusterSnapshot, Ints, Pod
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
@@ -182,6 +182,17 @@ def _opted(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _group(pod: Pod, view: GuardView) -> Refusal | None:
+    found = next((label for label in view.guards.group_labels if label in pod.template.labels), None)
+    return None if found is None else Refusal.of(Reason.POD_GROUP, f"{found}={pod.template.labels[found]}")
+
+
+def _in_progress(pod: Pod, view: GuardView) -> Refusal | None:
+    # its presence counts, whatever its value: KubeVirt writes its own name there
+    found = EVICTION_IN_PROGRESS in pod.template.annotations
+    return Refusal.of(Reason.EVICTION_IN_PROGRESS, EVICTION_IN_PROGRESS) if found else None
+
+
 def _vetoes(pod: Pod, view: GuardView) -> Refusal | None:
     for annotation, forbids in VETOES.items():
         value = pod.template.annotations.get(annotation)
@@ -297,7 +308,15 @@ def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
     owner = int(snapshot.pods.owner[pod.index])
     top = snapshot.owners[int(snapshot.top_owner[owner])]
     rolling_out = top.rolling_out or snapshot.owners[owner].rolling_out
-    return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service)) if rolling_out else None
+    if rolling_out:
+        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, str(pod.service))
+    if int(snapshot.top_owner[owner]) in snapshot.in_two_revisions:
+        return Refusal.of(Reason.ROLLOUT_IN_PROGRESS, f"{pod.service} has pods of two revisions")
+    if top.next_revision and pod.template.labels.get(REVISION_LABEL, top.next_revision) != top.next_revision:
+        return Refusal.of(
+            Reason.ROLLOUT_IN_PROGRESS, f"{pod.service} is OnDelete, and would replace it by a pod of its next revision"
+        )
+    return None
 
 
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
@@ -317,6 +336,8 @@ GUARDS: tuple[Guard, ...] = (
     _namespace,
     _labels,
     _opted,
+    _group,
+    _in_progress,
     _vetoes,
     _volumes,
     _claims,

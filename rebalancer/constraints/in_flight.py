@@ -1,17 +1,22 @@
 """Evictions in flight: which have landed, which are late, and which evictions that stops.
 
-An eviction is in flight until its service has as many ready replicas as before it (or as desired now, if fewer). The
-replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner; after a scale-down there
-is none. Past its deadline an eviction is late: no other pod of its service is evicted until the replacement is Ready,
-and several late evictions open the circuit breaker of their pool or of the cluster.
+An eviction has landed when its replacement is Ready or has finished, whatever the service's other pods do. The
+replacement is the pod of the same name for a StatefulSet, else the first new pod of the owner. It has also landed when
+none is wanted any more:
 
-The service's ready replicas count, not the evicted pod. A pod that was finished or not Ready was not among them: its
-eviction has landed as soon as the pod is gone, also if its replacement crashes. A finished pod has no replacement and
-no target node. A Ready pod must be replaced by a Ready one, also if it was evicted for its restarts: while the
-replacement crashes, its service is left alone.
+- The service has as many ready replicas as before the eviction, or as desired now. A pod that was finished or not Ready
+  was not among them: its eviction has landed as soon as the pod is gone, also if its replacement crashes. A finished
+  pod has no replacement and no target node.
+- No replacement was made, and the service has as many pods as are desired now (of a StatefulSet those of lower
+  ordinals): it was scaled down.
+- Its Job has finished, or the service was deleted. Workloads of a kind that isn't listed are known by their pods only:
+  without a replacement such an eviction stays open until its deadline, then it is closed.
 
-A service that is not in the snapshot was deleted if all workloads of its kind are listed: it has no replacement. Other
-kinds are known by their pods only, and the last one may just have gone: such an eviction stays open until its deadline.
+An eviction in the background has landed when the evicted pod is gone or has finished. It is closed at its deadline.
+
+Past its deadline an eviction is late: no other pod of its service is evicted until the replacement is Ready, and
+several late evictions open the circuit breaker of their pool or of the cluster. One that is late for too long is
+closed: it stops nothing any more, and is reported.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,8 +26,9 @@ import numpy as np
 
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot
 from rebalancer.policy.schema.safety import CircuitBreaker
+from rebalancer.policy.schema.types import format_duration
 
 CLOCK_SLACK_SECONDS = 5.0
 """Greatest difference between the API server's clock and the ledger's, rounding to whole seconds included."""
@@ -50,6 +56,8 @@ class Replacement:
     uid: str
     node: str
     """Empty while it is not bound."""
+    landed: bool
+    """It is Ready, or has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,13 @@ class EvictionProgress:
     landed: bool
     late: bool
     replacement: Replacement | None
+    closed: str = ""
+    """Why it is no longer waited for although it has not landed; empty = it has landed, or is waited for."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still in flight."""
+        return not self.landed and not self.closed
 
     @property
     def came_back(self) -> bool:
@@ -73,9 +88,10 @@ def follow(
     open_evictions: Sequence[Eviction],
     *,
     now: float,
+    max_late_seconds: float,
     replacements: Collection[str] = (),
 ) -> list[EvictionProgress]:
-    """Reconcile open evictions with the snapshot.
+    """Reconcile open evictions with the snapshot. One that is late for `max_late_seconds` is closed.
 
     A pod replaces one evicted pod only: of several of one owner, the oldest eviction gets the oldest new pod.
     `replacements` are UIDs of pods that are replacements already.
@@ -93,21 +109,84 @@ def follow(
         replacement = _replacement(snapshot, each, owner, taken) if owner is not None and comes else None
         if replacement is not None:
             taken.add(replacement.uid)
-        gone = owner is None and (each.service.kind in snapshot.listed_kinds or now > each.deadline_at)
-        desired, ready = (0, 0) if owner is None else snapshot.replicas(owner)
-        if owner is not None and snapshot.owners[owner].desired is None:
-            desired = each.desired_before  # counted from its pods it would shrink with the missing one
-        enough = owner is not None and ready >= min(each.ready_before, desired)
-        # while the evicted pod is alive its service looks complete
-        landed = gone or (enough and each.uid not in _alive(snapshot, owner))
+        landed = _left(snapshot, each, owner) and (
+            each.in_background
+            or (replacement is not None and replacement.landed)
+            or _complete(snapshot, each, owner)
+            or (replacement is None and not _wanted(snapshot, each, owner))
+        )
         late = not landed and now > each.deadline_at
-        out.append(EvictionProgress(eviction=each, landed=landed, late=late, replacement=replacement))
+        closed = _closed(snapshot, each, owner, replacement, now, max_late_seconds) if late else ""
+        out.append(
+            EvictionProgress(
+                eviction=each, landed=landed, late=late and not closed, replacement=replacement, closed=closed
+            )
+        )
     return out
 
 
-def _alive(snapshot: ClusterSnapshot, owner: int | None) -> set[str]:
-    members = () if owner is None else snapshot.pods_of(owner)
-    return {snapshot.pods.uids[index] for index in members if not snapshot.pods.terminating[index]}
+def _left(snapshot: ClusterSnapshot, each: Eviction, owner: int | None) -> bool:
+    """Whether the evicted pod is gone or terminating; of a pod with a replacement also whether it has finished.
+
+    While the evicted pod is alive its service looks complete.
+    """
+    pods, members = snapshot.pods, () if owner is None else snapshot.pods_of(owner)
+    index = next((index for index in members if pods.uids[index] == each.uid), None)
+    if index is None or pods.terminating[index]:
+        return True
+    return bool(each.target_node) and pods.phase[index] in (SUCCEEDED, FAILED)
+
+
+def _complete(snapshot: ClusterSnapshot, each: Eviction, owner: int | None) -> bool:
+    """Whether the service has as many ready replicas as before the eviction, or as desired now."""
+    if owner is None:
+        return False
+    desired, ready = snapshot.replicas(owner)
+    if snapshot.owners[owner].desired is None:
+        desired = each.desired_before  # counted from its pods it would shrink with the missing one
+    return ready >= min(each.ready_before, desired)
+
+
+def _wanted(snapshot: ClusterSnapshot, each: Eviction, owner: int | None) -> bool:
+    """Whether the owner is going to make a replacement that is not there yet, as far as that is known."""
+    if owner is None:
+        return each.service.kind not in snapshot.listed_kinds
+    record, members, pods = snapshot.owners[owner], snapshot.pods_of(owner), snapshot.pods
+    if record.desired is not None:
+        there = ~pods.terminating[members] & (pods.phase[members] != SUCCEEDED) & (pods.phase[members] != FAILED)
+        others = members[there]
+        if each.service.kind == "StatefulSet":
+            # it removes the highest ordinals first
+            others = [index for index in others if _ordinal(pods.names[index]) < _ordinal(each.pod)]
+        return len(others) < record.desired
+    # a Job, or the Jobs of a CronJob that have pods
+    jobs = {int(index) for index in pods.owner[members]}
+    return not all(snapshot.owners[job].finished for job in jobs)
+
+
+def _ordinal(pod: str) -> int:
+    digits = pod.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _closed(
+    snapshot: ClusterSnapshot,
+    each: Eviction,
+    owner: int | None,
+    replacement: Replacement | None,
+    now: float,
+    max_late_seconds: float,
+) -> str:
+    """Why a late eviction is no longer waited for; empty while it is."""
+    if each.in_background:
+        return "its eviction in the background did not move it in time"
+    listed = owner is not None and snapshot.owners[owner].desired is not None
+    if replacement is None and not listed and _left(snapshot, each, owner):
+        kind = each.service.kind
+        return f"no replacement was made by its deadline, and how many pods its {kind} wants is not known"
+    if now > each.deadline_at + max_late_seconds:
+        return f"its replacement was not Ready {format_duration(max_late_seconds)} after the deadline"
+    return ""
 
 
 def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: set[str]) -> Replacement | None:
@@ -131,6 +210,7 @@ def _replacement(snapshot: ClusterSnapshot, each: Eviction, owner: int, taken: s
         name=pods.names[index],
         uid=pods.uids[index],
         node=snapshot.nodes.names[node] if node >= 0 else "",
+        landed=bool(pods.phase[index] == SUCCEEDED or (pods.ready[index] and not pods.terminating[index])),
     )
 
 

@@ -57,7 +57,7 @@ SCOPE_RULES: tuple[ScopeRule, ...] = (
         kind="global",
         name=lambda eviction, snapshot: "",
         limits=lambda policy, name: policy.limits.global_,
-        base=lambda rules, name, eviction: len(rules.snapshot.nodes),
+        base=lambda rules, name, eviction: len(rules.snapshot.nodes) + rules.nodes_elsewhere,
         names=lambda rules: [""],
         reason=Reason.LIMIT_GLOBAL,
     ),
@@ -139,6 +139,8 @@ class LimitRules:
     snapshot: ClusterSnapshot
     pool_of: NDArray[np.int32]
     """(nodes,) index into the policy's pools, -1 for none."""
+    nodes_elsewhere: int = 0
+    """Nodes of the other clusters that share the database."""
     _limits: dict[Scope, ScopeLimits | None] = field(default_factory=dict, repr=False)
     _of_evictions: dict[Scope, list[Check]] = field(default_factory=dict, repr=False)
 

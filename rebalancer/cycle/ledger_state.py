@@ -7,9 +7,13 @@ from dataclasses import replace
 from rebalancer.constraints.admission import LedgerState, identity_of
 from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
+
+OURSELVES = "rebalancer"
+"""Who closes evictions that are late for too long."""
 
 
 def load_ledger_state(
@@ -25,7 +29,7 @@ def load_ledger_state(
     now = ledger.now()
     cross = policy.safety.cross_cluster
     entries = tuple(ledger.entries(longest_window(policy)))
-    progress = _follow(ledger, snapshot, now)
+    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     if writes:
         _record(ledger, policy, progress, now)
         _publish_readiness(ledger, policy, snapshot)
@@ -35,22 +39,29 @@ def load_ledger_state(
         ready = ledger.remote_readiness(sorted(_replicas(policy, snapshot)), max_age_seconds=cross.report_max_age)
     return LedgerState(
         entries=entries,
-        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if not each.landed),
-        landed=tuple(each.eviction for each in progress if each.landed),
+        open_evictions=tuple(replace(each.eviction, late=each.late) for each in progress if each.open),
+        landed=tuple(each.eviction for each in progress if not each.open),
+        closed=tuple(
+            replace(each.eviction, closed_at=now, closed_by=OURSELVES, closed_reason=each.closed)
+            for each in progress
+            if each.closed
+        ),
         pauses=tuple(ledger.pauses()),
         backoffs=tuple(ledger.backoffs()),
         lineages=ledger.lineages(now - policy.safety.cooldowns.backoff.max),
         elsewhere=ledger.services_evicted_remotely(cross.separation) if cross.separation else None,
         remote_readiness=ready,
+        nodes_elsewhere=ledger.nodes_elsewhere(),
     )
 
 
 def landed_since(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> set[str]:
-    """UIDs of the evicted pods whose replacements have become Ready; recorded."""
+    """UIDs of the evicted pods whose evictions are in flight no more: their replacements have become Ready, or are not
+    wanted. Recorded."""
     now = ledger.now()
-    progress = _follow(ledger, snapshot, now)
+    progress = _follow(ledger, snapshot, now, max_late_seconds=policy.safety.in_flight.max_late)
     _record(ledger, policy, progress, now)
-    return {each.eviction.uid for each in progress if each.landed}
+    return {each.eviction.uid for each in progress if not each.open}
 
 
 def longest_window(policy: RebalancerPolicy) -> float:
@@ -64,13 +75,21 @@ def global_limits_text(policy: RebalancerPolicy) -> str:
     return json.dumps(policy.limits.global_.model_dump(mode="json", by_alias=True), sort_keys=True)
 
 
-def _follow(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> list[EvictionProgress]:
+def _follow(
+    ledger: Ledger, snapshot: ClusterSnapshot, now: float, *, max_late_seconds: float
+) -> list[EvictionProgress]:
     in_flight = ledger.open_evictions()
     if not in_flight:
         return []
     # a pod that looks a little older than an eviction may have replaced a pod before it
     since = min(each.planned_at for each in in_flight) - 2 * CLOCK_SLACK_SECONDS
-    return follow(snapshot, in_flight, now=now, replacements=ledger.replacement_uids(since))
+    return follow(
+        snapshot,
+        in_flight,
+        now=now,
+        max_late_seconds=max_late_seconds,
+        replacements=ledger.replacement_uids(since),
+    )
 
 
 def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionProgress], now: float) -> None:
@@ -81,21 +100,32 @@ def _record(ledger: Ledger, policy: RebalancerPolicy, progress: list[EvictionPro
             ledger.landed(record, at=now, pod=replacement.name, uid=replacement.uid, node=replacement.node)
         elif each.landed:
             ledger.landed(record, at=now)
+        elif each.closed:
+            ledger.close(record, by=OURSELVES, reason=each.closed)
         elif each.late and not eviction.late:
             ledger.late(record)
-        if each.landed and each.came_back:
+        came_back = each.landed and each.came_back
+        if came_back or (each.closed and eviction.in_background):
             ledger.back_off(
                 service_identity=eviction.service_identity,
                 node=eviction.node,
-                reason="its replacement came back to the same node",
+                reason="its replacement came back to the same node" if came_back else each.closed,
                 seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
             )
+
+
+def closed_note(eviction: Eviction) -> str:
+    """An eviction that is no longer waited for, as a sentence."""
+    return f"closed the eviction of {eviction.full_name} from {eviction.node}: {eviction.closed_reason}"
 
 
 def _publish_readiness(ledger: Ledger, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> None:
     text = global_limits_text(policy)
     ledger.publish_global_limits(
-        digest=hashlib.sha256(text.encode()).hexdigest(), text=text, longest_window_seconds=longest_window(policy)
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        text=text,
+        longest_window_seconds=longest_window(policy),
+        nodes=len(snapshot.nodes),
     )
     if policy.safety.cross_cluster.min_ready_share is not None:
         ledger.publish_readiness(_replicas(policy, snapshot))

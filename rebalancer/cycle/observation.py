@@ -82,18 +82,21 @@ def observe(
     memory = max(
         [MEMORY_WINDOWS * usage.window_seconds, REPLACED_SECONDS, *(each.memory_seconds for each in policy.strategies)]
     )
-    recent = tuple(context.records.recent_moves(now - memory))
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
+    # after the ledger: it has just recorded which evictions in the background have left their node
+    recent = tuple(context.records.recent_moves(now - memory))
     feedback = context.feedback()
     if feedback is not None:
         useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
         ledger_state = replace(ledger_state, useless=useless)
+    evacuated = {each.uid for each in ledger_state.open_evictions if each.in_background}
     cpu = effective_cpu(
         snapshot,
         usage,
         recent,
         now,
         in_flight=(*ledger_state.open_evictions, *ledger_state.landed),
+        in_background=evacuated,
         generation=policy.forecast.generation,
     )
     peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
@@ -116,10 +119,12 @@ def unsafe(seen: Observation, policy: RebalancerPolicy) -> Refusal | None:
     """Why the input is not safe to use, or None."""
     if seen.usage.warnings:
         return Refusal.of(Reason.PARTIAL_USAGE, "; ".join(seen.usage.warnings))
-    known = np.isfinite(seen.usage.node_cpu_millicores[seen.pool_of >= 0])
+    # a node that is not Ready sends no samples, and is neither evicted from nor a target
+    judged = (seen.pool_of >= 0) & seen.snapshot.nodes.ready
+    known = np.isfinite(seen.usage.node_cpu_millicores[judged])
     coverage, wanted = known.mean() if len(known) else 1.0, policy.usage.min_coverage / 100
     if coverage < wanted:
-        counts = f"{np.count_nonzero(known)} of {len(known)} nodes in pools, at least {wanted:.0%} are needed"
+        counts = f"{np.count_nonzero(known)} of {len(known)} Ready nodes in pools, at least {wanted:.0%} are needed"
         return Refusal.of(Reason.COVERAGE_TOO_LOW, counts)
     return None
 

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rebalancer.constraints.admission import EvictionAdmission
+from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.request import CycleRequest
@@ -21,7 +23,7 @@ from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
 from rebalancer.cycle.waiting import Waiting
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
-from rebalancer.model.limits import Denied
+from rebalancer.model.limits import EVERY_NODE, Denied, EvictionBackoff
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Ledger
 from rebalancer.model.reason import Reason, Refusal
@@ -38,6 +40,12 @@ MAX_SERVER_ERRORS = 3
 
 CYCLE_STOPPING_ERRORS = (Reason.SERVER_THROTTLED, Reason.SERVER_FORBIDDEN, Reason.LEASE_LOST)
 """Answers that every later call would get too."""
+
+WEBHOOK_REFUSALS = (Reason.SERVER_WEBHOOK, Reason.SERVER_WEBHOOK_FAILED)
+"""Answers that other pods of the same service would get too, but not those of other services."""
+
+BACKGROUND_SECONDS = 600.0
+"""An eviction in the background that has not moved its pod by then is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,7 @@ def execute_cycle(
     """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
+    report.notes += [closed_note(each) for each in seen.ledger_state.closed]
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
@@ -140,7 +149,9 @@ def relieve(session: PlanningSession, report: CycleReport, taints: AppliedTaints
         refusal = answer.refusal or Refusal.of(Reason.SERVER_ERROR)
         planner.admission.cancel_reservation(eviction)
         planner.reject(eviction, refusal)
-        server_errors += refusal.code is Reason.SERVER_ERROR
+        if refusal.code in WEBHOOK_REFUSALS:
+            back_off_service(context, planner.admission, eviction, refusal, policy, dry_run=report.dry_run)
+        server_errors += refusal.code in (Reason.SERVER_ERROR, Reason.SERVER_WEBHOOK_FAILED)
         if refusal.code in CYCLE_STOPPING_ERRORS or server_errors >= MAX_SERVER_ERRORS:
             interrupt(report, planner, refusal)
     return planner
@@ -230,6 +241,31 @@ def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: L
     return ledger.now() + eviction.grace_seconds + start_up + in_flight.margin
 
 
+def back_off_service(
+    context: CycleContext,
+    admission: EvictionAdmission,
+    eviction: Eviction,
+    refusal: Refusal,
+    policy: RebalancerPolicy,
+    *,
+    dry_run: bool,
+) -> None:
+    """Leave the evicted pod's service alone: in this cycle, and in a real run for a time that the ledger keeps."""
+    backoff = policy.safety.cooldowns.webhook_backoff
+    identity, reason = eviction.service_identity, refusal.message.removeprefix(f"{refusal.code.sentence}: ")
+    if dry_run or context.ledger is None:
+        until = context.clock.now() + backoff_seconds(backoff, 1)
+        kept = EvictionBackoff(service_identity=identity, node=EVERY_NODE, until=until, count=1, reason=reason)
+    else:
+        kept = context.ledger.back_off(
+            service_identity=identity,
+            node=EVERY_NODE,
+            reason=reason,
+            seconds=lambda count: backoff_seconds(backoff, count),
+        )
+    admission.back_off(kept)
+
+
 def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dry_run: bool) -> Answer:
     """Call the Eviction API and record the outcome. A dry run makes no call, a server dry run one with `dryRun=All`."""
     if dry_run and not server_dry_run:
@@ -238,6 +274,9 @@ def evict(context: CycleContext, eviction: Eviction, *, dry_run: bool, server_dr
     eviction.outcome = answer.outcome
     eviction.code = answer.refusal.code if answer.refusal else None
     eviction.detail = answer.refusal.message if answer.refusal else ""
+    if answer.in_background and context.ledger is not None:
+        eviction.in_background, eviction.deadline_at = True, context.ledger.now() + BACKGROUND_SECONDS
+        eviction.detail = "its eviction continues in the background"
     if dry_run:
         if answer.outcome is Outcome.PLANNED:
             eviction.detail = "the API server would accept it, probed alone"

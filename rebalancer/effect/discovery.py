@@ -33,7 +33,15 @@ JITTER: Final = 1.1
 IGNORED_OBSERVATIONS: Final = 3
 """No cycle for so many intervals: the daemon was down."""
 
-MISSES_BY_CODE: Final = (MissReason.NOT_READY, MissReason.NO_METRICS, MissReason.STABILIZATION_WINDOW)
+BLIND: Final = (MissReason.NO_METRICS, MissReason.NOT_READY, MissReason.NODE_LEAVING, MissReason.DAEMON_DOWN)
+"""Miss reasons of cycles that could not evaluate the node."""
+
+MISSES_BY_CODE: Final = (
+    MissReason.NOT_READY,
+    MissReason.NODE_LEAVING,
+    MissReason.NO_METRICS,
+    MissReason.STABILIZATION_WINDOW,
+)
 """Miss reasons that a code of a node or cycle can have; the first decides where a cycle gave several."""
 
 
@@ -169,7 +177,7 @@ def _said(observation: NodeObservation) -> MissReason:
 def _most(said: Counter[MissReason]) -> MissReason:
     """The most frequent blind reason where most cycles were blind, else hot but not long enough, else below high."""
     looks = said.total() - said[MissReason.NOT_EVALUATED]
-    blind = [miss for miss in (MissReason.NO_METRICS, MissReason.NOT_READY, MissReason.DAEMON_DOWN) if said[miss]]
+    blind = [miss for miss in BLIND if said[miss]]
     worst = max(blind, key=lambda miss: said[miss], default=None)
     if worst is not None and sum(said[miss] for miss in blind) * 2 > looks:
         return worst

@@ -14,6 +14,20 @@ from rebalancer.lab.clock import LabClock
 Side = Literal["kubernetes", "prometheus"]
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An admission webhook that refuses evictions."""
+
+    pods: str
+    """Pattern of `namespace/name`, as in a shell."""
+    code: int = 403
+    name: str = "guard.example.com"
+    message: str = "not now"
+    """After "denied the request". With "Eviction triggered evacuation" and 429 it is KubeVirt's answer: the pod is
+    annotated as evicted in the background; a test moves it."""
+    fails: bool = False
+    """It can't be called: 500, whatever `code` is."""
+
+
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The faults that are set. By default there are none."""
 
@@ -39,6 +53,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """(verb, resource) that RBAC doesn't grant, as `["patch", "nodes"]` or `["create", "pods/eviction"]`: 403."""
     eviction_delay_seconds: float = 0.0
     """The eviction happens at once, its answer comes so many real seconds later."""
+    webhooks: tuple[Webhook, ...] = ()
+    """Admission webhooks that guard evictions."""
     prometheus_down: Literal["", "error", "closed"] = ""
     """Prometheus answers 503, or closes the connection without an answer."""
     partial: str = ""

@@ -18,10 +18,17 @@ VETOES: Final[Mapping[str, bool]] = {
     "descheduler.alpha.kubernetes.io/evict": False,
     "descheduler.alpha.kubernetes.io/prefer-no-eviction": True,
     "karpenter.sh/do-not-disrupt": True,
+    "karpenter.sh/do-not-evict": True,
 }
 """Annotation -> the flag that forbids an eviction. A value that is neither true nor false forbids it too."""
 
-KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES})
+REQUEST_EVICT_ONLY: Final = "descheduler.alpha.kubernetes.io/request-evict-only"
+"""Its presence: another component carries out the eviction after the request, as KubeVirt does by a live migration.
+Only the Eviction API's adapter reads it, right before the call."""
+EVICTION_IN_PROGRESS: Final = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+"""Its presence: that component is carrying out an eviction; it removes the annotation when that failed."""
+
+KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES, EVICTION_IN_PROGRESS})
 
 
 def is_kept(key: str) -> bool:

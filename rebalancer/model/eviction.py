@@ -39,6 +39,8 @@ class Answer:
     outcome: Outcome
     refusal: Refusal | None = None
     retry_after_seconds: float | None = None
+    in_background: bool = False
+    """EVICTED: another component carries the eviction out, and the pod runs until then."""
 
 
 class TargetNode(NamedTuple):
@@ -122,6 +124,8 @@ class Eviction:
     """The call was answered, or timed out."""
     reconciled_at: float | None = None
     """The unknown outcome was reconciled with the API server's state."""
+    in_background: bool = False
+    """The eviction is carried out by another component, as KubeVirt does by a live migration."""
 
     # -- replaced
     late: bool = False
@@ -130,6 +134,11 @@ class Eviction:
     replacement_pod: str = ""
     replacement_uid: str = ""
     replacement_node: str = ""
+    closed_at: float | None = None
+    """It is no longer in flight although no replacement was seen Ready."""
+    closed_by: str = ""
+    """Who closed it: a user, or `rebalancer` itself."""
+    closed_reason: str = ""
 
     # -- assessed
     effect: str = ""
@@ -152,7 +161,10 @@ class Eviction:
 
     @property
     def at(self) -> float:
-        """When the pod was evicted: the answer's time (the later bound of the call), else the record's."""
+        """When the pod was evicted: the answer's time (the later bound of the call), else the record's. In the
+        background: when it had left."""
+        if self.in_background and self.replaced_at is not None:
+            return self.replaced_at
         return self.planned_at if self.answered_at is None else self.answered_at
 
 

@@ -136,16 +136,21 @@ class LedgerEntry(NamedTuple):
     """Of a `pulls` scope while it is in flight."""
 
 
+EVERY_NODE = ""
+"""Node of a backoff that an admission webhook caused: it refuses a service's pods wherever they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionBackoff:
-    """A service that stays on a node after ineffective evictions."""
+    """A service that stays on a node after ineffective evictions, or on every node after a webhook's refusal."""
 
     service_identity: str
     node: str
+    """EVERY_NODE where it holds on every node."""
     until: float
     """Seconds since the epoch."""
     count: int
-    """Number of ineffective evictions."""
+    """Number of ineffective or refused evictions."""
     reason: str
 
 

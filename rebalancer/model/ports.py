@@ -66,6 +66,11 @@ class PodState(Protocol):
     @property
     def node(self) -> str: ...
 
+    @property
+    def eviction_in_progress(self) -> bool:
+        """Whether another component is carrying out its eviction."""
+        ...
+
 
 class UsageReader(Protocol):
     """Reads CPU usage."""
@@ -208,6 +213,10 @@ class Ledger(Protocol):
 
     def late(self, record: int) -> None: ...
 
+    def close(self, record: int, *, by: str, reason: str) -> None:
+        """Close an eviction whose replacement was not seen Ready: it is no longer in flight."""
+        ...
+
     def pauses(self) -> Sequence[Pause]: ...
 
     def backoffs(self) -> Sequence[EvictionBackoff]: ...
@@ -218,7 +227,9 @@ class Ledger(Protocol):
 
     def back_off(
         self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
-    ) -> EvictionBackoff: ...
+    ) -> EvictionBackoff:
+        """Start a longer backoff of the service on the node; with an empty `node` on every node."""
+        ...
 
     def services_evicted_remotely(self, since_seconds: float) -> Mapping[str, float]: ...
 
@@ -226,7 +237,11 @@ class Ledger(Protocol):
 
     def remote_readiness(self, services: Sequence[str], *, max_age_seconds: float) -> Mapping[str, RemoteReadiness]: ...
 
-    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None: ...
+    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float, nodes: int) -> None: ...
+
+    def nodes_elsewhere(self) -> int:
+        """Nodes of the other clusters, as they published them last."""
+        ...
 
     def replacement_uids(self, since: float) -> Collection[str]:
         """Replacements that were observed at or after `since`."""

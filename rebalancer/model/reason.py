@@ -35,6 +35,7 @@ class MissReason(Code):
     NOT_EVALUATED = "notEvaluated", "cycles ran, but none evaluated it while it was hot"
     """Its alert never came, or the strategy's interval is longer than the episode."""
     NOT_READY = "notReady", "the node was not Ready"
+    NODE_LEAVING = "nodeLeaving", "an autoscaler was removing the node"
 
 
 class BlockedReason(Code):
@@ -50,7 +51,7 @@ class BlockedReason(Code):
     PAUSED = "paused", "evictions were paused"
     BUDGETS = "disruptionBudgets", "PodDisruptionBudgets had no room"
     NO_TARGET_NODE = "noTargetNode", "no suitable target node for the replacements"
-    POOL_FULL = "poolFull", "no node of its pool was under its low"
+    POOL_FULL = "poolFull", "no target node was under its low"
     SERVER = "serverRefused", "the API server refused"
     POOR_SELECTION = "poorSelection", "only the planner's own selection kept the candidates there"
     """Candidates that no rule kept might have cooled it: planning time used up, each too small alone but enough
@@ -131,6 +132,16 @@ class Reason(Code):
         "several PodDisruptionBudgets select it: the API server refuses to evict it",
         BlockedReason.BUDGETS,
     )
+    POD_GROUP = (
+        "PodGroup",
+        "one of a group of pods that restart together (guards.groupLabels)",
+        BlockedReason.GUARDS,
+    )
+    EVICTION_IN_PROGRESS = (
+        "EvictionInProgress",
+        "its eviction is in progress in the background",
+        BlockedReason.COOLDOWNS,
+    )
     ANNOTATION_VETO = "AnnotationVeto", "an annotation forbids it", BlockedReason.GUARDS
     OPTED_OUT = "OptedOut", "opted out of evictions", BlockedReason.GUARDS
     NOT_OPTED_IN = "NotOptedIn", "the policy requires an opt-in that it doesn't have", BlockedReason.GUARDS
@@ -167,6 +178,11 @@ class Reason(Code):
     COOLDOWN_POOL = "CooldownPool", "its pool is scaling: nodes joined recently", BlockedReason.COOLDOWNS
     EVICTION_BACKOFF = "EvictionBackoff", "backoff: evicting it did not help before", BlockedReason.COOLDOWNS
     REPEATED_EVICTION = "RepeatedEviction", "the same strategy evicted its predecessor for the same reason"
+    WEBHOOK_BACKOFF = (
+        "WebhookBackoff",
+        "backoff: an admission webhook refused the eviction of a pod of its service",
+        BlockedReason.SERVER,
+    )
     PAUSED = "Paused", "paused", BlockedReason.PAUSED
     CIRCUIT_BREAKER_OPEN = (
         "CircuitBreakerOpen",
@@ -221,7 +237,7 @@ class Reason(Code):
         "a pending pod would take the room that it leaves",
         BlockedReason.NO_TARGET_NODE,
     )
-    POOL_FULL = "PoolFull", "no node is under its low", BlockedReason.POOL_FULL
+    POOL_FULL = "PoolFull", "no target node is under its low", BlockedReason.POOL_FULL
     TARGET_NODE_NOT_BETTER = (
         "TargetNodeNotBetter",
         "kube-scheduler may put the replacement where it is no better",
@@ -270,6 +286,7 @@ class Reason(Code):
     NOT_FINITE = "NotFinite", "the usage is not a finite, plausible number", MissReason.NO_METRICS
     AMBIGUOUS_NODE = "AmbiguousNode", "two usage series have this node's name", MissReason.NO_METRICS
     NODE_NOT_READY = "NodeNotReady", "the node is not Ready", MissReason.NOT_READY
+    NODE_LEAVING = "NodeLeaving", "an autoscaler is removing the node", MissReason.NODE_LEAVING
     NODE_KEPT = "NodeKept", "low, but not to be drained"
     STABILIZATION_WINDOW = "StabilizationWindow", "not hot for long enough", MissReason.STABILIZATION_WINDOW
     SETTLING = "Settling", "relieved recently: a whole rate window must pass first", MissReason.STABILIZATION_WINDOW
@@ -305,6 +322,16 @@ class Reason(Code):
     SERVER_GONE = "ServerGone", "the pod is gone", BlockedReason.SERVER
     SERVER_UID_CHANGED = "ServerUidChanged", "another pod has its name now", BlockedReason.SERVER
     SERVER_FORBIDDEN = "ServerForbidden", "refused by the API server: not allowed (RBAC)", BlockedReason.SERVER
+    SERVER_WEBHOOK = (
+        "ServerWebhook",
+        "refused by the API server: an admission webhook or policy denied it",
+        BlockedReason.SERVER,
+    )
+    SERVER_WEBHOOK_FAILED = (
+        "ServerWebhookFailed",
+        "refused by the API server: an admission webhook could not be called",
+        BlockedReason.SERVER,
+    )
     SERVER_UNKNOWN = "ServerUnknown", "no answer in time: it may or may not have been evicted", BlockedReason.SERVER
     SERVER_ERROR = "ServerError", "the API server answered with an error", BlockedReason.SERVER
 

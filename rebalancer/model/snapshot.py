@@ -126,6 +126,12 @@ class PodTemplateTable:
         )
 
 
+REVISION_LABEL = "controller-revision-hash"
+"""Label of a StatefulSet's pods, and of those of controllers that are made after it."""
+
+ROLLOUT_KINDS = ("Deployment", "StatefulSet", "DaemonSet")
+"""Kinds whose status says whether they roll out."""
+
 # Pod phases, as small numbers in the column.
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
@@ -200,6 +206,10 @@ class Owner:
     ready: int | None = None
     rolling_out: bool = False
     """The controller has not seen the newest spec, or not all replicas are of it."""
+    next_revision: str = ""
+    """An OnDelete StatefulSet: the revision that every pod made from now on has. Its older pods stay as they are."""
+    finished: bool = False
+    """A Job that has completed or failed: it makes no more pods."""
     spares_disruptions: bool = False
     """A Job whose podFailurePolicy ignores DisruptionTarget: an eviction doesn't count as a failure."""
 
@@ -372,6 +382,27 @@ class ClusterSnapshot:
         record, there, ready = self.owners[top], *(int(counts[top]) for counts in self._counted)
         desired = there if record.desired is None else record.desired
         return desired, ready if record.ready is None else min(ready, record.ready)
+
+    @cached_property
+    def in_two_revisions(self) -> frozenset[int]:
+        """Top owners of unlisted kinds whose live pods are of more than one revision, as in a canary rollout.
+
+        A revision is a ReplicaSet, or the label REVISION_LABEL of pods that have another owner.
+        """
+        pods = self.pods
+        unlisted = np.array(
+            [each.desired is None and each.kind not in ROLLOUT_KINDS for each in self.owners], dtype=np.bool_
+        )
+        live = (pods.owner >= 0) & ~pods.terminating & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
+        live[live] = unlisted[self.top_owner[pods.owner[live]]]
+        revisions: dict[int, set[int | str]] = {}
+        for owner, template in np.unique(np.column_stack([pods.owner[live], pods.template[live]]), axis=0).tolist():
+            revision: int | str = owner
+            if self.owners[owner].kind != "ReplicaSet":
+                revision = self.pod_templates.outline(template).labels.get(REVISION_LABEL, "")
+            if revision != "":
+                revisions.setdefault(int(self.top_owner[owner]), set()).add(revision)
+        return frozenset(top for top, found in revisions.items() if len(found) > 1)
 
     def pod(self, index: int) -> Pod:
         """One pod as an object."""

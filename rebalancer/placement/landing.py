@@ -126,7 +126,9 @@ class PlacementModel:
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
         self._like = newest_siblings(snapshot)
         nodes = snapshot.nodes
-        self._unfit: Bools = leaving(nodes) | (snapshot.taken - nodes.created < young_seconds) | ~nodes.ready
+        self._leaving: Bools = leaving(nodes)
+        self._young: Bools = snapshot.taken - nodes.created < young_seconds
+        self._unfit: Bools = self._leaving | self._young | ~nodes.ready
         self._begin(cordoned, closed, out_of_time)
 
     def start_over(
@@ -160,6 +162,17 @@ class PlacementModel:
             self.closed |= closed
 
     # ---- questions
+
+    def why_closed(self, node: int) -> str:
+        """Why a node of `closed` is no target."""
+        nodes = self._snapshot.nodes
+        if not nodes.ready[node]:
+            return "not Ready"
+        if self._leaving[node]:
+            return "an autoscaler is removing it"
+        if self._young[node]:
+            return f"joined {self._snapshot.taken - float(nodes.created[node]):.0f}s ago"
+        return "cordoned" if self._board.unschedulable[node] else "its taints are not known for certain"
 
     def feasible(self, pod: Pod) -> Bools | Refusal:
         """(nodes,) feasible for the replacement, or why that isn't known."""

@@ -74,7 +74,7 @@ def useless(job: Job) -> dict[int, Refusal]:
         nothing = Refusal.of(Reason.NO_RELIEF, f"{finding.strategy} gives no loads to relieve its nodes of")
         return dict.fromkeys(finding.candidates.tolist(), nothing)
     relief, _ = reliefs(headroom.loads.relieved[finding.candidates], headroom.excess(finding.node))
-    reached, full = headroom.reached(finding.node), not headroom.low.any()
+    reached = headroom.reached(finding.node)
     out = {}
     for index, share in zip(finding.candidates.tolist(), relief.tolist(), strict=True):
         if reached:
@@ -83,8 +83,6 @@ def useless(job: Job) -> dict[int, Refusal]:
             out[index] = Refusal.of(Reason.NO_POD_USAGE)
         elif share < MIN_RELIEF:
             out[index] = Refusal.of(Reason.NO_RELIEF, f"{share:.1%} of the excess")
-        elif full:
-            out[index] = Refusal.of(Reason.POOL_FULL)
     return out
 
 

@@ -39,6 +39,7 @@ from rebalancer.placement.landing import Placed, PlacementModel
 from rebalancer.planner.emptying import NodeDrainer
 from rebalancer.planner.jobs import Job, counted, fewest, goal_reached, in_order, size, useless
 from rebalancer.planner.landings import Judged, Landings
+from rebalancer.planner.low_nodes import LowNodes
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -130,6 +131,7 @@ class Planner:
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
         self.placement = placement
         self._landings = Landings(snapshot=snapshot, model=placement, found=found, base=base, steering=steering)
+        self._low_nodes = LowNodes(placement, pools=pools, names=snapshot.nodes.names)
         self._budgets = BudgetRoom(snapshot)
         self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)
         self._drainer = NodeDrainer(
@@ -457,8 +459,7 @@ class Planner:
                 job.spared.append(index)
                 continue
             pod = self._snapshot.pod(index)
-            stays = self.admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
-            refusal = stays or in_vain.get(index)
+            refusal = self._stays(job, pod) or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:
@@ -547,12 +548,18 @@ class Planner:
         for job in (*self._batch, *self._parked):
             self._ask_again(job)
 
+    def _stays(self, job: Job, pod: Pod) -> Refusal | None:
+        """Why the pod stays, whatever else is planned."""
+        finding = job.finding
+        stays = self.admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
+        return stays or self._low_nodes.refuses(pod, finding, job.cooled)
+
     def _ask_again(self, job: Job) -> None:
         spared, job.spared = job.spared, []
-        finding, in_vain = job.finding, useless(job)
+        in_vain = useless(job)
         for index in spared:
             pod = self._snapshot.pod(index)
-            refusal = self.admission.stays(pod, pool=finding.pool, broken=finding.broken) or in_vain.get(index)
+            refusal = self._stays(job, pod) or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:

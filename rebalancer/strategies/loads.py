@@ -49,10 +49,14 @@ def effective_cpu(
     now: float,
     *,
     in_flight: Iterable[Eviction] = (),
+    in_background: Collection[str] = (),
     generation: Generation | None = None,
 ) -> CpuLoads:
     """Measured CPU, corrected for pods that left or arrived within the rate window. `in_flight` as in
-    `missing_replicas`."""
+    `missing_replicas`.
+
+    Pods with an eviction in the background (uids) count as if they were terminating: their node needs no second relief.
+    """
     pods, count = snapshot.pods, len(snapshot.nodes)
     # a pod that still runs carries its share itself
     missing = missing_replicas(
@@ -61,9 +65,12 @@ def effective_cpu(
     cpu = pod_cpu(snapshot, usage, now=now, missing=missing, generation=generation)
     shown = np.nan_to_num(usage.pod_cpu_millicores, nan=0.0)
     correction = _sum(pods.node, np.where(cpu.arrived, np.nan_to_num(cpu.here) - shown, 0.0), snapshot.active, count)
+    going = pods.terminating.copy()
+    if in_background:
+        going |= np.fromiter((uid in in_background for uid in pods.uids), np.bool_, len(pods))
     correction -= _left(snapshot, usage, recent, now)
     occupied = np.maximum(usage.node_cpu_millicores + correction, 0.0)
-    correction -= _sum(pods.node, shown, snapshot.active & pods.terminating, count)
+    correction -= _sum(pods.node, shown, snapshot.active & going, count)
     correction -= _sum(pods.node, cpu.surplus, snapshot.active, count)
     return CpuLoads(node=np.maximum(usage.node_cpu_millicores + correction, 0.0), occupied=occupied, pods=cpu)
 

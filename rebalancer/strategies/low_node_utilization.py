@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.placement.filters import leaving
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
 from rebalancer.strategies.selection import settling
@@ -128,6 +129,8 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     by_cpu = view.strategy.by_cpu
     for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.node_pools.of_node >= 0)):
         out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
+    for node in np.flatnonzero(leaving(view.snapshot.nodes) & (view.node_pools.of_node >= 0)):
+        out.setdefault(int(node), Refusal.of(Reason.NODE_LEAVING))
     if not by_cpu:
         return out
     return {**out, **view.usage.problems, **settling(view)}

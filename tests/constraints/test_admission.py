@@ -10,6 +10,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.windows import CHANGE_WINDOW
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.limits import (
+    EVERY_NODE,
     EvictionBackoff,
     LedgerEntry,
     Pause,
@@ -17,7 +18,7 @@ from rebalancer.model.limits import (
     ReplacementLineage,
     Scope,
 )
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Service
 from tests.builders import NOW, APod, a_door, a_node, a_pod, a_policy, cluster, pods_in, replicas, some_limits
 
@@ -248,6 +249,24 @@ def test_give_up_memory_holds_until_its_time() -> None:
     assert "it came back (2 times)" in refusal.message
     over = EvictionBackoff(service_identity="shop/web", node="n1", until=NOW - 1, count=2, reason="it came back")
     assert door(backoffs=(over,)).refuses(a_move()) is None
+
+
+def test_16_a2_a_webhooks_backoff_holds_on_every_node_for_its_service_only() -> None:
+    memory = EvictionBackoff(service_identity="shop/web", node=EVERY_NODE, until=NOW + 60, count=1, reason="not now")
+    for refusal in (door(backoffs=(memory,)).refuses(a_move()), _after(memory)):
+        assert refusal is not None
+        assert (refusal.code, refusal.next_at) == (Reason.WEBHOOK_BACKOFF, NOW + 60)
+        assert "not now (once)" in refusal.message
+    other = replace(memory, service_identity="shop/api")
+    assert door(backoffs=(other,)).refuses(a_move()) is None
+
+
+def _after(backoff: EvictionBackoff) -> Refusal | None:
+    """The refusal of a move after the backoff began in the same cycle."""
+    admission = door()
+    assert admission.refuses(a_move()) is None
+    admission.back_off(backoff)
+    return admission.refuses(a_move())
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,15 @@ from rebalancer.constraints.guards import GUARDS, guarded, parse_flag
 from rebalancer.model.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
-from tests.builders import APod, a_node, a_pod, cluster
+from tests.builders import APod, a_node, a_pod, cluster, replicas
 from tests.constraints.builders import OPT, an_owner, asked, code, noted, view_of
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DISRUPT = "karpenter.sh/do-not-disrupt"
+NOT_EVICT = "karpenter.sh/do-not-evict"
+IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 
 
 # ---- annotations of others, by their value
@@ -31,6 +33,7 @@ DISRUPT = "karpenter.sh/do-not-disrupt"
         *((EVICT, value, vetoed) for value, vetoed in [("false", True), ("true", False), ("", True), ("never", True)]),
         *((PREFER_NO, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("x", True)]),
         *((DISRUPT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True), ("10m", True)]),
+        *((NOT_EVICT, value, vetoed) for value, vetoed in [("true", True), ("false", False), ("", True)]),
     ],
 )  # fmt: skip
 def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, value: str, vetoed: bool) -> None:
@@ -42,9 +45,15 @@ def test_an_annotation_is_read_by_its_value_and_garbage_closes(annotation: str, 
         assert f'"{value}"' in refusal.message
 
 
+@pytest.mark.parametrize("value", ["", "kubevirt", "false"])
+def test_16_a2_a_pod_whose_eviction_is_in_progress_is_not_evicted_again(value: str) -> None:
+    """As in the descheduler the annotation's presence counts, not its value."""
+    assert code(noted(**{IN_PROGRESS: value})) is Reason.EVICTION_IN_PROGRESS
+
+
 @pytest.mark.parametrize("annotation", VETOES)
 def test_no_annotation_lifts_a_protection(annotation: str) -> None:
-    lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", OPT: "true"}
+    lifting = {SAFE: "true", EVICT: "true", PREFER_NO: "false", DISRUPT: "false", NOT_EVICT: "false", OPT: "true"}
     assert annotation in lifting
     for fields, reason in (
         ({"owner_kind": "DaemonSet"}, Reason.DAEMONSET_POD),
@@ -230,3 +239,31 @@ def test_guards_read_only_annotations_that_readers_of_the_cluster_keep() -> None
         guard(pod, view_of(made))
     assert Recording.keys_read == {*KEPT, f"{OWN_PREFIX}evict"}
     assert all(is_kept(key) for key in Recording.keys_read)
+
+
+# ---- issue 16, C11: rollouts of controllers that are not listed
+
+
+@pytest.mark.parametrize(
+    ("kind", "canary", "refused"),
+    [
+        ("Rollout", {}, Reason.ROLLOUT_IN_PROGRESS),
+        # a pod that is leaving is of no revision; its owner is one short for another reason
+        ("Rollout", {"terminating": True}, Reason.OWNER_NOT_HEALTHY),
+        ("Rollout", {"phase": SUCCEEDED}, None),
+        # kube-controller-manager's own kinds say themselves whether they roll out
+        ("Deployment", {}, None),
+    ],
+    ids=["a canary", "its pod is leaving", "its pod has finished", "a Deployment"],
+)
+def test_16_c11_a_canary_of_two_replicasets_is_a_rollout(kind: str, canary: dict[str, Any], refused: Any) -> None:
+    desired = 3 if kind == "Deployment" else None
+    owners = [
+        Owner(kind=kind, namespace="shop", name="web", uid="top", desired=desired, ready=desired),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-1", uid="one", parent=0),
+        Owner(kind="ReplicaSet", namespace="shop", name="web-2", uid="two", parent=0),
+    ]
+    pods = [*replicas("web-1", {"n1": 3}), a_pod("new", "n1", owner="web-2", **canary)]
+    made = cluster([a_node("n1")], pods, owners=owners)
+    refusal = guarded(made.pod(0), view_of(made))
+    assert (None if refusal is None else refusal.code) is refused

@@ -225,6 +225,40 @@ CASES = {
         protected={"owner": an_owner(desired=2), "guards": {"minReplicas": 3}},
         near={"owner": an_owner(desired=3), "guards": {"minReplicas": 3}},
     ),
+    "one of a group (issue 16, C11)": Case(
+        reason=Reason.POD_GROUP,
+        protected={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}},
+        near={"pod": {"labels": {"leaderworkerset.sigs.k8s.io/name": "llm"}}, "guards": {"groupLabels": []}},
+    ),
+    "one of a group by a label of the policy (issue 16, C11)": Case(
+        reason=Reason.POD_GROUP,
+        protected={"pod": {"labels": {"gang": "llm"}}, "guards": {"groupLabels": ["gang"]}},
+        near={"pod": {"labels": {"band": "llm"}}, "guards": {"groupLabels": ["gang"]}},
+    ),
+    "of an old revision of a StatefulSet that is updated by hand (issue 16, C11)": Case(
+        reason=Reason.ROLLOUT_IN_PROGRESS,
+        protected={
+            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-1"}},
+            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
+        },
+        near={
+            "pod": {"owner_kind": "StatefulSet", "labels": {"controller-revision-hash": "web-2"}},
+            "owner": an_owner("StatefulSet", desired=3, ready=3, next_revision="web-2"),
+        },
+    ),
+    "of an unlisted kind with pods of two revisions (issue 16, C11)": Case(
+        reason=Reason.ROLLOUT_IN_PROGRESS,
+        protected={
+            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
+            "sibling": {"labels": {"controller-revision-hash": "web-2"}},
+            "guards": {"ownerKinds": ["CloneSet"]},
+        },
+        near={
+            "pod": {"owner_kind": "CloneSet", "labels": {"controller-revision-hash": "web-1"}},
+            "sibling": {"labels": {"controller-revision-hash": "web-1"}},
+            "guards": {"ownerKinds": ["CloneSet"]},
+        },
+    ),
     "rolling out": Case(
         reason=Reason.ROLLOUT_IN_PROGRESS,
         protected={"owner": an_owner(rolling_out=True)},
@@ -360,6 +394,6 @@ def test_the_nearest_miss_may_go(case: Case) -> None:
 def test_every_guard_reason_has_a_case() -> None:
     upto = list(Reason).index(Reason.LABEL_EXCLUDED) + 1
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
-    vetoes = {Reason.ANNOTATION_VETO}  # below
+    vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
     told = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
     assert set(list(Reason)[:upto]) == told | budgets | vetoes

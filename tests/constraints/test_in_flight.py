@@ -1,18 +1,19 @@
 """Which evictions have landed, which are late, and which pod took an evicted one's place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from rebalancer.constraints.in_flight import CLOCK_SLACK_SECONDS, EvictionProgress, follow, typical_start_up
 from rebalancer.model.eviction import Eviction, TargetNode
-from rebalancer.model.snapshot import FAILED, PENDING, Owner, Service
+from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, Owner, Service
 from tests.builders import NOW, APod, a_node, a_pod, cluster
 
 NODES = [a_node("n1"), a_node("n2"), a_node("n3")]
 EVICTED_AGO = 60.0
+MAX_LATE = 3600.0
 
 
 def an_eviction(
@@ -79,7 +80,7 @@ def progress(
     """`listed`: kinds of which all workloads are known, with pods or without."""
     owners = [] if owner is None else [owner]
     made = cluster(NODES, pods, owners=owners, listed_kinds=listed)
-    return follow(made, evictions, now=NOW, replacements=replacements)
+    return follow(made, evictions, now=NOW, max_late_seconds=MAX_LATE, replacements=replacements)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +203,10 @@ CASES = [
         on="n3",
     ),
     Case(
-        says="the controller has counted fewer ready pods than the list shows",
+        says="the controller has counted fewer ready pods than the list shows: the replacement is Ready",
         pods=[*STAYED, new("web-a")],
         owner=service(ready=2),
-        landed=False,
+        landed=True,
         replacement="web-a",
         on="n3",
     ),
@@ -339,8 +340,7 @@ def test_the_older_eviction_has_its_pod_and_the_younger_one_waits() -> None:
     evictions = [an_eviction("web-0", record=1), an_eviction("web-1", record=2)]
     found = progress([new("a"), old("web-2")], *evictions, owner=service())
     assert names_of(found) == [(1, "a"), (2, None)]
-    # two of three are ready: it can't be told which of the two has landed, so neither has
-    assert [each.landed for each in found] == [False, False]
+    assert [each.landed for each in found] == [True, False]
 
 
 def test_a_pod_from_between_two_evictions_is_never_the_second_ones() -> None:
@@ -390,11 +390,100 @@ def test_a_service_that_is_not_among_all_of_its_kind_was_deleted() -> None:
     assert (one.landed, one.late, one.replacement) == (True, False, None)
 
 
-@pytest.mark.parametrize(("deadline_in", "landed"), [(60.0, False), (0.0, False), (-0.1, True)])
-def test_of_a_kind_that_is_not_listed_it_is_waited_for_until_the_deadline(deadline_in: float, landed: bool) -> None:
+@pytest.mark.parametrize(("deadline_in", "over"), [(60.0, False), (0.0, False), (-0.1, True)])
+def test_of_a_kind_that_is_not_listed_it_is_waited_for_until_the_deadline(deadline_in: float, over: bool) -> None:
     eviction = an_eviction(kind="CloneSet", deadline_at=NOW + deadline_in, ready_before=1, desired_before=1)
     (one,) = progress([old("api-0")], eviction)
-    assert (one.landed, one.late) == (landed, False)
+    assert (one.open, one.landed, one.late) == (not over, False, False)
+
+
+# ---- issue 16, A4: an eviction doesn't stay in flight for ever
+
+
+def test_16_a4_another_pod_of_the_service_that_is_not_ready_does_not_keep_it_in_flight() -> None:
+    pods = [old("web-1", ready=False), old("web-2"), new("web-a")]
+    (one,) = progress(pods, an_eviction(**OVERDUE), owner=service())
+    assert (one.landed, one.late) == (True, False)
+    assert one.replacement is not None
+    assert one.replacement.name == "web-a"
+
+
+def test_16_a4_after_a_scale_down_a_sibling_that_is_not_ready_does_not_keep_it_in_flight() -> None:
+    """Two are wanted and two are there, so nothing is going to be made."""
+    pods = [old("web-1", ready=False), old("web-2")]
+    (one,) = progress(pods, an_eviction(**OVERDUE), owner=service(2))
+    assert (one.landed, one.late) == (True, False)
+    (one,) = progress(pods, an_eviction(**OVERDUE), owner=service(3))
+    assert (one.landed, one.late) == (False, True)
+
+
+@pytest.mark.parametrize(("evicted", "landed"), [("web-2", True), ("web-0", False)])
+def test_16_a4_a_scaled_down_stateful_set_makes_its_lower_ordinals_again(evicted: str, landed: bool) -> None:
+    others = [old(name, ready=False, **SET) for name in ("web-0", "web-1", "web-2") if name != evicted]
+    (one,) = progress(others, an_eviction(evicted, kind="StatefulSet", uid="before"), owner=service(2, **SET))
+    assert one.landed is landed
+
+
+def test_16_a4_an_owner_of_an_unlisted_kind_that_was_scaled_down_is_closed_at_the_deadline() -> None:
+    pods = [old("web-1", kind="Rollout"), old("web-2", kind="Rollout")]
+    (one,) = progress(pods, an_eviction(kind="Rollout"))
+    assert one.open
+    (one,) = progress(pods, an_eviction(kind="Rollout", **OVERDUE))
+    assert (one.open, one.landed, one.late) == (False, False, False)
+    assert "Rollout" in one.closed
+    # one that was made and isn't Ready is known to be wanted
+    (one,) = progress([*pods, new("web-3", kind="Rollout", ready=False)], an_eviction(kind="Rollout", **OVERDUE))
+    assert (one.open, one.late) == (True, True)
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob"])
+def test_16_a4_a_job_that_has_finished_wants_no_replacement(kind: str) -> None:
+    job = Owner(kind="Job", namespace="shop", name="nightly", uid="uid-job", finished=True, parent=-1)
+    owners = [job]
+    if kind == "CronJob":
+        owners = [Owner(kind="CronJob", namespace="shop", name="web", uid="uid-web"), replace(job, parent=0)]
+    pods = [a_pod("nightly-b", "n2", owner="nightly", owner_kind="Job", phase=SUCCEEDED, ready=False)]
+    name = "nightly" if kind == "Job" else "web"
+    eviction = an_eviction("nightly-a", kind=kind, service_name=name, **OVERDUE)
+    made = cluster(NODES, pods, owners=owners)
+    (one,) = follow(made, [eviction], now=NOW, max_late_seconds=MAX_LATE)
+    assert (one.landed, one.late) == (True, False)
+    runs = [replace(each, finished=False) for each in owners]
+    made = cluster(NODES, pods, owners=runs)
+    (one,) = follow(made, [replace(eviction, deadline_at=NOW)], now=NOW, max_late_seconds=MAX_LATE)
+    assert one.open
+
+
+def test_16_a4_a_replacement_that_has_finished_has_landed() -> None:
+    pods = [
+        a_pod("nightly-b", "n2", owner="nightly", owner_kind="Job", age=30, phase=SUCCEEDED, ready=False),
+        a_pod("nightly-c", "n2", owner="nightly", owner_kind="Job"),
+    ]
+    (one,) = progress(pods, an_eviction("nightly-a", kind="Job", service_name="nightly", **OVERDUE))
+    assert one.landed
+
+
+@pytest.mark.parametrize(("late_for", "is_open"), [(MAX_LATE - 1, True), (MAX_LATE + 1, False)])
+def test_16_a4_one_that_is_late_for_too_long_stops_nothing_any_more(late_for: float, is_open: bool) -> None:
+    (one,) = progress([*STAYED, pending("web-a")], an_eviction(deadline_at=NOW - late_for), owner=service())
+    assert (one.open, one.late, one.landed) == (is_open, is_open, False)
+    assert one.closed == ("" if is_open else "its replacement was not Ready 1h after the deadline")
+
+
+def test_16_a2_an_eviction_in_the_background_is_in_flight_until_its_pod_is_gone() -> None:
+    """The virtual machine runs on, and its pod stays Ready, until the migration is done."""
+    vm: dict[str, Any] = {"kind": "VirtualMachineInstance"}
+    eviction = an_eviction(in_background=True, ready_before=1, desired_before=1, **vm)
+    source = old("web-0", "n1", **vm)
+    (one,) = progress([source, pending("web-a", **vm)], eviction)
+    assert (one.open, one.late) == (True, False)
+    for left in (old("web-0", "n1", phase=SUCCEEDED, ready=False, **vm), old("web-0", "n1", terminating=True, **vm)):
+        (one,) = progress([left, new("web-a", **vm)], eviction)
+        assert one.landed
+        assert one.replacement is not None
+    (one,) = progress([source], replace(eviction, **OVERDUE))
+    assert (one.open, one.late, one.landed) == (False, False, False)
+    assert one.closed == "its eviction in the background did not move it in time"
 
 
 # ---- each pod replaces one

@@ -3,12 +3,12 @@
 import pytest
 
 from rebalancer.cycle.context import CycleContext, NullProgress
-from rebalancer.cycle.ledger_state import load_ledger_state, longest_window
+from rebalancer.cycle.ledger_state import closed_note, load_ledger_state, longest_window
 from rebalancer.cycle.run import expect_replacement, observe, replacement_deadline
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.snapshot import Owner
-from tests.builders import a_node, a_pod, a_policy, cluster, usage_of
+from tests.builders import a_door, a_node, a_pod, a_policy, cluster, usage_of
 from tests.store.builders import CLUSTER, FakeReader, PodSeen, build_eviction
 from tests.store.readers import cycle_report, raw_connection, read_rows
 
@@ -66,6 +66,38 @@ def test_a_service_without_a_pod_is_still_in_flight(blue):
     assert (len(standing.open_evictions), standing.landed) == (1, ())
     deleted = cluster(NODES, [], listed_kinds=frozenset({"Deployment"}))
     assert len(load_ledger_state(blue.ledger, policy(), deleted, writes=True).landed) == 1
+
+
+def test_16_a4_what_is_late_for_too_long_is_closed_by_a_writing_cycle_and_named(blue, clock):
+    """Its service stays one short, and nothing else of it may stop the pool."""
+    short = web(2, age=365 * 86_400.0 * 3)
+    eviction = blue.answer(blue.reserve(pod="web-9", ready_before=3, deadline_at=clock.now() + 60), Outcome.EVICTED)
+    clock.sleep(61)
+    assert [each.late for each in load_ledger_state(blue.ledger, policy(), short, writes=True).open_evictions] == [True]
+    clock.sleep(3600)
+    looked = load_ledger_state(blue.ledger, policy(), short, writes=False)
+    assert ([each.record for each in looked.closed], looked.open_evictions) == ([eviction.record], ())
+    assert len(blue.ledger.open_evictions()) == 1
+    state = load_ledger_state(blue.ledger, policy(), short, writes=True)
+    assert (len(state.landed), state.open_evictions) == (1, ())
+    (closed,) = state.closed
+    assert closed_note(closed) == (
+        "closed the eviction of shop/web-9 from n1: its replacement was not Ready 1h after the deadline"
+    )
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert (row["closed_by"], row["late"], row["replaced_at"]) == ("rebalancer", True, None)
+    assert load_ledger_state(blue.ledger, policy(), short, writes=True).closed == ()
+
+
+def test_16_a5_a_global_percentage_is_taken_of_the_nodes_of_all_clusters(blue, green):
+    limits = {"global": {"inFlight": "50%"}, "cluster": {"inFlight": "50%"}}
+    for cluster_of in (green, blue):
+        load_ledger_state(cluster_of.ledger, policy(limits=limits), web(3), writes=True)
+    state = load_ledger_state(blue.ledger, policy(limits=limits), web(3), writes=False)
+    assert state.nodes_elsewhere == len(NODES)
+    admission = a_door(web(3), policy(limits=limits), state)
+    at_most = {check.scope.kind: check.at_most for check in admission.rules.every_check(set())}
+    assert (at_most["global"], at_most["cluster"]) == (2, 1)
 
 
 def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(url, blue, clock):

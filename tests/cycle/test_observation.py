@@ -5,7 +5,7 @@ import pytest
 
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle import observation
-from rebalancer.cycle.observation import Observation, find
+from rebalancer.cycle.observation import Observation, find, unsafe
 from rebalancer.model.history import SLOTS
 from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.policy.schema.strategies import Strategy
@@ -46,3 +46,26 @@ def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.M
     monkeypatch.setattr(observation, "strategy_for", recording)
     find(seen, policy)
     assert given == {"LowNodeUtilization": None, "ServiceSpread": days}
+
+
+@pytest.mark.parametrize(("switched_off", "stops"), [(True, False), (False, True)])
+def test_16_a5_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_off: bool, stops: bool) -> None:
+    """3 of 10 send no samples; at least 90 % must."""
+    silent = [a_node(f"off-{number}", ready=not switched_off, used=float("nan")) for number in range(3)]
+    nodes = [*silent, *(a_node(f"on-{number}", used=1_000.0) for number in range(7))]
+    snapshot, policy = cluster(nodes, []), a_policy()
+    view = view_of(snapshot, usage_of(snapshot, nodes, []), policy)
+    seen = Observation(
+        snapshot=snapshot,
+        usage=view.usage,
+        node_pools=view.node_pools,
+        cpu=view.cpu,
+        loads=view.base,
+        recent=(),
+        ledger_state=LedgerState(),
+        now=NOW,
+    )
+    refusal = unsafe(seen, policy)
+    assert (refusal is not None) is stops
+    if refusal is not None:
+        assert "7 of 10 Ready nodes" in refusal.message

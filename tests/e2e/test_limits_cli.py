@@ -151,6 +151,16 @@ def test_status_says_what_is_in_flight(tmp_path: Path) -> None:
             (each["namespace"], each["pod"], each["node"], False) for each in went
         }
         assert went[0]["pod"] in rebalancer("status", "-f", policy, cwd=tmp_path).out
+        # issue 16, A4: one is closed by hand
+        record = str(document["inFlight"][0]["id"])
+        said = rebalancer("resolve", "eviction", record, "--reason", "given up", "-f", policy, cwd=tmp_path)
+        assert (said.code, document["inFlight"][0]["pod"] in said.out + said.err) == (0, True)
+        left = rebalancer("status", "-f", policy, "-o", "json", cwd=tmp_path).document["inFlight"]
+        assert record not in [str(each["id"]) for each in left]
+        assert len(left) == len(document["inFlight"]) - 1
+        again = rebalancer("resolve", "eviction", record, "--reason", "given up", "-f", policy, cwd=tmp_path)
+        assert again.code == 4
+        assert "expected the ID of an eviction in flight" in again.error
 
 
 @pytest.mark.parametrize("scope", ["pool", "cluster/other", "service/"])

@@ -29,6 +29,13 @@ BUDGET_CAUSE = ("DisruptionBudget", "The disruption budget web needs 2 healthy p
 CREATED = Reply(status=201, body={"kind": "Status", "status": "Success"})
 
 
+DENIED = 'admission webhook "guard.example.com" denied the request:'
+KUBEVIRT = (
+    'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '
+    'Eviction triggered evacuation of VMI "shop/vm"'
+)
+
+
 def pod_then(answer: Reply, pod: Json | None = None) -> Script:
     """The pod as planned, then this answer to its eviction."""
 
@@ -92,6 +99,32 @@ ANSWERS: dict[str, tuple[Reply, Outcome, Reason]] = {
     "404": (status(404, "not found"), Outcome.FAILED, Reason.SERVER_GONE),
     "409": (status(409, "Precondition failed: UID in precondition"), Outcome.FAILED, Reason.SERVER_UID_CHANGED),
     "403": (status(403, "forbidden"), Outcome.REFUSED, Reason.SERVER_FORBIDDEN),
+    "403 of a webhook": (status(403, f"{DENIED} not now"), Outcome.REFUSED, Reason.SERVER_WEBHOOK),
+    "400 of a webhook": (status(400, f"{DENIED} not now"), Outcome.REFUSED, Reason.SERVER_WEBHOOK),
+    "429 of a webhook": (status(429, f"{DENIED} not now"), Outcome.REFUSED, Reason.SERVER_WEBHOOK),
+    "429 of a webhook that only looks like KubeVirt's": (
+        status(429, f"{DENIED} Eviction triggered evacuation of the car park"),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK,
+    ),
+    "403 of a webhook without explanation": (
+        status(403, 'admission webhook "guard.example.com" denied the request without explanation'),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK,
+    ),
+    "422 of an admission policy": (
+        status(
+            422,
+            "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'shop' denied request: no",
+        ),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK,
+    ),
+    "500 for a webhook that can't be called": (
+        status(500, 'Internal error occurred: failed calling webhook "guard.example.com": context deadline exceeded'),
+        Outcome.REFUSED,
+        Reason.SERVER_WEBHOOK_FAILED,
+    ),
     "401": (status(401, "Unauthorized"), Outcome.FAILED, Reason.SERVER_ERROR),
     "422": (status(422, "invalid"), Outcome.FAILED, Reason.SERVER_ERROR),
     "a cut connection": (Reply(drop=True), Outcome.UNKNOWN, Reason.SERVER_UNKNOWN),
@@ -111,6 +144,33 @@ def test_every_answer_has_its_outcome_and_is_asked_for_once(case: tuple[Reply, O
     assert api.count("POST") == 1
     assert answer.refusal is not None
     assert "\n" not in answer.refusal.message
+
+
+@pytest.mark.parametrize(
+    ("message", "annotations"),
+    [
+        (KUBEVIRT, {}),
+        (
+            f'{DENIED} Eviction triggered evacuation of "web-1"',
+            {"descheduler.alpha.kubernetes.io/request-evict-only": ""},
+        ),
+    ],
+    ids=["KubeVirt's webhook", "a pod that asks for requests only"],
+)
+def test_16_a2_an_evacuation_is_an_eviction_in_the_background(message: str, annotations: dict[str, str]) -> None:
+    script = pod_then(status(429, message), a_pod("web-1", metadata={"annotations": annotations}))
+    answer, api = evict(script)
+    assert answer == Answer(outcome=Outcome.EVICTED, in_background=True)
+    assert api.count("POST") == 1
+    answer, _ = evict(script, dry=True)
+    assert answer == Answer(outcome=Outcome.PLANNED)
+
+
+def test_16_a2_a_pod_whose_eviction_is_in_progress_is_not_asked_for_again() -> None:
+    noted = {"annotations": {"descheduler.alpha.kubernetes.io/eviction-in-progress": "kubevirt"}}
+    answer, api = evict(pod_then(CREATED, a_pod("web-1", metadata=noted)))
+    assert (answer.outcome, code_of(answer)) == (Outcome.FAILED, Reason.EVICTION_IN_PROGRESS)
+    assert api.count("POST") == 0
 
 
 def test_the_budgets_name_and_the_servers_wait_are_told() -> None:

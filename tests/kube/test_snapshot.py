@@ -296,6 +296,38 @@ def test_a_rollout_is_seen(case: tuple[str, Json, Json, bool]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "strategy", "revision"),
+    [
+        ("StatefulSet", {"type": "OnDelete"}, "b"),
+        ("StatefulSet", {"type": "RollingUpdate"}, ""),
+        ("DaemonSet", {"type": "OnDelete"}, ""),
+    ],
+)
+def test_16_c11_the_next_revision_is_that_of_a_statefulset_that_is_updated_by_hand(
+    kind: str, strategy: Json, revision: str
+) -> None:
+    listed = a_workload("x", spec={"updateStrategy": strategy}, state={"currentRevision": "a", "updateRevision": "b"})
+    lists: dict[str, Any] = {f"{kind.lower()}s": [listed]}
+    top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by(kind, "x"))], **lists))
+    assert top.next_revision == revision
+
+
+@pytest.mark.parametrize(
+    ("conditions", "finished"),
+    [
+        ([{"type": "Complete", "status": "True"}], True),
+        ([{"type": "Failed", "status": "True"}], True),
+        ([{"type": "Complete", "status": "False"}, {"type": "Suspended", "status": "True"}], False),
+        ([], False),
+    ],
+)
+def test_16_a4_a_finished_job_is_known_by_its_conditions(conditions: list[Json], finished: bool) -> None:
+    job = a_workload("x", state={"conditions": conditions})
+    top = top_of(Cluster(pods=[a_pod("a", metadata=owned_by("Job", "x", api="batch/v1"))], jobs=[job]))
+    assert top.finished is finished
+
+
+@pytest.mark.parametrize(
     ("rules", "spares"),
     [
         ([{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}], True),

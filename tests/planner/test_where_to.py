@@ -236,3 +236,40 @@ def test_without_such_rules_it_may_land_on_either() -> None:
     move = planned([hot(), cold("with-x"), cold("without")], [*EITHER_WAY, single("a", used=3_000.0)])[0].next_move()
     assert move is not None
     assert len(move.target_nodes) == 2
+
+
+# ---- issue 16, A5: `low` is asked of the nodes to which the pod can go, and PoolFull says what is true
+
+
+def test_16_a5_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_count() -> None:
+    """The warm node is under its target, and would take the pod if a low node were not asked for."""
+    nodes = [hot(), cold("warm", used=8_500.0), cold("far", labels={"pool": "other"})]
+    policy = a_policy(pools=TWO_POOLS, **ANY_REPLICAS)
+    stays_here = {"nodeSelector": {"pool": "general"}}
+    bound = plan_all(nodes, [heavy("hot"), single("a", used=1_500.0, template=stays_here)], policy)
+    assert (bound.moves, bound.refusals["a"]) == ([], "PoolFull")
+    free = plan_all(nodes, [heavy("hot"), heavy("warm"), single("a", used=1_500.0)], policy)
+    assert free.moves == [("a", "hot", "far")]
+
+
+@pytest.mark.parametrize(
+    ("closed", "says"),
+    [
+        ({"age": 60.0}, "cold and 1 more are, but closed (joined 60s ago)"),
+        ({"ready": False}, "cold and 1 more are, but closed (not Ready)"),
+        ({"unschedulable": True}, "cold and 1 more are, but closed (cordoned)"),
+        (
+            {"taints": (Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)},
+            "cold and 1 more are, but closed (an autoscaler is removing it)",
+        ),
+    ],
+    ids=["young", "not Ready", "cordoned", "leaving"],
+)
+def test_16_a5_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any], says: str) -> None:
+    nodes = [hot(), cold("cold", **closed), cold("cool", **closed)]
+    (refusal,) = [
+        each
+        for each in plan_for(nodes, [heavy("hot"), single("a", used=3_000.0)]).planner.refusals()
+        if each.name == "a"
+    ]
+    assert refusal.message == f"no target node is under its low: {says}"

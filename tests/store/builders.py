@@ -36,6 +36,7 @@ class PodSeen:
     terminating: bool = False
     ready: bool = True
     node: str = "n1"
+    eviction_in_progress: bool = False
 
 
 @dataclass

@@ -217,7 +217,7 @@ def test_an_eviction_and_its_cycle_stay_when_the_cycles_details_go(
 
 def test_what_a_limit_still_counts_is_never_dropped(engine: Engine, blue: Cluster, clock: SteppingClock) -> None:
     """The longest window of any limit decides over entries, and an entry keeps its eviction and its cycle."""
-    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=500 * DAY)
+    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=500 * DAY, nodes=3)
     first = blue.answer(blue.reserve(), Outcome.EVICTED)
     blue.ledger.landed(first.record, at=clock.now())
     keep_for(engine, CLUSTER, KEEP)

@@ -303,7 +303,7 @@ def test_forecasts_are_dropped_after_ninety_days_whoever_made_them(
 def test_how_far_limits_look_back_does_not_matter_to_forecasts(
     engine: Engine, blue: Cluster, forecasts: ForecastRecords, clock: SteppingClock
 ) -> None:
-    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=400 * DAY_SECONDS)
+    blue.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=400 * DAY_SECONDS, nodes=3)
     forecasts.keep([a_forecast(made_at=NOW - FORECASTS_SECONDS - 1)])
     assert prune_in(engine, clock=clock, dry_run=False).forecasts == 1
 

@@ -4,8 +4,8 @@ import pytest
 
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.eviction import Outcome
-from rebalancer.model.limits import Denied, Scope
-from tests.store.builders import NOW, FakeReader, PodSeen, rate
+from rebalancer.model.limits import EVERY_NODE, Denied, Scope
+from tests.store.builders import NOW, FakeReader, PodSeen, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
 
 WEB = Scope("service", "shop/web")
@@ -46,6 +46,49 @@ def test_a_refund_keeps_what_the_api_server_said(blue):
     assert (row["outcome"], row["detail"]) == ("refused", "no room in the budget")
 
 
+def test_16_a4_a_closed_eviction_is_no_longer_in_flight_and_keeps_who_when_and_why(url, blue, clock):
+    eviction = blue.answer(blue.reserve(rate(WEB, 1), in_flight(WEB, 1)), Outcome.EVICTED)
+    clock.sleep(5)
+    blue.ledger.close(eviction.record, by="ana", reason="the service was given up")
+    assert list(blue.ledger.open_evictions()) == []
+    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, False)}
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert (row["closed_at"], row["closed_by"], row["closed_reason"]) == (NOW + 5, "ana", "the service was given up")
+    assert row["replaced_at"] is None
+    # a limit of what is in flight has room again, a rate has not
+    assert blue.reserve(in_flight(WEB, 1)).record
+    assert isinstance(blue.reserve(rate(WEB, 1)), Denied)
+
+
+def test_16_a2_an_eviction_in_the_background_has_a_deadline_of_its_own(blue, clock):
+    eviction = blue.reserve(deadline_at=NOW + 60)
+    eviction.in_background, eviction.deadline_at = True, NOW + 600
+    blue.answer(eviction, Outcome.EVICTED)
+    (flying,) = blue.ledger.open_evictions()
+    assert (flying.in_background, flying.deadline_at) == (True, NOW + 600)
+
+
+def test_16_a2_an_eviction_that_lost_its_answer_and_goes_on_in_the_background_is_followed_as_such(blue, clock):
+    blue.answer(blue.reserve(), Outcome.UNKNOWN)
+    clock.sleep(61)
+    seen = FakeReader(pods={("shop", "web-1"): PodSeen(uid="uid-web-1", eviction_in_progress=True)})
+    (known,) = blue.ledger.reconcile_outcomes(seen)
+    assert (known.outcome, known.in_background) == (Outcome.EVICTED, True)
+    (flying,) = blue.ledger.open_evictions()
+    assert (flying.outcome, flying.in_background) == (Outcome.EVICTED, True)
+
+
+def test_16_a2_an_eviction_that_is_admitted_ends_the_backoff_of_its_service_on_every_node(blue, green):
+    for ledger in (blue.ledger, green.ledger):
+        for node in ("n1", EVERY_NODE):
+            ledger.back_off(service_identity="shop/web", node=node, reason="denied", seconds=lambda count: 600.0)
+    blue.answer(blue.reserve(), Outcome.REFUSED)
+    assert len(blue.ledger.backoffs()) == 2
+    blue.answer(blue.reserve(), Outcome.EVICTED)
+    assert [each.node for each in blue.ledger.backoffs()] == ["n1"]
+    assert len(green.ledger.backoffs()) == 2
+
+
 def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
     eviction = blue.reserve()
     for change in (
@@ -53,6 +96,7 @@ def test_another_clusters_eviction_cannot_be_changed(url, blue, green):
         lambda: green.ledger.cancel_reservation(eviction.record),
         lambda: green.ledger.landed(eviction.record, at=NOW),
         lambda: green.ledger.late(eviction.record),
+        lambda: green.ledger.close(eviction.record, by="ana", reason="no"),
     ):
         with pytest.raises(UnsafeDataError, match="not in the database"):
             change()

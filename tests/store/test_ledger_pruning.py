@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 def states(cluster, seconds):
-    cluster.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=seconds)
+    cluster.ledger.publish_global_limits(digest="d", text="{}", longest_window_seconds=seconds, nodes=3)
 
 
 def moves(cluster, **fields):

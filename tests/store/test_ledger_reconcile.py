@@ -37,6 +37,7 @@ def ledger(records, clock):
         (None, Outcome.EVICTED, "the pod is gone: counted as evicted"),
         (PodSeen(uid="another"), Outcome.EVICTED, "another pod has its name"),
         (PodSeen(uid="uid-web-1", terminating=True), Outcome.EVICTED, "terminating"),
+        (PodSeen(uid="uid-web-1", eviction_in_progress=True), Outcome.EVICTED, "in the background"),
         (PodSeen(uid="uid-web-1"), Outcome.FAILED, "the pod is alive"),
     ],
 )

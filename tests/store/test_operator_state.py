@@ -111,7 +111,7 @@ def test_many_services_are_reported_and_asked_at_once(ledger, green):
 
 
 def test_each_cluster_states_its_global_limits(ledger, green):
-    ledger.publish_global_limits(digest="a", text='{"evictions": 1}', longest_window_seconds=60.0)
-    green.publish_global_limits(digest="b", text='{"evictions": 2}', longest_window_seconds=60.0)
-    ledger.publish_global_limits(digest="c", text='{"evictions": 3}', longest_window_seconds=60.0)
+    ledger.publish_global_limits(digest="a", text='{"evictions": 1}', longest_window_seconds=60.0, nodes=3)
+    green.publish_global_limits(digest="b", text='{"evictions": 2}', longest_window_seconds=60.0, nodes=3)
+    ledger.publish_global_limits(digest="c", text='{"evictions": 3}', longest_window_seconds=60.0, nodes=3)
     assert green.global_limits() == {"blue": '{"evictions": 3}', "green": '{"evictions": 2}'}

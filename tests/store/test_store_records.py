@@ -124,6 +124,10 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "late": False,
         "target_pool": None,
         "grace_seconds": 30.0,
+        "in_background": False,
+        "closed_at": None,
+        "closed_by": None,
+        "closed_reason": None,
     }
     assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
         "refused",

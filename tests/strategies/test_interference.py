@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Goal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -216,6 +217,11 @@ def test_a_node_of_which_nothing_is_known_is_neither_found_nor_a_landing() -> No
     seen = look(nodes, two(), node={"a": 0.5, "old-kernel": NAN})
     assert seen.skipped == {"old-kernel": Reason.NO_CONTENTION}
     assert seen.landings() == ["b"]
+
+
+def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved() -> None:
+    going = a_node("a", taints=(Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule"),))
+    assert look([going, a_node("b")], two(), node={"a": 0.5}).skipped == {"a": Reason.NODE_LEAVING}
 
 
 def test_a_node_that_is_not_ready_or_has_no_usage_is_not_judged() -> None:

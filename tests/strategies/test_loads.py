@@ -1,5 +1,6 @@
 """Effective CPU: measured, less what left, plus what arrived and isn't measured yet. The rate window is 300 s."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,17 @@ def test_without_moves_it_is_what_was_measured() -> None:
     loads = effective(replicas("web", {"n": 3}, used=500.0))
     assert loads.node.tolist() == [10_000.0, 0.0]
     assert loads.pod.tolist() == [500.0] * 3
+
+
+def test_16_a2_a_pod_whose_eviction_goes_on_in_the_background_counts_as_leaving() -> None:
+    nodes, pods = [a_node("n", used=10_000.0), a_node("m", used=0.0)], replicas("vm", {"n": 2}, used=3_000.0)
+    made = cluster(nodes, pods)
+    usage = usage_of(made, nodes, pods)
+    assert effective_cpu(made, usage, (), NOW, in_background={"uid-shop-vm-0"}).node[0] == 7_000.0
+    assert effective_cpu(made, usage, (), NOW, in_background={"uid-shop-other"}).node[0] == 10_000.0
+    # it has left when its virtual machine has moved, not when that was asked for
+    move = replace(a_move(200.0), in_background=True, replaced_at=NOW - 10.0)
+    assert move.at == NOW - 10.0
 
 
 # ---- pods that arrived

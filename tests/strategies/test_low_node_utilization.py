@@ -10,6 +10,7 @@ import pytest
 from rebalancer import strategies
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.objects import Taint
 from rebalancer.model.plan import Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.pools import NodePools, cpu_thresholds
@@ -174,6 +175,18 @@ def test_a_node_that_is_not_ready_is_skipped(strategies: Any) -> None:
     found = find(nodes, replicas("web", {"down": 3}), policy=policy)
     assert found.findings == ()
     assert skipped_in(found, nodes) == {"down": Reason.NODE_NOT_READY}
+
+
+@pytest.mark.parametrize("strategies", [None, REQUESTS])
+@pytest.mark.parametrize(
+    "key", ["ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"]
+)
+def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, strategies: Any) -> None:
+    nodes = [a_node("going", used=15_000.0, cpu=1_000, taints=(Taint(key=key, effect="PreferNoSchedule"),))]
+    policy = requests_policy({"cpu": 50}) if strategies else a_policy()
+    found = find(nodes, replicas("web", {"going": 3}), policy=policy)
+    assert found.findings == ()
+    assert skipped_in(found, nodes) == {"going": Reason.NODE_LEAVING}
 
 
 def test_an_unknown_node_does_not_shift_the_mean_of_its_pool() -> None:

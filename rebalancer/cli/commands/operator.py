@@ -1,4 +1,4 @@
-"""`rebalancer pause`, `resume` and `status`: the operator state in the database."""
+"""`rebalancer pause`, `resume`, `resolve` and `status`: the operator state in the database."""
 
 import getpass
 from typing import Annotated
@@ -49,6 +49,33 @@ def resume(invocation: Invocation, scope: ScopeArgument) -> None:
     say(f"{at}: {ended} pause(s) ended" if ended else f"{at}: not paused")
 
 
+resolve = typer.Typer(help="End a doubt by hand, with a reason that is recorded.", no_args_is_help=True)
+
+
+@resolve.callback()
+def _resolve() -> None:
+    """Makes a group of a single command."""
+
+
+@resolve.command("eviction")
+@options(*LEDGER)
+def resolve_eviction(
+    invocation: Invocation,
+    record: Annotated[int, typer.Argument(metavar="ID", help="ID of an eviction in flight, as `status` shows it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, recorded with the eviction.", show_default=False)],
+) -> None:
+    """Close an eviction in flight: its replacement is no longer waited for. The eviction stays counted in limits of
+    evictions per time."""
+    from rebalancer.bootstrap.database import open_ledger
+
+    with open_ledger(invocation.policy, invocation.settings) as ledger:
+        found = next((each for each in ledger.open_evictions() if each.record == record), None)
+        if found is None:
+            raise ConfigError(f"eviction {record}: expected the ID of an eviction in flight (see rebalancer status)")
+        ledger.close(record, by=getpass.getuser(), reason=reason)
+    say(f"closed: the eviction of {found.full_name} from {found.node}")
+
+
 @options(*LEDGER)
 def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
     """Show pauses, backoffs and evictions in flight."""
@@ -67,10 +94,16 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
                     for each in pauses
                 ],
                 "backoffs": [
-                    {"service": each.service_identity, **pick(each, "node", "until", "count")} for each in backoffs
+                    {"service": each.service_identity, **pick(each, "node", "until", "count", "reason")}
+                    for each in backoffs
                 ],
                 "inFlight": [
-                    {**pick(each, "namespace", "pod", "node"), "at": each.planned_at, "late": each.late}
+                    {
+                        "id": each.record,
+                        **pick(each, "namespace", "pod", "node"),
+                        "at": each.planned_at,
+                        "late": each.late,
+                    }
                     for each in in_flight
                 ],
             }
@@ -89,14 +122,15 @@ def status(invocation: Invocation, output: OutputOption = Output.TABLE) -> None:
         table = plain_table("Backoffs", "SERVICE", "NODE", "UNTIL", "TIMES", "REASON")
         for entry in backoffs:
             until = clock_time(entry.until)
-            table.add_row(entry.service_identity, entry.node, until, str(entry.count), entry.reason)
+            table.add_row(entry.service_identity, entry.node or "every node", until, str(entry.count), entry.reason)
         console.print(table)
     if in_flight:
-        table = plain_table("In flight", "POD", "FROM", "SINCE", "DEADLINE", "")
+        table = plain_table("In flight", "ID", "POD", "FROM", "SINCE", "DEADLINE", "")
         for eviction in in_flight:
             since, deadline = clock_time(eviction.planned_at), clock_time(eviction.deadline_at)
             pod = f"{eviction.namespace}/{eviction.pod}"
-            table.add_row(pod, eviction.node, since, deadline, "late" if eviction.late else "")
+            state = "late" if eviction.late else "in the background" if eviction.in_background else ""
+            table.add_row(str(eviction.record), pod, eviction.node, since, deadline, state)
         console.print(table)
 
 

@@ -25,12 +25,22 @@ from rebalancer.kube.client.client import (
 )
 from rebalancer.kube.snapshot.records import Pod
 from rebalancer.kube.snapshot.snapshot import PODS
+from rebalancer.model.annotations import EVICTION_IN_PROGRESS, REQUEST_EVICT_ONLY
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.reason import Reason, Refusal
 
 DISRUPTION_BUDGET = "DisruptionBudget"
 SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+EVACUATES = "Eviction triggered evacuation"
+"""In the 429 of KubeVirt's webhook: it denies the request and migrates the virtual machine. Source: kubevirt,
+pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go."""
+KUBEVIRT = "kubevirt.io"
+"""In the name of its webhook."""
+DENIED = re.compile(r"admission webhook .* denied the request|ValidatingAdmissionPolicy .* denied request")
+"""Sources: k8s.io/apiserver, pkg/admission/plugin/webhook/errors/statuserror.go and plugin/policy/validating."""
+WEBHOOK_FAILED = "failed calling webhook"
+"""Admission comes before the pod is changed, so such a 500 did nothing, also when it ran into a deadline."""
 # Short, because the lease and the pod may change while we wait.
 REREAD_TIMEOUTS = Timeouts(connect_seconds=2.0, read_seconds=4.0)
 REREAD_RETRIES = Retries(attempts=2, longest_wait_seconds=1.0, total_seconds=2.0)
@@ -76,9 +86,9 @@ class KubeEvictor:
         A server-side dry run that is accepted is answered as PLANNED. It probes this pod alone: two dry runs under a
         budget with room for one are both accepted.
         """
-        gone = self._changed(eviction)
-        if gone is not None:
-            return gone
+        pod = self._reread(eviction)
+        if isinstance(pod, Answer):
+            return pod
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -104,7 +114,8 @@ class KubeEvictor:
             return _answer(Outcome.FAILED, Reason.SERVER_ERROR, str(error))
         if response.status in (200, 201, 202):
             return Answer(outcome=Outcome.PLANNED if server_dry_run else Outcome.EVICTED)
-        return _refused(response)
+        answer = _refused(response, request_only=REQUEST_EVICT_ONLY in (pod.metadata.annotations or {}))
+        return Answer(outcome=Outcome.PLANNED) if server_dry_run and answer.in_background else answer
 
     def _limits(self) -> Timeouts:
         """Timeouts of the call; raises _LeaseLostError when it must not be sent any more."""
@@ -122,8 +133,8 @@ class KubeEvictor:
             total_seconds=left,
         )
 
-    def _changed(self, eviction: Eviction) -> Answer | None:
-        """The result when the pod is no longer the planned one; None when it is."""
+    def _reread(self, eviction: Eviction) -> Pod | Answer:
+        """The pod, or the result when it is no longer the planned one."""
         path = PODS.path(namespace=eviction.namespace, name=eviction.pod)
         try:
             pod = self._client.read(
@@ -141,19 +152,28 @@ class KubeEvictor:
             return _answer(Outcome.FAILED, Reason.SERVER_UID_CHANGED)
         if pod.metadata.deletion_timestamp is not None:
             return _answer(Outcome.FAILED, Reason.TERMINATING)
+        if EVICTION_IN_PROGRESS in (pod.metadata.annotations or {}):
+            return _answer(Outcome.FAILED, Reason.EVICTION_IN_PROGRESS)
         if pod.status.phase in ("Succeeded", "Failed") and eviction.target_nodes:
             return _answer(Outcome.FAILED, Reason.FINISHED)
         if pod.spec.node_name != eviction.node:
             return _answer(Outcome.FAILED, Reason.SERVER_GONE, f"it is on node {pod.spec.node_name or '(none)'}")
-        return None
+        return pod
 
 
-def _refused(response: urllib3.BaseHTTPResponse) -> Answer:
+def _refused(response: urllib3.BaseHTTPResponse, *, request_only: bool) -> Answer:
+    """`request_only`: the pod says that another component carries out its eviction. Older KubeVirt doesn't annotate."""
     status, wait = status_of(response.data), retry_after_seconds(response)
     message = _message(status)
     match response.status:
         case 429 if DISRUPTION_BUDGET in status.causes:
             return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, message, wait)
+        case 429 if EVACUATES in status.message and (request_only or KUBEVIRT in status.message):
+            return Answer(outcome=Outcome.EVICTED, in_background=True)
+        case code if code >= 400 and DENIED.search(status.message):
+            return _answer(Outcome.REFUSED, Reason.SERVER_WEBHOOK, message, wait)
+        case 500 if WEBHOOK_FAILED in status.message:
+            return _answer(Outcome.REFUSED, Reason.SERVER_WEBHOOK_FAILED, message)
         case 429:
             return _answer(Outcome.REFUSED, Reason.SERVER_THROTTLED, message, wait)
         case 500 if SEVERAL_BUDGETS in status.message:

@@ -94,6 +94,8 @@ def _listed(kind: str, workload: Workload, parent: int) -> Owner:
         desired=desired,
         ready=ready,
         rolling_out=rolling,
+        next_revision=_next_revision(kind, workload),
+        finished=kind == "Job" and _finished(workload),
         spares_disruptions=kind == "Job" and _spares_disruptions(workload),
     )
 
@@ -119,6 +121,16 @@ def _scale(kind: str, workload: Workload) -> tuple[int | None, int | None, bool]
         # With a partition the old revision stays on purpose: done when the upper ordinals have the new one.
         rolling = rolling or partition == 0 or status.updated_replicas < desired - partition
     return desired, status.ready_replicas, rolling
+
+
+def _next_revision(kind: str, workload: Workload) -> str:
+    strategy = workload.spec.update_strategy if workload.spec is not None else None
+    on_delete = kind == "StatefulSet" and strategy is not None and strategy.type == "OnDelete"
+    return workload.status.update_revision if on_delete else ""
+
+
+def _finished(job: Workload) -> bool:
+    return any(each.type in ("Complete", "Failed") and each.status == "True" for each in job.status.conditions or ())
 
 
 def _spares_disruptions(job: Workload) -> bool:

@@ -306,6 +306,7 @@ class WorkloadStatus(Wire, frozen=True):
     desired_number_scheduled: int = 0
     updated_number_scheduled: int = 0
     number_ready: int = 0
+    conditions: list[Condition] | None = None
 
 
 class WorkloadMeta(Wire, frozen=True):

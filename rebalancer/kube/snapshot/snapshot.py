@@ -26,6 +26,7 @@ from rebalancer.kube.snapshot.records import (
     Workload,
 )
 from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
+from rebalancer.model.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.quota import ResourceQuota
@@ -62,6 +63,7 @@ class PodStateRecord:
     terminating: bool
     ready: bool
     node: str
+    eviction_in_progress: bool
 
 
 class KubeCluster:
@@ -131,6 +133,7 @@ class KubeCluster:
                     terminating=pod.metadata.deletion_timestamp is not None,
                     ready=any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or ()),
                     node=pod.spec.node_name,
+                    eviction_in_progress=EVICTION_IN_PROGRESS in (pod.metadata.annotations or {}),
                 )
         return states
 

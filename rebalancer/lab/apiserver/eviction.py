@@ -1,6 +1,7 @@
 """The Eviction API: `pods/eviction`."""
 
 import asyncio
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -10,7 +11,10 @@ from rebalancer.lab.log import Entry
 from rebalancer.lab.objects.disruption import check_eviction, update_statuses
 from rebalancer.lab.objects.errors import ApiError, bad_request
 from rebalancer.lab.serving import ServedLab
+from rebalancer.model.annotations import EVICTION_IN_PROGRESS
 
+EVACUATES = "Eviction triggered evacuation"
+REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}
 Obj = dict[str, Any]
 
 SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -42,6 +46,7 @@ async def evict(lab: ServedLab, target: PodTarget, request: Request, body: Any) 
     try:
         with lab.cluster.lock:
             pod = lab.cluster.store.get("pods", target.namespace, target.name)
+            _admit(lab, pod, dry_run=dry_run)
             check_eviction(lab.cluster.store, pod, uid=uid, dry_run=dry_run)
             if not dry_run:
                 grace = options.get("gracePeriodSeconds")
@@ -69,3 +74,22 @@ async def evict(lab: ServedLab, target: PodTarget, request: Request, body: Any) 
         )
     await asyncio.sleep(lab.faults.state.eviction_delay_seconds)
     return SUCCESS
+
+
+def _admit(lab: ServedLab, pod: Obj, *, dry_run: bool) -> None:
+    """Raises ApiError when a webhook refuses. Source: k8s.io/apiserver/pkg/admission/plugin/webhook/errors."""
+    meta = pod["metadata"]
+    for webhook in lab.faults.state.webhooks:
+        if not fnmatchcase(f"{meta['namespace']}/{meta['name']}", webhook.pods):
+            continue
+        if webhook.fails:
+            why = f'Internal error occurred: failed calling webhook "{webhook.name}": context deadline exceeded'
+            raise ApiError(500, "InternalError", why)
+        if webhook.code == 429 and EVACUATES in webhook.message and not dry_run:
+            lab.cluster.store.change("pods", pod, _evacuate)
+        text = f'admission webhook "{webhook.name}" denied the request: {webhook.message}'
+        raise ApiError(webhook.code, REASONS.get(webhook.code, ""), text)
+
+
+def _evacuate(pod: Obj) -> None:
+    pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), EVICTION_IN_PROGRESS: "kubevirt"}

@@ -70,7 +70,7 @@ class GuardOverride(Section):
 class Guards(Section):
     """Rules that protect pods from eviction. These cannot be disabled: mirror, static, DaemonSet, terminating,
     finished, not Ready and bare pods, `ours`, system-critical priorities, rollouts, disruption budgets, vetoes by
-    annotation."""
+    annotation, evictions in progress."""
 
     job_pods: bool = False
     """Whether Job pods may be evicted; even then only if the Job's podFailurePolicy ignores DisruptionTarget."""
@@ -90,6 +90,14 @@ class Guards(Section):
     """Younger pods are not evicted."""
     min_replicas: Count = 2
     """Services with fewer desired replicas are left alone."""
+    group_labels: Annotated[tuple[NonEmpty, ...], AsTuple] = (
+        "leaderworkerset.sigs.k8s.io/name",
+        "jobset.sigs.k8s.io/jobset-name",
+        "volcano.sh/job-name",
+        "scheduling.x-k8s.io/pod-group",
+        "kueue.x-k8s.io/pod-group-name",
+    )
+    """Labels of pods whose eviction restarts a whole group, as in a LeaderWorkerSet. Such pods are not evicted."""
     require_opt_in: bool = False
     """Only pods with the label or annotation `rebalancer.dev/evict: "true"`, or with that label on their namespace or
     node, may be evicted."""

@@ -79,7 +79,7 @@ class Rate(Section):
 
     max: CountOrPercent
     """A number, or a percentage, rounded down, of the desired replicas (namespace, level, service) or the nodes
-    (global, cluster, pool)."""
+    (cluster, pool; global: of all clusters)."""
     per: Annotated[Duration, Field(gt=0)]
     """Length of the sliding window."""
     at_least: Count = 0

@@ -45,7 +45,8 @@ class Thresholds(Section):
     """A hot node is cooled to it, and no target node may exceed it. Must be below `high`, or nodes would alternate
     between hot and cool."""
     low: PercentagePoints
-    """While no node is below it, nothing is evicted. With `relativeToMean`, percentage points below the mean."""
+    """A pod is not evicted while no node to which it can go is below it. With `relativeToMean`, percentage points below
+    the mean."""
     relative_to_mean: bool = False
     """Deviation mode: `high`, `target` and `low` are relative to the mean of the pool's nodes."""
     floor: Percent | None = None

@@ -8,7 +8,7 @@ from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Perce
 
 
 class BackoffPolicy(Section):
-    """Exponential backoff of a service on a node after ineffective evictions from it."""
+    """Exponential backoff."""
 
     initial: Duration = 3600.0
     """First delay."""
@@ -38,7 +38,9 @@ class Cooldowns(Section):
     new_node: Duration = 300.0
     """For a node that joined: until then it is no target node."""
     backoff: BackoffPolicy = BackoffPolicy()
-    """After ineffective evictions."""
+    """Of a service on a node, after ineffective evictions from it."""
+    webhook_backoff: BackoffPolicy = BackoffPolicy.model_validate({"initial": "5m", "max": "1d"})
+    """Of a service on every node, after an admission webhook refused the eviction of one of its pods."""
 
 
 class InFlight(Section):
@@ -48,6 +50,9 @@ class InFlight(Section):
     """Usual maximum time of a pod from creation to Ready. For services with measured start times those are used."""
     margin: Duration = 120.0
     """Added to the start time."""
+    max_late: Duration = 3600.0
+    """An eviction that is late for longer is closed and reported: it is no longer in flight, and opens no circuit
+    breaker."""
 
 
 class EffectivenessBreaker(Section):

@@ -150,7 +150,7 @@ class UsageSource(Section):
     max_sample_age: Annotated[Duration, at_least(1)] = 180.0
     """A node with an older raw sample is skipped."""
     min_coverage: Percent = 80.0
-    """Minimum percentage of nodes with fresh usage; below it the cycle makes no plan."""
+    """Minimum percentage of the Ready nodes of pools with fresh usage; below it the cycle makes no plan."""
     stabilization_window: StabilizationWindow = StabilizationWindow()
     """How long a node must be hot before it is acted on."""
 

@@ -185,6 +185,10 @@ EVICTIONS = Table(
     Column("late", Boolean),
     Column("target_pool", Text),
     Column("grace_seconds", Measure),  # the evicted pod's own
+    Column("in_background", Boolean),  # another component carries it out
+    Column("closed_at", Instant),  # no longer in flight, without a replacement that was seen Ready
+    Column("closed_by", Words),
+    Column("closed_reason", Words),
     Index(None, "cluster", "planned_at"),
     Index(None, "service", "planned_at"),
     Index(None, "node", "planned_at"),
@@ -284,6 +288,7 @@ CLUSTER_LIMITS = Table(
     Column("text", Text, nullable=False),  # JSON
     Column("updated", Instant, nullable=False),
     Column("longest_window_seconds", Measure),  # its longest window; NULL: stated by an older version
+    Column("nodes", Integer),  # its nodes, of which global percentages are taken; NULL as above
 )
 
 # Alerts, from before they are acknowledged until they are over; then they keep repeats from opening them again.

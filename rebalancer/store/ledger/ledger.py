@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, u
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
+    EVERY_NODE,
     Check,
     Denied,
     LedgerEntry,
@@ -104,7 +105,8 @@ class SqlLedger(OperatorState):
     def outcome(self, eviction: Eviction) -> None:
         """Write the outcome of the call into the row `eviction.record`.
 
-        REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight. Raises UnsafeDataError
+        REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight. EVICTED ends the
+        service's backoff on every node: the webhook that had refused it admits it again. Raises UnsafeDataError
         when the row is not there (any more).
         """
         record = eviction.record
@@ -114,6 +116,8 @@ class SqlLedger(OperatorState):
         def work(connection: Connection) -> None:
             values = answered(eviction, at=self._now(connection))
             change_eviction(connection, record, cluster=self._cluster, **values)
+            if eviction.outcome is Outcome.EVICTED:
+                self._end_backoff(connection, eviction.service_identity, node=EVERY_NODE)
 
         write(self._engine, work)
 
@@ -238,6 +242,18 @@ class SqlLedger(OperatorState):
         """Mark the eviction as late; it stays in flight. Raises UnsafeDataError as above."""
         write(self._engine, lambda connection: change_eviction(connection, record, cluster=self._cluster, late=True))
 
+    def close(self, record: int, *, by: str, reason: str) -> None:
+        """Close an eviction whose replacement was not seen Ready: it is no longer in flight, and stays counted.
+
+        `by` is the user, or `rebalancer`. Raises UnsafeDataError as above.
+        """
+
+        def work(connection: Connection) -> None:
+            values = {"closed_at": self._now(connection), "closed_by": by, "closed_reason": reason}
+            change_eviction(connection, record, cluster=self._cluster, **values)
+
+        write(self._engine, work)
+
     # -- views --------------------------------------------------------------------------------------------------------
 
     def entries(self, since_seconds: float, scopes: Sequence[Scope] | None = None) -> list[LedgerEntry]:
@@ -322,10 +338,12 @@ class SqlLedger(OperatorState):
         states = reader.pod_states(sorted({(each.namespace, each.pod) for each in found}))
         out, now = [], self.now()
         for each in found:
-            outcome, detail = reconciled_outcome(each, states.get((each.namespace, each.pod)))
+            pod = states.get((each.namespace, each.pod))
+            outcome, detail = reconciled_outcome(each, pod)
             if outcome is Outcome.FAILED and now - each.planned_at < CALL_GRACE_SECONDS:
                 continue
             each.outcome, each.detail = outcome, detail
+            each.in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
             self._reconcile(each)
             out.append(each)
         return out
@@ -337,7 +355,7 @@ class SqlLedger(OperatorState):
         def work(connection: Connection) -> None:
             eviction.reconciled_at = self._now(connection)
             row = eviction_row(eviction)
-            values = {column: row[column] for column in ("outcome", "detail", "reconciled_at")}
+            values = {column: row[column] for column in ("outcome", "detail", "reconciled_at", "in_background")}
             change_eviction(connection, record, cluster=self._cluster, **values)
 
         write(self._engine, work)

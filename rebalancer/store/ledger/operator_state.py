@@ -88,10 +88,10 @@ class OperatorState:
     def back_off(
         self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
     ) -> EvictionBackoff:
-        """Count one more ineffective eviction of the service from the node, and start its backoff.
+        """Count one more ineffective or refused eviction of the service from the node, and start its backoff.
 
-        `seconds`: number of ineffective evictions (1 = the first) -> length of the backoff; it may be called more than
-        once.
+        `node` may be EVERY_NODE. `seconds`: number of such evictions (1 = the first) -> length of the backoff; may be
+        called more than once.
         """
 
         def work(connection: Connection) -> EvictionBackoff:
@@ -112,6 +112,11 @@ class OperatorState:
             )
 
         return write(self._engine, work)
+
+    def _end_backoff(self, connection: Connection, service_identity: str, *, node: str) -> None:
+        rows = EVICTION_BACKOFFS.c
+        this = (rows.cluster == self._cluster, rows.service_identity == service_identity, rows.node == node)
+        connection.execute(delete(EVICTION_BACKOFFS).where(*this))
 
     def backoffs(self) -> list[EvictionBackoff]:
         """Backoffs of this cluster that have not expired, by service and node."""
@@ -198,10 +203,11 @@ class OperatorState:
 
     # -- the limits that clusters state -------------------------------------------------------------------------------
 
-    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float) -> None:
+    def publish_global_limits(self, *, digest: str, text: str, longest_window_seconds: float, nodes: int) -> None:
         """Publish the global limits of this cluster's policy: `text` is JSON, `digest` its hash.
 
         `longest_window_seconds` is the longest time for which any of its limits or cooldowns needs an entry.
+        Percentages of the global limits are taken of the `nodes` of all clusters.
         """
 
         def work(connection: Connection) -> None:
@@ -210,11 +216,19 @@ class OperatorState:
                 "text": text,
                 "updated": self._now(connection),
                 "longest_window_seconds": longest_window_seconds,
+                "nodes": nodes,
             }
             statement = upsert(connection)(CLUSTER_LIMITS).values(cluster=self._cluster, **values)
             connection.execute(statement.on_conflict_do_update(index_elements=[CLUSTER_LIMITS.c.cluster], set_=values))
 
         write(self._engine, work)
+
+    def nodes_elsewhere(self) -> int:
+        """Nodes of the other clusters, as they published them last; one that published none has none."""
+        total = select(func.coalesce(func.sum(CLUSTER_LIMITS.c.nodes), 0)).where(
+            CLUSTER_LIMITS.c.cluster != self._cluster
+        )
+        return read(self._engine, lambda connection: int(connection.execute(total).scalar_one()))
 
     def global_limits(self) -> dict[str, str]:
         """Cluster -> the global limits that it stated last."""

@@ -19,6 +19,8 @@ def reconciled_outcome(eviction: Eviction, pod: PodState | None) -> tuple[Outcom
         return Outcome.EVICTED, "another pod has its name now: counted as evicted"
     if pod.terminating:
         return Outcome.EVICTED, "the pod is terminating: counted as evicted"
+    if pod.eviction_in_progress:
+        return Outcome.EVICTED, "its eviction is in progress in the background: counted as evicted"
     if eviction.outcome is Outcome.UNKNOWN:
         return Outcome.FAILED, "the call without an answer did not evict it: the pod is alive"
     return Outcome.FAILED, "the call was never made or was refused: the pod is alive"

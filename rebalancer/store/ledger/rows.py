@@ -92,7 +92,7 @@ def add_eviction(
 def change_eviction(connection: Connection, record: int, *, cluster: str, **values: Any) -> None:
     """Change the row of one eviction. Raises UnsafeDataError when it is not there (any more).
 
-    An outcome of DID_NOT_HAPPEN refunds it; with `replaced_at` it is no longer in flight.
+    An outcome of DID_NOT_HAPPEN refunds it; with `replaced_at` or `closed_at` it is no longer in flight.
     """
     # within our own cluster only: an id from elsewhere must not change another cluster's row
     statement = update(EVICTIONS).where(EVICTIONS.c.id == record, EVICTIONS.c.cluster == cluster)
@@ -101,7 +101,7 @@ def change_eviction(connection: Connection, record: int, *, cluster: str, **valu
         raise UnsafeDataError(f"{shown}: eviction {record} is not in the database any more")
     if values.get("outcome") in DID_NOT_HAPPEN:
         _change_entries(connection, record, counted=False, in_flight=False)
-    elif values.get("replaced_at") is not None:
+    elif values.get("replaced_at") is not None or values.get("closed_at") is not None:
         _change_entries(connection, record, in_flight=False)
 
 
@@ -112,4 +112,5 @@ def _change_entries(connection: Connection, record: int, **values: bool) -> None
 def answered(eviction: Eviction, *, at: float) -> dict[str, Any]:
     """What a call's answer changes in the eviction's row; `at` in seconds since the epoch."""
     row = eviction_row(eviction)
-    return {column: row[column] for column in ("outcome", "code", "detail")} | {"answered_at": at}
+    columns = ("outcome", "code", "detail", "in_background", *(["deadline_at"] if eviction.in_background else []))
+    return {column: row[column] for column in columns} | {"answered_at": at}

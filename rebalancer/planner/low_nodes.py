@@ -1,0 +1,56 @@
+"""Whether a node that is cooled has target nodes under their `low`: in its pool, or in another where the pod fits."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.plan import Finding, Loads
+from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.snapshot import Pod
+from rebalancer.placement.landing import PlacementModel
+from rebalancer.planner.targets import TargetHeadroom
+
+Bools = NDArray[np.bool_]
+
+
+class LowNodes:
+    """See the module."""
+
+    def __init__(self, model: PlacementModel, *, pools: Sequence[str], names: Sequence[str]) -> None:
+        """`pools` and `names` (nodes,): of each node its pool and its name."""
+        self._model = model
+        self._pools = np.array(pools, dtype=object)
+        self._members: dict[str, Bools] = {}
+        self._names = names
+
+    def refuses(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None) -> Refusal | None:
+        """PoolFull, with the nodes that are under their `low` but closed."""
+        if headroom is None:
+            return None
+        own = self._members.get(finding.pool)
+        if own is None:
+            own = self._members[finding.pool] = np.asarray(self._pools == finding.pool, dtype=np.bool_)
+        if (headroom.low & own).any():
+            return None
+        if headroom.low.any():
+            # other pools' nodes count where the pod can go there
+            feasible = self._model.feasible(pod)
+            if isinstance(feasible, Refusal) or (headroom.low & feasible).any():
+                return None
+        closed = np.flatnonzero(_under(headroom.loads) & self._model.closed & own)
+        if not len(closed):
+            return Refusal.of(Reason.POOL_FULL)
+        first = int(closed[0])
+        more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+        are = "are" if more else "is"
+        return Refusal.of(
+            Reason.POOL_FULL, f"{self._names[first]}{more} {are}, but closed ({self._model.why_closed(first)})"
+        )
+
+
+def _under(loads: Loads) -> Bools:
+    """(nodes,) under `low` in every resource with a threshold."""
+    marked = np.isfinite(loads.target)
+    out: Bools = np.asarray(marked.any(axis=1) & ((loads.node < loads.low) | ~marked).all(axis=1), dtype=np.bool_)
+    return out
