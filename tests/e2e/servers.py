@@ -29,12 +29,14 @@ TOKEN = "a token of the tests"
 ALERT = "NodeHot"
 CPUS, OVERHEAD_CORES, POD_CORES, PODS = 8, 0.3, 1.65, 3
 POOL = {"name": "all", "selector": {}, "thresholds": {"high": 90, "target": 80, "low": 50}}
+FULL = 0.75
 PATIENCE_SECONDS = 60.0
 """Longer than anything here takes; who waits for an event is not told how fast it must come."""
 
 
-def warm_lab(*, warm: int, cold: int = 6, start_seconds: float = 1.0, **fields: Any) -> Lab:
-    """Start one, at real speed: daemons go by the machine's clock."""
+def warm_lab(*, warm: int, cold: int = 6, full: int = 0, start_seconds: float = 1.0, **fields: Any) -> Lab:
+    """Start one, at real speed: daemons go by the machine's clock. On so many of the cold nodes (`cold-1` to `cold-N`)
+    real CPU is used up to the target without requests: each move needs soft taints on all of them."""
     nodes = [node(f"warm-{number}", cpu=CPUS, overhead_cores=OVERHEAD_CORES) for number in range(1, warm + 1)]
     nodes += [node(f"cold-{number}", cpu=CPUS, overhead_cores=OVERHEAD_CORES) for number in range(1, cold + 1)]
     services = [
@@ -47,6 +49,17 @@ def warm_lab(*, warm: int, cold: int = 6, start_seconds: float = 1.0, **fields: 
             cpu=POD_CORES,
         )
         for number in range(1, warm + 1)
+    ]
+    services += [
+        workload(
+            f"burner-{number}",
+            kind="Pod",
+            place={f"cold-{number}": 1},
+            cpu_request="1m",
+            memory_request="1Mi",
+            cpu=FULL * CPUS - OVERHEAD_CORES,
+        )
+        for number in range(1, full + 1)
     ]
     made = scenario(nodes=nodes, workloads=services, start_seconds=start_seconds, stop_seconds=1.0, **fields)
     return Lab.start(made, speed=1.0)

@@ -29,7 +29,7 @@ main()
 
 @pytest.fixture(scope="module")
 def shared_lab() -> Iterator[Lab]:
-    with warm_lab(warm=8) as made:
+    with warm_lab(warm=8, full=1) as made:
         yield made
 
 
@@ -65,7 +65,7 @@ def test_sigterm_in_the_middle_of_an_eviction_ends_in_good_order(lab: Lab, tmp_p
         lab.faults.set(eviction_delay_seconds=3.0)
         running.alert("warm-1", "warm-2")
         until(lambda: evicted(lab, "warm-1", "warm-2"), running.tell)
-        assert tainted(lab)
+        assert tainted(lab) == {"cold-1"}
         [begun] = evicted(lab, "warm-1", "warm-2")
         running.signal(signal.SIGTERM)
         until(lambda: "[-]stopping failed" in running.get("/readyz")[1], running.tell)
@@ -98,6 +98,7 @@ def test_sigterm_ends_the_wait_for_spacing(lab: Lab, tmp_path: Path) -> None:
         running.alert("warm-4", "warm-5")
         until(lambda: "evicted" in [outcome for _, outcome in outcomes(tmp_path)], running.tell)
         time.sleep(0.3)  # into the wait
+        assert tainted(lab) == {"cold-1"}
         running.signal(signal.SIGTERM)
         assert running.ended(10.0) == 0
         assert len(evicted(lab, "warm-4", "warm-5")) == 1

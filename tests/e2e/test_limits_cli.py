@@ -308,6 +308,10 @@ def test_a_level_that_is_never_moved(lab: Lab, kubeconfig: Path, tmp_path: Path)
 
 def test_a_level_has_limits_of_its_own(lab: Lab, kubeconfig: Path, tmp_path: Path) -> None:
     levels = {"default": "usual", "levels": [{"name": "usual", "limits": {"inFlight": 1}}]}
-    result = plan(write_policy(tmp_path, policy_for(lab.prometheus_url, serviceLevels=levels)), kubeconfig, tmp_path)
+    policy = policy_for(lab.prometheus_url, serviceLevels=levels)
+    said = "level usual: 1 of 1 in flight"
+    waits = plan(write_policy(tmp_path, policy), kubeconfig, tmp_path)
+    assert [each["waitsFor"] for each in waits.document["evictions"]] == [None, said]
+    result = plan(write_policy(tmp_path, {**policy, "planner": {"patience": "0s"}}), kubeconfig, tmp_path)
     assert len(result.document["evictions"]) == 1
-    assert any("level usual: 1 of 1 in flight" in message for message in messages(result, "LimitLevel"))
+    assert any(said in message for message in messages(result, "LimitLevel"))

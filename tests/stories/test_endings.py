@@ -22,8 +22,8 @@ from tests.stories.scenarios.stage import (
     taints_on,
 )
 
-WARM = "node-3"
-"""Where the first replacement of the plan would go: by requests it is the emptiest."""
+WARM = "node-4"
+"""Where the first replacement of the plan would go: none of its service is there."""
 OTHERS = ("example.com/maintenance", "soon", "PreferNoSchedule")
 SECONDS_AT_MOST = 60.0
 
