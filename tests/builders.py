@@ -328,8 +328,9 @@ def found_in(
 
 def view_of(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, **fields: Any) -> StrategyView:
     """What a cycle gives to the policy's first strategy, or to `strategy`."""
-    now, recent = fields.pop("now", NOW), fields.pop("recent", ())
-    node_pools, cpu = NodePools.of(policy.pools, snapshot.nodes), effective_cpu(snapshot, usage, recent, now)
+    now, recent, in_flight = fields.pop("now", NOW), fields.pop("recent", ()), fields.pop("in_flight", ())
+    node_pools = NodePools.of(policy.pools, snapshot.nodes)
+    cpu = effective_cpu(snapshot, usage, recent, now, in_flight=in_flight, generation=policy.forecast.generation)
     return StrategyView(
         **{
             "snapshot": snapshot,

@@ -6,7 +6,7 @@ moves counted in. The ledger repeats the counting in its own transaction and has
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rebalancer.constraints.guards import GuardView, guarded
 from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import LimitUsage, clock_time, refusal_for
+from rebalancer.constraints.quotas import QuotaRoom
 from rebalancer.constraints.scopes import LimitRules
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
 from rebalancer.model.eviction import Eviction
@@ -90,6 +91,8 @@ class EvictionAdmission:
         self._ledger_state = ledger_state
         self._now = now
         self._guards = GuardView.of(snapshot=snapshot, guards=policy.guards, now=now, own_pod=own_pod)
+        self._guards_of: dict[tuple[str, str], GuardView] = {}
+        """(strategy, pool) -> its guards, where the policy has other values for them."""
         self.windows = ChangeWindows.of_policy(policy)
         placed_by = policy.safety.cross_cluster.placed_by
         self._placed_by: LabelSelector | None = placed_by.compiled() if placed_by is not None else None
@@ -110,6 +113,7 @@ class EvictionAdmission:
         )
         late = [each for each in ledger_state.open_evictions if each.late]
         self._late = LateEvictions(late, policy.safety.circuit_breaker)
+        self._quotas = QuotaRoom(snapshot)
         self._in_progress = {each.uid for each in ledger_state.open_evictions if each.in_background}
         self._taken = 0
         self._traits: dict[int, Traits] = {}
@@ -118,9 +122,10 @@ class EvictionAdmission:
 
     # ---- the pod itself
 
-    def stays(self, pod: Pod, *, pool: str, broken: bool = False) -> Refusal | None:
-        """Why the pod may not be evicted, whatever else is planned. `broken` as in `guarded`."""
-        level = self._level(pod, pool=pool, broken=broken)
+    def stays(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> Refusal | None:
+        """Why the pod may not be evicted, whatever else is planned; `strategy` is the one that wants it, empty for any
+        without guards of its own. `broken` as in `guarded`."""
+        level = self._level(pod, pool=pool, strategy=strategy, broken=broken)
         if isinstance(level, Refusal):
             return level
         return self.windows.refuses(
@@ -132,9 +137,18 @@ class EvictionAdmission:
         level = self._level(pod, pool=pool)
         return level if isinstance(level, Refusal) else None
 
-    def _level(self, pod: Pod, *, pool: str, broken: bool = False) -> str | Refusal:
+    def _view(self, *, strategy: str, pool: str) -> GuardView:
+        if not self._policy.guards.overrides:
+            return self._guards
+        view = self._guards_of.get((strategy, pool))
+        if view is None:
+            guards = self._policy.guards.of(strategy=strategy, pool=pool)
+            view = self._guards_of[strategy, pool] = replace(self._guards, guards=guards)
+        return view
+
+    def _level(self, pod: Pod, *, pool: str, strategy: str = "", broken: bool = False) -> str | Refusal:
         """The pod's service level, or the rule that rejects it, change windows apart."""
-        refusal = guarded(pod, self._guards, broken=broken) or list_rules.refuses(
+        refusal = guarded(pod, self._view(strategy=strategy, pool=pool), broken=broken) or list_rules.refuses(
             pod, cluster=self._policy.cluster, pool=pool, lists=self._policy.lists
         )
         if refusal is not None:
@@ -181,7 +195,8 @@ class EvictionAdmission:
         if self._taken >= self._policy.limits.per_cycle:
             return Refusal.of(Reason.LIMIT_CYCLE, f"{self._taken} of {self._policy.limits.per_cycle}")
         refusal = (
-            self._cooldown_checks.refuses(move)
+            self._quotas.refuses(move.pod_index)
+            or self._cooldown_checks.refuses(move)
             or self._late.refuses(pool=move.pool, service=move.service_identity)
             or self._breaker_refusal(move)
             or self._cross_cluster_refusal(move)
@@ -255,6 +270,7 @@ class EvictionAdmission:
 
     def _count(self, move: Eviction, by: int, *, at: float) -> None:
         self._taken += by
+        self._quotas.count(move.pod_index, by)
         if self._snapshot.pods.ready[move.pod_index]:
             self._gone[move.service_identity] = self._gone.get(move.service_identity, 0) + by
         if by > 0:

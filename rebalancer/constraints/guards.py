@@ -10,9 +10,10 @@ from fnmatch import fnmatchcase
 
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
-from rebalancer.model.objects import LabelSelector
+from rebalancer.model.objects import LabelSelector, PodTemplate
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.snapshot import FAILED, REVISION_LABEL, SUCCEEDED, ClusterSnapshot, Pod
+from rebalancer.model.replacement import AT_ONCE, newest_siblings
+from rebalancer.model.snapshot import FAILED, REVISION_LABEL, SUCCEEDED, ClusterSnapshot, Ints, Pod
 from rebalancer.policy.schema.guards import Guards
 from rebalancer.policy.schema.types import format_duration
 
@@ -40,6 +41,8 @@ class GuardView:
     priority_limit: int | None
     labels_included: LabelSelector
     labels_excluded: LabelSelector | None
+    like: Ints
+    """(pods,) as `newest_siblings`."""
 
     @classmethod
     def of(
@@ -66,6 +69,7 @@ class GuardView:
             priority_limit=limit,
             labels_included=guards.labels.include.compiled(),
             labels_excluded=guards.labels.exclude.compiled() if guards.labels.exclude is not None else None,
+            like=newest_siblings(snapshot),
         )
 
 
@@ -222,6 +226,60 @@ def _volumes(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _claims(pod: Pod, view: GuardView) -> Refusal | None:
+    """Claims whose effect on the replacement's target node isn't modelled."""
+    if pod.template.resource_claims:
+        return Refusal.of(Reason.PLACEMENT_NOT_MODELLED, "claims of dynamic resource allocation (DRA)")
+    snapshot = view.snapshot
+    for name in _claim_names(pod.template):
+        claim = (pod.namespace, name)
+        if snapshot.bound_claims is not None and claim not in snapshot.bound_claims and snapshot.claims_known:
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, f"its claim {name} is not bound: where its volume will be isn't known"
+            )
+        if snapshot.volume_limits is None and claim in snapshot.claim_drivers:
+            return Refusal.of(
+                Reason.PLACEMENT_NOT_MODELLED, "CSINodes can't be read, so the nodes' volume limits aren't known"
+            )
+        if claim in snapshot.one_node_claims and (other := _other_user(pod, name, snapshot)) is not None:
+            return Refusal.of(Reason.VOLUME_IN_USE, f"{name}, used by {other}")
+    return None
+
+
+def _resized(pod: Pod, view: GuardView) -> Refusal | None:
+    """A pod whose replacement requests something else than it does, where that can't be modelled."""
+    newest = int(view.like[pod.index])
+    if newest == pod.index or (pod.owner is not None and pod.owner.kind in AT_ONCE):
+        return None
+    pods = view.snapshot.pods
+    cpu, memory = (
+        f"{column[newest]:g} instead of {column[pod.index]:g}"
+        for column in (pods.cpu_request_millicores, pods.memory_request_bytes)
+    )
+    return Refusal.of(
+        Reason.PLACEMENT_NOT_MODELLED,
+        f"its replacement will request as {pods.names[newest]} does: CPU {cpu} millicores, memory {memory} bytes",
+    )
+
+
+def _claim_names(template: PodTemplate) -> list[str]:
+    return [
+        str(volume.persistent_volume_claim.get("claimName", ""))
+        for volume in template.volumes
+        if volume.persistent_volume_claim is not None
+    ]
+
+
+def _other_user(pod: Pod, claim: str, snapshot: ClusterSnapshot) -> str | None:
+    """Another pod on the same node that uses the claim."""
+    pods = snapshot.pods
+    for other in snapshot.pods_on(pod.node).tolist() if pod.node >= 0 else ():
+        same = other != pod.index and pods.namespace[other] == pods.namespace[pod.index]
+        if same and snapshot.active[other] and claim in _claim_names(snapshot.pod_templates[pods.template[other]]):
+            return str(pods.names[other])
+    return None
+
+
 def _not_ready(pod: Pod, view: GuardView) -> Refusal | None:
     return None if pod.ready else Refusal.of(Reason.NOT_READY)
 
@@ -282,6 +340,8 @@ GUARDS: tuple[Guard, ...] = (
     _in_progress,
     _vetoes,
     _volumes,
+    _claims,
+    _resized,
     _not_ready,
     _age,
     _replicas,

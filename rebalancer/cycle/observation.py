@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
+from rebalancer.cycle.plugin_limit import find_within
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.model.eviction import Eviction
@@ -20,7 +21,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.policy.schema.strategies import Need
+from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
 
@@ -29,6 +30,8 @@ ANY = CycleRequest()
 
 MEMORY_WINDOWS = 2.0
 """How far back recent moves are read, in rate windows; longer where a strategy needs them for longer."""
+REPLACED_SECONDS = 3600.0
+"""At least so far back: a replacement that takes long is Ready long after its eviction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,9 @@ def observe(
     context.record_usage(snapshot, usage)
     # the ledger's clock where there is one: its rows were dated by it
     now = context.ledger.now() if context.ledger is not None else context.clock.now()
-    memory = max([MEMORY_WINDOWS * usage.window_seconds, *(each.memory_seconds for each in policy.strategies)])
+    memory = max(
+        [MEMORY_WINDOWS * usage.window_seconds, REPLACED_SECONDS, *(each.memory_seconds for each in policy.strategies)]
+    )
     ledger_state = load_ledger_state(context.ledger, policy, snapshot, writes=writes)
     # after the ledger: it has just recorded which evictions in the background have left their node
     recent = tuple(context.records.recent_moves(now - memory))
@@ -85,7 +90,15 @@ def observe(
         useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
         ledger_state = replace(ledger_state, useless=useless)
     evacuated = {each.uid for each in ledger_state.open_evictions if each.in_background}
-    cpu = effective_cpu(snapshot, usage, recent, now, in_background=evacuated)
+    cpu = effective_cpu(
+        snapshot,
+        usage,
+        recent,
+        now,
+        in_flight=(*ledger_state.open_evictions, *ledger_state.landed),
+        in_background=evacuated,
+        generation=policy.forecast.generation,
+    )
     peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,
@@ -145,7 +158,8 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             cordons=cordons,
             days=seen.days if Need.DAYS in needs([strategy]) else None,
         )
-        findings = strategy_for(strategy)(view)
+        search = strategy_for(strategy)
+        findings = find_within(search, view) if isinstance(strategy, PluginStrategy) else search(view)
         if strategy.by_cpu and findings.loads is not None:
             findings = replace(findings, loads=_with_measured_relief(findings.loads, seen))
         found.append(findings)
@@ -165,13 +179,14 @@ def high_thresholds(
     seen: Observation, found: list[Findings], policy: RebalancerPolicy, request: CycleRequest = ANY
 ) -> NDArray[np.float64]:
     """(nodes,) share of real CPU over which a strategy would have found the node; NaN where none evaluated it."""
-    names, room = seen.snapshot.nodes.names, seen.snapshot.nodes.cpu_capacity_millicores
+    names = seen.snapshot.nodes.names
     lowest = np.full(len(names), np.nan)
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if not strategy.by_cpu or findings.loads is None:
             continue
         asked = request.nodes_for(strategy.name, seen.node_pools.by_node)
         looked = np.array([asked is None or name in asked for name in names], dtype=np.bool_)
-        high = findings.loads.high[:, findings.loads.resources.index("cpu")] / room
+        at = findings.loads.resources.index("cpu")
+        high = findings.loads.high[:, at] / findings.loads.room[:, at]
         lowest = np.fmin(lowest, np.where(looked, high, np.nan))
     return lowest

@@ -1,6 +1,6 @@
 """Breakdown of a node's CPU change by cause, and the outcome of an assessment.
 
-    after - before = - evicted - departed + arrived + returned + remaining_change + residual
+    after - before = - evicted - departed + arrived + returned + remaining_change + surplus + residual
 
 All parts but the residual are sums over pods, by uid; the residual makes both sides equal. A part is as precise as its
 pods' samples: a rate window still shows some CPU of a pod that has just left.
@@ -29,6 +29,8 @@ class PodNow:
     """NaN = not known."""
     is_replacement: bool
     """It replaces a pod evicted from this node."""
+    surplus_millicores: float = 0.0
+    """The part of its CPU that it uses for replacements of its service that are not Ready yet."""
 
 
 def account(
@@ -47,7 +49,8 @@ def account(
     left = _sum(each.cpu_millicores for each in gone if not each.evicted)
     landed = _sum(each.cpu_millicores for each in new if not each.is_replacement)
     came_back = _sum(each.cpu_millicores for each in new if each.is_replacement)
-    grew = _sum(later - earlier for earlier, later in stayed)
+    surplus = _sum(each.surplus_millicores for uid, each in now.items() if uid in before)
+    grew = _sum(later - earlier for earlier, later in stayed) - surplus
     return ChangeBreakdown(
         before_millicores=node_before,
         after_millicores=node_after,
@@ -56,7 +59,8 @@ def account(
         arrived=landed,
         returned=came_back,
         remaining_change=grew,
-        residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew)),
+        surplus=surplus,
+        residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew, -surplus)),
     )
 
 
@@ -89,6 +93,7 @@ def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
         Outcome.REPLACEMENTS_RETURNED: account.returned,
         Outcome.NEW_PODS_ARRIVED: account.arrived,
         Outcome.REMAINING_PODS_GREW: account.remaining_change,
+        Outcome.REPLACEMENTS_NOT_READY: account.surplus,
         Outcome.UNEXPLAINED: account.residual,
     }
     largest = max(adverse, key=lambda each: adverse[each])  # the first of equal parts
@@ -117,6 +122,7 @@ def _parts(account: ChangeBreakdown | None) -> str:
         ("landed", account.arrived),
         ("came back", account.returned),
         ("the rest grew", account.remaining_change),
+        ("surplus", account.surplus),
         ("unexplained", account.residual),
     )
     parts = [f"{name} {'+' if value > 0 else ''}{text}" for name, value in named if (text := cores(value)) != "0"]

@@ -156,7 +156,8 @@ def _taught(known: Sequence[Assessment]) -> list[Assessment]:
         if each.step is Step.SETTLED
         and each.assessed_at is not None
         and not each.late
-        and each.outcome not in (None, Outcome.UNKNOWN)
+        # with replacements that aren't Ready the node is not what the evictions make of it
+        and each.outcome not in (None, Outcome.UNKNOWN, Outcome.REPLACEMENTS_NOT_READY)
     ]
 
 

@@ -13,11 +13,12 @@ from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.cycle.scheduled_assessments import pod_name, withdrawn
 from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
+from rebalancer.forecast.pod_cpu import MissingReplica, pod_cpu
 from rebalancer.model.effect import Assessment, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Ledger
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 
@@ -41,26 +42,40 @@ class AssessmentBatch:
 # ---- due assessments
 
 
+def _none_missing(_window_seconds: float) -> Sequence[MissingReplica]:
+    return ()
+
+
 def run_due_assessments(
     records: EffectRecords,
     snapshot: ClusterSnapshot,
     usage: Usage,
     *,
     replacements: Callable[[float], Mapping[str, str]],
+    missing: Callable[[float], Sequence[MissingReplica]] = _none_missing,
     policy: RebalancerPolicy,
     now: float,
 ) -> AssessmentBatch:
     """Make the due assessments of nodes with known CPU; the others are retried for an hour.
 
     `usage` is of `snapshot`. `replacements` (of the ledger): since when -> uid of a replacement -> the node that its
-    predecessor was evicted from. One small query when nothing is due.
+    predecessor was evicted from. `missing`: length of the rate window -> replicas whose load their siblings carry or
+    carried within it. One small query when nothing is due.
     """
     try:
         due = records.due(now)
         if not due:
             return AssessmentBatch()
         since = min(each.last_eviction_at for each in due)
-        look = _NodeMeasurement(snapshot, usage, replacements(since), _evicted(records.assessments(since, now)))
+        cpu = pod_cpu(
+            snapshot,
+            usage,
+            now=now,
+            missing=missing(usage.window_seconds),
+            generation=policy.forecast.generation,
+        )
+        evicted = _evicted(records.assessments(since, now))
+        look = _NodeMeasurement(snapshot, usage, replacements(since), evicted, cpu.surplus)
         nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
         made = [done for each in due if not look.stayed(each) and (done := look.made(each, policy, now)) is not None]
         records.expect(nothing)
@@ -89,11 +104,13 @@ class _NodeMeasurement:
         usage: Usage,
         replacements: Mapping[str, str],
         evicted: Mapping[str, set[str]],
+        surplus: Floats,
     ) -> None:
         self._snapshot = snapshot
         self._usage = usage
         self._replacements = replacements
         self._evicted = evicted
+        self._surplus = surplus
 
     def made(self, due: Assessment, policy: RebalancerPolicy, now: float) -> Assessment | None:
         """The assessment with its outcome; None: retry later."""
@@ -130,6 +147,7 @@ class _NodeMeasurement:
                 name=pod_name(snapshot, pod),
                 cpu_millicores=float(self._usage.pod_cpu_millicores[pod]),
                 is_replacement=self._replacements.get(snapshot.pods.uids[pod]) == name,
+                surplus_millicores=float(self._surplus[pod]),
             )
             for pod in snapshot.pods_on(node).tolist()
             if snapshot.active[pod]

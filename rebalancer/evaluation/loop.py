@@ -12,6 +12,7 @@ from rebalancer.effect.feedback import Feedback
 from rebalancer.effect.rates import day_of
 from rebalancer.evaluation.assessments import derive_feedback, remember, run_due_assessments
 from rebalancer.evaluation.hot_nodes import evaluate_slo
+from rebalancer.forecast.pod_cpu import missing_replicas
 from rebalancer.model.effect import Assessment, DayRow, EffectRecords
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
@@ -76,6 +77,9 @@ class EvaluationLoop:
             snapshot,
             self.usage.read(snapshot),
             replacements=self.ledger.replacements,
+            missing=lambda window: missing_replicas(
+                self.ledger.open_evictions(), self.ledger.replaced(now - window), now=now, window_seconds=window
+            ),
             policy=self.policy,
             now=now,
         )

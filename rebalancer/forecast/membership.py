@@ -125,7 +125,7 @@ def members_of(
     return Members(
         nodes=snapshot.nodes.names,
         capacity_millicores=snapshot.nodes.cpu_capacity_millicores,
-        factor=_factors(snapshot.nodes.labels, generation),
+        factor=machine_factors(snapshot.nodes.labels, generation).astype(np.float32),
         pools=tuple(pools),
         pool=pool_of,
         pods=pods,
@@ -140,8 +140,9 @@ def members_of(
     )
 
 
-def _factors(labels: Sequence[Mapping[str, str]], generation: Generation | None) -> NDArray[np.float32]:
+def machine_factors(labels: Sequence[Mapping[str, str]], generation: Generation | None) -> NDArray[np.float64]:
+    """(nodes,) work of one core relative to the reference machine, from the nodes' `labels`."""
     if generation is None:
-        return np.ones(len(labels), dtype=np.float32)
+        return np.ones(len(labels))
     factors = generation.factors
-    return np.array([factors.get(each.get(generation.label, ""), 1.0) for each in labels], dtype=np.float32)
+    return np.array([factors.get(each.get(generation.label, ""), 1.0) for each in labels], dtype=np.float64)

@@ -24,6 +24,10 @@ class Outcome(Code):
     TOO_FEW_EVICTED = "tooFewEvicted", "the evicted pods would not have been enough even if nothing else had changed"
     NEW_PODS_ARRIVED = "newPodsArrived", "other pods arrived and took the headroom"
     REMAINING_PODS_GREW = "remainingPodsGrew", "the remaining pods use more"
+    REPLACEMENTS_NOT_READY = (
+        "replacementsNotReady",
+        "the remaining pods carry the load of replacements that were not Ready yet",
+    )
     REPLACEMENTS_RETURNED = "replacementsReturned", "replacements returned to the node"
     UNEXPLAINED = "unexplained", "the largest part of the change belongs to none of its pods"
     UNKNOWN = "unknown", "the node is gone, or its usage wasn't known"
@@ -40,9 +44,9 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBreakdown:
-    """after - before = - evicted - departed + arrived + returned + remaining_change + residual, in millicores.
+    """after - before = - evicted - departed + arrived + returned + remaining_change + surplus + residual.
 
-    A pod whose CPU is not known counts nothing in its part, so it is in the residual.
+    In millicores. A pod whose CPU is not known counts nothing in its part, so it is in the residual.
     """
 
     before_millicores: float
@@ -56,7 +60,9 @@ class ChangeBreakdown:
     returned: float
     """CPU after of replacements of evicted pods that landed on the same node."""
     remaining_change: float
-    """Change of the pods that stayed."""
+    """Change of the pods that stayed, their surplus apart."""
+    surplus: float = 0.0
+    """The part of their change that passes: CPU that they use for replacements of their services that are not Ready."""
     residual: float
     """Not explained by pods: the machine's own use changed, or the node's figure and the sum of its pods disagree."""
 

@@ -153,3 +153,5 @@ class PodTemplate(Noun, frozen=True):
     scheduler_name: str = "default-scheduler"
     qos: str = "BestEffort"
     """Guaranteed, Burstable or BestEffort."""
+    resource_claims: bool = False
+    """Whether it has claims of dynamic resource allocation."""

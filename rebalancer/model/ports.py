@@ -251,6 +251,10 @@ class Ledger(Protocol):
         """The same pods (uid) -> the node that the evicted one had left."""
         ...
 
+    def replaced(self, since: float) -> Sequence[Eviction]:
+        """Evictions whose replacement was Ready at or after `since`; oldest first."""
+        ...
+
     def start_ups(self, service: str) -> Sequence[float]:
         """Seconds that the newest replacements of `namespace/name` took from their predecessor's end to Ready."""
         ...

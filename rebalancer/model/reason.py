@@ -107,6 +107,11 @@ class Reason(Code):
     HOST_PATH = "HostPath", "uses a hostPath volume", BlockedReason.GUARDS
     LOCAL_STORAGE = "LocalStorage", "keeps data in an emptyDir on the node's disk", BlockedReason.GUARDS
     LOCAL_VOLUME = "LocalVolume", "uses a local volume that stays on the node", BlockedReason.GUARDS
+    VOLUME_IN_USE = (
+        "VolumeInUse",
+        "another pod on its node uses its ReadWriteOnce volume, which stays attached there until that pod is gone",
+        BlockedReason.GUARDS,
+    )
     PERSISTENT_VOLUME = (
         "PersistentVolume",
         "uses a PersistentVolumeClaim (guards.persistentVolumes)",
@@ -215,6 +220,11 @@ class Reason(Code):
     TARGET_NODE_UNAVAILABLE = (
         "TargetNodeUnavailable",
         "kube-scheduler may put the replacement on a node that is leaving or has just joined",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "a ResourceQuota of its namespace would refuse the replacement",
         BlockedReason.NO_TARGET_NODE,
     )
     NEEDS_PREEMPTION = (

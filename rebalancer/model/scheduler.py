@@ -29,6 +29,7 @@ FILTERS = (
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "NodeVolumeLimits",
     "VolumeBinding",
     "PodTopologySpread",
     "InterPodAffinity",

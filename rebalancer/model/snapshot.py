@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.objects import LabelSelector, NodeSelector, PodTemplate, Taint
+from rebalancer.model.quota import ResourceQuota
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -289,6 +290,15 @@ class ClusterSnapshot:
     """(namespace, name) of a claim -> the nodes that its bound volume can be used on, where not on all."""
     exclusive_claims: frozenset[tuple[str, str]] = frozenset()
     """Claims that one pod at a time may use (ReadWriteOncePod)."""
+    one_node_claims: frozenset[tuple[str, str]] = frozenset()
+    """Claims that pods of one node at a time may use (ReadWriteOnce)."""
+    bound_claims: frozenset[tuple[str, str]] | None = None
+    """Claims with a volume; None where that wasn't read: then all count as bound."""
+    claim_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Claim -> CSI driver of its volume."""
+    volume_limits: Mapping[str, Floats] | None = field(default_factory=dict)
+    """CSI driver -> (nodes,) volumes that a node can have attached. None where CSINodes can't be read."""
+    quotas: tuple[ResourceQuota, ...] = ()
     claims_known: bool = True
     """False where PersistentVolumes can't be read: then every claim counts as local."""
 

@@ -1,12 +1,13 @@
 """kube-scheduler's decision for one pod over a board: the feasible nodes and their scores.
 
-Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Not modelled: CSI volume limits, volume binding of
-unbound claims, DRA, extenders, what Services add to default spreading.
+Source: Kubernetes v1.36, `schedule_one.go` and framework/plugins. Not modelled: volume binding of unbound claims, DRA,
+extenders, what Services add to default spreading. A CSI volume that pods of one node share is counted for each of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from rebalancer.placement.spread import EligibleNodes, Feasible, Spread
 CLAIM_IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
+BEFORE_BINDING = ("VolumeRestrictions", "NodeVolumeLimits")
+TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ class _Pod:
     attraction: Attraction
     claims: tuple[Group, ...]
     """Pods that use its ReadWriteOncePod claims."""
+    attached: tuple[tuple[Group, Floats, float], ...]
+    """For each CSI driver of its volumes with a limit: pods with volumes of it, (nodes,) the most that can be attached,
+    and the number of its own volumes."""
     images: Floats
     filter_class: tuple[object, ...]
     only_worse: bool
@@ -75,7 +81,7 @@ class _Pod:
     @property
     def depends_on_pods(self) -> bool:
         """Whether a filter depends on other pods, besides requests and ports."""
-        return bool(self.claims or self.spread.hard or self.attraction.filters)
+        return bool(self.claims or self.attached or self.spread.hard or self.attraction.filters)
 
 
 class Engine:
@@ -234,6 +240,7 @@ class Engine:
             groups = [each.group for each in (*pod.spread.hard, *pod.spread.soft)]
             groups += [group for _, group in (*pod.attraction.away, *pod.attraction.avoided)]
             groups += [group for _, _, group in pod.attraction.pulls]
+            groups += [group for group, _, _ in pod.attached]
             groups += [*pod.claims, *(() if pod.attraction.near_group is None else (pod.attraction.near_group,))]
             groups += [self._supply.asking(name) for name, amount in pod.template.extended_requests.items() if amount]
             groups += [self._supply.holding(port) for port in pod.template.host_ports]
@@ -304,6 +311,7 @@ class Engine:
         if requests is None:
             requests = self._requests[asked] = Requests(board, self._supply, profile, demand, template)
         exclusive = tuple(self._users(claim) for claim in claims if claim in snapshot.exclusive_claims)
+        attached = self._attached(kind, template)
         images = (template.images, template.volume_images)
         if images not in self._images:
             locality = image_locality(snapshot.nodes.images, template, len(board.nodes))
@@ -316,11 +324,13 @@ class Engine:
             spread=spreading,
             attraction=attraction,
             claims=exclusive,
+            attached=attached,
             images=self._images[images],
             filter_class=(
                 asked,
                 id(rules.static),
                 tuple(group.key for group in exclusive),
+                tuple((group.key, own) for group, _, own in attached),
                 tuple((key, group.key) for key, group in (*attraction.away, *attraction.avoided)),
                 kind if attraction.near or spreading.hard else None,
             ),
@@ -334,6 +344,22 @@ class Engine:
             ("claim", *claim),
             lambda kind, template: float(spaces[kind.namespace] == namespace and name in claims_of(template)),
         )
+
+    def _attached(self, kind: Kind, template: PodTemplate) -> tuple[tuple[Group, Floats, float], ...]:
+        """As in `_Pod`."""
+        limits = self.board.snapshot.volume_limits or {}
+        found = []
+        for driver, limit in limits.items():
+            if own := self._volumes_of(kind, template, driver):
+                weigh = partial(self._volumes_of, driver=driver)
+                found.append((self.board.grouped(("volumes", driver), weigh), limit, own))
+        return tuple(found)
+
+    def _volumes_of(self, kind: Kind, template: PodTemplate, driver: str) -> float:
+        """Number of a kind's volumes of a CSI driver."""
+        snapshot = self.board.snapshot
+        space = snapshot.namespaces[kind.namespace]
+        return float(sum(snapshot.claim_drivers.get((space, name)) == driver for name in claims_of(template)))
 
     # ---- ranking
 
@@ -383,6 +409,9 @@ class Engine:
         for group in pod.claims:
             if "VolumeBinding" in filters and board.present(board.tally(group)).sum() > EPS:
                 yield "VolumeRestrictions", ~_everywhere(board), CLAIM_IN_USE
+        for group, limit, own in pod.attached:
+            if "NodeVolumeLimits" in filters:
+                yield "NodeVolumeLimits", board.present(board.tally(group)) + own <= limit + EPS, TOO_MANY_VOLUMES
         if pod.spread.hard and "PodTopologySpread" in filters:
             labelled, kept = spread.allows(board, pod.spread)
             yield "PodTopologySpread", labelled, spread.NO_LABEL
@@ -398,9 +427,9 @@ class Engine:
         yield from (check for check in pod.rules.checks if check[0] != "VolumeBinding")
         yield from pod.requests.lacking()
         others = list(self._by_others(pod))
-        yield from (check for check in others if check[0] == "VolumeRestrictions")
+        yield from (check for check in others if check[0] in BEFORE_BINDING)
         yield from (check for check in pod.rules.checks if check[0] == "VolumeBinding")
-        yield from (check for check in others if check[0] != "VolumeRestrictions")
+        yield from (check for check in others if check[0] not in BEFORE_BINDING)
 
     def _score(self, pod: _Pod, feasible: Feasible) -> Floats:
         pod.requests.refresh()

@@ -15,6 +15,7 @@ import numpy as np
 
 from rebalancer.model.eviction import TargetNode
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.replacement import AT_ONCE, newest_siblings
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
@@ -123,6 +124,7 @@ class PlacementModel:
         pods, active = snapshot.pods, snapshot.active
         self._least_priority = np.full(len(snapshot.nodes), np.iinfo(np.int64).max)
         np.minimum.at(self._least_priority, pods.node[active], pods.priority[active])
+        self._like = newest_siblings(snapshot)
         nodes = snapshot.nodes
         self._leaving: Bools = leaving(nodes)
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
@@ -174,7 +176,7 @@ class PlacementModel:
 
     def feasible(self, pod: Pod) -> Bools | Refusal:
         """(nodes,) feasible for the replacement, or why that isn't known."""
-        kind = self._board.kind_of(pod.index)
+        kind = self._replacement(pod)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
             return refusal
         masks = [self._feasible(kind, scene) for scene in self._scenes(pod)]
@@ -182,7 +184,7 @@ class PlacementModel:
 
     def landings(self, pod: Pod) -> Landing | Refusal:
         """Where the replacement lands, or why that is nowhere or unknown."""
-        kind = self._board.kind_of(pod.index)
+        kind = self._replacement(pod)
         if (refusal := self._late or self._engine.knows(kind)) is not None:
             return refusal
         scenes = self._scenes(pod)
@@ -298,7 +300,7 @@ class PlacementModel:
     def explain(self, pod: Pod) -> Verdict:
         """The scheduler's view of every node for this pod's replacement. For a pending pod, its view of the pod itself
         before any pending pod is placed: then everything that was counted is undone."""
-        kind = self._board.kind_of(pod.index)
+        kind = self._replacement(pod)
         if pod.node < 0:
             return self.without_pending().verdict(kind)
         scene = self._scenes(pod)[0]
@@ -319,8 +321,8 @@ class PlacementModel:
 
     def commit(self, pod: Pod, winners: Rows) -> Placed:
         """Count an eviction whose replacement lands on these nodes (draws,)."""
-        kind = self._board.kind_of(pod.index)
-        self._board.take_out(kind, pod.node, terminating=pod.terminating)
+        kind = self._replacement(pod)
+        self._board.take_out(self._board.kind_of(pod.index), pod.node, terminating=pod.terminating)
         if (winners == winners[0]).all():
             return self._put(kind, int(winners[0]))
         number = self._board.number_of(kind)
@@ -357,6 +359,11 @@ class PlacementModel:
 
     # ---- scenes
 
+    def _replacement(self, pod: Pod) -> Kind:
+        """The kind of the replacement: where an owner's pods are all alike, that of the newest of them."""
+        alike = pod.node >= 0 and pod.owner is not None and pod.owner.kind in AT_ONCE
+        return self._board.kind_of(int(self._like[pod.index]) if alike else pod.index)
+
     def _scenes(self, pod: Pod) -> list[_ReplacementView]:
         """A ReplicaSet creates the replacement at once, while the old pod terminates; a StatefulSet only afterwards.
         A pod with an exclusive claim is placed afterwards too. For other owners both are assumed."""
@@ -368,7 +375,7 @@ class PlacementModel:
         while_it_goes = _ReplacementView() if pod.terminating else _ReplacementView(terminating=pod.node)
         if kind in MADE_AFTERWARDS or self._uses_exclusive_claim(pod):
             return [after]
-        return [while_it_goes] if kind in ("ReplicaSet", "ReplicationController") else [after, while_it_goes]
+        return [while_it_goes] if kind in AT_ONCE else [after, while_it_goes]
 
     def _uses_exclusive_claim(self, pod: Pod) -> bool:
         exclusive = self._snapshot.exclusive_claims

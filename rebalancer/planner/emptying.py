@@ -31,6 +31,9 @@ BY_TIME = (Reason.WINDOW_CLOSED, Reason.TOO_YOUNG)
 PASSING = (*BY_TIME, Reason.NOT_READY, Reason.ROLLOUT_IN_PROGRESS, Reason.OWNER_NOT_HEALTHY)
 """Refusals that mostly end by themselves; our own evictions cause them too."""
 
+SHOWN_HOLDERS = 5
+"""Pods that are named besides the first of those that keep a node from being drained."""
+
 
 class NodeDrainer:
     """See the module. One for each plan."""
@@ -118,18 +121,24 @@ class NodeDrainer:
         return largest_first(staying, self._snapshot)
 
     def _stays(self, job: Job, pod: Pod) -> Refusal | None:
-        return self._admission.stays(pod, pool=job.finding.pool, broken=job.finding.broken)
+        finding = job.finding
+        return self._admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
 
     def _protected(self, job: Job, pods: list[Pod]) -> Refusal | None:
-        """Why one of the pods can't leave, not even later."""
+        """Which pods can't leave, not even later, with the reason of the first."""
+        held = [(pod, refusal) for pod in pods if (refusal := self._holds(job, pod)) is not None]
+        if not held:
+            return None
+        others = [str(pod) for pod, _ in held[1:]]
+        more = f" and {len(others) - SHOWN_HOLDERS} more" if len(others) > SHOWN_HOLDERS else ""
+        return _because(*held[0], f"; held by {', '.join(others[:SHOWN_HOLDERS])}{more} too" if others else "")
+
+    def _holds(self, job: Job, pod: Pod) -> Refusal | None:
         ours = bool(self._ours[job.finding.node])
-        for pod in pods:
-            refusal = self._stays(job, pod)
-            if refusal is not None and refusal.code not in (PASSING if ours else BY_TIME):
-                return _because(pod, refusal)
-            if not ours and (refusal := self._budgets.refuses(pod, alone=True)) is not None:
-                return _because(pod, refusal)
-        return None
+        refusal = self._stays(job, pod)
+        if refusal is not None and refusal.code not in (PASSING if ours else BY_TIME):
+            return refusal
+        return None if ours else self._budgets.refuses(pod, alone=True)
 
     def _simulate_drain(self, job: Job, pods: list[Pod]) -> Refusal | None:
         """Why the replacements can't all land."""
@@ -151,8 +160,8 @@ class NodeDrainer:
         return None
 
 
-def _because(pod: Pod, refusal: Refusal) -> Refusal:
-    return Refusal.of(Reason.NODE_NOT_DRAINABLE, f"{pod}: {refusal.message}", next_at=refusal.next_at)
+def _because(pod: Pod, refusal: Refusal, others: str = "") -> Refusal:
+    return Refusal.of(Reason.NODE_NOT_DRAINABLE, f"{pod}: {refusal.message}{others}", next_at=refusal.next_at)
 
 
 def _nothing_now(pods: list[Pod], may_go_now: Callable[[Pod], Refusal | None]) -> Refusal | None:

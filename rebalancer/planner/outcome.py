@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import Goal, PodRefusal
+from rebalancer.model.plan import Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.landing import Placed, PlacementModel
@@ -40,9 +40,12 @@ class PlanOutcome:
         moved: Bools,
         reasons: Mapping[int, Refusal],
         placed: Mapping[int, Placed],
+        base: Loads | None,
     ) -> None:
         """`headrooms`: one for each of `found`. `moved` (pods,), `reasons` (pod -> why it was refused last), `placed`
-        (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`."""
+        (pod -> where its replacement lands) are kept up to date by the planner. `cpu_millicores` as in `Planner`;
+        `base`: the loads that landings count."""
+        self._base = base
         self._snapshot, self._found, self._headrooms = snapshot, found, headrooms
         self._placement, self._cpu = placement, cpu_millicores
         self._moved, self._refused, self._placed = moved, reasons, placed
@@ -80,14 +83,18 @@ class PlanOutcome:
         """(nodes,) mean and 99th percentile, over the draws, of `node` (real CPU) with these moves."""
         draws = self._placement.draws.count
         sure, drawn = node.copy(), np.zeros((draws, len(node)))
+        speed = np.ones(len(node))
+        if self._base is not None:  # its loads are in millicores of the reference machine
+            speed = self._base.room[:, 0] / self._snapshot.nodes.cpu_capacity_millicores
         for move in moves:
             cpu = float(np.nan_to_num(move.cpu_millicores))
             sure[move.node_index] -= cpu
             placed = self._placed.get(move.pod_index)
+            coming = cpu if self._base is None else float(np.nan_to_num(self._base.pod[move.pod_index, 0]))
             if placed is not None and placed.node >= 0:
-                sure[placed.node] += cpu
+                sure[placed.node] += coming / speed[placed.node]
             elif placed is not None:
-                drawn[np.arange(draws), placed.winners] += cpu
+                drawn[np.arange(draws), placed.winners] += coming / speed[placed.winners]
         high = np.percentile(drawn, 99.0, axis=0, method="higher")
         return sure + drawn.mean(axis=0), sure + high
 

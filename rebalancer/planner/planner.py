@@ -97,6 +97,7 @@ class Planner:
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
+        self._base = base
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
         self.placement = placement
@@ -125,6 +126,7 @@ class Planner:
             moved=self._moved,
             reasons=self._refused,
             placed=self._placed,
+            base=base,
         )
         self._stopped: Refusal | None = None
         self._choice = choice or Choice()

@@ -1,7 +1,7 @@
 """Loads of nodes and pods: real CPU corrected for recent moves, or requests.
 
 Metrics lag: a rate window still shows a pod that has left, and little of one that has just arrived. Effective CPU =
-measured - pods that left + pods that arrived within the window, the latter at their service's usual CPU.
+measured - pods that left + pods that arrived within the window. What a pod adds to another node is `forecast.pod_cpu`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.pod_cpu import PodCpu, missing_replicas, pod_cpu
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
@@ -17,6 +18,7 @@ from rebalancer.model.plan import PEAK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy.pools import NodePools
+from rebalancer.policy.schema.forecast import Generation
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -26,12 +28,18 @@ RESOURCES = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuLoads:
-    """Effective CPU in millicores."""
+    """Effective CPU in millicores of the machine in question."""
 
     node: Floats
-    """(nodes,) NaN where unknown."""
-    pod: Floats
-    """(pods,) a pod that arrived within the window has its service's usual CPU; NaN where unknown."""
+    """(nodes,) without terminating pods and without surpluses: what a node is found hot by. NaN where unknown."""
+    occupied: Floats
+    """(nodes,) with both: what a landing adds to. A terminating pod may run until the end of its grace period."""
+    pods: PodCpu
+
+    @property
+    def pod(self) -> Floats:
+        """(pods,) a pod that arrived within the window has its service's usual CPU; NaN where unknown."""
+        return self.pods.here
 
 
 def effective_cpu(
@@ -40,30 +48,31 @@ def effective_cpu(
     recent: Sequence[Eviction],
     now: float,
     *,
+    in_flight: Iterable[Eviction] = (),
     in_background: Collection[str] = (),
+    generation: Generation | None = None,
 ) -> CpuLoads:
-    """Measured CPU, corrected for pods that left or arrived within the rate window.
+    """Measured CPU, corrected for pods that left or arrived within the rate window. `in_flight` as in
+    `missing_replicas`.
 
     Pods with an eviction in the background (uids) count as if they were terminating: their node needs no second relief.
     """
     pods, count = snapshot.pods, len(snapshot.nodes)
-    measured = usage.pod_cpu_millicores
-    shown = np.nan_to_num(measured, nan=0.0)
-    # a bound pod without a start time has just arrived
-    settled = pods.started <= now - usage.window_seconds
-    arrived = snapshot.active & ~pods.terminating & ~settled
-    pod = measured.copy()
-    for index in np.flatnonzero(arrived):
-        usual = _usual_cpu(snapshot, usage, int(index), now)
-        # a pod that already uses more than usual counts with that
-        pod[index] = max(usual, shown[index])
-    correction = _sum(pods.node, np.where(arrived, np.nan_to_num(pod) - shown, 0.0), snapshot.active, count)
+    # a pod that still runs carries its share itself
+    missing = missing_replicas(
+        gone(snapshot, list(in_flight), leaving=True), recent, now=now, window_seconds=usage.window_seconds
+    )
+    cpu = pod_cpu(snapshot, usage, now=now, missing=missing, generation=generation)
+    shown = np.nan_to_num(usage.pod_cpu_millicores, nan=0.0)
+    correction = _sum(pods.node, np.where(cpu.arrived, np.nan_to_num(cpu.here) - shown, 0.0), snapshot.active, count)
     going = pods.terminating.copy()
     if in_background:
         going |= np.fromiter((uid in in_background for uid in pods.uids), np.bool_, len(pods))
-    correction -= _sum(pods.node, shown, snapshot.active & going, count)
     correction -= _left(snapshot, usage, recent, now)
-    return CpuLoads(node=np.maximum(usage.node_cpu_millicores + correction, 0.0), pod=pod)
+    occupied = np.maximum(usage.node_cpu_millicores + correction, 0.0)
+    correction -= _sum(pods.node, shown, snapshot.active & going, count)
+    correction -= _sum(pods.node, cpu.surplus, snapshot.active, count)
+    return CpuLoads(node=np.maximum(usage.node_cpu_millicores + correction, 0.0), occupied=occupied, pods=cpu)
 
 
 def _sum(node: NDArray[np.int32], values: Floats, chosen: Bools, count: int) -> Floats:
@@ -99,27 +108,13 @@ def _left(snapshot: ClusterSnapshot, usage: Usage, recent: Sequence[Eviction], n
     return left
 
 
-def _usual_cpu(snapshot: ClusterSnapshot, usage: Usage, index: int, now: float) -> float:
-    """Expected CPU of a young pod in millicores: the mean of its older siblings, else its request."""
-    pods = snapshot.pods
-    owner = int(pods.owner[index])
-    if owner >= 0:
-        siblings = snapshot.pods_of(owner)
-        settled = siblings[(pods.started[siblings] <= now - usage.window_seconds) & ~pods.terminating[siblings]]
-        known = usage.pod_cpu_millicores[settled]
-        known = known[np.isfinite(known)]
-        if len(known):
-            return float(known.mean())
-    return float(pods.cpu_request_millicores[index])
-
-
 def base_loads(snapshot: ClusterSnapshot, node_pools: NodePools, cpu: CpuLoads, peaks: Peaks | None) -> Loads:
     """Real CPU in all pools with thresholds: what every target node is checked against, with any strategy.
 
     A pod of unknown CPU adds what it requests, and relieves its node of nothing.
     """
-    loads = cpu_loads(snapshot, node_pools, cpu, peaks)
-    requested = snapshot.pods.cpu_request_millicores[:, None]
+    loads = cpu_loads(snapshot, node_pools, replace(cpu, node=cpu.occupied), peaks)
+    requested = cpu.pods.on_reference(snapshot.pods.cpu_request_millicores, snapshot)[:, None]
     # without a known mean no node's CPU is known: nothing may land there
     has_thresholds = [pool.thresholds is not None for pool in node_pools.pools]
     unmarked = np.array([*has_thresholds, False], dtype=np.bool_)[node_pools.of_node] & np.isnan(loads.target[:, 0])
@@ -140,37 +135,45 @@ def cpu_loads(
     overrides: Mapping[int, ThresholdOverride] | None = None,
     due: Iterable[int] = (),
 ) -> Loads:
-    """Effective CPU with the thresholds of the pools (indices; None = all); with `peaks` also the expected peak, as a
-    second resource.
+    """Effective CPU with the thresholds of the pools (indices; None = all), in millicores of the reference machine;
+    with `peaks` also the expected peak, as a second resource.
 
     `overrides`: node -> thresholds of an alert; `due`: nodes to be relieved ahead of their peak.
     """
-    room = snapshot.nodes.cpu_capacity_millicores
-    high, target, low = node_pools.thresholds(cpu.node / room, pools)
+    capacity, speed = snapshot.nodes.cpu_capacity_millicores, cpu.pods.speed
+    high, target, low = node_pools.thresholds(cpu.node / capacity, pools)
     known = np.isfinite(high)
     for node, override in (overrides or {}).items():
         if known[node]:  # in one of the pools
             high[node], target[node] = override.high, override.target
+    room = capacity * speed
     loads = Loads(
         resources=("cpu",),
-        node=cpu.node[:, None],
+        node=(cpu.node * speed)[:, None],
         room=room[:, None],
         high=(high * room)[:, None],
         target=(target * room)[:, None],
         low=(low * room)[:, None],
-        pod=cpu.pod[:, None],
+        pod=cpu.pods.elsewhere[:, None],
+        relief=cpu.pods.on_reference(cpu.pods.here - cpu.pods.surplus, snapshot)[:, None],
     )
     if peaks is None:
         return loads
     # in deviation mode thresholds of the peaks lie around the mean of the peaks
-    of_peaks = node_pools.thresholds(peaks.node_millicores / room, pools)
+    of_peaks = node_pools.thresholds(peaks.node_millicores / capacity, pools)
     peak_high, peak_target = (np.where(known, column * room, np.nan) for column in (of_peaks.high, of_peaks.target))
-    return _with_peaks(loads, peaks, peak_high, peak_target, due)
+    on_reference = replace(
+        peaks,
+        node_millicores=peaks.node_millicores * speed,
+        pod_millicores=cpu.pods.on_reference(peaks.pod_millicores, snapshot),
+        relief_millicores=cpu.pods.on_reference(peaks.relief_millicores, snapshot),
+    )
+    return _with_peaks(loads, on_reference, peak_high, peak_target, due)
 
 
 def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:
-    """The expected peak as a second resource; `high` and `target` (nodes,) are the pools' own, in millicores: an
-    alert's thresholds don't apply to the future.
+    """The expected peak as a second resource. `peaks` and the pools' own `high` and `target` (nodes,) are in millicores
+    of the reference machine: an alert's thresholds don't apply to the future.
 
     The peak counts on every node that a replacement may land on. A hot node with a peak over `high` is relieved of
     both. A cool node is found by its peak only when it is due, and is relieved of the peak alone.
@@ -194,7 +197,7 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
         target=np.column_stack([measured_target, target]),
         low=np.column_stack([now.low[:, 0], target]),
         pod=np.column_stack([now.pod[:, 0], coming]),
-        relief=np.column_stack([now.pod[:, 0], peaks.relief_millicores]),
+        relief=np.column_stack([now.relieved[:, 0], peaks.relief_millicores]),
     )
 
 

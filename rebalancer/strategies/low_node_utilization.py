@@ -142,7 +142,7 @@ def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
     times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]
     known = np.isfinite(times) & np.isfinite(samples)
     distinct = np.unique(times[known])
-    hot = samples[known] > loads.high[node, 0]
+    hot = samples[known] / view.snapshot.nodes.cpu_capacity_millicores[node] > loads.high[node, 0] / loads.room[node, 0]
     if not hot.all():
         return Refusal.of(
             Reason.STABILIZATION_WINDOW, f"{np.count_nonzero(~hot)} of the last {len(hot)} readings were not hot"

@@ -73,6 +73,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: floa
         ("landed", account.arrived),
         ("came back", account.returned),
         ("grew", account.remaining_change),
+        ("surplus", account.surplus),
         ("unexplained", account.residual),
     ]
     label, width, row = 112.0, 400.0, 20.0
@@ -297,6 +298,7 @@ def _account_told(account: ChangeBreakdown) -> str:
         f"From {cores(account.before_millicores)} to {cores(account.after_millicores)} cores: "
         f"evicted {cores(account.evicted)}, left {cores(account.departed)}, landed {cores(account.arrived)}, "
         f"came back {cores(account.returned)}, grew {cores(account.remaining_change)}, "
+        f"surplus {cores(account.surplus)}, "
         f"unexplained {cores(account.residual)}."
     )
 

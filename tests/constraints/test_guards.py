@@ -20,6 +20,9 @@ class Case:
     near: Mapping[str, Any] = field(default_factory=dict)
 
 
+CLAIM = volume(persistentVolumeClaim={"claimName": "data"})
+DATA = frozenset({("shop", "data")})
+
 CASES = {
     "mirror": Case(
         reason=Reason.MIRROR_POD,
@@ -164,6 +167,36 @@ CASES = {
             "claims_known": False,
         },
         near={"claims_known": False},
+    ),
+    "10: a ReadWriteOnce claim that another pod on the node uses": Case(
+        reason=Reason.VOLUME_IN_USE,
+        protected={"pod": CLAIM, "guards": {"persistentVolumes": True}, "one_node_claims": DATA},
+        near={
+            "pod": CLAIM,
+            "sibling": {"template": {}},
+            "guards": {"persistentVolumes": True},
+            "one_node_claims": DATA,
+        },
+    ),
+    "10: a claim that is not bound": Case(
+        reason=Reason.PLACEMENT_NOT_MODELLED,
+        protected={"pod": CLAIM, "guards": {"persistentVolumes": True}, "bound_claims": frozenset({("other", "data")})},
+        near={"pod": CLAIM, "guards": {"persistentVolumes": True}, "bound_claims": DATA},
+    ),
+    "10: claims of dynamic resource allocation": Case(
+        reason=Reason.PLACEMENT_NOT_MODELLED,
+        protected={"pod": {"template": {"resourceClaims": True}}},
+        near={"pod": {"template": {"resourceClaims": False}}},
+    ),
+    "10: volume limits that can't be read": Case(
+        reason=Reason.PLACEMENT_NOT_MODELLED,
+        protected={
+            "pod": CLAIM,
+            "guards": {"persistentVolumes": True},
+            "claim_drivers": {("shop", "data"): "disk.example"},
+            "volume_limits": None,
+        },
+        near={"pod": CLAIM, "guards": {"persistentVolumes": True}, "volume_limits": None},
     ),
     "an ephemeral volume": Case(reason=Reason.PERSISTENT_VOLUME, protected={"pod": volume(ephemeral={})}),
     "an ephemeral volume on one node": Case(
@@ -362,4 +395,5 @@ def test_every_guard_reason_has_a_case() -> None:
     upto = list(Reason).index(Reason.LABEL_EXCLUDED) + 1
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
     vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
-    assert set(list(Reason)[:upto]) == {case.reason for case in CASES.values()} | budgets | vetoes
+    told = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
+    assert set(list(Reason)[:upto]) == told | budgets | vetoes

@@ -1,6 +1,7 @@
 """What a node's change was made of, and what it comes to."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,13 +21,14 @@ def an_account(**changes: float) -> ChangeBreakdown:
     parts = {"evicted": 0.0, "departed": 0.0, "arrived": 0.0, "returned": 0.0, "remaining_change": 0.0}
     values = {"before_millicores": 8_000.0, "after_millicores": 7_500.0, **parts, **changes}
     rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["departed"]
-    rest -= values["arrived"] + values["returned"] + values["remaining_change"]
+    rest -= values["arrived"] + values["returned"] + values["remaining_change"] + values.get("surplus", 0.0)
     return ChangeBreakdown(**({"residual": rest} | values))
 
 
 def closes(each: ChangeBreakdown) -> bool:
     """The sum in the docstring of ChangeBreakdown."""
-    parts = -each.evicted - each.departed + each.arrived + each.returned + each.remaining_change + each.residual
+    parts = -each.evicted - each.departed + each.arrived + each.returned + each.remaining_change
+    parts += each.surplus + each.residual
     return math.isclose(each.after_millicores - each.before_millicores, parts, rel_tol=1e-9, abs_tol=1e-6)
 
 
@@ -57,6 +59,13 @@ def test_each_pod_counts_in_one_part() -> None:
         remaining_change=150.0,
         residual=70.0,
     )
+
+
+def test_7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
+    carrying = replace(now("stayed", 1_500), surplus_millicores=400.0)
+    found = account(an_assessment(a_pod("gone", 1_500, evicted=True), a_pod("stayed", 1_000)), [carrying], 8e3, 7e3)
+    assert (found.remaining_change, found.surplus, found.residual) == (100.0, 400.0, 0.0)
+    assert closes(found)
 
 
 def test_a_pod_that_was_to_be_evicted_and_is_still_there_has_stayed() -> None:
@@ -141,6 +150,7 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
         ),
         (0.75, {"evicted": 1_500.0, "arrived": 200.0, "remaining_change": 200.0}, Outcome.UNEXPLAINED),
         (0.75, {"evicted": 1_500.0, "arrived": 500.0, "returned": 500.0}, Outcome.REPLACEMENTS_RETURNED),
+        (0.75, {"evicted": 1_500.0, "remaining_change": 300.0, "surplus": 700.0}, Outcome.REPLACEMENTS_NOT_READY),
     ],
 )
 def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
@@ -184,6 +194,7 @@ def test_every_outcome_has_a_case_here() -> None:
         Outcome.TOO_FEW_EVICTED,
         Outcome.NEW_PODS_ARRIVED,
         Outcome.REMAINING_PODS_GREW,
+        Outcome.REPLACEMENTS_NOT_READY,
         Outcome.REPLACEMENTS_RETURNED,
         Outcome.UNEXPLAINED,
     }

@@ -14,6 +14,7 @@ from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.scheduled_assessments import assessments_of
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
+from rebalancer.forecast.pod_cpu import MissingReplica
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import Eviction, TargetNode
@@ -184,9 +185,16 @@ def look(
     effect: EffectRecords, now: float, nodes: Sequence[ANode], pods: Sequence[APod], **fields: Any
 ) -> AssessmentBatch:
     replacements: Mapping[str, str] = fields.pop("replacements", {})
+    missing: Sequence[MissingReplica] = fields.pop("missing", ())
     seen = seen_at(now, nodes, pods, **fields)
     return run_due_assessments(
-        effect, seen.snapshot, seen.usage, replacements=lambda _: replacements, policy=a_policy(), now=now
+        effect,
+        seen.snapshot,
+        seen.usage,
+        replacements=lambda _: replacements,
+        missing=lambda _: missing,
+        policy=a_policy(),
+        now=now,
     )
 
 
@@ -238,6 +246,17 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
     nodes, pods = afterwards(8_500.0, again)
     (made,) = look(effect, NOW + SETTLE, nodes, pods, replacements={"uid-shop-web-9": left}).made
     assert made.outcome is wanted
+
+
+def test_7_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
+    gone = replace(an_eviction("web-1"), service=Service(kind="ReplicaSet", namespace="shop", name="web"))
+    gone.planned_at = NOW
+    missing = [MissingReplica(gone, NOW + SETTLE)]
+    # by its record web-1 used 1,000m: web-2 uses that besides its own 1,500m
+    (made,) = look(effect, NOW + SETTLE, *afterwards(7_500.0, web_2=2_500.0), missing=missing).made
+    assert made.breakdown is not None
+    assert (made.breakdown.surplus, made.breakdown.remaining_change) == (1_000.0, 0.0)
+    assert made.outcome is Outcome.REPLACEMENTS_NOT_READY
 
 
 def test_the_rest_that_grew_is_to_blame_where_it_did(effect: EffectRecords) -> None:

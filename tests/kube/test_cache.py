@@ -14,7 +14,7 @@ from tests.kube.readers import said
 
 KINDS = {
     "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",
-    "replicasets", "deployments", "statefulsets", "daemonsets", "jobs",
+    "replicasets", "deployments", "statefulsets", "daemonsets", "jobs", "resourcequotas",
 }  # fmt: skip
 
 
@@ -195,6 +195,33 @@ def test_volumes_that_we_may_not_read_leave_claims_unknown_and_stop_nothing() ->
         assert not watched.cluster.snapshot().claims_known
         watched.now += 100
         assert "persistentvolumes" not in watched.cluster.ages()
+
+
+def test_10_limits_and_quotas_follow_their_watches() -> None:
+    csi = {"metadata": meta("n1"), "spec": {"drivers": [{"name": "disk", "allocatable": {"count": 5}}]}}
+    quota = {"metadata": meta("team", "shop"), "status": {"hard": {"pods": "5"}}}
+    with watching(a_shop(pods=[a_pod("db", spec=CLAIM)], csinodes=[csi], resourcequotas=[quota])) as watched:
+        until(lambda: watched.cluster.synced() and "csinodes" in watched.cluster.ages())
+        until(watched.cluster.synced)
+        before = watched.cluster.snapshot()
+        assert before.volume_limits is not None
+        assert before.volume_limits["disk"].tolist()[0] == 5.0
+        assert [each.free for each in before.quotas] == [{"pods": 5.0}]
+        until(lambda: bool(watched.server.watches(watched.api.asked, "resourcequotas")))
+        watched.server.send("resourcequotas", line("DELETED", quota, 9))
+        until(lambda: watched.cluster.stats()["resourcequotas"].events == 1)
+        assert watched.cluster.snapshot().quotas == ()
+
+
+def test_limits_and_quotas_that_we_may_not_read_stop_nothing() -> None:
+    server = a_shop(pods=[a_pod("db", spec=CLAIM)])
+    server.cluster.refused |= {"csinodes": 403, "resourcequotas": 403}
+    with watching(server) as watched:
+        until(lambda: watched.cluster.synced() and "csinodes" in watched.cluster.stats())
+        until(lambda: watched.cluster.stats()["csinodes"].errors == 1)
+        until(watched.cluster.synced)
+        snapshot = watched.cluster.snapshot()
+        assert (snapshot.volume_limits, snapshot.quotas) == (None, ())
 
 
 def test_replicasets_are_read_whole_once_one_stands_alone() -> None:

@@ -143,3 +143,49 @@ def test_zone_labels_are_anded_into_every_term_of_the_affinity() -> None:
 
 def test_a_term_that_selects_no_node_selects_none_with_a_zone_label_either() -> None:
     assert not allowed(volume("p", "data", labels={ZONE: "a"}, nodeAffinity=requires({})), {ZONE: "a"})
+
+
+# ---- CSI volume limits, ReadWriteOnce, binding
+
+
+def a_csi_node(name: str, **counts: int | None) -> Json:
+    drivers = [
+        {"name": driver, "nodeID": name, "topologyKeys": []}
+        | ({} if count is None else {"allocatable": {"count": count}})
+        for driver, count in counts.items()
+    ]
+    return {"metadata": meta(name), "spec": {"drivers": drivers}}
+
+
+def test_10_volume_limits_of_nodes_are_read_by_driver() -> None:
+    csi_nodes = [a_csi_node("n1", disk=25, files=None), a_csi_node("unknown", disk=3)]
+    limits = read(Cluster(pods=[WITH_CLAIM], csinodes=csi_nodes)).volume_limits
+    assert limits is not None
+    assert {driver: column.tolist() for driver, column in limits.items()} == {"disk": [25.0, float("inf")]}
+
+
+def test_10_limits_are_unknown_when_csi_nodes_may_not_be_listed() -> None:
+    cluster = Cluster(pods=[WITH_CLAIM])
+    cluster.refused["csinodes"] = 403
+    assert read(cluster).volume_limits is None
+    cluster.lists["pods"] = [a_pod("a")]
+    assert read(cluster).volume_limits == {}
+
+
+def test_10_what_a_claim_is_bound_to_is_read_from_its_volume() -> None:
+    volumes = [
+        volume("p1", "disk", csi={"driver": "disk.example"}, accessModes=["ReadWriteOnce"]),
+        volume("p2", "files", csi={"driver": "files.example"}, accessModes=["ReadWriteMany", "ReadWriteOnce"]),
+        volume("p3", "old", phase="Released"),
+        {"metadata": meta("p4"), "spec": {}},
+    ]
+    snapshot = read(Cluster(pods=[WITH_CLAIM], persistentvolumes=volumes))
+    assert snapshot.bound_claims == {("shop", "disk"), ("shop", "files")}
+    assert snapshot.one_node_claims == {("shop", "disk")}
+    assert snapshot.claim_drivers == {("shop", "disk"): "disk.example", ("shop", "files"): "files.example"}
+
+
+def test_10_claims_of_dynamic_resource_allocation_are_read() -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    snapshot = read(Cluster(pods=[a_pod("a", spec={"resourceClaims": claims}), a_pod("b")]))
+    assert [snapshot.pod(index).template.resource_claims for index in range(2)] == [True, False]

@@ -53,6 +53,26 @@ def test_the_demo_is_the_same_whenever_it_starts(start: Start) -> None:
     assert uids[0] == uids[1]
 
 
+def test_7_the_siblings_of_an_evicted_pod_carry_its_load_until_the_replacement_is_ready(start: Start) -> None:
+    lab = start("demo", stepped=True)
+    evicted, *siblings = lab.cluster.pods(workload="suggest")
+    names = [("search", pod["metadata"]["name"]) for pod in siblings]
+
+    def carried() -> float:
+        now = lab.clock.now()
+        used = {
+            (each.namespace, each.name): each.cores for hot in lab.truth.hot(0.0, now).values() for each in hot.pods
+        }
+        return sum(used[name] for name in names) / len(names)
+
+    before = carried()
+    Client(lab.url).evict(evicted)
+    lab.clock.sleep(5)
+    assert carried() == pytest.approx(before * 7 / 6, rel=0.02)
+    lab.clock.sleep(60)
+    assert carried() == pytest.approx(before, rel=0.02)
+
+
 def test_a_service_that_one_machine_can_take_comes_back_to_it(start: Start) -> None:
     lab = start("demo", stepped=True)
     Client(lab.url).evict(lab.cluster.pods(workload="indexer")[0])

@@ -73,6 +73,17 @@ def test_when_one_can_not_go_none_does_and_all_say_which(pod: APod, why: str) ->
     assert plan.codes["old-0"] == "NotCordoned"
 
 
+def test_6_all_pods_that_hold_a_node_are_named() -> None:
+    def why(count: int) -> str:
+        bad = [single(f"bad-{at}", "old", used=100.0, template=VETO) for at in range(count)]
+        one = scene([a_node("old"), cold()], [*pods_on("old"), *bad])
+        return one.simulated(*emptied(one))[0].refused["old-0"].message.partition("; held by ")[2]
+
+    assert why(1) == ""
+    assert why(3) == "shop/bad-1, shop/bad-2 too"
+    assert why(8) == "shop/bad-1, shop/bad-2, shop/bad-3, shop/bad-4, shop/bad-5 and 2 more too"
+
+
 def test_each_landing_holds_with_all_earlier_ones_counted_in() -> None:
     for free, count in ((1_500.0, 3), (1_499.0, 0)):
         one = scene([a_node("old"), cold(used=10_400.0 - free)], pods_on("old"))

@@ -33,6 +33,7 @@ from tests.builders import (
     planner_for,
     replicas,
     usage_of,
+    view_of,
 )
 
 
@@ -67,6 +68,7 @@ def scene_of(
         config=config or SchedulerConfig(),
         placement=PlacementModel(snapshot, config=config),
         now=NOW,
+        cpu=view_of(snapshot, usage, rules).cpu.pods,
     )
 
 
@@ -433,3 +435,22 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
     explained = of_pod(scene_of(nodes, pods), "report-0")
     assert explained.target_nodes == ()
     assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4
+
+
+# ---- CPU elsewhere
+
+
+def test_8_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
+    nodes = [a_node("full", cpu=4_000, used=4_000.0), a_node("other", cpu=4_000, used=2_000.0)]
+    pods = [a_pod("squeezed", "full", owner="web", used=900.0), a_pod("rested", "other", owner="web", used=2_000.0)]
+    pods += [a_pod("alone", "full", owner="api", used=100.0, cpu=700.0)]
+    one = scene_of(nodes, pods)
+
+    def said(name: str) -> str:
+        (check,) = [each for each in of_pod(one, name).checks if each.name == "CPU elsewhere"]
+        assert check.ok
+        return check.detail
+
+    assert said("squeezed") == "2000m, as its siblings use on other nodes"
+    assert said("rested") == "2000m, as measured"
+    assert said("alone").startswith("700m, as it requests: its node is saturated")

@@ -110,4 +110,4 @@ def tried_again(log: tuple[Entry, ...]) -> int:
 def test_what_came_back_is_left_alone(tmp_path: Path) -> None:
     """The whole hour long; without that memory it isn't."""
     assert tried_again(one_hour(tmp_path / "memory")) == 0
-    assert tried_again(one_hour(tmp_path / "none", initial="1s", max="1s")) > 3
+    assert tried_again(one_hour(tmp_path / "none", initial="1s", max="1s")) > 1

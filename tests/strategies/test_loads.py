@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.eviction import Eviction
-from rebalancer.model.snapshot import FAILED, PENDING, Owner
+from rebalancer.model.eviction import Eviction, TargetNode
+from rebalancer.model.snapshot import FAILED, PENDING, Owner, Service
 from rebalancer.strategies.loads import CpuLoads, effective_cpu, gone, requested
 from tests.builders import GIB, NOW, ANode, APod, a_node, a_pod, an_eviction, cluster, replicas, usage_of
 
@@ -221,3 +221,26 @@ def test_requested_loads_are_sums_of_requests_without_terminating_pods() -> None
     assert node.tolist() == [[1_000.0, 2 * GIB, 2.0]]
     assert room.tolist() == [[4_000.0, 8 * GIB, 10.0]]
     assert pod[0].tolist() == [500.0, 1 * GIB, 1.0]
+
+
+# ---- siblings that carry more
+
+
+def in_flight(uid: str) -> Eviction:
+    move = a_move(1_000.0, 600.0, uid=uid)
+    move.service = Service(kind="ReplicaSet", namespace="shop", name="web")
+    move.target_nodes = (TargetNode("m", 1.0),)
+    return move
+
+
+def test_7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_landings() -> None:
+    nodes = [a_node("n", used=10_000.0), a_node("m", used=900.0)]
+    pods = replicas("web", {"n": 1, "m": 1}, used=900.0)
+    made = cluster(nodes, pods)
+    usage = usage_of(made, nodes, pods)
+    loads = effective_cpu(made, usage, (), NOW, in_flight=[in_flight("gone")])
+    assert loads.node.tolist() == [9_700.0, 600.0]
+    assert loads.occupied.tolist() == [10_000.0, 900.0]
+    # an eviction whose pod still runs, such as one in the background, leaves nothing to carry
+    still = effective_cpu(made, usage, (), NOW, in_flight=[in_flight(made.pods.uids[0])])
+    assert still.node.tolist() == [10_000.0, 900.0]

@@ -17,6 +17,9 @@ import pytest
 import yaml
 
 from rebalancer.cli.common import parse_policy
+from rebalancer.constraints.admission import LedgerState
+from rebalancer.cycle import plugin_limit
+from rebalancer.cycle.observation import Observation, find
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.plan import Evenness, Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
@@ -467,3 +470,30 @@ def test_a_need_that_is_not_known_is_an_error_with_those_that_are(install: Insta
     install(f"NEEDS = {wrong}\ndef find(view):\n    return None\n", {NAME: "their_strategy"})
     with pytest.raises(ConfigError, match="expected NEEDS to be a list of: days, contention"):
         plugin(NAME)
+
+
+# ---- the cycle goes on without it
+
+
+def test_6_a_plugin_that_hangs_is_skipped_and_the_others_find(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_limit, "LIMIT_SECONDS", 0.3)
+    install("def find(view):\n    while True:\n        pass\n", {NAME: "their_strategy"})
+    policy = a_policy(strategies=[{"name": NAME}, {"name": "LowNodeUtilization"}])
+    nodes, pods = [a_node("hot", used=14_000.0), a_node("a", used=0.0)], replicas("web", {"hot": 2}, used=3_000.0)
+    snapshot = cluster(nodes, pods)
+    view = view_of(snapshot, usage_of(snapshot, nodes, pods), policy)
+    seen = Observation(
+        snapshot=snapshot,
+        usage=view.usage,
+        node_pools=view.node_pools,
+        cpu=view.cpu,
+        loads=view.base,
+        recent=(),
+        ledger_state=LedgerState(),
+        now=NOW,
+    )
+    hung, found = find(seen, policy)
+    assert hung.notes == (f"{NAME} was stopped after 0.3 seconds and finds nothing",)
+    assert [each.node for each in found.findings] == [0]

@@ -53,6 +53,7 @@ def observed_cluster(invocation: Invocation) -> "Iterator[ExplainContext]":
             config=cycle_context.scheduler,
             placement=cycle.planner.placement,
             now=seen.now,
+            cpu=seen.cpu.pods,
         )
 
 

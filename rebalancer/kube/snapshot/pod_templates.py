@@ -89,6 +89,7 @@ class PodTemplates:
             spec.priority_class_name,
             spec.scheduler_name,
             pod.status.qos_class,
+            spec.resource_claims,
         )
         # Pods are listed by name, so siblings are adjacent: comparing two is cheaper than encoding one.
         if template == self._last_template:
@@ -183,6 +184,7 @@ def decode_template(blob: bytes) -> PodTemplate:
         priority_class=template.priority_class_name,
         scheduler_name=template.scheduler_name,
         qos=template.qos_class or "BestEffort",
+        resource_claims=bool(template.resource_claims),
     )
 
 

@@ -142,6 +142,8 @@ class PodSpec(Wire, frozen=True):
     priority: int = 0
     priority_class_name: str = ""
     scheduler_name: str = "default-scheduler"
+    resource_claims: list[Empty] | None = None
+    """Of dynamic resource allocation."""
 
 
 class Condition(Wire, frozen=True):
@@ -206,6 +208,7 @@ class Template(msgspec.Struct, array_like=True, gc=False):
     priority_class_name: str
     scheduler_name: str
     qos_class: str
+    resource_claims: list[Empty] | None
 
 
 # --- nodes
@@ -363,12 +366,17 @@ class VolumeAffinity(Wire, frozen=True):
     required: NodeSelector | None = None
 
 
+class CsiSource(Wire, frozen=True):
+    driver: str = ""
+
+
 class VolumeSpec(Wire, frozen=True):
     local: Empty | None = None
     host_path: Empty | None = None
     node_affinity: VolumeAffinity | None = None
     claim_ref: ClaimReference | None = None
     access_modes: list[str] | None = None
+    csi: CsiSource | None = None
 
 
 class VolumeStatus(Wire, frozen=True):
@@ -379,6 +387,54 @@ class PersistentVolume(Wire, frozen=True):
     metadata: Meta
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
+
+
+class CsiAllocatable(Wire, frozen=True):
+    count: int | None = None
+
+
+class CsiDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: CsiAllocatable | None = None
+
+
+class CsiNodeSpec(Wire, frozen=True):
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNode(Wire, frozen=True):
+    """The CSI drivers of the node with the same name."""
+
+    metadata: Meta
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class ScopeExpression(Wire, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelector(Wire, frozen=True):
+    match_expressions: list[ScopeExpression] | None = None
+
+
+class QuotaSpec(Wire, frozen=True):
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(Wire, frozen=True):
+    hard: dict[str, str] | None = None
+    used: dict[str, str] | None = None
+
+
+class Quota(Wire, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: Meta
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
 
 
 class LeaseSpec(Wire, frozen=True):

@@ -12,26 +12,32 @@ from rebalancer.kube.client.client import JSON, ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, kind_of, standalone_replicasets
+from rebalancer.kube.snapshot.quotas import quota_of
 from rebalancer.kube.snapshot.records import (
     Budget,
+    CsiNode,
     Namespace,
     Node,
     OwnerReference,
     PersistentVolume,
     Pod,
     PriorityClass,
+    Quota,
     Workload,
 )
-from rebalancer.kube.snapshot.volumes import BoundClaims
+from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
+from rebalancer.model.quota import ResourceQuota
 from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget, Nodes, Pods, PodStatus, PodTemplateTable
 
 NODES = Resource(group="", version="v1", plural="nodes")
 PODS = Resource(group="", version="v1", plural="pods")
 NAMESPACES = Resource(group="", version="v1", plural="namespaces")
 VOLUMES = Resource(group="", version="v1", plural="persistentvolumes")
+CSI_NODES = Resource(group="storage.k8s.io", version="v1", plural="csinodes")
+QUOTAS = Resource(group="", version="v1", plural="resourcequotas")
 BUDGETS = Resource(group="policy", version="v1", plural="poddisruptionbudgets")
 PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 REPLICASETS = Resource(group="apps", version="v1", plural="replicasets")
@@ -43,7 +49,8 @@ WORKLOADS: tuple[tuple[str, Resource], ...] = (
     ("Job", Resource(group="batch", version="v1", plural="jobs")),
 )
 READ_RESOURCES: tuple[Resource, ...] = (
-    NODES, PODS, NAMESPACES, VOLUMES, BUDGETS, PRIORITY_CLASSES, *(resource for _, resource in WORKLOADS),
+    NODES, PODS, NAMESPACES, VOLUMES, CSI_NODES, QUOTAS, BUDGETS, PRIORITY_CLASSES,
+    *(resource for _, resource in WORKLOADS),
 )  # fmt: skip
 """Resources that a snapshot lists; `doctor` checks the permissions."""
 
@@ -88,7 +95,12 @@ class KubeCluster:
         names = [space.metadata.name for space in spaces]
         pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names))
         owners, numbers, complete = self._owners(pods)
-        claims = self._claims() if pods.pod_templates.uses_claims else BoundClaims()
+        claims: BoundClaims | None = BoundClaims()
+        csi_nodes: Sequence[CsiNode] | None = ()
+        if pods.pod_templates.uses_claims:
+            claims = self._if_granted(VOLUMES, PersistentVolume, BoundClaims)
+            csi_nodes = self._if_granted(CSI_NODES, CsiNode, Gathered[CsiNode])
+        quotas = self._if_granted(QUOTAS, Quota, Gathered[Quota])
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
         return put_together(
             taken=taken,
@@ -103,6 +115,8 @@ class KubeCluster:
             listed_kinds=complete,
             budgets=map(budget_of, budgets),
             claims=claims,
+            csi_nodes=csi_nodes,
+            quotas=map(quota_of, quotas or ()),
         )
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
@@ -148,15 +162,14 @@ class KubeCluster:
         for workload in self._list(resource, Workload, Gathered[Workload], accept):
             into[workload.metadata.uid] = (kind, workload)
 
-    def _claims(self) -> BoundClaims | None:
-        """The bound claims; None without permission to list volumes."""
+    def _if_granted(self, resource: Resource, item: type[Any], collector: Callable[[], Any]) -> Any:
+        """The list; None without permission."""
         try:
-            claims: BoundClaims = self._list(VOLUMES, PersistentVolume, BoundClaims)
+            return self._list(resource, item, collector)
         except StatusError as error:
             if error.status != 403:
                 raise
             return None
-        return claims
 
 
 def named_kinds(owners: Iterable[tuple[str, OwnerReference]]) -> set[str]:
@@ -179,8 +192,10 @@ def put_together(
     listed_kinds: frozenset[str],
     budgets: Iterable[DisruptionBudget],
     claims: BoundClaims | None,
+    csi_nodes: Iterable[CsiNode] | None,
+    quotas: Iterable[ResourceQuota],
 ) -> ClusterSnapshot:
-    """The snapshot; `claims` is None without permission to list volumes."""
+    """The snapshot; `claims` and `csi_nodes` are None without permission to list them."""
     return ClusterSnapshot(
         taken=taken,
         nodes=nodes,
@@ -196,6 +211,11 @@ def put_together(
         local_claims=frozenset(claims.local) if claims else frozenset(),
         volume_nodes=claims.nodes if claims else {},
         exclusive_claims=frozenset(claims.exclusive) if claims else frozenset(),
+        one_node_claims=frozenset(claims.one_node) if claims else frozenset(),
+        bound_claims=frozenset(claims.bound) if claims else None,
+        claim_drivers=claims.drivers if claims else {},
+        volume_limits=None if csi_nodes is None else volume_limits(csi_nodes, nodes.names),
+        quotas=tuple(quotas),
         claims_known=claims is not None,
     )
 

@@ -5,13 +5,15 @@ VolumeZone plugin (pkg/scheduler/framework/plugins/volumezone, v1.36): a node wi
 checked, and a volume's beta label is compared with the node's newer one where the node has no beta label.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 
+import numpy as np
 from msgspec.structs import replace
 
-from rebalancer.kube.snapshot.records import PersistentVolume, VolumeSpec
+from rebalancer.kube.snapshot.records import CsiNode, PersistentVolume, VolumeSpec
 from rebalancer.model.objects import NodeSelector, NodeSelectorTerm, Requirement
+from rebalancer.model.snapshot import Floats
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 SUCCESSORS: Mapping[str, str] = {
@@ -20,7 +22,7 @@ SUCCESSORS: Mapping[str, str] = {
 }
 TOPOLOGY_LABELS = (*SUCCESSORS, *SUCCESSORS.values())
 SEVERAL_ZONES = "__"
-ONE_POD_ONLY = "ReadWriteOncePod"
+ONE_POD_ONLY, ONE_NODE_ONLY = "ReadWriteOncePod", "ReadWriteOnce"
 LET_GO = frozenset({"Released", "Failed"})
 
 Claim = tuple[str, str]
@@ -37,6 +39,11 @@ class BoundClaims:
         """Claim -> the nodes on which its volume can be used, where not on all."""
         self.exclusive: set[Claim] = set()
         """Claims that one pod at a time may use."""
+        self.bound: set[Claim] = set()
+        self.one_node: set[Claim] = set()
+        """Claims that pods of one node at a time may use."""
+        self.drivers: dict[Claim, str] = {}
+        """Claim -> CSI driver of its volume."""
         # Volumes of a zone have equal selectors.
         self._selectors: dict[tuple[NodeSelector | None, Zones], NodeSelector | None] = {}
 
@@ -48,6 +55,11 @@ class BoundClaims:
             if reference is None or volume.status.phase in LET_GO:
                 continue
             claim = (reference.namespace, reference.name)
+            self.bound.add(claim)
+            if set(spec.access_modes or ()) == {ONE_NODE_ONLY}:
+                self.one_node.add(claim)
+            if spec.csi is not None and spec.csi.driver:
+                self.drivers[claim] = spec.csi.driver
             if _is_local(spec):
                 self.local.add(claim)
             if ONE_POD_ONLY in (spec.access_modes or ()):
@@ -61,6 +73,19 @@ class BoundClaims:
         if key not in self._selectors:
             self._selectors[key] = _both(*key)
         return self._selectors[key]
+
+
+def volume_limits(nodes: Iterable[CsiNode], names: Sequence[str]) -> dict[str, Floats]:
+    """CSI driver -> (names,) volumes that each node can have attached; infinite where the driver states no limit."""
+    index = {name: number for number, name in enumerate(names)}
+    out: dict[str, Floats] = {}
+    for node in nodes:
+        for driver in node.spec.drivers or ():
+            limit = driver.allocatable.count if driver.allocatable is not None else None
+            if limit is not None and node.metadata.name in index:
+                column = out.setdefault(driver.name, np.full(len(names), np.inf))
+                column[index[node.metadata.name]] = limit
+    return out
 
 
 def _is_local(spec: VolumeSpec) -> bool:

@@ -10,22 +10,27 @@ from typing import Any, TypeVar
 from rebalancer.kube.client.client import ApiClient, Resource
 from rebalancer.kube.snapshot.lists import garbage_collector_paused
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets
+from rebalancer.kube.snapshot.quotas import quota_of
 from rebalancer.kube.snapshot.records import (
     Budget,
+    CsiNode,
     Namespace,
     Node,
     OwnerReference,
     PersistentVolume,
     Pod,
     PriorityClass,
+    Quota,
     Workload,
 )
 from rebalancer.kube.snapshot.snapshot import (
     BUDGETS,
+    CSI_NODES,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUOTAS,
     REPLICASETS,
     VOLUMES,
     WORKLOADS,
@@ -41,6 +46,7 @@ from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock
+from rebalancer.model.quota import ResourceQuota
 from rebalancer.model.snapshot import ClusterSnapshot, DisruptionBudget
 
 T = TypeVar("T")
@@ -54,8 +60,9 @@ Workloads = Records[Workload, tuple[str, Workload]]
 class WatchedCluster:
     """Implements `model.ports.ClusterReader` from memory. Call `start`, and `stop` at the end.
 
-    Two kinds are watched only when needed: PersistentVolumes, when a pod uses a claim, and whole ReplicaSets in place
-    of their metadata, when one without a controller owns pods. Until they are read there is no snapshot.
+    Some kinds are watched only when needed: PersistentVolumes and CSINodes, when a pod uses a claim, and whole
+    ReplicaSets in place of their metadata, when one without a controller owns pods. Until they are read there is no
+    snapshot.
     """
 
     def __init__(
@@ -84,11 +91,13 @@ class WatchedCluster:
         self._spaces = self._reflector(NAMESPACES, Namespace, partial(Records[Namespace, Namespace], _itself))
         self._classes = self._reflector(PRIORITY_CLASSES, PriorityClass, partial(Records[Any, Any], _itself))
         self._budgets = self._reflector(BUDGETS, Budget, partial(Records[Budget, DisruptionBudget], budget_of))
+        self._quotas = self._reflector(QUOTAS, Quota, partial(Records[Quota, ResourceQuota], quota_of))
         self._workloads: dict[str, Reflector[Workload, Workloads]] = {
             kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
             for kind, each in WORKLOADS
         }
         self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
+        self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
         self._claims_of: tuple[Any, int, BoundClaims] | None = None
 
     def start(self) -> None:
@@ -171,12 +180,15 @@ class WatchedCluster:
         )
 
     def _reflectors(self) -> list[Reflector[Any, Any]]:
-        fixed = [self._nodes, self._pods, self._spaces, self._classes, self._budgets, *self._workloads.values()]
-        return fixed if self._volumes is None else [*fixed, self._volumes]
+        fixed = [self._nodes, self._pods, self._spaces, self._classes, self._budgets, self._quotas]
+        optional = [each for each in (self._volumes, self._csi_nodes) if each is not None]
+        return [*fixed, *self._workloads.values(), *optional]
 
     def _needed(self) -> list[Reflector[Any, Any]]:
-        """All but volumes without the permission to read them: then every claim counts as local."""
-        return [each for each in self._reflectors() if each is not self._volumes or not each.denied]
+        """All but those that may be missing and that we may not read: without volumes every claim counts as local,
+        without quotas none refuses."""
+        may_miss = (self._volumes, self._csi_nodes, self._quotas)
+        return [each for each in self._reflectors() if each not in may_miss or not each.denied]
 
     def _follow_what_is_needed(self, *, uses_claims: bool, references: Sequence[OwnerReference]) -> None:
         """Start the watches that pods with claims, and pods of these owners, need besides."""
@@ -186,6 +198,8 @@ class WatchedCluster:
             if self._volumes is None and uses_claims:
                 self._volumes = self._reflector(VOLUMES, PersistentVolume, partial(Records[Any, Any], _itself))
                 self._volumes.start()
+                self._csi_nodes = self._reflector(CSI_NODES, CsiNode, partial(Records[Any, Any], _itself))
+                self._csi_nodes.start()
             before = self._workloads["ReplicaSet"]
             if not self._whole_replicasets and standalone_replicasets(references, before.known):
                 self._whole_replicasets = True
@@ -222,6 +236,10 @@ class WatchedCluster:
         references = {number: pods.owners[number] for number in pods.owned()}
         owners, numbers, complete = self._owners(references)
         claims = self._claims()
+        csi_nodes: Sequence[CsiNode] | None = ()
+        if self._csi_nodes is not None:
+            csi_nodes = None if self._csi_nodes.denied else self._csi_nodes.known.all()
+        quotas = [] if self._quotas.denied else self._quotas.known.all()
         budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
         # A new pod may need a kind that is not watched yet.
         self._follow_what_is_needed(
@@ -246,6 +264,8 @@ class WatchedCluster:
             listed_kinds=complete,
             budgets=budgets,
             claims=claims,
+            csi_nodes=csi_nodes,
+            quotas=sorted(quotas, key=lambda quota: (quota.namespace, quota.name)),
         )
 
     def _owners(

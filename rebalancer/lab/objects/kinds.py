@@ -58,6 +58,8 @@ KINDS: tuple[Kind, ...] = (
         namespaced=False,
         short_names=("pv",),
     ),
+    Kind(group="", version="v1", kind="ResourceQuota", plural="resourcequotas", short_names=("quota",)),
+    Kind(group="storage.k8s.io", version="v1", kind="CSINode", plural="csinodes", namespaced=False, subresources=()),
     Kind(group="", version="v1", kind="PersistentVolumeClaim", plural="persistentvolumeclaims", short_names=("pvc",)),
     Kind(
         group="apps",

@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.reason import Reason, Refusal
@@ -39,6 +40,16 @@ class ExplainContext:
     placement: PlacementModel
     """The scheduler's view; explanations start it over."""
     now: float
+    cpu: PodCpu | None = None
+    """What the pods use on other nodes; None where it isn't known."""
+
+
+SOURCE_TEXTS = {
+    CpuSource.UNKNOWN: "not measured: what it requests counts",
+    CpuSource.MEASURED: "as measured",
+    CpuSource.SIBLINGS: "as its siblings use on other nodes",
+    CpuSource.REQUEST: "as it requests: its node is saturated, or it is new, and no sibling shows what it uses",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +197,12 @@ def _checks(
     pool = scene.pools[pod.node]
     finding = _wanted(scene, pod)
     checks = [hot_enough(scene, pod.node) if finding is None else _found(finding)]
-    stays = scene.admission.stays(pod, pool=pool, broken=finding is not None and finding.broken)
+    stays = scene.admission.stays(
+        pod,
+        pool=pool,
+        strategy="" if finding is None else finding.strategy,
+        broken=finding is not None and finding.broken,
+    )
     checks.append(Check.of("guards, lists, levels, windows", stays, fine="not protected, windows open"))
     checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
@@ -204,8 +220,22 @@ def _checks(
         else:
             no_target_node = Refusal.of(Reason.WOULD_RETURN_TO_NODE, f"with a probability of {coming_back:.0%}")
     checks.append(Check.of("landing", no_target_node, fine=fine))
+    if scene.cpu is not None:
+        checks.append(_cpu_elsewhere(scene.cpu, pod.index))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)
+
+
+def _cpu_elsewhere(cpu: PodCpu, pod: int) -> Check:
+    """The figure that its landings are checked with, and its source; never a reason against an eviction."""
+    figure, surplus = float(cpu.elsewhere[pod]), float(cpu.surplus[pod])
+    detail = SOURCE_TEXTS[SOURCES[int(cpu.source[pod])]]
+    if np.isfinite(figure):
+        of = "" if (cpu.speed == 1.0).all() else " of the reference machine"
+        detail = f"{figure:.0f}m{of}, {detail}"
+    if surplus >= 1.0:
+        detail += f"; {surplus:.0f}m of its CPU here pass when a replacement of its service is Ready"
+    return Check(name="CPU elsewhere", ok=True, detail=detail)
 
 
 def hot_enough(scene: ExplainContext, node: int) -> Check:

@@ -67,7 +67,7 @@ DEFAULT_PLUGINS: tuple[str, ...] = (
 OWN_PLUGINS = frozenset({*DEFAULT_PLUGINS, "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"})
 NO_SCORE = OWN_PLUGINS - {*DEFAULT_WEIGHTS, "DynamicResources", "VolumeBinding"}
 NO_FILTER = OWN_PLUGINS - {
-    *FILTERS, "VolumeRestrictions", "NodeVolumeLimits", "VolumeZone", "DynamicResources", "NodeDeclaredFeatures"
+    *FILTERS, "VolumeRestrictions", "VolumeZone", "DynamicResources", "NodeDeclaredFeatures"
 }  # fmt: skip
 
 Weight = Annotated[int, Field(ge=0)]

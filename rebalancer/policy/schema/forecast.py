@@ -120,7 +120,8 @@ class Forecast(Section):
     pools: Annotated[tuple[PoolDayWeights, ...], AsTuple] = ()
     """Different weights for some pools."""
     generation: Generation | None = None
-    """Machine generations, for clusters with nodes of different speed."""
+    """Machine generations, for clusters with nodes of different speed: in forecasts and landings the same work is more
+    CPU on a slower machine."""
     events: Annotated[tuple[Event, ...], AsTuple] = ()
     """Known events, past and future."""
 

@@ -34,6 +34,39 @@ class Ours(Section):
     """The database of rebalancer."""
 
 
+class GuardOverride(Section):
+    """Other values of guards, for the evictions of some strategies or in some pools."""
+
+    strategies: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    """Names of strategies; empty: all."""
+    pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    """Names of pools that the pod's node is in; empty: all."""
+    job_pods: bool | None = None
+    """As in `guards`; so are the following."""
+    host_path: bool | None = None
+    """Pods with hostPath volumes."""
+    disk_empty_dir: bool | None = None
+    """Pods with an emptyDir on disk."""
+    persistent_volumes: bool | None = None
+    """Pods with PersistentVolumeClaims."""
+    min_age: Duration | None = None
+    """Younger pods are not evicted."""
+    min_replicas: Count | None = None
+    """Services with fewer desired replicas are left alone."""
+    require_opt_in: bool | None = None
+    """Only pods that opted in."""
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "GuardOverride":
+        if not (self.strategies or self.pools):
+            raise FieldError("strategies", "expected strategies or pools, or the value in guards itself")
+        return self
+
+    def holds(self, *, strategy: str, pool: str) -> bool:
+        """Whether it holds for evictions of this strategy in this pool."""
+        return strategy in (self.strategies or (strategy,)) and pool in (self.pools or (pool,))
+
+
 class Guards(Section):
     """Rules that protect pods from eviction. These cannot be disabled: mirror, static, DaemonSet, terminating,
     finished, not Ready and bare pods, `ours`, system-critical priorities, rollouts, disruption budgets, vetoes by
@@ -74,9 +107,20 @@ class Guards(Section):
     """Filter by pod labels."""
     ours: Ours = Ours()
     """Pods that rebalancer depends on."""
+    overrides: Annotated[tuple[GuardOverride, ...], AsTuple] = ()
+    """Other values for some strategies or pools; of several that hold, the last one wins."""
 
     @model_validator(mode="after")
     def _one_threshold(self) -> "Guards":
         if self.priority_below is not None and self.priority_class_below is not None:
             raise FieldError("priorityClassBelow", "expected priorityBelow or priorityClassBelow, not both")
         return self
+
+    def of(self, *, strategy: str, pool: str) -> "Guards":
+        """The guards of evictions of this strategy in this pool."""
+        changed: dict[str, object] = {}
+        for each in self.overrides:
+            if each.holds(strategy=strategy, pool=pool):
+                values = ((name, value) for name, value in each if name not in ("strategies", "pools"))
+                changed |= {name: value for name, value in values if value is not None}
+        return self.model_copy(update=changed) if changed else self

@@ -262,6 +262,16 @@ class RebalancerPolicy(Section):
         return self
 
     @model_validator(mode="after")
+    def _overrides_name_strategies_and_pools(self) -> "RebalancerPolicy":
+        strategies, pools = {each.name for each in self.strategies}, {pool.name for pool in self.pools}
+        for index, each in enumerate(self.guards.overrides):
+            for field, names, have in (("strategies", each.strategies, strategies), ("pools", each.pools, pools)):
+                if unknown := sorted(set(names) - have):
+                    at = ("guards", "overrides", index, field)
+                    raise FieldError(at, f"expected names of {', '.join(sorted(have))}, got {unknown[0]!r}")
+        return self
+
+    @model_validator(mode="after")
     def _alerts_have_strategies(self) -> "RebalancerPolicy":
         have = {strategy.name for strategy in self.strategies}
         for rule in self.alerts.rules:

@@ -175,6 +175,12 @@ class SqlLedger(OperatorState):
         )
         return {row.replacement_uid: row.node for row in read(self._engine, lambda c: c.execute(query).all())}
 
+    def replaced(self, since: float) -> list[Eviction]:
+        """Evictions of this cluster whose replacement was Ready at or after `since`; oldest first."""
+        rows = EVICTIONS.c
+        query = select(EVICTIONS).where(rows.cluster == self._cluster, rows.replaced_at >= since)
+        return read_evictions(self._engine, query.order_by(rows.planned_at, rows.id))
+
     def lineages(self, since: float) -> dict[str, ReplacementLineage]:
         """UID of each replacement of a pod evicted at or after `since` -> its evicted predecessors."""
         rows = EVICTIONS.c

@@ -26,6 +26,7 @@ REASONS = {
     "node(s) didn't have free ports for the requested pod ports": "NodePorts",
     "Too many pods": "NodeResourcesFit",
     CLAIM_IN_USE: "VolumeRestrictions",
+    "node(s) exceed max volume count": "NodeVolumeLimits",
     "node(s) didn't match PersistentVolume's node affinity": "VolumeBinding",
     "node(s) didn't match pod topology spread constraints": "PodTopologySpread",
     "node(s) didn't match pod topology spread constraints (missing required label)": "PodTopologySpread",

@@ -1,0 +1,30 @@
+"""ResourceQuotas as the snapshot has them."""
+
+from rebalancer.kube.snapshot.records import Quota
+from rebalancer.model.quantity import parse_quantity
+from rebalancer.model.quota import CPU_QUOTAS, QuotaScope, ResourceQuota
+
+
+def quota_of(quota: Quota) -> ResourceQuota:
+    """The record as a `ResourceQuota`. Raises ValueError when a figure is no quantity.
+
+    Without a status nothing is counted: the controller has not seen it yet.
+    """
+    hard, used, spec = quota.status.hard or {}, quota.status.used or {}, quota.spec
+    selector = spec.scope_selector.match_expressions or () if spec.scope_selector is not None else ()
+    return ResourceQuota(
+        namespace=quota.metadata.namespace,
+        name=quota.metadata.name,
+        free={name: _amount(name, amount) - _amount(name, used.get(name, "0")) for name, amount in hard.items()},
+        scopes=(
+            *(QuotaScope(name=name) for name in spec.scopes or ()),
+            *(
+                QuotaScope(name=each.scope_name, operator=each.operator, values=tuple(each.values or ()))
+                for each in selector
+            ),
+        ),
+    )
+
+
+def _amount(resource: str, text: str) -> float:
+    return parse_quantity(text) * (1000.0 if resource in CPU_QUOTAS else 1.0)
