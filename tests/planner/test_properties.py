@@ -124,12 +124,12 @@ def test_no_possible_landing_goes_over_its_target() -> None:
             for landing in step.landings:
                 # certain, whatever was drawn before
                 assert not is_hot(world, landing)
-                assert world.loads[landing] + world.usage[step.move.pod] <= world.marks[landing][1] * SLACK
+                assert world.loads[landing] + world.elsewhere[step.move.pod] <= world.marks[landing][1] * SLACK
         for step, draws in _futures(world, story):
             over: dict[str, float] = defaultdict(float)
             for draw in draws:
                 node = story.names[draw.node]
-                load = step.loads[node] + sum(_use(world, story, draw).values()) + world.usage[step.move.pod]
+                load = step.loads[node] + sum(_use(world, story, draw).values()) + world.elsewhere[step.move.pod]
                 over[node] += draw.chance if load > world.marks[node][1] * SLACK else 0.0
             # after draws the chance is estimated from so many of them
             assert max(over.values()) <= (MOST_CHANCE if len(draws) == 1 or not draws[0].before else MOST_ESTIMATED)
@@ -142,14 +142,14 @@ def test_no_possible_landing_goes_over_its_target() -> None:
 
 def _futures(world: World, story: Story) -> Iterator[tuple[Step, list[Draw]]]:
     """Each move with all that may have happened up to its landing, as far as that can be followed."""
-    cpu = np.array([world.usage[name] for name in story.snapshot.pods.names])
+    cpu = np.array([world.elsewhere[name] for name in story.snapshot.pods.names])
     return zip(story.steps, futures(story.snapshot, [step.move.pod_index for step in story.steps], cpu), strict=False)
 
 
 def _use(world: World, story: Story, draw: Draw) -> dict[int, float]:
     """What landed on the same node before: place in the order -> millicores."""
     names = story.snapshot.pods.names
-    return {at: world.usage[names[pod]] for at, (pod, node) in enumerate(draw.before) if node == draw.node}
+    return {at: world.elsewhere[names[pod]] for at, (pod, node) in enumerate(draw.before) if node == draw.node}
 
 
 def test_the_planned_load_is_what_left_and_what_comes_by_its_shares() -> None:
@@ -160,7 +160,7 @@ def test_the_planned_load_is_what_left_and_what_comes_by_its_shares() -> None:
         for step in story.steps:
             loads[step.move.node] -= world.usage[step.move.pod]
             for each in step.move.target_nodes:
-                used, share = world.usage[step.move.pod], min(each.probability, 1.0)
+                used, share = world.elsewhere[step.move.pod], min(each.probability, 1.0)
                 loads[each.node] += share * used
                 off[each.node] += 4.5 * math.sqrt(share * (1 - share) / DRAWS) * used
         for node, load in loads.items():
@@ -185,7 +185,7 @@ def test_every_landing_lets_the_replacement_in() -> None:
             gone = {each.move.pod for each in story.steps[:number]}
             for draw in draws:
                 assert draw.node not in (NOWHERE, step.move.node_index)
-                _check_fit(world, story, world.pod[step.move.pod], draw, gone)
+                _check_fit(world, story, world.replacement(world.pod[step.move.pod]), draw, gone)
 
     in_every_plan(check, draw_seed=16)
 
@@ -194,7 +194,8 @@ def _check_fit(world: World, story: Story, pod: APod, draw: Draw, gone: set[str]
     """The pod fits by requests, beside what is there and what landed there before."""
     node = world.node[story.names[draw.node]]
     there = [each for each in world.pods if each.node == node.name and holds_requests(each) and each.name not in gone]
-    there += [world.pod[story.snapshot.pods.names[each]] for each, landed in draw.before if landed == draw.node]
+    landed = [world.pod[story.snapshot.pods.names[each]] for each, at in draw.before if at == draw.node]
+    there += [world.replacement(each) for each in landed]
     assert pod.cpu == 0 or sum(each.cpu for each in there) + pod.cpu <= node.cpu
     assert pod.memory == 0 or sum(each.memory for each in there) + pod.memory <= node.memory
     assert len(there) + 1 <= node.pods

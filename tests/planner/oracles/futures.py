@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 
@@ -44,15 +44,16 @@ def futures(
     `cpu` (pods,) tells apart what the scheduler can't. Ends early when there are too many courses to follow.
     """
     kinds = Board(snapshot)
+    like = {pod: replacement_of(snapshot, pod) for pod in pods}
     twins: dict[object, int] = {}
-    twin = {pod: twins.setdefault((kinds.kind_of(pod), cpu[pod]), pod) for pod in pods}
+    twin = {pod: twins.setdefault((kinds.kind_of(pod), kinds.kind_of(like[pod]), cpu[pod]), pod) for pod in pods}
     chances: Mapping[Landed, float] = {(): 1.0}
     for step, pod in enumerate(pods):
         after: dict[Landed, float] = defaultdict(float)
         draws: list[Draw] = []
         known: dict[object, Mapping[int, float]] = {}
         for before, chance in chances.items():
-            placed = tuple(sorted((kinds.kind_of(other), node) for other, node in before))
+            placed = tuple(sorted((kinds.kind_of(like[other]), node) for other, node in before))
             if placed not in known:
                 known[placed] = _lands(snapshot, pods[:step], before, pod, soft_tainted)
             for node, share in known[placed].items():
@@ -77,8 +78,9 @@ def _lands(
         board.take_out(board.kind_of(each), int(snapshot.pods.node[each]))
     for each, node in landed:
         if node != NOWHERE:
-            board.put(board.kind_of(each), np.array([node]), np.ones(1))
-    engine, kind, source = Engine(board), board.kind_of(pod), int(snapshot.pods.node[pod])
+            board.put(board.kind_of(replacement_of(snapshot, each)), np.array([node]), np.ones(1))
+    kind = board.kind_of(replacement_of(snapshot, pod))
+    engine, source = Engine(board), int(snapshot.pods.node[pod])
     owner = _owner_kind(snapshot.pod(pod))
     out: dict[int, float] = defaultdict(float)
     # a ReplicaSet replaces a pod while it goes, a StatefulSet and a Job afterwards; of others nobody knows
@@ -89,6 +91,26 @@ def _lands(
         for node in best:
             out[node] += 1 / len(best) / len(orders)
     return out
+
+
+def replacement_of(snapshot: ClusterSnapshot, pod: int) -> int:
+    """A pod that requests what this one's replacement will: a ReplicaSet's is as the newest of its pods."""
+    pods = snapshot.pods
+    if _owner_kind(snapshot.pod(pod)) != "ReplicaSet":
+        return pod
+    siblings = [
+        each
+        for each in np.flatnonzero(pods.owner == pods.owner[pod]).tolist()
+        if not pods.terminating[each] and pods.phase[each] not in (SUCCEEDED, FAILED)
+    ]
+    # of pods of one second the one that requests most
+    newest = max(
+        siblings,
+        key=lambda at: (pods.created[at], pods.cpu_request_millicores[at], pods.memory_request_bytes[at]),
+        default=pod,
+    )
+    alike = all(column[newest] == column[pod] for column in (pods.cpu_request_millicores, pods.memory_request_bytes))
+    return newest if pods.created[newest] > pods.created[pod] and not alike else pod
 
 
 def _owner_kind(pod: Pod) -> str:

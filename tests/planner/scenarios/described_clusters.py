@@ -157,6 +157,22 @@ class World:
         return {pod.name: expected_use(self, pod) for pod in self.pods}
 
     @cached_property
+    def elsewhere(self) -> Mapping[str, float]:
+        """Millicores that each pod uses on another node, NaN where unknown."""
+        return {pod.name: use_elsewhere(self, pod) for pod in self.pods}
+
+    def replacement(self, pod: APod) -> APod:
+        """A pod that requests what this one's replacement will: a ReplicaSet's is as the newest of its pods."""
+        if pod.owner_kind != "ReplicaSet" or not pod.owner:
+            return pod
+        counted = [
+            each for each in self.siblings(pod) if not each.terminating and each.phase not in (SUCCEEDED, FAILED)
+        ]
+        # of pods of one second the one that requests most
+        newest = min(counted, key=lambda each: (each.age, -each.cpu, -each.memory), default=pod)
+        return newest if newest.age < pod.age else pod
+
+    @cached_property
     def loads(self) -> dict[str, float]:
         """Effective millicores of each node, before any move."""
         return {node.name: effective_load(self, node) for node in self.nodes}
@@ -253,12 +269,33 @@ def expected_use(world: World, pod: APod) -> float:
     """A pod's CPU: measured, or its service's usual when it started within the rate window or hasn't yet."""
     if not holds_requests(pod) or pod.terminating or not is_arriving(pod):
         return pod.used
-    usual = [
+    usual = measured_siblings(world, pod, rested=True) or measured_siblings(world, pod, rested=False)
+    return max(mean(usual) if usual else pod.cpu, 0.0 if np.isnan(pod.used) else pod.used)
+
+
+def use_elsewhere(world: World, pod: APod) -> float:
+    """On a saturated node a pod shows what it got: what its siblings on other nodes use, else what it requests."""
+    use = world.usage[pod.name]
+    if not pod.node or pod.terminating or not holds_requests(pod) or not is_saturated(world.node[pod.node]):
+        return use
+    rested = measured_siblings(world, pod, rested=True)
+    wanted = mean(rested) if rested else pod.cpu
+    return wanted if wanted > use else use
+
+
+def measured_siblings(world: World, pod: APod, *, rested: bool) -> list[float]:
+    """CPU of the pods of its service that are measured over a whole window; `rested`: not on saturated nodes."""
+    return [
         each.used
         for each in world.siblings(pod)
-        if each.started and each.age >= WINDOW and not each.terminating and not np.isnan(each.used)
+        if holds_requests(each) and each.started and each.age >= WINDOW and not each.terminating
+        if not np.isnan(each.used) and not (rested and is_saturated(world.node[each.node]))
     ]
-    return max(mean(usual) if usual else pod.cpu, 0.0 if np.isnan(pod.used) else pod.used)
+
+
+def is_saturated(node: ANode) -> bool:
+    """Whether its pods show what they got."""
+    return node.used is not None and node.used >= 0.97 * node.cpu
 
 
 def is_arriving(pod: APod) -> bool:
