@@ -404,6 +404,7 @@ class Outcome:
     refusals: dict[str, str]
     """pod -> code"""
     planner: Planner
+    accepted: list[Eviction]
 
     @property
     def pods(self) -> list[str]:
@@ -423,9 +424,11 @@ def plan_all(
 
 
 def carry_out(planner: Planner, snapshot: ClusterSnapshot) -> Outcome:
-    moves = []
+    accepted = []
     while (move := planner.next_move()) is not None:
         assert planner.admission.reserve(move) is None
-        moves.append((move.pod, move.node, move.target_node))
+        accepted.append(move)
         planner.accept(move)
-    return Outcome(moves=moves, refusals={each.name: str(each.code) for each in planner.refusals()}, planner=planner)
+    moves = [(move.pod, move.node, move.target_node) for move in accepted]
+    refusals = {each.name: str(each.code) for each in planner.refusals()}
+    return Outcome(moves=moves, refusals=refusals, planner=planner, accepted=accepted)
