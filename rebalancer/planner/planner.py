@@ -455,7 +455,7 @@ class Planner:
     def _stays(self, job: Job, pod: Pod) -> Refusal | None:
         """Why the pod stays, whatever else is planned."""
         finding = job.finding
-        stays = self.admission.stays(pod, pool=finding.pool, broken=finding.broken)
+        stays = self.admission.stays(pod, pool=finding.pool, strategy=finding.strategy, broken=finding.broken)
         return stays or self._low_nodes.refuses(pod, finding, job.cooled)
 
     def _ask_again(self, job: Job) -> None:
