@@ -61,7 +61,7 @@ def test_each_pod_counts_in_one_part() -> None:
     )
 
 
-def test_7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
+def test_16_b7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
     carrying = replace(now("stayed", 1_500), surplus_millicores=400.0)
     found = account(an_assessment(a_pod("gone", 1_500, evicted=True), a_pod("stayed", 1_000)), [carrying], 8e3, 7e3)
     assert (found.remaining_change, found.surplus, found.residual) == (100.0, 400.0, 0.0)

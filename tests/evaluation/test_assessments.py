@@ -248,7 +248,7 @@ def test_a_replacement_came_back_only_to_the_node_that_its_own_predecessor_left(
     assert made.outcome is wanted
 
 
-def test_7_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
+def test_16_b7_a_node_whose_pods_carry_the_load_of_a_missing_replica_has_not_grown(effect: EffectRecords) -> None:
     gone = replace(an_eviction("web-1"), service=Service(kind="ReplicaSet", namespace="shop", name="web"))
     gone.planned_at = NOW
     missing = [MissingReplica(gone, NOW + SETTLE)]

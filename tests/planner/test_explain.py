@@ -440,7 +440,7 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
 # ---- CPU elsewhere
 
 
-def test_8_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
+def test_16_b8_it_says_what_a_landing_counts_and_where_the_figure_is_from() -> None:
     nodes = [a_node("full", cpu=4_000, used=4_000.0), a_node("other", cpu=4_000, used=2_000.0)]
     pods = [a_pod("squeezed", "full", owner="web", used=900.0), a_pod("rested", "other", owner="web", used=2_000.0)]
     pods += [a_pod("alone", "full", owner="api", used=100.0, cpu=700.0)]

@@ -233,7 +233,7 @@ def in_flight(uid: str) -> Eviction:
     return move
 
 
-def test_7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_landings() -> None:
+def test_16_b7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_landings() -> None:
     nodes = [a_node("n", used=10_000.0), a_node("m", used=900.0)]
     pods = replicas("web", {"n": 1, "m": 1}, used=900.0)
     made = cluster(nodes, pods)
