@@ -14,11 +14,12 @@ from rebalancer.lab.clock import LabClock
 from rebalancer.lab.lab import Lab, run
 from rebalancer.lab.loads.cpu import Breaks, CpuModel
 from rebalancer.lab.scenarios.scenario import Scenario, ScenarioError, load, names, node, scenario, workload
-from rebalancer.lab.scenarios.specs import NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
+from rebalancer.lab.scenarios.specs import HpaSpec, NodeSpec, PdbSpec, TaintSpec, WorkloadSpec
 
 __all__ = [
     "Breaks",
     "CpuModel",
+    "HpaSpec",
     "Lab",
     "LabClock",
     "NodeSpec",

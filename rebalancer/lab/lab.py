@@ -17,7 +17,6 @@ from rebalancer.lab.controlplane.cluster import Cluster
 from rebalancer.lab.faults import Switchboard
 from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.truth import Truth
-from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.scenarios import scenario as scenarios
 from rebalancer.lab.scenarios.scenario import Scenario
@@ -54,10 +53,8 @@ class Lab:
         self.clock: LabClock = clock
         self.log: EventLog = cluster.log
         self.faults = Switchboard(seed=seed, clock=clock)
-        self.origin = 0.0 if scenario.anchor_hour is None else clock.started_at - scenario.anchor_hour * 3600.0
-        self.usage = UsageModel(
-            history=cluster.history, origin=self.origin, window_seconds=scenario.rate_window_seconds
-        )
+        self.origin = cluster.origin
+        self.usage = cluster.usage
         self.contention = ContentionModel(self.usage)
         self.truth = Truth(
             history=cluster.history, clock=clock, origin=self.origin, window_seconds=scenario.rate_window_seconds

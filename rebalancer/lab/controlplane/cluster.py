@@ -4,19 +4,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from rebalancer.lab.clock import LabClock, timestamp
 from rebalancer.lab.controlplane.autoscaler import Autoscaler
-from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on, replica_set_of
+from rebalancer.lab.controlplane.controllers import Controllers, daemon_runs_on
+from rebalancer.lab.controlplane.cron_jobs import CronJobs
+from rebalancer.lab.controlplane.deployments import replica_set_of
+from rebalancer.lab.controlplane.horizontal import HorizontalAutoscaler
 from rebalancer.lab.controlplane.kubelet import Kubelet
+from rebalancer.lab.controlplane.node_drains import NodeDrains
 from rebalancer.lab.controlplane.owned import daemon_affinity
+from rebalancer.lab.controlplane.resizing import resize
 from rebalancer.lab.controlplane.scheduler import Scheduler
 from rebalancer.lab.controlplane.stateful_sets import pod_labels
+from rebalancer.lab.controlplane.zones import set_zone
 from rebalancer.lab.loads.cpu import Breaks
 from rebalancer.lab.loads.history import History
+from rebalancer.lab.loads.usage import UsageModel
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import has_wasted_room, update_statuses
 from rebalancer.lab.objects.errors import conflict
@@ -33,6 +41,20 @@ Obj = dict[str, Any]
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _MOST_ROUNDS = 100
+_QUIET = ("events", "leases", "horizontalpodautoscalers")
+"""Kinds whose writes call for no round of controllers and scheduler."""
+
+
+class Timed(Protocol):
+    """A part of the control plane that acts at times of its own."""
+
+    def next_due(self) -> float | None:
+        """Lab time of its next action, None when it has none."""
+        ...
+
+    def run(self, now: float) -> None:
+        """Do what is due. The caller holds the lock."""
+        ...
 
 
 class Cluster:
@@ -49,6 +71,9 @@ class Cluster:
         self.lock = self.store.lock
         self.log = EventLog()
         self.history = History(clock=clock, seed=seed)
+        self.origin = 0.0 if scenario.anchor_hour is None else clock.started_at - scenario.anchor_hour * 3600.0
+        """Midnight of the CPU curves' day zero, seconds since the epoch."""
+        self.usage = UsageModel(history=self.history, origin=self.origin, window_seconds=scenario.rate_window_seconds)
         self._kubelet = Kubelet(
             store=self.store,
             log=self.log,
@@ -59,10 +84,12 @@ class Cluster:
         self._controllers = Controllers(store=self.store, log=self.log)
         self._scheduler = Scheduler(store=self.store, log=self.log, seed=seed, differs=scenario.scheduler == "differs")
         self._steps = sorted(scenario.steps, key=lambda step: step.at_seconds)
+        self._drains = NodeDrains(store=self.store, log=self.log)
+        scaler = HorizontalAutoscaler(store=self.store, log=self.log, cores=self._pod_cores)
+        self._timed: list[Timed] = [self._drains, CronJobs(store=self.store, log=self.log), scaler]
         empty_after = scenario.remove_empty_after_seconds
-        self._autoscaler = (
-            None if empty_after is None else Autoscaler(store=self.store, log=self.log, after_seconds=empty_after)
-        )
+        if empty_after is not None:
+            self._timed.append(Autoscaler(store=self.store, log=self.log, after_seconds=empty_after))
         self._addresses = 0
         self._changed = threading.Event()
         self._unseen = True
@@ -80,7 +107,7 @@ class Cluster:
         self._scheduler.observe(change)
         if change.plural == "nodes" and change.before is not None and change.type == "MODIFIED":
             self._note_taints(change.before, change.object)
-        if change.plural not in ("events", "leases"):
+        if change.plural not in _QUIET:
             self._unseen = True
             self._changed.set()
 
@@ -132,19 +159,24 @@ class Cluster:
 
     def _next_due(self) -> float | None:
         due = [self._kubelet.next_due(), *(self.clock.started_at + step.at_seconds for step in self._steps[:1])]
-        if self._autoscaler is not None:
-            due.append(self._autoscaler.next_due())
+        due += [each.next_due() for each in self._timed]
         return min((each for each in due if each is not None), default=None)
 
     def _round(self, now: float) -> None:
         while self._steps and self.clock.started_at + self._steps[0].at_seconds <= now:
             self._apply(self._steps.pop(0))
         self._settle(now)
-        if self._autoscaler is not None:
-            self._autoscaler.run(now)
+        for each in self._timed:
+            each.run(now)
             self._settle(now)
 
     def _apply(self, step: Step) -> None:
+        if isinstance(step, steps.WorkloadStep):
+            self._apply_to_workload(step)
+        else:
+            self._apply_to_nodes(step)
+
+    def _apply_to_nodes(self, step: steps.NodeStep) -> None:
         match step:
             case steps.Cordon() | steps.Uncordon():
                 self.cordon(step.node, on=isinstance(step, steps.Cordon))
@@ -154,6 +186,17 @@ class Cluster:
                 self.untaint(step.node, step.key)
             case steps.LabelNode():
                 self.label_node(step.node, step.labels)
+            case steps.AddNode():
+                self.add_node(step.node)
+            case steps.RemoveNode():
+                self.remove_node(step.node)
+            case steps.DrainNode():
+                self.drain_node(step.node, within_seconds=step.within_seconds)
+            case steps.FailZone() | steps.RestoreZone():
+                self.set_zone(step.zone, up=isinstance(step, steps.RestoreZone))
+
+    def _apply_to_workload(self, step: steps.WorkloadStep) -> None:
+        match step:
             case steps.LabelPods():
                 for pod in self.pods(namespace=step.namespace, workload=step.workload):
                     self.label_pod(step.namespace, pod["metadata"]["name"], step.labels)
@@ -161,10 +204,11 @@ class Cluster:
                 for pod in self.pods(namespace=step.namespace, workload=step.workload, node=step.node):
                     if pod["status"]["phase"] == "Running":
                         self.end_containers(step.namespace, pod["metadata"]["name"], step.how)
-            case steps.AddNode():
-                self.add_node(step.node)
-            case steps.RemoveNode():
-                self.remove_node(step.node)
+            case steps.RollOut():
+                plural = "deployments" if step.kind == "Deployment" else "statefulsets"
+                self.roll_out(step.namespace, step.workload, plural=plural, image=step.image)
+            case steps.Resize():
+                self.resize(step.namespace, step.workload, step.requests)
             case steps.AddWorkload():
                 self.add_workload(step.workload)
 
@@ -258,6 +302,22 @@ class Cluster:
         with self.lock:
             self.store.remove("nodes", "", name)
 
+    def drain_node(self, name: str, *, within_seconds: float = 900.0) -> None:
+        """Evict its pods as their PDBs allow, then remove the node, at the latest `within_seconds` from now. Raises
+        ApiError 404."""
+        with self.lock:
+            self._drains.begin(name, within_seconds=within_seconds)
+
+    def set_zone(self, zone: str, *, up: bool) -> None:
+        """Fail or restore all nodes of a zone."""
+        with self.lock:
+            set_zone(self.store, zone, up=up)
+
+    def resize(self, namespace: str, name: str, requests: Mapping[str, str]) -> None:
+        """Give a Deployment's pods other requests, as a VerticalPodAutoscaler does. Raises ApiError 404."""
+        with self.lock:
+            resize(self.store, namespace, name, dict(requests))
+
     def end_containers(self, namespace: str, name: str, how: Breaks | None = None) -> None:
         """A running pod's containers end now: they wait in CrashLoopBackOff, or (`restarts=False`) the pod has failed.
 
@@ -297,7 +357,7 @@ class Cluster:
         self.ensure_namespace(spec.namespace)
         now = self.clock.now()
         placed = sum(spec.place.values())
-        replicas = placed if spec.replicas is None else spec.replicas
+        replicas = (placed or int(bool(spec.schedule))) if spec.replicas is None else spec.replicas
         created = now - 2 * spec.age_seconds
         template = build.template(spec)
         owner: Obj | None = None
@@ -305,14 +365,17 @@ class Cluster:
             plural, obj = build.workload_object(spec, replicas=replicas, created=created)
             if spec.kind == "CronJob":
                 obj = self._cron_job(spec, obj)
-            owner = self.store.create(plural, obj)
-            if spec.kind == "Deployment":
+            if spec.kind != "CronJob" or not spec.schedule:
+                owner = self.store.create(plural, obj)
+            if spec.kind == "Deployment" and owner is not None:
                 owner = self.store.create(
                     "replicasets", replica_set_of(owner, replicas, created=owner["metadata"]["creationTimestamp"])
                 )
                 template = owner["spec"]["template"]
         if spec.pdb is not None:
             self.store.create("poddisruptionbudgets", build.pdb_object(spec, spec.pdb, created))
+        if spec.hpa is not None:
+            self.store.create("horizontalpodautoscalers", build.hpa_object(spec, spec.hpa, created))
         for claim, volume in build.claims(spec, created):
             self.store.create("persistentvolumes", volume)
             self.store.create("persistentvolumeclaims", claim)
@@ -322,7 +385,11 @@ class Cluster:
     def _cron_job(self, spec: WorkloadSpec, job: Obj) -> Obj:
         cron = {
             "metadata": job["metadata"],
-            "spec": {"schedule": "0 * * * *", "jobTemplate": {"spec": job["spec"]}},
+            "spec": {
+                "schedule": spec.schedule or "0 * * * *",
+                "suspend": not spec.schedule,
+                "jobTemplate": {"spec": job["spec"]},
+            },
         }
         parent = self.store.create("cronjobs", cron)
         meta = {**job["metadata"], "name": f"{spec.name}-29000000", "ownerReferences": [build.owner_reference(parent)]}
@@ -379,6 +446,12 @@ class Cluster:
     def nodes(self) -> list[Obj]:
         """Nodes, by name."""
         return self.store.sorted("nodes")
+
+    def _pod_cores(self) -> dict[str, float]:
+        """CPU of each pod now, by its uid."""
+        figures = self.usage.at(np.array([self.clock.now()]))
+        stays = figures.columns.stays
+        return {stays[row].uid: float(figures.pods[at, 0]) for at, row in enumerate(figures.rows.tolist())}
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

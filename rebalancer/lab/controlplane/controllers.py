@@ -1,25 +1,23 @@
 """The lab's controllers: they compare the desired with the actual objects, and create or delete the difference.
 
-A round checks everything; it is cheap and stateless. Not modelled: a Deployment's rolling update in steps (a changed
-template replaces all its pods at once), CronJob schedules, finalizers.
+A round checks everything; it is cheap and stateless. What follows the clock has modules of its own (`cron_jobs.py`,
+`horizontal.py`). Not modelled: finalizers.
 """
 
 from typing import Any
 
 import msgspec
 
+from rebalancer.lab.controlplane.deployments import run_deployment, update_deployment_status
 from rebalancer.lab.controlplane.owned import controller_of, create_pod, ready_count, set_status, terminate
 from rebalancer.lab.controlplane.stateful_sets import run_stateful_set
 from rebalancer.lab.log import EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
 from rebalancer.lab.objects.store import Change, Store
-from rebalancer.lab.scenarios.build import owner_reference, template_hash
 from rebalancer.model.match import labels_match, node_selector_matches, untolerated_taint
 from rebalancer.model.objects import NodeAffinity, Taint, Toleration
 
 Obj = dict[str, Any]
-
-HASH_LABEL = "pod-template-hash"
 
 
 class Controllers:
@@ -51,7 +49,7 @@ class Controllers:
         self._index()
         sets = self._sets()
         for deployment in self._store.sorted("deployments"):
-            self._deployment(deployment, sets.get(deployment["metadata"]["uid"], []))
+            run_deployment(self._store, deployment, sets.get(deployment["metadata"]["uid"], []))
         for replica_set in self._store.sorted("replicasets"):
             self._replica_set(replica_set)
         for stateful_set in self._store.sorted("statefulsets"):
@@ -62,7 +60,7 @@ class Controllers:
             self._job(job)
         sets = self._sets()
         for deployment in self._store.sorted("deployments"):
-            self._deployment_status(deployment, sets.get(deployment["metadata"]["uid"], []))
+            update_deployment_status(self._store, deployment, sets.get(deployment["metadata"]["uid"], []))
 
     def _evict_from_tainted_nodes(self) -> None:
         """NoExecute: pods that don't tolerate it are deleted at once, whatever their PDBs
@@ -92,7 +90,7 @@ class Controllers:
     def _pods_of(self, owner: Obj) -> list[Obj]:
         return self._owned.get(owner["metadata"]["uid"], [])
 
-    # -- Deployments and ReplicaSets ------------------------------------------------------------------------------
+    # -- ReplicaSets -----------------------------------------------------------------------------------------------
 
     def _sets(self) -> dict[str, list[Obj]]:
         """The ReplicaSets of each Deployment, by its uid."""
@@ -100,20 +98,6 @@ class Controllers:
         for each in self._store.sorted("replicasets"):
             found.setdefault((controller_of(each) or {}).get("uid", ""), []).append(each)
         return found
-
-    def _deployment(self, deployment: Obj, sets: list[Obj]) -> None:
-        meta, spec = deployment["metadata"], deployment["spec"]
-        replicas = int(spec.get("replicas", 1))
-        name = f"{meta['name']}-{template_hash(spec['template'])}"
-        current: Obj | None = None
-        for each in sets:
-            desired = replicas if each["metadata"]["name"] == name else 0
-            if each["metadata"]["name"] == name:
-                current = each
-            if each["spec"]["replicas"] != desired:
-                self._store.update("replicasets", {**each, "spec": {**each["spec"], "replicas": desired}})
-        if current is None:
-            self._store.create("replicasets", replica_set_of(deployment, replicas))
 
     def _replica_set(self, owner: Obj) -> None:
         meta = owner["metadata"]
@@ -136,30 +120,6 @@ class Controllers:
                 "fullyLabeledReplicas": len(active),
                 "readyReplicas": ready_count(active),
                 "availableReplicas": ready_count(active),
-            },
-        )
-
-    def _deployment_status(self, deployment: Obj, sets: list[Obj]) -> None:
-        name = f"{deployment['metadata']['name']}-{template_hash(deployment['spec']['template'])}"
-        updated = next((each.get("status") or {} for each in sets if each["metadata"]["name"] == name), {})
-        total = {
-            field: sum((each.get("status") or {}).get(field, 0) for each in sets)
-            for field in ("replicas", "readyReplicas", "availableReplicas")
-        }
-        desired = int(deployment["spec"].get("replicas", 1))
-        enough = total["availableReplicas"] >= desired
-        set_status(
-            self._store,
-            "deployments",
-            deployment,
-            {
-                **total,
-                "updatedReplicas": updated.get("replicas", 0),
-                "unavailableReplicas": max(0, desired - total["availableReplicas"]),
-                "conditions": [
-                    {"type": "Available", "status": "True" if enough else "False", "reason": "MinimumReplicas"},
-                    {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
-                ],
             },
         )
 
@@ -214,27 +174,6 @@ class Controllers:
             for _ in range(min(spec.get("parallelism", 1), left) - len(active)):
                 create_pod(self._store, self._log, owner, prefix=f"{owner['metadata']['name']}-")
         set_status(self._store, "jobs", owner, status)
-
-
-def replica_set_of(deployment: Obj, replicas: int, *, created: str = "") -> Obj:
-    """The ReplicaSet of a Deployment's present template, `created` now when empty."""
-    meta, pod_template = deployment["metadata"], deployment["spec"]["template"]
-    mark = {HASH_LABEL: template_hash(pod_template)}
-    labels = {**(pod_template["metadata"].get("labels") or {}), **mark}
-    return {
-        "metadata": {
-            "name": f"{meta['name']}-{mark[HASH_LABEL]}",
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "ownerReferences": [owner_reference(deployment)],
-            **({"creationTimestamp": created} if created else {}),
-        },
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {**(deployment["spec"]["selector"].get("matchLabels") or {}), **mark}},
-            "template": {**pod_template, "metadata": {**pod_template["metadata"], "labels": labels}},
-        },
-    }
 
 
 def daemon_node(pod: Obj) -> str:

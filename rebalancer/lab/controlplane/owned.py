@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_ready, is_terminating
 from rebalancer.lab.objects.store import Store
-from rebalancer.lab.scenarios.build import complete_pod, pod_object
+from rebalancer.lab.scenarios.build import REQUESTS, complete_pod, pod_object
 
 Obj = dict[str, Any]
 
@@ -38,10 +40,21 @@ def create_pod(
         pod_object(owner["spec"]["template"], namespace=namespace, name=name, prefix=prefix, owner=owner)
     )
     pod["metadata"]["labels"].update(labels or {})
+    recommended = (owner["metadata"].get("annotations") or {}).get(REQUESTS)
+    if recommended:
+        pod["spec"] = with_requests(pod["spec"], msgspec.json.decode(recommended, type=dict[str, str]))
     if node:
         pod["spec"]["affinity"] = daemon_affinity(node)
     meta = store.create("pods", pod)["metadata"]
     log.add(Entry(event="created", at=store.clock.now(), namespace=namespace, name=meta["name"], uid=meta["uid"]))
+
+
+def with_requests(spec: Obj, requests: dict[str, str]) -> Obj:
+    """A pod's spec whose first container has these requests, besides those it names otherwise."""
+    first, *others = spec["containers"]
+    resources = first.get("resources") or {}
+    resized = {**first, "resources": {**resources, "requests": {**(resources.get("requests") or {}), **requests}}}
+    return {**spec, "containers": [resized, *others]}
 
 
 def daemon_affinity(node: str) -> Obj:

@@ -135,11 +135,22 @@ def _scale_of_owners(store: Store, pods: list[Obj]) -> int:
         owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
         plural = _SCALED.get(owner["kind"]) if owner else None
         found = store.find(plural, pod["metadata"]["namespace"], owner["name"]) if plural and owner else None
+        if found is not None:
+            found = _deployment_of(store, found) or found
         if found is None:
             loose += 1
         else:
             owners[found["metadata"]["uid"]] = int(found["spec"].get("replicas", 1))
     return loose + sum(owners.values())
+
+
+def _deployment_of(store: Store, controller: Obj) -> Obj | None:
+    """The Deployment of a ReplicaSet: while it rolls, its sets together have more replicas than are desired."""
+    meta = controller["metadata"]
+    parent = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+    if parent is None or parent["kind"] != "Deployment":
+        return None
+    return store.find("deployments", meta["namespace"], parent["name"])
 
 
 def check_eviction(store: Store, pod: Obj, *, uid: str | None, dry_run: bool) -> None:

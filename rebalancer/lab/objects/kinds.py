@@ -91,6 +91,14 @@ KINDS: tuple[Kind, ...] = (
     Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets", short_names=("ds",), categories=_ALL),
     Kind(group="batch", version="v1", kind="Job", plural="jobs", categories=_ALL),
     Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs", short_names=("cj",), categories=_ALL),
+    Kind(
+        group="autoscaling",
+        version="v2",
+        kind="HorizontalPodAutoscaler",
+        plural="horizontalpodautoscalers",
+        short_names=("hpa",),
+        categories=_ALL,
+    ),
     Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets", short_names=("pdb",)),
     Kind(
         group="scheduling.k8s.io",

@@ -8,7 +8,7 @@ import msgspec
 
 from rebalancer.lab.clock import timestamp
 from rebalancer.lab.loads.cpu import BEHAVIOUR, OVERHEAD, Behaviour, behaviour_of
-from rebalancer.lab.scenarios.specs import NodeSpec, PdbSpec, WorkloadSpec
+from rebalancer.lab.scenarios.specs import HpaSpec, NodeSpec, PdbSpec, WorkloadSpec
 from rebalancer.model.quantity import parse_quantity
 from rebalancer.placement.scores import normalised
 
@@ -23,6 +23,9 @@ DAEMON_TOLERATIONS: tuple[tuple[str, str], ...] = (
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
 """Tolerations that the DaemonSet controller adds to its pods (pkg/controller/daemon/util)."""
+
+REQUESTS = "lab.rebalancer.dev/requests"
+"""Annotation of a pod's owner: requests that its pods get at admission, as JSON; see `resizing.py`."""
 
 MOST_REPORTED = 50
 """The kubelet's `--node-status-max-images`; the largest are reported."""
@@ -233,8 +236,8 @@ def workload_object(spec: WorkloadSpec, *, replicas: int, created: float) -> tup
             plural = "daemonsets"
         case "Job" | "CronJob":
             body = {"parallelism": replicas, "backoffLimit": 6, "selector": selector, "template": pod_template}
-            if spec.completions is not None:
-                body["completions"] = spec.completions
+            if spec.completions is not None or spec.schedule:
+                body["completions"] = replicas if spec.completions is None else spec.completions
             plural = "jobs"
         case _:
             raise ValueError(f"{spec.kind} has no workload object")
@@ -324,6 +327,21 @@ def claims(spec: WorkloadSpec, created: float) -> list[tuple[Obj, Obj]]:
         }
         found.append((claim, disk))
     return found
+
+
+def hpa_object(spec: WorkloadSpec, hpa: HpaSpec, created: float) -> Obj:
+    """The HorizontalPodAutoscaler of a workload."""
+    target = {"type": "Utilization", "averageUtilization": hpa.utilization}
+    return {
+        "metadata": {"name": spec.name, "namespace": spec.namespace, "creationTimestamp": timestamp(created)},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": API_VERSIONS[spec.kind], "kind": spec.kind, "name": spec.name},
+            "minReplicas": hpa.min_replicas,
+            "maxReplicas": hpa.max_replicas,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        },
+        "status": {},
+    }
 
 
 def pdb_object(spec: WorkloadSpec, pdb: PdbSpec, created: float) -> Obj:

@@ -61,6 +61,15 @@ class PdbSpec(Spec, frozen=True, kw_only=True):
     unhealthy: Literal["", "IfHealthyBudget", "AlwaysAllow"] = ""
 
 
+class HpaSpec(Spec, frozen=True, kw_only=True):
+    """A HorizontalPodAutoscaler over the workload."""
+
+    min_replicas: int = 1
+    max_replicas: int
+    utilization: int = 80
+    """Percent of the pods' CPU requests that they should use on average."""
+
+
 class WorkloadSpec(Spec, frozen=True, kw_only=True):
     """A workload and where its pods are when the lab starts."""
 
@@ -80,6 +89,8 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     sidecar: str = ""
     """Name of a second container that uses a tenth of the pod's CPU and requests 10m and 32Mi."""
     pdb: PdbSpec | None = None
+    hpa: HpaSpec | None = None
+    """Deployment or StatefulSet: scaled by its CPU; see `horizontal.py`."""
     priority: int = 0
     priority_class: str = ""
     labels: dict[str, str] = {}
@@ -107,6 +118,9 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     completions: int | None = None
     run_seconds: float | None = None
     """Job: how long a pod runs until it has succeeded; for ever when absent."""
+    schedule: str = ""
+    """CronJob: when it creates Jobs, see `cron_jobs.py`. Empty: it is suspended, and one Job of it runs. With it no
+    pods are placed."""
     ready: bool = True
     """Whether its pods ever become Ready."""
     breaks: Breaks | None = None

@@ -68,10 +68,47 @@ class RemoveNode(_Step, frozen=True, kw_only=True, tag="remove-node"):
     node: str
 
 
+class DrainNode(_Step, frozen=True, kw_only=True, tag="drain-node"):
+    """Its pods are evicted as their PDBs allow, then it is removed; see `node_drains.py`."""
+
+    node: str
+    within_seconds: float = 900.0
+    """It is removed then, whatever is left."""
+
+
+class FailZone(_Step, frozen=True, kw_only=True, tag="fail-zone"):
+    """See `zones.py`."""
+
+    zone: str
+
+
+class RestoreZone(_Step, frozen=True, kw_only=True, tag="restore-zone"):
+    zone: str
+
+
+class RollOut(_Step, frozen=True, kw_only=True, tag="roll-out"):
+    """A changed pod template, as by `kubectl rollout restart`."""
+
+    workload: str
+    namespace: str = "default"
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    image: str = ""
+
+
+class Resize(_Step, frozen=True, kw_only=True, tag="resize"):
+    """Other requests for a Deployment's pods, in place and for new ones; see `resizing.py`."""
+
+    workload: str
+    namespace: str = "default"
+    requests: dict[str, str]
+
+
 class AddWorkload(_Step, frozen=True, kw_only=True, tag="add-workload"):
     workload: WorkloadSpec
 
 
-Step = (
-    Cordon | Uncordon | Taint | Untaint | LabelNode | LabelPods | EndContainers | AddNode | RemoveNode | AddWorkload
+NodeStep = (
+    Cordon | Uncordon | Taint | Untaint | LabelNode | AddNode | RemoveNode | DrainNode | FailZone | RestoreZone
 )  # fmt: skip
+WorkloadStep = LabelPods | EndContainers | RollOut | Resize | AddWorkload
+Step = NodeStep | WorkloadStep
