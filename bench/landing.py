@@ -91,6 +91,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             cpu_scored_millicores=column("cpu_scored_millicores"),
             memory_scored_bytes=column("memory_scored_bytes"),
             gated=np.zeros(count, dtype=np.bool_),
+            unschedulable=np.zeros(count, dtype=np.bool_),
             nominated=np.full(count, -1, dtype=np.int32),
             restarts=np.zeros(count, dtype=np.int32),
             init_restarts=np.zeros(count, dtype=np.int32),

@@ -141,6 +141,7 @@ class ClusterPorts:
                 cpu_scored_millicores=services.cpu_request[service],
                 memory_scored_bytes=services.memory_request[service],
                 gated=np.zeros(len(rows), dtype=np.bool_),
+                unschedulable=np.zeros(len(rows), dtype=np.bool_),
                 nominated=np.full(len(rows), -1, dtype=np.int32),
                 restarts=np.zeros(len(rows), dtype=np.int32),
                 init_restarts=np.zeros(len(rows), dtype=np.int32),

@@ -81,6 +81,7 @@ class APod:
     started: bool = True
     priority: int = 0
     gated: bool = False
+    unschedulable: bool = False
     nominated: str = ""
     """Name of the node that it was nominated to."""
     restarts: int = 0
@@ -171,6 +172,7 @@ def cluster(
             cpu_scored_millicores=np.array([template.cpu_scored_millicores for template in decoded]),
             memory_scored_bytes=np.array([template.memory_scored_bytes for template in decoded]),
             gated=np.array([pod.gated for pod in pods], dtype=bool),
+            unschedulable=np.array([pod.unschedulable for pod in pods], dtype=bool),
             nominated=np.array([node_index.get(pod.nominated, -1) for pod in pods], dtype=np.int32),
             restarts=np.array([pod.restarts for pod in pods], dtype=np.int32),
             init_restarts=np.array([pod.init_restarts for pod in pods], dtype=np.int32),

@@ -175,7 +175,9 @@ class Pods:
     cpu_scored_millicores: Floats
     memory_scored_bytes: Floats
     gated: Bools
-    """Has scheduling gates: the scheduler ignores it."""
+    """Has scheduling gates, or a claim that must be bound first: no scheduler places it now."""
+    unschedulable: Bools
+    """The condition PodScheduled is False: its scheduler found no node for it. Set only while it is not bound."""
     nominated: Ints
     """Index of the node that it was nominated to (room is reserved there), -1 for none."""
     restarts: Ints

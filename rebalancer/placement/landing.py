@@ -16,7 +16,7 @@ import numpy as np
 from rebalancer.model.eviction import TargetNode
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.replacement import AT_ONCE, newest_siblings
-from rebalancer.model.scheduler import SchedulerConfig
+from rebalancer.model.scheduler import DEFAULT_SCHEDULER, SchedulerConfig
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.draws import Draws, Outlook, View, searched_down_to, seeded, views
@@ -287,9 +287,16 @@ class PlacementModel:
             drawn[(node == own) & (own != counted)] = -np.inf
 
     def pending_takes(self, pod: Pod) -> Refusal | None:
-        """Why a pending pod that fits nowhere would take the place of this pod, or None."""
-        name = self._pending.taking(self._board.kind_of(pod.index), pod.node)
-        return None if name is None else Refusal.of(Reason.PENDING_TAKES_ROOM, name)
+        """Why a pending pod that fits nowhere else would take the room of this pod, or None."""
+        found = self._pending.taking(self._board.kind_of(pod.index), pod.node)
+        if found is None:
+            return None
+        waiting = self._snapshot.pod(found)
+        scheduler = waiting.template.scheduler_name
+        whose = "" if scheduler == DEFAULT_SCHEDULER else f" (schedulerName {scheduler})"
+        return Refusal.of(
+            Reason.PENDING_TAKES_ROOM, f"{waiting}{whose} fits nowhere else; until it is bound or deleted"
+        )
 
     def pull_bytes(self, pod: Pod, nodes: Rows) -> float:
         """The most bytes that any of these nodes would have to pull; images that no node has reported count 0."""

@@ -1,7 +1,9 @@
 """Pending pods, which are scheduled before any replacement.
 
 First the pending pods in the order of the scheduler's queue (by priority, nominated pods first, then by age), then the
-successors of terminating pods whose owner creates them only afterwards.
+successors of terminating pods whose owner creates them only afterwards. Where a pod lands is not known if another
+scheduler places it, or if its scheduler found no node for it although one fits here: such a pod is placed nowhere. It
+waits for the room that a move leaves only where that room is the first that it fits.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,12 +26,12 @@ podFailurePolicy because its podReplacementPolicy can only be Failed."""
 
 
 class PendingPods:
-    """Places pending pods and keeps those that fit nowhere."""
+    """Places pending pods and keeps those that are placed nowhere."""
 
     def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine) -> None:
         self._snapshot, self._board, self._engine = snapshot, board, engine
         self._homeless: dict[Kind, int] = {}
-        """Kind -> its first pod that fits nowhere."""
+        """Kind -> its first pod that is placed nowhere."""
         self._nowhere: dict[tuple[object, ...], int] = {}
         """Filter class -> version of the board at which it fits nowhere."""
 
@@ -46,7 +48,7 @@ class PendingPods:
             elif nominated >= 0:
                 self._board.put(kind, np.array([nominated]), np.ones(1))
                 continue
-            if not self._land(kind):
+            if self._snapshot.pods.unschedulable[pod] or not self._land(kind):
                 self._homeless.setdefault(kind, pod)
         return None
 
@@ -106,12 +108,11 @@ class PendingPods:
         board.put(kind, rows, shares / shares.sum())
         return True
 
-    def taking(self, kind: Kind, node: int) -> str | None:
-        """Name of a pending pod that would fit on `node` once one pod of `kind` has left it."""
+    def taking(self, kind: Kind, node: int) -> int | None:
+        """A pending pod that fits nowhere now, and on `node` once one pod of `kind` has left it."""
         for homeless in self._likely(kind, node):
-            if self._engine.fits(homeless, node, freed=kind):
-                pod = self._homeless[homeless]
-                return f"{self._snapshot.namespaces[homeless.namespace]}/{self._snapshot.pods.names[pod]}"
+            if self._engine.fits(homeless, node, freed=kind) and not self._engine.feasible_count(homeless):
+                return self._homeless[homeless]
         return None
 
     def _likely(self, kind: Kind, node: int) -> Iterator[Kind]:

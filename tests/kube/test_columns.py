@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from rebalancer.kube.snapshot.records import Pod
+from rebalancer.kube.watch.rows import PodRows
 from rebalancer.model.objects import Affinity, PodTemplate, SpreadConstraint
 from rebalancer.model.snapshot import NodeImages
 from tests.kube.builders import Cluster, Json, a_node, a_pod, owned_by, read
@@ -83,6 +86,32 @@ def test_waiting_pods_show_their_gates_and_nominations() -> None:
     assert snapshot.pods.nominated.tolist() == [-1, -1, -1, 1, -1, -1, -1]
     assert snapshot.pods.gated.dtype == np.bool_
     assert snapshot.pods.nominated.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("message", "gated"),
+    [
+        ("0/5 nodes are available: 5 Insufficient cpu.", False),
+        ("0/5 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found", True),
+        ('0/5 nodes are available: persistentvolumeclaim "data" not found.', True),
+    ],
+)
+def test_16_a1_a_pod_that_its_scheduler_could_not_place_says_so(message: str, gated: bool) -> None:
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    fine = {"type": "PodScheduled", "status": "True"}
+    pods = [
+        a_pod("stuck", node="", status={"phase": "Pending", "conditions": [refused]}),
+        a_pod("new", node="", status={"phase": "Pending", "conditions": None}),
+        a_pod("bound", status={"conditions": [fine]}),
+        a_pod("odd", status={"conditions": [refused]}),
+    ]
+    rows = PodRows()
+    rows.add(msgspec.convert(pods, list[Pod]))
+    watched = rows.taken().columns(nodes={"n1": 0, "n2": 1}, namespaces={"shop": 0}, owners={})
+    for seen in (read(Cluster(pods=pods)).pods, watched):
+        at = [seen.names.index(name) for name in ("stuck", "new", "bound", "odd")]
+        assert seen.unschedulable[at].tolist() == [True, False, False, False]
+        assert seen.gated[at].tolist() == [gated, False, False, False]
 
 
 def test_a_spread_constraint_is_read_whole() -> None:

@@ -74,11 +74,12 @@ def test_both_readers_see_the_same_pods_nodes_and_owners(start: Start) -> None:
         lab.cluster.store.create("pods", {**pod, "status": {"phase": "Running", "nominatedNodeName": "b"}})
     waits = {"metadata": {"name": "waits", "namespace": "default"}, "spec": {"containers": [container("64")]}}
     lab.cluster.store.create("pods", {**waits, "status": {"phase": "Pending", "nominatedNodeName": "b"}})
-    ours, client = view_of(lab), client_of(lab.url)
+    client = client_of(lab.url)
     try:
         theirs = KubeCluster(client=client, clock=lab.clock).snapshot()
     finally:
         client.close()
+    ours = view_of(lab)
     assert [pod_facts(ours, name) for name in sorted(ours.pods.names)] == [
         pod_facts(theirs, name) for name in sorted(theirs.pods.names)
     ]
@@ -108,7 +109,8 @@ def pod_facts(snapshot: ClusterSnapshot, name: str) -> dict[str, Any]:
         "images": sorted(template.images),
         "labels": template.labels,
         "tolerations": template.tolerations,
-        "state": (pod.phase, pod.ready, pod.terminating, pod.priority, bool(pods.gated[index])),
+        "state": (pod.phase, pod.ready, pod.terminating, pod.priority),
+        "waits": (bool(pods.gated[index]), bool(pods.unschedulable[index])),
         "nominated": int(pods.nominated[index]),
     }
 

@@ -80,6 +80,9 @@ def crowded_world(seed: int, size: int) -> CrowdedWorld:
                     used=50.0,
                 )
             )
+    for node in nodes:
+        if node.name in hot[::2]:
+            pods += _waiting_for(node, pods)
     random.shuffle(pods)  # type: ignore[arg-type]
     claims = frozenset({("shop", "only")}) if chance(50) else frozenset()
     # so few are wanted that those that wait or go don't keep their service's others where they are
@@ -108,6 +111,14 @@ def crowded_world(seed: int, size: int) -> CrowdedWorld:
     return CrowdedWorld(
         nodes=nodes, pods=pods, snapshot=snapshot, policy=policy, config=CONFIGS[int(random.integers(0, len(CONFIGS)))]
     )
+
+
+def _waiting_for(node: ANode, pods: list[APod]) -> list[APod]:
+    """A pod that fits on this node only, and only once another has left it; none where too much is requested there."""
+    free = node.cpu - sum(each.cpu for each in pods if each.node == node.name)
+    name, here = f"waits-{node.name}", {"nodeSelector": {"kubernetes.io/hostname": node.name}}
+    waits = APod(name=name, owner=name, phase=PENDING, ready=False, cpu=free + 50, memory=0.0, template=here)
+    return [waits] if free >= 0 else []
 
 
 def _node(random: np.random.Generator, index: int, *, hot: bool, plain: bool) -> ANode:

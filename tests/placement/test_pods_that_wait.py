@@ -40,7 +40,7 @@ def test_a_nominated_pod_keeps_its_room_from_an_older_one_of_the_same_priority()
     model, made = model_of([a_node("home"), a_node("cold")], [mover(cpu=9_000), older, nominated])
     refusal = model.pending_takes(made.pod(0))
     assert refusal is not None
-    assert refusal.message.endswith("shop/older")
+    assert "shop/older fits nowhere else" in refusal.message
 
 
 def test_higher_priority_comes_first_and_then_age() -> None:
@@ -52,7 +52,7 @@ def test_higher_priority_comes_first_and_then_age() -> None:
         refusal = model.pending_takes(made.pod(0))
         assert refusal is not None
         assert refusal.code is Reason.PENDING_TAKES_ROOM
-        return refusal.message.rsplit("/", 1)[1]
+        return refusal.message.rsplit("/", 1)[1].split()[0]
 
     assert left({}, {"priority": 1}) == "one"
     assert left({"priority": 1}, {}) == "two"
@@ -73,10 +73,35 @@ def test_a_pod_that_finds_no_room_takes_what_is_left_behind_only_if_it_fits_ther
     assert not takes(cpu=9_000, gated=True)
 
 
-def test_of_a_pod_that_another_scheduler_places_the_worst_is_thought() -> None:
-    model, made = model_of(TWO, [mover(**BIG), waiting("w", cpu=100, template={"schedulerName": "mine"})])
-    assert model.pending_takes(made.pod(0)) is not None
-    assert isinstance(model.landings(made.pod(0)), Landing)
+def test_16_a1_a_pod_of_another_scheduler_takes_only_the_first_room_that_it_fits() -> None:
+    def takes(cpu: float, **template: Any) -> str:
+        other = waiting("w", cpu=cpu, memory=0, template={"schedulerName": "mine", **template})
+        model, made = model_of(TWO, [mover(**BIG), other])
+        assert isinstance(model.landings(made.pod(0)), Landing)  # it is not booked
+        refusal = model.pending_takes(made.pod(0))
+        return "" if refusal is None else refusal.message
+
+    assert not takes(100)  # it fits on the cold node already
+    assert not takes(9_000)
+    assert not takes(16_001)
+    here = takes(9_000, nodeSelector={HOSTNAME: "home"})
+    assert "shop/w (schedulerName mine) fits nowhere else; until it is bound or deleted" in here
+
+
+def test_16_a1_a_pod_that_its_scheduler_cannot_place_takes_only_the_first_room_that_it_fits() -> None:
+    """The condition PodScheduled knows more than the model: an unbound claim, a plugin."""
+    stuck = [waiting(f"w{index}", cpu=4_000, unschedulable=True) for index in range(20)]
+    assert fits(TWO, [mover(**BIG), *stuck]) == {"cold"}
+    model, made = model_of(TWO, [mover(**BIG), *stuck])
+    assert model.pending_takes(made.pod(0)) is None
+    # nominated: its scheduler has found a node, where others still terminate
+    nominated = waiting("w", cpu=9_000, unschedulable=True, nominated="cold")
+    assert fits(TWO, [mover(**BIG), nominated]) == set()
+    large = [waiting("w", cpu=9_000, unschedulable=True, template={"nodeSelector": {HOSTNAME: "home"}})]
+    model, made = model_of(TWO, [mover(**BIG), *large])
+    refusal = model.pending_takes(made.pod(0))
+    assert refusal is not None
+    assert refusal.code is Reason.PENDING_TAKES_ROOM
 
 
 def test_a_pod_that_found_no_room_is_tried_again_when_that_may_have_changed() -> None:

@@ -13,7 +13,7 @@ from rebalancer.kube.snapshot.images import ImageTable
 from rebalancer.kube.snapshot.pod_templates import PodTemplates
 from rebalancer.kube.snapshot.records import Condition, Node, OwnerReference, Pod
 from rebalancer.kube.snapshot.records import PodStatus as WireStatus
-from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, status_of
+from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
 from rebalancer.kube.snapshot.times import epoch_column, epoch_seconds
 from rebalancer.model.quantity import parse_quantity
 from rebalancer.model.snapshot import PHASES, UNKNOWN, Bools, Floats, Ints, NodeImages, Nodes, Pods, PodStatus
@@ -158,7 +158,7 @@ class PodColumns:
             owner.append(number)
             template.append(index_of(pod, of_daemonset=reference.kind == "DaemonSet"))
         node = np.array([nodes.get(pod.spec.node_name, -1) for pod in pods], dtype=np.int32)
-        gated, nominated = self._waiting(pods, np.flatnonzero(node < 0).tolist())
+        waiting = self._waiting(pods, np.flatnonzero(node < 0).tolist())
         self._pages.append(
             (
                 np.array(namespace, dtype=np.int32),
@@ -170,8 +170,7 @@ class PodColumns:
                 np.array([meta.deletion_timestamp is not None for meta in metas], dtype=np.bool_),
                 epoch_column([meta.creation_timestamp for meta in metas]),
                 epoch_column([status.start_time for status in statuses]),
-                gated,
-                nominated,
+                *waiting,
                 *self._statuses_of(statuses),
             )
         )
@@ -187,23 +186,23 @@ class PodColumns:
                 number[row] = numbers.setdefault(status_of(status), len(numbers))
         return restarts, init_restarts, number
 
-    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[Bools, Ints]:
-        """(pods,) gates and nominations. `rows`: the pods on no listed node, the only ones that can have them.
+    def _waiting(self, pods: Sequence[Pod], rows: Iterable[int]) -> tuple[Bools, Bools, Ints]:
+        """(pods,) gated, unschedulable, nominated. `rows`: the pods on no listed node, the only ones that can be so.
 
         A bound pod may still name the node that it was nominated to: no room is kept there any more.
         """
-        gated, nominated = np.zeros(len(pods), dtype=np.bool_), np.full(len(pods), -1, dtype=np.int32)
+        gated, unschedulable = np.zeros((2, len(pods)), dtype=np.bool_)
+        nominated = np.full(len(pods), -1, dtype=np.int32)
         for row in rows:
-            spec, status = pods[row].spec, pods[row].status
-            if not spec.node_name:
-                gated[row] = bool(spec.scheduling_gates)
-                nominated[row] = self._node_index.get(status.nominated_node_name, -1)
-        return gated, nominated
+            if not pods[row].spec.node_name:
+                gated[row], unschedulable[row] = scheduling_of(pods[row])
+                nominated[row] = self._node_index.get(pods[row].status.nominated_node_name, -1)
+        return gated, unschedulable, nominated
 
     def finish(self, owner_numbers: Sequence[int]) -> Pods:
         """The columns; `owner_numbers` maps each of `owners` to its index in the snapshot's owners."""
         namespace, node, owner, template, phase, ready, terminating, created, started, *others = self._joined()
-        gated, nominated, restarts, init_restarts, status = others
+        gated, unschedulable, nominated, restarts, init_restarts, status = others
         # -1 (no owner) picks the appended last element, which is -1 again.
         numbers = np.array([*owner_numbers, -1], dtype=np.int32)
         figures = self.pod_templates.columns()
@@ -225,6 +224,7 @@ class PodColumns:
             cpu_scored_millicores=figures.cpu_scored_millicores[template],
             memory_scored_bytes=figures.memory_scored_bytes[template],
             gated=gated,
+            unschedulable=unschedulable,
             nominated=nominated,
             restarts=restarts,
             init_restarts=init_restarts,

@@ -1,4 +1,5 @@
-"""A pod's status besides its phase: restarts of its containers, and why they wait or have ended."""
+"""A pod's status besides its phase: whether it can be scheduled, restarts of its containers, and why they wait or have
+ended."""
 
 from collections.abc import Sequence
 
@@ -7,6 +8,19 @@ from rebalancer.model.snapshot import PodStatus
 
 NOTHING = PodStatus()
 """The status of most pods. It is the first in every table."""
+
+CLAIM_MESSAGES = ("unbound immediate PersistentVolumeClaims", 'persistentvolumeclaim "')
+"""Parts of the PodScheduled message of a pod whose claims are missing or not bound: no node is looked for. Source:
+Kubernetes v1.36, plugins volumebinding and volumerestrictions."""
+
+
+def scheduling_of(pod: records.Pod) -> tuple[bool, bool]:
+    """(gated, unschedulable) of a pod that is not bound, as in `model.snapshot.Pods`."""
+    refused = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    if refused is None or refused.status != "False":
+        return bool(pod.spec.scheduling_gates), False
+    waits_for_claim = any(each in refused.message for each in CLAIM_MESSAGES)
+    return bool(pod.spec.scheduling_gates) or waits_for_claim, True
 
 
 def is_quiet(status: records.PodStatus) -> bool:

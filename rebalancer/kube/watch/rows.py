@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.kube.snapshot.columns import controller_of, is_ready
 from rebalancer.kube.snapshot.pod_templates import PodTemplateColumns, PodTemplates
 from rebalancer.kube.snapshot.records import OwnerReference, Pod
-from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, status_of
+from rebalancer.kube.snapshot.statuses import NOTHING, is_quiet, restarts_of, scheduling_of, status_of
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.kube.watch.watch import Change
 from rebalancer.model.snapshot import PHASES, UNKNOWN, Pods, PodStatus, PodTemplateTable
@@ -34,6 +34,7 @@ ROW = np.dtype(
         ("ready", np.bool_),
         ("terminating", np.bool_),
         ("gated", np.bool_),
+        ("unschedulable", np.bool_),
         ("restarts", np.int32),
         ("init_restarts", np.int32),
         ("status", np.int32),
@@ -42,7 +43,7 @@ ROW = np.dtype(
         ("alive", np.bool_),
     ]
 )
-NO_OWNER = np.array((-1, -1, -1, -1, -1, 0, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
+NO_OWNER = np.array((-1, -1, -1, -1, -1, 0, False, False, False, False, 0, 0, 0, 0.0, 0.0, False), dtype=ROW)
 FIRST_ROWS = 1024
 FIRST_TIDYING = 4096
 PHASE_NUMBERS: Mapping[str, int] = {name: index for index, name in enumerate(PHASES)}
@@ -128,6 +129,7 @@ class PodsTaken:
             cpu_scored_millicores=figures.cpu_scored_millicores[template],
             memory_scored_bytes=figures.memory_scored_bytes[template],
             gated=rows["gated"].copy(),
+            unschedulable=rows["unschedulable"].copy(),
             nominated=node_of[rows["nominated"]],
             restarts=rows["restarts"].copy(),
             init_restarts=rows["init_restarts"].copy(),
@@ -239,7 +241,7 @@ class PodRows:
             PHASE_NUMBERS.get(status.phase, UNKNOWN),
             is_ready(status.conditions),
             meta.deletion_timestamp is not None,
-            waits and bool(spec.scheduling_gates),
+            *(scheduling_of(pod) if waits else (False, False)),
             restarts,
             init_restarts,
             number,

@@ -41,6 +41,7 @@ class _Row:
     started: float
     priority: int
     gated: bool
+    unschedulable: bool
 
 
 class SchedulerView:
@@ -105,6 +106,7 @@ class SchedulerView:
             started=seconds_of(status["startTime"]) if "startTime" in status else float("nan"),
             priority=int(spec.get("priority") or 0),
             gated=bool(spec.get("schedulingGates")),
+            unschedulable=not spec.get("nodeName") and _is_unschedulable(status),
         )
 
     def _number(self, pod: Obj, *, of_daemon_set: bool) -> int:
@@ -154,6 +156,7 @@ class SchedulerView:
             cpu_scored_millicores=floats(template.cpu_scored_millicores for template in templates),
             memory_scored_bytes=floats(template.memory_scored_bytes for template in templates),
             gated=bools(row.gated for row in rows),
+            unschedulable=bools(row.unschedulable for row in rows),
             nominated=ints(
                 -1 if pod["spec"].get("nodeName") else node_at.get(pod["status"].get("nominatedNodeName") or "", -1)
                 for pod in pods
@@ -162,6 +165,11 @@ class SchedulerView:
             init_restarts=np.zeros(len(rows), dtype=np.int32),
             status=np.zeros(len(rows), dtype=np.int32),
         )
+
+
+def _is_unschedulable(status: Obj) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
 def _nodes(nodes: Sequence[Obj]) -> Nodes:
