@@ -16,7 +16,7 @@ os.environ.update(COLUMNS="100", TERMINAL_WIDTH="100", NO_COLOR="1")
 
 from rebalancer.cli.main import app
 from rebalancer.cli.output.report_document import report_schema
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import LIFTED_BY, Reason
 from rebalancer.policy.schema.policy import policy_schema
 from rebalancer.policy.schema.types import DURATION_PATTERN
 from rebalancer.web.metrics import described
@@ -118,12 +118,14 @@ def _line(text: str) -> str:
 
 
 def reasons_page() -> str:
-    """Every reason code with its sentence."""
+    """Every reason code with its sentence and what lifts it."""
     out = (
         "# Reasons\n\nWhy a pod was not evicted or a node left alone. Tables, JSON and the database use the same "
-        "codes.\n\n| code | meaning |\n|---|---|\n"
+        "codes.\n\nA refusal is judged in every cycle by the cluster, the policy and the ledger as they are then. It "
+        "ends in the first cycle after what lifts it. Where only time lifts it, its message states when.\n\n"
+        "| code | meaning | lifted by |\n|---|---|---|\n"
     )
-    return out + "".join(f"| `{code}` | {code.sentence} |\n" for code in Reason)
+    return out + "".join(f"| `{code}` | {code.sentence} | {LIFTED_BY[code]} |\n" for code in Reason)
 
 
 def commands_page() -> str:

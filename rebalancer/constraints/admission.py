@@ -58,8 +58,8 @@ class LedgerState:
     remote_readiness: Mapping[str, RemoteReadiness] | None = None
     nodes_elsewhere: int = 0
     """Nodes of the other clusters that share the database, as they published them."""
-    useless: Mapping[str, str] = field(default_factory=dict)
-    """Pool -> why its circuit breaker is open: evictions there are ineffective."""
+    useless: Mapping[str, Refusal] = field(default_factory=dict)
+    """Pool -> the refusal of its open circuit breaker: evictions there are ineffective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,8 +280,7 @@ class EvictionAdmission:
             self.view.uncount(move, at=at)
 
     def _breaker_refusal(self, move: Eviction) -> Refusal | None:
-        why = self._ledger_state.useless.get(move.pool)
-        return Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, why) if why is not None else None
+        return self._ledger_state.useless.get(move.pool)
 
     def _cross_cluster_refusal(self, move: Eviction) -> Refusal | None:
         cross, ledger_state = self._policy.safety.cross_cluster, self._ledger_state

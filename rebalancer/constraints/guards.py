@@ -292,7 +292,8 @@ def _age(pod: Pod, view: GuardView) -> Refusal | None:
     age = view.now - pod.started
     if age < view.guards.min_age:
         wanted = format_duration(view.guards.min_age)
-        return Refusal.of(Reason.TOO_YOUNG, f"{format_duration(max(age, 0.0))} of {wanted}")
+        due = pod.started + view.guards.min_age
+        return Refusal.of(Reason.TOO_YOUNG, f"{format_duration(max(age, 0.0))} of {wanted}", next_at=due)
     return None
 
 

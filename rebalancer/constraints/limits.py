@@ -148,7 +148,8 @@ def refusal_for(denied: Denied) -> Refusal:
         case "bytes":
             text = f"{check.scope}: {_pulled(denied)}"
         case "separation":
-            return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, f"{check.scope}: at least {span} between two clusters")
+            detail = f"{check.scope}: at least {span} between two clusters"
+            return Refusal.of(Reason.MOVED_IN_OTHER_CLUSTER, detail, next_at=denied.next_at)
     if denied.next_at is not None:
         text += f", next at {clock_time(denied.next_at)}"
     code = RULE_OF[check.scope.kind].reason

@@ -87,7 +87,11 @@ def observe(
     recent = tuple(context.records.recent_moves(now - memory))
     feedback = context.feedback()
     if feedback is not None:
-        useless = {pool: each.reason for pool, each in feedback.open_breakers.items() if each.until > now}
+        useless = {
+            pool: Refusal.of(Reason.CIRCUIT_BREAKER_OPEN, each.reason, next_at=each.until)
+            for pool, each in feedback.open_breakers.items()
+            if each.until > now
+        }
         ledger_state = replace(ledger_state, useless=useless)
     evacuated = {each.uid for each in ledger_state.open_evictions if each.in_background}
     cpu = effective_cpu(

@@ -4,9 +4,10 @@ The CLI, the database, the metrics and the documentation all use these enums; `d
 `Reason`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Code(StrEnum):
@@ -334,6 +335,129 @@ class Reason(Code):
     )
     SERVER_UNKNOWN = "ServerUnknown", "no answer in time: it may or may not have been evicted", BlockedReason.SERVER
     SERVER_ERROR = "ServerError", "the API server answered with an error", BlockedReason.SERVER
+
+
+LIFTED_BY: Final[Mapping[Reason, str]] = {
+    Reason.MIRROR_POD: "nothing: its file on the node is changed there",
+    Reason.STATIC_POD: "nothing: its file on the node is changed there",
+    Reason.DAEMONSET_POD: "nothing while a DaemonSet owns it",
+    Reason.TERMINATING: "its end: it is gone after its grace period",
+    Reason.FINISHED: "nothing: it uses no CPU",
+    Reason.NOT_READY: "its Ready condition",
+    Reason.BARE_POD: "a controlling owner",
+    Reason.UNKNOWN_OWNER_KIND: "the owner's kind under guards.ownerKinds",
+    Reason.JOB_POD: "guards.jobPods, or the end of its Job",
+    Reason.OURSELVES: "nothing",
+    Reason.OUR_PROMETHEUS: "guards.ours",
+    Reason.OUR_DATABASE: "guards.ours",
+    Reason.SYSTEM_CRITICAL: "another priority class of the pod",
+    Reason.PRIORITY_THRESHOLD: "guards.priorityBelow, or a lower priority of the pod",
+    Reason.HOST_PATH: "guards.hostPath",
+    Reason.LOCAL_STORAGE: "guards.diskEmptyDir",
+    Reason.LOCAL_VOLUME: "another volume",
+    Reason.VOLUME_IN_USE: "the end of the other pod",
+    Reason.PERSISTENT_VOLUME: "guards.persistentVolumes",
+    Reason.TOO_YOUNG: "time: guards.minAge after its start",
+    Reason.MIN_REPLICAS: "more desired replicas, or guards.minReplicas",
+    Reason.ROLLOUT_IN_PROGRESS: "the end of the rollout",
+    Reason.OWNER_NOT_HEALTHY: "as many Ready pods as are desired",
+    Reason.BUDGET_EXHAUSTED: "an allowed disruption: another of its pods is Ready, or the budget is changed",
+    Reason.BUDGET_OUTDATED: "the status of the budget, which its controller writes within seconds",
+    Reason.SEVERAL_BUDGETS: "only one budget that selects it",
+    Reason.POD_GROUP: "guards.groupLabels, or a pod without such a label",
+    Reason.EVICTION_IN_PROGRESS: "its end: the pod has left, or after 10 minutes",
+    Reason.ANNOTATION_VETO: "the annotation's removal",
+    Reason.OPTED_OUT: "the label's or annotation's removal",
+    Reason.NOT_OPTED_IN: "an opt-in of the pod or its namespace, or guards.requireOptIn",
+    Reason.NAMESPACE_EXCLUDED: "guards.namespaces",
+    Reason.LABEL_EXCLUDED: "guards.labels, or other labels of the pod",
+    Reason.DENY_LISTED: "the entry's removal from lists.deny",
+    Reason.NOT_ALLOW_LISTED: "an entry in lists.allow",
+    Reason.UNKNOWN_LEVEL: "the level under serviceLevels, or another level of the pod",
+    Reason.LEVEL_FORBIDS: "serviceLevels, or another level of the pod",
+    Reason.WINDOW_CLOSED: "time: the window's opening",
+    Reason.WINDOW_INVALID: "a window that can be parsed",
+    Reason.CROSS_CLUSTER: "safety.crossCluster.mode",
+    Reason.MOVED_IN_OTHER_CLUSTER: "time: safety.crossCluster.separation after that eviction",
+    Reason.READY_SHARE_TOO_LOW: "more Ready replicas in any cluster",
+    Reason.COOLDOWN_NODE: "time: safety.cooldowns.node after the node's last eviction",
+    Reason.COOLDOWN_SERVICE: "time: safety.cooldowns.service after the service's last eviction",
+    Reason.COOLDOWN_SERVICE_NODE: "time: safety.cooldowns.serviceNode after the service's last eviction from the node",
+    Reason.COOLDOWN_POOL: "time: safety.cooldowns.poolAfterScaleUp after the last of those nodes joined",
+    Reason.EVICTION_BACKOFF: "time: safety.cooldowns.backoff, longer each time and a week at most by default",
+    Reason.REPEATED_EVICTION: "time: safety.cooldowns.backoff, longer each time and a week at most by default",
+    Reason.WEBHOOK_BACKOFF: "time: safety.cooldowns.webhookBackoff, longer each time and a day at most by default",
+    Reason.PAUSED: "time: the pause's end, or `rebalancer resume`",
+    Reason.CIRCUIT_BREAKER_OPEN: (
+        "Ready replacements, or safety.inFlight.maxLate after their deadline; where evictions did not help, time: an "
+        "hour after the newest assessment"
+    ),
+    Reason.REPLACEMENT_LATE: (
+        "the Ready replacement, safety.inFlight.maxLate after its deadline, or `rebalancer resolve eviction`"
+    ),
+    Reason.NO_TARGET_NODE: "room by requests, or placement rules of the pod that admit more nodes",
+    Reason.NO_NODE_WITH_HEADROOM: "less real CPU on those nodes, or more nodes",
+    Reason.WOULD_RETURN_TO_NODE: "other placement rules or requests, or room on other nodes",
+    Reason.TARGET_NODE_WITHOUT_HEADROOM: "less real CPU on that node, or a larger softTaint.maxNodes",
+    Reason.PLACEMENT_NOT_MODELLED: "placement rules, volumes or claims that are modelled",
+    Reason.TARGET_NODE_UNAVAILABLE: "the node is gone, or safety.cooldowns.newNode after it joined",
+    Reason.QUOTA_EXCEEDED: "room in the quota",
+    Reason.NEEDS_PREEMPTION: "room on a node without preemption",
+    Reason.PENDING_TAKES_ROOM: "a node for the pending pod, or its end",
+    Reason.POOL_FULL: "a node under its low, or a higher low",
+    Reason.TARGET_NODE_NOT_BETTER: "room on a node where it is better",
+    Reason.NO_BETTER_NODE: "room on a node where it is better",
+    Reason.NO_RELIEF: "more real CPU of the pod",
+    Reason.GOAL_REACHED: "more real CPU on the node",
+    Reason.ENOUGH_EVICTED: "the next cycle, where more is to be evicted",
+    Reason.ALREADY_BALANCED: "a less even spread",
+    Reason.NODE_NOT_DRAINABLE: "what lifts the refusal of the pods that it names",
+    Reason.DRAIN_QUEUED: "the end of the drains before it",
+    Reason.NOT_CORDONED: "the cordon, which the plan's own cycle sets",
+    Reason.NO_POD_USAGE: "samples of the pod's CPU",
+    Reason.PLANNING_TIMEOUT: "the next cycle",
+    Reason.LIMIT_CYCLE: "the next cycle, or limits.perCycle",
+    Reason.LIMIT_GLOBAL: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_CLUSTER: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_POOL: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_NODE: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_NAMESPACE: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_LEVEL: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_SERVICE: "time: the sliding window of the limit; in flight: a Ready replacement",
+    Reason.LIMIT_REPLACEMENTS: "a Ready replacement on that node",
+    Reason.LIMIT_IMAGE_PULLS: "Ready replacements in that pool",
+    Reason.NO_SAMPLE: "a sample",
+    Reason.STALE_SAMPLE: "a new sample",
+    Reason.NOT_FINITE: "a plausible sample",
+    Reason.AMBIGUOUS_NODE: "one series for each node",
+    Reason.NODE_NOT_READY: "its Ready condition",
+    Reason.NODE_LEAVING: "the node's end, or the removal of the autoscaler's taint",
+    Reason.NODE_KEPT: "what its message names",
+    Reason.STABILIZATION_WINDOW: "hot readings over usage.stabilizationWindow",
+    Reason.SETTLING: "time: usage.rateWindow after the last eviction from it",
+    Reason.NO_CONTENTION: "metrics of PSI or CFS throttling",
+    Reason.NO_NOISY_NEIGHBOUR: "an evictable pod that uses far more than it requests",
+    Reason.COVERAGE_TOO_LOW: "fresh usage of usage.minCoverage of the Ready nodes",
+    Reason.PARTIAL_USAGE: "a complete answer",
+    Reason.CLOCK_SKEW: "clocks that agree",
+    Reason.LEASE_LOST: "the lease",
+    Reason.STOPPING: "the next process",
+    Reason.SERVER_BUDGET: "an allowed disruption; asked again in the next cycle",
+    Reason.SERVER_THROTTLED: "the end of the throttling; asked again in the next cycle",
+    Reason.SERVER_SEVERAL_BUDGETS: "only one budget that selects it",
+    Reason.SERVER_GONE: "nothing: the pod is gone",
+    Reason.SERVER_UID_CHANGED: "nothing: the pod is gone",
+    Reason.SERVER_FORBIDDEN: "the right to create pods/eviction there",
+    Reason.SERVER_WEBHOOK: "the webhook's consent; asked again after safety.cooldowns.webhookBackoff",
+    Reason.SERVER_WEBHOOK_FAILED: "a webhook that answers; asked again after safety.cooldowns.webhookBackoff",
+    Reason.SERVER_UNKNOWN: "the pod's state: it is seen alive or gone in the next cycles",
+    Reason.SERVER_ERROR: "an API server without the error; asked again in the next cycle",
+}
+"""Code -> what lifts the refusal. "time: ..." says which time; it stands in `Refusal.next_at`.
+
+Refusals are judged in every cycle by the cluster, the policy and the ledger as they are then. They end in the first
+cycle after what lifts them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def settling(view: StrategyView) -> dict[int, Refusal]:
         # the ledger's clock may be a little ahead; a move far in the future is dated by another clock
         if node is not None and abs(age) < view.usage.window_seconds:
             waits = format_duration(view.usage.window_seconds - max(age, 0.0))
-            out[node] = Refusal.of(Reason.SETTLING, f"{waits} to go")
+            out[node] = Refusal.of(Reason.SETTLING, f"{waits} to go", next_at=move.at + view.usage.window_seconds)
     return out
 
 

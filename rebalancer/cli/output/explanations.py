@@ -61,7 +61,10 @@ def pod_document(found: PodExplanation) -> dict[str, Any]:
         "failures": found.failures,
         "targetNodes": target_nodes(found.target_nodes),
         "noTargetNode": _refusal(found.no_target_node),
-        "checks": [{**pick(each, "name", "ok", "code"), "message": each.detail} for each in found.checks],
+        "checks": [
+            {**pick(each, "name", "ok", "code"), "message": each.detail, "liftedBy": each.lifted_by}
+            for each in found.checks
+        ],
         "wouldEvict": eviction is not None,
         "targetNode": (eviction.target_node or None) if eviction is not None else None,
         "notModelled": found.unknown,
@@ -89,6 +92,8 @@ def print_pod(console: Console, found: PodExplanation, *, wide: bool, all_nodes:
             mark = Text("ok", style="green") if check.ok else Text("no", style="red")
             table.add_row(check.name, mark, str(check.code or ""), check.detail)
         console.print(table)
+        for code, lifted_by in {check.code: check.lifted_by for check in found.checks if not check.ok}.items():
+            console.print(Text.assemble((f"{code} is lifted by: ", "bold"), lifted_by))
     _print_unknown(console, found.unknown)
 
 

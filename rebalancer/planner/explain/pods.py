@@ -13,7 +13,7 @@ from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.plan import CycleReport, Finding, Goal
-from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.reason import LIFTED_BY, Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, ClusterSnapshot, Pod
 from rebalancer.model.usage import Usage
@@ -89,6 +89,11 @@ class Check:
         if refusal is None:
             return cls(name=name, ok=True, detail=fine)
         return cls(name=name, ok=False, detail=refusal.message, code=refusal.code)
+
+    @property
+    def lifted_by(self) -> str:
+        """What would lift it; empty where it holds."""
+        return "" if self.code is None else LIFTED_BY[self.code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

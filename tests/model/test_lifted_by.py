@@ -1,0 +1,36 @@
+"""What lifts each refusal, and that those which time lifts say when."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import rebalancer
+from rebalancer.model.reason import LIFTED_BY, Reason
+
+BY_TIME = [code for code, text in LIFTED_BY.items() if text.startswith("time:")]
+WITHOUT_START = 1
+"""A pod without a start time is too young for a time that isn't known."""
+
+
+def test_16_every_code_says_what_lifts_it() -> None:
+    assert set(LIFTED_BY) == set(Reason)
+    assert all(LIFTED_BY.values())
+
+
+def refusals_of(code: Reason) -> list[ast.Call]:
+    """Calls that make a refusal of the code, wherever it is written out."""
+    found = []
+    for path in Path(rebalancer.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal.of", "Refusal"):
+                said = [*node.args, *(each.value for each in node.keywords)]
+                if any(ast.unparse(each) == f"Reason.{code.name}" for each in said):
+                    found.append(node)
+    return found
+
+
+@pytest.mark.parametrize("code", BY_TIME)
+def test_16_what_time_lifts_says_when(code: Reason) -> None:
+    timeless = [each for each in refusals_of(code) if "next_at" not in {one.arg for one in each.keywords}]
+    assert len(timeless) == (WITHOUT_START if code is Reason.TOO_YOUNG else 0)
