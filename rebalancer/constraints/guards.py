@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rebalancer.constraints.autoscalers import ServicesInChange
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS, MIRROR, OWN_PREFIX, VETOES, run_by_kubelet
 from rebalancer.model.match import selector_matches
 from rebalancer.model.objects import LabelSelector, PodTemplate
@@ -43,6 +44,7 @@ class GuardView:
     labels_excluded: LabelSelector | None
     like: Ints
     """(pods,) as `newest_siblings`."""
+    in_change: ServicesInChange
 
     @classmethod
     def of(
@@ -52,6 +54,7 @@ class GuardView:
 
         If the cluster doesn't have `priorityClassBelow`, every pod counts as at the threshold.
         """
+        like = newest_siblings(snapshot)
         limit = guards.priority_below
         if guards.priority_class_below is not None:
             lowest = -(2**31)
@@ -69,7 +72,8 @@ class GuardView:
             priority_limit=limit,
             labels_included=guards.labels.include.compiled(),
             labels_excluded=guards.labels.exclude.compiled() if guards.labels.exclude is not None else None,
-            like=newest_siblings(snapshot),
+            like=like,
+            in_change=ServicesInChange(snapshot, like),
         )
 
 
@@ -320,6 +324,10 @@ def _rollout(pod: Pod, view: GuardView) -> Refusal | None:
     return None
 
 
+def _autoscaled(pod: Pod, view: GuardView) -> Refusal | None:
+    return view.in_change.refuses(pod, settles=view.guards.min_scale_age, now=view.now)
+
+
 def _owner_health(pod: Pod, view: GuardView) -> Refusal | None:
     desired, ready = view.snapshot.replicas(int(view.snapshot.pods.owner[pod.index]))
     if ready >= desired:
@@ -347,5 +355,6 @@ GUARDS: tuple[Guard, ...] = (
     _age,
     _replicas,
     _rollout,
+    _autoscaled,
     _owner_health,
 )

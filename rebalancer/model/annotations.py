@@ -7,6 +7,8 @@ missing here would never refuse.
 from collections.abc import Mapping
 from typing import Final
 
+from rebalancer.model.autoscaling import VPA_UPDATES
+
 OWN_PREFIX: Final = "rebalancer.dev/"
 """Every annotation with it is kept: a policy may name one."""
 
@@ -28,7 +30,7 @@ Only the Eviction API's adapter reads it, right before the call."""
 EVICTION_IN_PROGRESS: Final = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 """Its presence: that component is carrying out an eviction; it removes the annotation when that failed."""
 
-KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES, EVICTION_IN_PROGRESS})
+KEPT: Final = frozenset({MIRROR, SOURCE, *VETOES, EVICTION_IN_PROGRESS, VPA_UPDATES})
 
 
 def is_kept(key: str) -> bool:

@@ -122,6 +122,11 @@ class Reason(Code):
     MIN_REPLICAS = "MinReplicas", "its service has fewer replicas than the minimum", BlockedReason.GUARDS
     ROLLOUT_IN_PROGRESS = "RolloutInProgress", "its owner is rolling out", BlockedReason.GUARDS
     OWNER_NOT_HEALTHY = "OwnerNotHealthy", "its owner has fewer ready pods than desired", BlockedReason.GUARDS
+    AUTOSCALING = (
+        "Autoscaling",
+        "an autoscaler is changing its service, or did so less than guards.minScaleAge ago",
+        BlockedReason.COOLDOWNS,
+    )
     BUDGET_EXHAUSTED = "BudgetExhausted", "its PodDisruptionBudget has no room", BlockedReason.BUDGETS
     BUDGET_OUTDATED = (
         "BudgetOutdated",
@@ -360,6 +365,7 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.TOO_YOUNG: "time: guards.minAge after its start",
     Reason.MIN_REPLICAS: "more desired replicas, or guards.minReplicas",
     Reason.ROLLOUT_IN_PROGRESS: "the end of the rollout",
+    Reason.AUTOSCALING: "the end of the change, and guards.minScaleAge after it",
     Reason.OWNER_NOT_HEALTHY: "as many Ready pods as are desired",
     Reason.BUDGET_EXHAUSTED: "an allowed disruption: another of its pods is Ready, or the budget is changed",
     Reason.BUDGET_OUTDATED: "the status of the budget, which its controller writes within seconds",

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.objects import LabelSelector, NodeSelector, PodTemplate, Taint
 from rebalancer.model.quota import ResourceQuota
 
@@ -148,6 +149,8 @@ class PodStatus(NamedTuple):
     exit_codes: tuple[int, ...] = ()
     """Of its containers that have ended."""
     init_exit_codes: tuple[int, ...] = ()
+    resizing: bool = False
+    """The kubelet is changing its resources in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,8 +304,20 @@ class ClusterSnapshot:
     volume_limits: Mapping[str, Floats] | None = field(default_factory=dict)
     """CSI driver -> (nodes,) volumes that a node can have attached. None where CSINodes can't be read."""
     quotas: tuple[ResourceQuota, ...] = ()
+    autoscalers: tuple[HorizontalAutoscaler, ...] = ()
+    """Empty where they can't be read."""
     claims_known: bool = True
     """False where PersistentVolumes can't be read: then every claim counts as local."""
+
+    @cached_property
+    def _autoscaler_of(self) -> Mapping[tuple[str, str, str], HorizontalAutoscaler]:
+        return {(each.namespace, *each.target): each for each in self.autoscalers}
+
+    def autoscaler_of(self, service: Service | None) -> HorizontalAutoscaler | None:
+        """The HorizontalPodAutoscaler of a service."""
+        if service is None:
+            return None
+        return self._autoscaler_of.get((service.namespace, service.kind, service.name))
 
     @cached_property
     def node_index(self) -> Mapping[str, int]:

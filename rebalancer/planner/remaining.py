@@ -8,6 +8,7 @@ from rebalancer.model.reason import Reason
 SETTINGS: Mapping[Reason, str] = {
     Reason.TOO_YOUNG: "guards.minAge",
     Reason.MIN_REPLICAS: "guards.minReplicas",
+    Reason.AUTOSCALING: "guards.minScaleAge",
     Reason.HOST_PATH: "guards.hostPath",
     Reason.LOCAL_STORAGE: "guards.diskEmptyDir",
     Reason.PERSISTENT_VOLUME: "guards.persistentVolumes",

@@ -9,6 +9,7 @@ import pytest
 
 from rebalancer.constraints.guards import GUARDS, guarded, parse_flag
 from rebalancer.model.annotations import KEPT, OWN_PREFIX, VETOES, is_kept
+from rebalancer.model.autoscaling import VPA_UPDATES
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import FAILED, SUCCEEDED, Owner
 from tests.builders import APod, a_node, a_pod, cluster, replicas
@@ -237,7 +238,8 @@ def test_guards_read_only_annotations_that_readers_of_the_cluster_keep() -> None
     pod = replace(pod, template=msgspec.structs.replace(pod.template, annotations=Recording()))
     for guard in GUARDS:
         guard(pod, view_of(made))
-    assert Recording.keys_read == {*KEPT, f"{OWN_PREFIX}evict"}
+    of_siblings = {VPA_UPDATES}  # see test_autoscalers
+    assert Recording.keys_read | of_siblings == {*KEPT, f"{OWN_PREFIX}evict"}
     assert all(is_kept(key) for key in Recording.keys_read)
 
 

@@ -395,5 +395,6 @@ def test_every_guard_reason_has_a_case() -> None:
     upto = list(Reason).index(Reason.LABEL_EXCLUDED) + 1
     budgets = {Reason.BUDGET_EXHAUSTED, Reason.BUDGET_OUTDATED, Reason.SEVERAL_BUDGETS}  # see test_budgets
     vetoes = {Reason.ANNOTATION_VETO, Reason.EVICTION_IN_PROGRESS}  # see test_guard_rules
+    scaled = {Reason.AUTOSCALING}  # see test_autoscalers
     told = {case.reason for case in CASES.values()} - {Reason.PLACEMENT_NOT_MODELLED}  # also the placement model's
-    assert set(list(Reason)[:upto]) == told | budgets | vetoes
+    assert set(list(Reason)[:upto]) == told | budgets | vetoes | scaled

@@ -14,7 +14,7 @@ from tests.kube.readers import said
 
 KINDS = {
     "nodes", "pods", "namespaces", "priorityclasses", "poddisruptionbudgets",
-    "replicasets", "deployments", "statefulsets", "daemonsets", "jobs", "resourcequotas",
+    "replicasets", "deployments", "statefulsets", "daemonsets", "jobs", "resourcequotas", "horizontalpodautoscalers",
 }  # fmt: skip
 
 
@@ -222,6 +222,24 @@ def test_limits_and_quotas_that_we_may_not_read_stop_nothing() -> None:
         until(watched.cluster.synced)
         snapshot = watched.cluster.snapshot()
         assert (snapshot.volume_limits, snapshot.quotas) == (None, ())
+
+
+@pytest.mark.parametrize("code", [403, 404])
+def test_16_d15_autoscalers_follow_their_watch_and_stop_nothing_where_they_can_not_be_read(code: int) -> None:
+    scaler = {"metadata": meta("hpa", "shop"), "status": {"currentReplicas": 2, "desiredReplicas": 3}}
+    with watching(a_shop(horizontalpodautoscalers=[scaler])) as watched:
+        until(watched.cluster.synced)
+        assert [each.is_scaling for each in watched.cluster.snapshot().autoscalers] == [True]
+        until(lambda: bool(watched.server.watches(watched.api.asked, "horizontalpodautoscalers")))
+        watched.server.send("horizontalpodautoscalers", line("DELETED", scaler, 9))
+        until(lambda: watched.cluster.stats()["horizontalpodautoscalers"].events == 1)
+        assert watched.cluster.snapshot().autoscalers == ()
+    server = a_shop(horizontalpodautoscalers=[scaler])
+    server.cluster.refused["horizontalpodautoscalers"] = code
+    with watching(server) as watched:
+        until(lambda: watched.cluster.stats()["horizontalpodautoscalers"].errors == 1)
+        until(watched.cluster.synced)
+        assert watched.cluster.snapshot().autoscalers == ()
 
 
 def test_replicasets_are_read_whole_once_one_stands_alone() -> None:

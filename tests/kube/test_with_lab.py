@@ -84,6 +84,16 @@ def test_the_whole_cluster_is_read(lab: Lab, client: ApiClient) -> None:
     assert {budget.name: budget.disruptions_allowed for budget in snapshot.budgets}["web"] == 1
 
 
+def test_16_d15_the_labs_autoscalers_are_read(tmp_path: Path) -> None:
+    web = workload("web", place={"a": 3}, cpu=0.1, cpu_request="100m", hpa={"max_replicas": 6, "utilization": 70})
+    with Lab.start(scenario(nodes=[node("a")], workloads=[web], history_days=0.01), speed=20) as lab:
+        lab.write_kubeconfig(tmp_path / "kubeconfig")
+        client = connect(str(tmp_path / "kubeconfig"), None, "rebalancer/test")
+        (scaler,) = KubeCluster(client=client, clock=lab.clock).snapshot().autoscalers
+        client.close()
+    assert (scaler.namespace, scaler.name, scaler.target) == ("default", "web", ("Deployment", "web"))
+
+
 def test_continue_tokens_that_always_expire_make_the_list_unsafe(lab: Lab, client: ApiClient) -> None:
     lab.faults.set(expire_continue=True)
     with pytest.raises(UnsafeDataError, match="pods broke half-way"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.cli.output.explanations import pod_document
+from rebalancer.model.autoscaling import HorizontalAutoscaler, ScalingMetric
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
@@ -435,6 +436,37 @@ def test_what_a_scheduler_decides_that_is_not_known_is_not_told() -> None:
     explained = of_pod(scene_of(nodes, pods), "report-0")
     assert explained.target_nodes == ()
     assert [(each.scores, each.total) for each in explained.scored] == [({}, 0.0)] * 4
+
+
+# ---- the autoscaler's mean
+
+
+@pytest.mark.parametrize(
+    ("pods", "mean", "says"),
+    [
+        (4, 60.0, "while one of 4 pods starts, the mean cpu of the others rises from 60 to 80, over the target of 70"),
+        (10, 60.0, "rises from 60 to 66.7, within the target of 70 with its tolerance of 10%"),
+        (1, 60.0, "no mean over several pods is known"),
+    ],
+)
+def test_16_d15_it_says_what_a_move_does_to_the_mean_of_an_autoscaler(pods: int, mean: float, says: str) -> None:
+    scaler = HorizontalAutoscaler(
+        name="web-hpa",
+        namespace="shop",
+        target=("ReplicaSet", "web"),
+        current=pods,
+        desired=pods,
+        active=True,
+        last_scaled=float("nan"),
+        metrics=(ScalingMetric(name="cpu", current=mean, target=70.0),),
+    )
+    nodes, running = hot_world()
+    explained = of_pod(scene_of(nodes, running, autoscalers=(scaler,)), "web-0")
+    (check,) = [each for each in explained.checks if each.name == "autoscaler"]
+    assert check.ok
+    assert check.detail.startswith("web-hpa: ")
+    assert says in check.detail
+    assert [each for each in of_pod(scene_of(nodes, running), "web-0").checks if each.name == "autoscaler"] == []
 
 
 # ---- CPU elsewhere

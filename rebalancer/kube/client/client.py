@@ -17,6 +17,8 @@ from rebalancer.kube.client.stream import LineStream
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 
 T = TypeVar("T")
+NOT_READABLE = frozenset({403, 404})
+"""Statuses of a list that we may not read, or that the server doesn't have."""
 RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 JSON = "application/json"
 CREDENTIALS_MIN_AGE_SECONDS = 60.0

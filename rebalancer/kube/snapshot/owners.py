@@ -72,11 +72,12 @@ class Owners:
 
 def kind_of(reference: OwnerReference) -> str:
     """The kind; with its group when it only shares its name with one of Kubernetes' kinds: `Job.batch.volcano.sh`."""
-    return _kind(reference.api_version, reference.kind)
+    return known_kind(reference.api_version, reference.kind)
 
 
 @lru_cache(maxsize=1024)
-def _kind(api_version: str, kind: str) -> str:
+def known_kind(api_version: str, kind: str) -> str:
+    """The same of an apiVersion and a kind."""
     group = api_version.rpartition("/")[0]
     known = KNOWN_GROUPS.get(kind)
     return kind if known is None or known == group else f"{kind}.{group or 'core'}"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.kube.client.client import JSON, ApiClient, Resource, StatusError
+from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, StatusError
+from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, Gathered, read_list
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, kind_of, standalone_replicasets
@@ -27,6 +28,7 @@ from rebalancer.kube.snapshot.records import (
 )
 from rebalancer.kube.snapshot.volumes import BoundClaims, volume_limits
 from rebalancer.model.annotations import EVICTION_IN_PROGRESS
+from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.quota import ResourceQuota
@@ -38,6 +40,7 @@ NAMESPACES = Resource(group="", version="v1", plural="namespaces")
 VOLUMES = Resource(group="", version="v1", plural="persistentvolumes")
 CSI_NODES = Resource(group="storage.k8s.io", version="v1", plural="csinodes")
 QUOTAS = Resource(group="", version="v1", plural="resourcequotas")
+AUTOSCALERS = Resource(group="autoscaling", version="v2", plural="horizontalpodautoscalers")
 BUDGETS = Resource(group="policy", version="v1", plural="poddisruptionbudgets")
 PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 REPLICASETS = Resource(group="apps", version="v1", plural="replicasets")
@@ -49,7 +52,7 @@ WORKLOADS: tuple[tuple[str, Resource], ...] = (
     ("Job", Resource(group="batch", version="v1", plural="jobs")),
 )
 READ_RESOURCES: tuple[Resource, ...] = (
-    NODES, PODS, NAMESPACES, VOLUMES, CSI_NODES, QUOTAS, BUDGETS, PRIORITY_CLASSES,
+    NODES, PODS, NAMESPACES, VOLUMES, CSI_NODES, QUOTAS, AUTOSCALERS, BUDGETS, PRIORITY_CLASSES,
     *(resource for _, resource in WORKLOADS),
 )  # fmt: skip
 """Resources that a snapshot lists; `doctor` checks the permissions."""
@@ -101,6 +104,7 @@ class KubeCluster:
             claims = self._if_granted(VOLUMES, PersistentVolume, BoundClaims)
             csi_nodes = self._if_granted(CSI_NODES, CsiNode, Gathered[CsiNode])
         quotas = self._if_granted(QUOTAS, Quota, Gathered[Quota])
+        autoscalers = self._if_granted(AUTOSCALERS, Autoscaler, Gathered[Autoscaler])
         budgets = self._list(BUDGETS, Budget, Gathered[Budget])
         return put_together(
             taken=taken,
@@ -117,6 +121,7 @@ class KubeCluster:
             claims=claims,
             csi_nodes=csi_nodes,
             quotas=map(quota_of, quotas or ()),
+            autoscalers=map(autoscaler_of, autoscalers or ()),
         )
 
     def pod_states(self, pods: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PodStateRecord]:
@@ -163,11 +168,11 @@ class KubeCluster:
             into[workload.metadata.uid] = (kind, workload)
 
     def _if_granted(self, resource: Resource, item: type[Any], collector: Callable[[], Any]) -> Any:
-        """The list; None without permission."""
+        """The list; None without permission, or where the server doesn't have the resource."""
         try:
             return self._list(resource, item, collector)
         except StatusError as error:
-            if error.status != 403:
+            if error.status not in NOT_READABLE:
                 raise
             return None
 
@@ -194,6 +199,7 @@ def put_together(
     claims: BoundClaims | None,
     csi_nodes: Iterable[CsiNode] | None,
     quotas: Iterable[ResourceQuota],
+    autoscalers: Iterable[HorizontalAutoscaler],
 ) -> ClusterSnapshot:
     """The snapshot; `claims` and `csi_nodes` are None without permission to list them."""
     return ClusterSnapshot(
@@ -216,6 +222,7 @@ def put_together(
         claim_drivers=claims.drivers if claims else {},
         volume_limits=None if csi_nodes is None else volume_limits(csi_nodes, nodes.names),
         quotas=tuple(quotas),
+        autoscalers=tuple(autoscalers),
         claims_known=claims is not None,
     )
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from rebalancer.kube.snapshot import records
 from rebalancer.model.snapshot import PodStatus
 
+RESIZING = "PodResizeInProgress"
+"""Condition of a pod; PodResizePending isn't read: such a pod waits for room, and leaving its node gives it some."""
+
 NOTHING = PodStatus()
 """The status of most pods. It is the first in every table."""
 
@@ -25,7 +28,7 @@ def scheduling_of(pod: records.Pod) -> tuple[bool, bool]:
 
 def is_quiet(status: records.PodStatus) -> bool:
     """Whether it is empty without restarts: so it is with most pods, and this is evaluated for every one."""
-    if status.reason or status.init_container_statuses:
+    if status.reason or status.init_container_statuses or _is_resizing(status):
         return False
     if status.container_statuses:
         for each in status.container_statuses:
@@ -54,7 +57,15 @@ def status_of(status: records.PodStatus) -> PodStatus:
         init_containers=_reasons(init),
         exit_codes=_exit_codes(own),
         init_exit_codes=_exit_codes(init),
+        resizing=_is_resizing(status),
     )
+
+
+def _is_resizing(status: records.PodStatus) -> bool:
+    for condition in status.conditions or ():
+        if condition.type == RESIZING:
+            return condition.status == "True"
+    return False
 
 
 def _reasons(containers: Sequence[records.ContainerStatus] | None) -> tuple[str, ...]:

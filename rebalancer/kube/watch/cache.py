@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.lists import garbage_collector_paused
 from rebalancer.kube.snapshot.owners import KEPT_WITHOUT_PODS, Owners, standalone_replicasets
 from rebalancer.kube.snapshot.quotas import quota_of
@@ -24,6 +25,7 @@ from rebalancer.kube.snapshot.records import (
     Workload,
 )
 from rebalancer.kube.snapshot.snapshot import (
+    AUTOSCALERS,
     BUDGETS,
     CSI_NODES,
     NAMESPACES,
@@ -44,6 +46,7 @@ from rebalancer.kube.snapshot.volumes import BoundClaims
 from rebalancer.kube.watch.rows import PodRows, PodsTaken
 from rebalancer.kube.watch.stores import NodeRecords, Records
 from rebalancer.kube.watch.watch import STOP_SECONDS, Reflector, WatchStats
+from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.ports import Clock
 from rebalancer.model.quota import ResourceQuota
@@ -92,6 +95,9 @@ class WatchedCluster:
         self._classes = self._reflector(PRIORITY_CLASSES, PriorityClass, partial(Records[Any, Any], _itself))
         self._budgets = self._reflector(BUDGETS, Budget, partial(Records[Budget, DisruptionBudget], budget_of))
         self._quotas = self._reflector(QUOTAS, Quota, partial(Records[Quota, ResourceQuota], quota_of))
+        self._autoscalers = self._reflector(
+            AUTOSCALERS, Autoscaler, partial(Records[Autoscaler, HorizontalAutoscaler], autoscaler_of)
+        )
         self._workloads: dict[str, Reflector[Workload, Workloads]] = {
             kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
             for kind, each in WORKLOADS
@@ -180,14 +186,18 @@ class WatchedCluster:
         )
 
     def _reflectors(self) -> list[Reflector[Any, Any]]:
-        fixed = [self._nodes, self._pods, self._spaces, self._classes, self._budgets, self._quotas]
-        optional = [each for each in (self._volumes, self._csi_nodes) if each is not None]
+        fixed = [self._nodes, self._pods, self._spaces, self._classes, self._budgets]
+        optional = [each for each in self._may_miss() if each is not None]
         return [*fixed, *self._workloads.values(), *optional]
 
+    def _may_miss(self) -> tuple[Reflector[Any, Any] | None, ...]:
+        """Those that a snapshot is made without where we may not read them: without volumes every claim counts as
+        local, without quotas none refuses, without autoscalers none is waited for."""
+        return (self._volumes, self._csi_nodes, self._quotas, self._autoscalers)
+
     def _needed(self) -> list[Reflector[Any, Any]]:
-        """All but those that may be missing and that we may not read: without volumes every claim counts as local,
-        without quotas none refuses."""
-        may_miss = (self._volumes, self._csi_nodes, self._quotas)
+        """All but those that may be missing and that we may not read."""
+        may_miss = self._may_miss()
         return [each for each in self._reflectors() if each not in may_miss or not each.denied]
 
     def _follow_what_is_needed(self, *, uses_claims: bool, references: Sequence[OwnerReference]) -> None:
@@ -240,6 +250,7 @@ class WatchedCluster:
         if self._csi_nodes is not None:
             csi_nodes = None if self._csi_nodes.denied else self._csi_nodes.known.all()
         quotas = [] if self._quotas.denied else self._quotas.known.all()
+        autoscalers = [] if self._autoscalers.denied else self._autoscalers.known.all()
         budgets = sorted(self._budgets.known.all(), key=lambda budget: (budget.namespace, budget.name))
         # A new pod may need a kind that is not watched yet.
         self._follow_what_is_needed(
@@ -266,6 +277,7 @@ class WatchedCluster:
             claims=claims,
             csi_nodes=csi_nodes,
             quotas=sorted(quotas, key=lambda quota: (quota.namespace, quota.name)),
+            autoscalers=sorted(autoscalers, key=lambda each: (each.namespace, each.name)),
         )
 
     def _owners(

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from rebalancer.kube.client.client import JSON, ApiClient, Resource, SilentError, StatusError, Timeouts
+from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, SilentError, StatusError, Timeouts
 from rebalancer.kube.client.stream import LineStream
 from rebalancer.kube.snapshot.lists import METADATA_ONLY, WATCH_METADATA_ONLY, read_list_at
 from rebalancer.kube.snapshot.records import Versioned, WatchEvent, WatchStatus
@@ -135,7 +135,7 @@ class Reflector(Generic[T, S]):
         self.store: S | None = None
         """The store; None before the first list is complete."""
         self.denied = False
-        """Whether the server's last answer was 403."""
+        """Whether the server's last answer was that we may not read it, or that it doesn't have it."""
         self.trouble = ""
         """Why nothing has arrived since the last sign of life."""
         self.stats = WatchStats()
@@ -213,7 +213,7 @@ class Reflector(Generic[T, S]):
         except ConnectError as error:
             at_once = False
             if isinstance(error, StatusError):
-                self.denied, retry_after = error.status == 403, error.retry_after_seconds
+                self.denied, retry_after = error.status in NOT_READABLE, error.retry_after_seconds
             self._note(error)
         healthy = self._monotonic() - self._opened_at
         return self._backoff.seconds(healthy_seconds=healthy, at_once=at_once, retry_after=retry_after)

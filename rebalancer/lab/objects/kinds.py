@@ -91,6 +91,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets", short_names=("ds",), categories=_ALL),
     Kind(group="batch", version="v1", kind="Job", plural="jobs", categories=_ALL),
     Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs", short_names=("cj",), categories=_ALL),
+    Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets", short_names=("pdb",)),
     Kind(
         group="autoscaling",
         version="v2",
@@ -99,7 +100,6 @@ KINDS: tuple[Kind, ...] = (
         short_names=("hpa",),
         categories=_ALL,
     ),
-    Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets", short_names=("pdb",)),
     Kind(
         group="scheduling.k8s.io",
         version="v1",

@@ -11,6 +11,7 @@ import numpy as np
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
 from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
+from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.reason import LIFTED_BY, Reason, Refusal
@@ -227,6 +228,8 @@ def _checks(
     checks.append(Check.of("landing", no_target_node, fine=fine))
     if scene.cpu is not None:
         checks.append(_cpu_elsewhere(scene.cpu, pod.index))
+    if (scaler := scene.snapshot.autoscaler_of(pod.service)) is not None:
+        checks.append(_mean_of_the_others(scaler))
     checks.append(_by_the_plan(scene, pod))
     return tuple(checks)
 
@@ -241,6 +244,23 @@ def _cpu_elsewhere(cpu: PodCpu, pod: int) -> Check:
     if surplus >= 1.0:
         detail += f"; {surplus:.0f}m of its CPU here pass when a replacement of its service is Ready"
     return Check(name="CPU elsewhere", ok=True, detail=detail)
+
+
+def _mean_of_the_others(scaler: HorizontalAutoscaler) -> Check:
+    """What the mean of a HorizontalPodAutoscaler becomes while one of its pods is replaced, where they share one load;
+    never a reason against an eviction. It rises by n / (n - 1)."""
+    name, pods = "autoscaler", scaler.current
+    if pods < 2 or not scaler.metrics:
+        return Check(name=name, ok=True, detail=f"{scaler.name}: no mean over several pods is known")
+    parts = []
+    for metric in scaler.metrics:
+        rises, most = metric.current * pods / (pods - 1), metric.target * (1.0 + scaler.tolerance)
+        over = "over" if rises > most else "within"
+        parts.append(
+            f"while one of {pods} pods starts, the mean {metric.name} of the others rises from {metric.current:g} to "
+            f"{rises:.3g}, {over} the target of {metric.target:g} with its tolerance of {scaler.tolerance:.0%}"
+        )
+    return Check(name=name, ok=True, detail=f"{scaler.name}: {'; '.join(parts)}")
 
 
 def hot_enough(scene: ExplainContext, node: int) -> Check:

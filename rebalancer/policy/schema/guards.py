@@ -51,6 +51,8 @@ class GuardOverride(Section):
     """Pods with PersistentVolumeClaims."""
     min_age: Duration | None = None
     """Younger pods are not evicted."""
+    min_scale_age: Duration | None = None
+    """Services that an autoscaler changed less long ago are left alone."""
     min_replicas: Count | None = None
     """Services with fewer desired replicas are left alone."""
     require_opt_in: bool | None = None
@@ -88,6 +90,9 @@ class Guards(Section):
     """Whether pods with PersistentVolumeClaims may be evicted. Pods with local volumes never are."""
     min_age: Duration = 300.0
     """Younger pods are not evicted."""
+    min_scale_age: Duration = 180.0
+    """Services that a HorizontalPodAutoscaler or a VerticalPodAutoscaler changed less long ago are left alone; 0s: only
+    while it is changing them."""
     min_replicas: Count = 2
     """Services with fewer desired replicas are left alone."""
     group_labels: Annotated[tuple[NonEmpty, ...], AsTuple] = (
