@@ -112,7 +112,7 @@ class PrometheusClient:
         try:
             data = decode.envelope(self._accepted(reply, field="usage.prometheus.url").body).data
             found = msgspec.json.decode(data, type=dict[str, Any]).get("version", "")
-        except (decode.BadAnswerError, msgspec.DecodeError) as error:
+        except (decode.BadAnswerError, *decode.UNDECODABLE) as error:
             raise self._connect_error(f"the response is not Prometheus': {error}") from None
         return str(found)
 

@@ -15,6 +15,9 @@ import numpy as np
 from rebalancer.model.history import Grid
 from rebalancer.model.snapshot import Floats
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON of the expected form."""
+
 Point = tuple[float, str]
 T = TypeVar("T")
 
@@ -125,8 +128,8 @@ def envelope(body: bytes) -> Envelope:
     """
     try:
         found = msgspec.json.decode(body, type=Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+    except UNDECODABLE as error:
+        raise _undecodable(error) from None
     return msgspec.structs.replace(found, warnings=(*found.warnings, MARKED_PARTIAL)) if found.is_partial else found
 
 
@@ -240,18 +243,23 @@ def _of_type(answer: Result, wanted: str) -> msgspec.Raw:
     return answer.result
 
 
+def _undecodable(error: Exception) -> BadAnswerError:
+    detail = "nested too deeply" if isinstance(error, RecursionError) else error
+    return BadAnswerError(f"not Prometheus' JSON ({detail})")
+
+
 def _decoded(raw: msgspec.Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+    except UNDECODABLE as error:
+        raise _undecodable(error) from None
 
 
 def _decoded_by(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> list[Any]:
     try:
         found: list[Any] = decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadAnswerError(f"not Prometheus' JSON ({error})") from None
+    except UNDECODABLE as error:
+        raise _undecodable(error) from None
     return found
 
 

@@ -7,7 +7,7 @@ over time.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -45,6 +45,8 @@ class Selected:
     ignored: Mapping[Ignored, int]
     """How many of the others, by reason."""
 
+
+_END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 _Value = Annotated[str, msgspec.Meta(max_length=MAX_VALUE_LENGTH)]
@@ -119,9 +121,10 @@ def _alert(wire: _Alert, index: int) -> Alert:
     # databases can't keep it in a text
     if any("\0" in name or "\0" in value for name, value in wire.labels.items()):
         raise PayloadError(f"expected labels without NUL characters - at `{where}.labels`")
-    starts_at = wire.starts_at.timestamp()
+    starts_at = _seconds(wire.starts_at, f"{where}.startsAt")
     if starts_at <= 0:
         raise PayloadError(f"expected a time after 1970 - at `{where}.startsAt`")
+    ends_at = None if wire.ends_at is None else _ended(wire.ends_at, f"{where}.endsAt")
     firing = wire.status == "firing"
     return Alert(
         fingerprint=wire.fingerprint or fingerprint(wire.labels),
@@ -129,7 +132,7 @@ def _alert(wire: _Alert, index: int) -> Alert:
         labels=wire.labels,
         annotations={_cut(name): _cut(value) for name, value in (wire.annotations or {}).items()},
         starts_at=starts_at,
-        ends_at=None if firing or wire.ends_at is None else _ended(wire.ends_at),
+        ends_at=None if firing else ends_at,
     )
 
 
@@ -137,9 +140,17 @@ def _cut(text: str) -> str:
     return text[:MAX_ANNOTATION_LENGTH].replace("\0", "\ufffd")
 
 
-def _ended(moment: datetime) -> float | None:
+def _ended(moment: datetime, where: str) -> float | None:
     # Go's zero time: not known
-    return moment.timestamp() if moment.year > 1 else None
+    return _seconds(moment, where) if moment.year > 1 else None
+
+
+def _seconds(moment: datetime, where: str) -> float:
+    seconds = moment.timestamp()
+    # the last day of the year 9999 is the year 10000 in a zone, which neither datetime nor a database can keep
+    if seconds >= _END_OF_TIME:
+        raise PayloadError(f"expected a time before the year 9999 - at `{where}`")
+    return seconds
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
