@@ -18,6 +18,7 @@ from rebalancer.constraints.in_flight import LateEvictions
 from rebalancer.constraints.levels import cost_of, level_of
 from rebalancer.constraints.limits import LimitUsage, clock_time, refusal_for
 from rebalancer.constraints.quotas import QuotaRoom
+from rebalancer.constraints.scale_up import scale_ups
 from rebalancer.constraints.scopes import LimitRules
 from rebalancer.constraints.windows import ChangeWindows, annotation_of
 from rebalancer.model.eviction import Eviction
@@ -108,7 +109,7 @@ class EvictionAdmission:
             backoffs=ledger_state.backoffs,
             lineages=ledger_state.lineages,
             pauses=ledger_state.pauses,
-            young_pools=_young_pools(policy, snapshot, pool_of),
+            scale_ups=scale_ups(policy, snapshot, pool_of, now),
             now=now,
         )
         late = [each for each in ledger_state.open_evictions if each.late]
@@ -307,13 +308,3 @@ def identity_of(pod: Pod, policy: RebalancerPolicy) -> str:
     """The pod's service identity, the same in every cluster."""
     label = policy.safety.service_identity.label
     return (pod.template.labels.get(label, "") if label is not None else "") or str(pod.service)
-
-
-def _young_pools(policy: RebalancerPolicy, snapshot: ClusterSnapshot, pool_of: NDArray[np.int32]) -> dict[str, float]:
-    """Pool -> when its youngest node joined, seconds since the epoch."""
-    out = {}
-    for index, pool in enumerate(policy.pools):
-        created = snapshot.nodes.created[pool_of == index]
-        if len(created):
-            out[pool.name] = float(created.max())
-    return out

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
+from rebalancer.constraints.scale_up import ScaleUp
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.limits import EVERY_NODE, EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal
@@ -28,17 +29,17 @@ class EvictionCooldowns:
         backoffs: Sequence[EvictionBackoff],
         lineages: Mapping[str, ReplacementLineage],
         pauses: Sequence[Pause],
-        young_pools: Mapping[str, float],
+        scale_ups: Mapping[str, ScaleUp],
         now: float,
     ) -> None:
-        """`view` holds the ledger's entries of the longest cooldown. `young_pools`: pool -> when its youngest node
-        joined. `now` is the cycle's start: later entries are this cycle's own."""
+        """`view` holds the ledger's entries of the longest cooldown. `scale_ups`: by pool. `now` is the cycle's start:
+        later entries are this cycle's own."""
         self._cooldowns = cooldowns
         self._view = view
         self._backoffs = {(each.node, each.service_identity): each for each in backoffs if each.until > now}
         self._lineages = lineages
         self._pauses = {each.scope: each for each in pauses if each.until is None or each.until > now}
-        self._young_pools = young_pools
+        self._scale_ups = scale_ups
         self._now, self._clock = now, now
 
     def advance(self, now: float) -> None:
@@ -62,10 +63,10 @@ class EvictionCooldowns:
                 return Refusal.of(code, detail, next_at=found.until)
         if (refusal := self._again(move)) is not None:
             return refusal
-        joined = self._young_pools.get(move.pool)
-        if joined is not None and self._clock - joined < self._cooldowns.pool_after_scale_up:
-            due = joined + self._cooldowns.pool_after_scale_up
-            return Refusal.of(Reason.COOLDOWN_POOL, f"{move.pool}, next at {clock_time(due)}", next_at=due)
+        scale_up = self._scale_ups.get(move.pool)
+        if move.cools and scale_up is not None and self._clock < scale_up.until:
+            detail = f"{move.pool}: {scale_up.detail}, next at {clock_time(scale_up.until)}"
+            return Refusal.of(Reason.COOLDOWN_POOL, detail, next_at=scale_up.until)
         return self._cooldown(move)
 
     def _again(self, move: Eviction) -> Refusal | None:

@@ -85,6 +85,8 @@ class Eviction:
     """Image bytes to pull; of several likely target nodes, the most."""
     scopes: tuple[Scope, ...] = ()
     """Scopes of limits that count it, in locking order."""
+    cools: bool = False
+    """The goal is to cool its node."""
     once: bool = False
     """An eviction of a predecessor by the same strategy counts against it."""
     pod_index: int = -1

@@ -181,7 +181,7 @@ class Reason(Code):
         "its service was moved off this node recently",
         BlockedReason.COOLDOWNS,
     )
-    COOLDOWN_POOL = "CooldownPool", "its pool is scaling: nodes joined recently", BlockedReason.COOLDOWNS
+    COOLDOWN_POOL = "CooldownPool", "its pool is being scaled up", BlockedReason.COOLDOWNS
     EVICTION_BACKOFF = "EvictionBackoff", "backoff: evicting it did not help before", BlockedReason.COOLDOWNS
     REPEATED_EVICTION = "RepeatedEviction", "the same strategy evicted its predecessor for the same reason"
     WEBHOOK_BACKOFF = (
@@ -389,7 +389,7 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.COOLDOWN_NODE: "time: safety.cooldowns.node after the node's last eviction",
     Reason.COOLDOWN_SERVICE: "time: safety.cooldowns.service after the service's last eviction",
     Reason.COOLDOWN_SERVICE_NODE: "time: safety.cooldowns.serviceNode after the service's last eviction from the node",
-    Reason.COOLDOWN_POOL: "time: safety.cooldowns.poolAfterScaleUp after the last of those nodes joined",
+    Reason.COOLDOWN_POOL: "time: safety.cooldowns.poolAfterScaleUp after the scale-up, or no unschedulable pods",
     Reason.EVICTION_BACKOFF: "time: safety.cooldowns.backoff, longer each time and a week at most by default",
     Reason.REPEATED_EVICTION: "time: safety.cooldowns.backoff, longer each time and a week at most by default",
     Reason.WEBHOOK_BACKOFF: "time: safety.cooldowns.webhookBackoff, longer each time and a day at most by default",

@@ -195,16 +195,6 @@ def test_cooldowns_hold_from_earlier_cycles_and_not_within_one(
     assert same_cycle.reserve(a_move(1)) is None
 
 
-def test_a_pool_is_left_alone_while_nodes_join_it() -> None:
-    policy = a_policy(safety={"cooldowns": {"poolAfterScaleUp": "10m"}})
-    snapshot = cluster(NODES, replicas("web", {"n1": 2}))
-    assert a_door(snapshot, policy).refuses(a_move()) is None
-    snapshot.nodes.created[2] = NOW - 300
-    refusal = a_door(snapshot, policy).refuses(a_move())
-    assert refusal is not None
-    assert refusal.code is Reason.COOLDOWN_POOL
-
-
 def descent(*uids: str, **moved: float) -> ReplacementLineage:
     """`moved`: strategy -> how many seconds ago."""
     return ReplacementLineage(frozenset(uids), {strategy: NOW - ago for strategy, ago in moved.items()})

@@ -212,7 +212,7 @@ def _checks(
     checks.append(Check.of("guards, lists, levels, windows", stays, fine="not protected, windows open"))
     checks.append(Check.of("budget", BudgetRoom(scene.snapshot).refuses(pod), fine="no budget, or it allows one"))
     if pod.service is not None:
-        due = scene.admission.due(_move(scene, pod, targets))
+        due = scene.admission.due(_move(scene, pod, targets, finding))
         wait = "" if isinstance(due, Refusal) or due <= scene.now else f", in {due - scene.now:.0f}s"
         refusal = due if isinstance(due, Refusal) else None
         checks.append(Check.of("limits, pauses, cooldowns", refusal, fine=f"within limits{wait}"))
@@ -305,7 +305,7 @@ def _by_the_plan(scene: ExplainContext, pod: Pod) -> Check:
     return Check(name=name, ok=False, detail="no strategy selects it")
 
 
-def _move(scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...]) -> Eviction:
+def _move(scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...], finding: Finding | None) -> Eviction:
     """Its eviction, as limits count it."""
     assert pod.service is not None
     traits = scene.admission.traits(pod)
@@ -325,6 +325,7 @@ def _move(scene: ExplainContext, pod: Pod, targets: tuple[tuple[str, float], ...
             level=traits.level,
             target_nodes=nodes,
             target_pool=scene.pools[scene.snapshot.node_index[nodes[0].node]] if nodes else "",
+            cools=finding is None or finding.goal is Goal.COOL,
             pod_index=pod.index,
             node_index=pod.node,
         )

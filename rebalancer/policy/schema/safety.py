@@ -34,7 +34,10 @@ class Cooldowns(Section):
     service_node: Duration = 3600.0
     """Between evictions of the same service from the same node."""
     pool_after_scale_up: Duration = 600.0
-    """For a pool after a node joined it, while the autoscaler is active and new nodes receive pods anyway."""
+    """For the hot nodes of a pool after a scale-up, while new nodes receive pods anyway. Other strategies continue."""
+    scale_up_share: Percent = 20.0
+    """Percentage of a pool's nodes that must have joined within `poolAfterScaleUp`. Fewer count only while pods that a
+    new node could take are unschedulable."""
     new_node: Duration = 300.0
     """For a node that joined: until then it is no target node."""
     backoff: BackoffPolicy = BackoffPolicy()
