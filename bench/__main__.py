@@ -6,6 +6,7 @@ from itertools import takewhile
 from bench import (
     daemon_bench,
     daemon_cache,
+    day_bench,
     forecast,
     history,
     landing,
@@ -23,6 +24,7 @@ BENCHES = {
     "plan": plan_bench.main,
     "cache": daemon_cache.main,
     "daemon": daemon_bench.main,
+    "day": day_bench.main,
     "forecast": forecast.main,
     "history": history.main,
     "report": report.main,

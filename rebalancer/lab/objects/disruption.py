@@ -26,8 +26,10 @@ _SCALED = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 def is_ready(pod: Obj) -> bool:
     """Whether the pod's Ready condition is true."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    for each in reversed((pod.get("status") or {}).get("conditions") or ()):  # it's the last one of most pods
+        if each["type"] == "Ready":
+            return bool(each["status"] == "True")
+    return False
 
 
 def is_terminating(pod: Obj) -> bool:
@@ -130,9 +132,12 @@ def _scaled(value: int | str, of: int) -> int:
 def _scale_of_owners(store: Store, pods: list[Obj]) -> int:
     """Desired replicas of the pods' controllers; pods without a scalable one count as themselves."""
     owners: dict[str, int] = {}
+    known: set[str] = set()
     loose = 0
     for pod in pods:
         owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+        if owner is not None and owner["uid"] in known:
+            continue
         plural = _SCALED.get(owner["kind"]) if owner else None
         found = store.find(plural, pod["metadata"]["namespace"], owner["name"]) if plural and owner else None
         if found is not None:
@@ -140,6 +145,7 @@ def _scale_of_owners(store: Store, pods: list[Obj]) -> int:
         if found is None:
             loose += 1
         else:
+            known.add(owner["uid"] if owner else "")
             owners[found["metadata"]["uid"]] = int(found["spec"].get("replicas", 1))
     return loose + sum(owners.values())
 
