@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, ThresholdOverride
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.plan import CycleReport, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -17,6 +17,9 @@ from rebalancer.policy import RebalancerPolicy
 
 RETRY_SECONDS = 60.0
 """Retry interval when no refusal states a time."""
+
+LEAST_EXCESS = 0.01
+"""With less left of `alerts.maxExcess`, as a share of the node, an alert changes nothing."""
 
 MAX_RETRY_SECONDS = 900.0
 """Longest retry interval: a window may open in hours, but the node's load or pods change earlier."""
@@ -40,10 +43,42 @@ class RejectedEpisode:
     """A retry cannot succeed."""
 
 
+class AlertedNodes:
+    """The nodes of a cluster by the labels of alerts, with what was evicted from them."""
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, pool_of_node: Mapping[str, str], moves: Sequence[Eviction] = ()
+    ) -> None:
+        self.pool_of_node = pool_of_node
+        self._snapshot = snapshot
+        self._moves = moves
+        self._by_address = {
+            address: name
+            for name, addresses in zip(reversed(snapshot.nodes.names), reversed(snapshot.nodes.addresses), strict=True)
+            for address in addresses
+            if address
+        }
+
+    def named(self, value: str) -> str | None:
+        """The node of this name or address, with or without a port."""
+        for text in (value, value.rpartition(":")[0]):
+            if text in self._snapshot.node_index:
+                return text
+            if (found := self._by_address.get(text.strip("[]"))) is not None:
+                return found
+        return None
+
+    def evicted_share(self, node: str, since: float) -> float:
+        """CPU of the pods evicted from a node since then, as a share of its capacity."""
+        capacity = float(self._snapshot.nodes.cpu_capacity_millicores[self._snapshot.node_index[node]])
+        pods = [move.cpu_millicores for move in self._moves if move.node == node and move.at >= since]
+        return sum(each for each in pods if each > 0) / capacity if capacity > 0 else 0.0
+
+
 def resolve_episode(
-    episode: AlertEpisode, snapshot: ClusterSnapshot, policy: RebalancerPolicy, pool_of_node: Mapping[str, str]
+    episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float
 ) -> ActionableEpisode | RejectedEpisode:
-    """The node of an episode, and the thresholds it sets for it."""
+    """The node of an episode, and the thresholds it sets for it, within the bounds of the policy."""
     alert = episode.alert
     rule = policy.alerts.rule_for(alert)
     if rule is None:
@@ -52,16 +87,16 @@ def resolve_episode(
     if not named:
         labels = ", ".join(policy.alerts.node_labels)
         return RejectedEpisode(episode=episode, reason=f"the alert names no node: expected one of {labels}", final=True)
-    node = next((found for value in named if (found := _node(value, snapshot)) is not None), None)
+    node = next((found for value in named if (found := nodes.named(value)) is not None), None)
     if node is None:
         return RejectedEpisode(episode=episode, reason=f"no node of this cluster is {' or '.join(named)}", final=False)
-    pool = next((each for each in policy.pools if each.name == pool_of_node.get(node)), None)
+    pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
     if pool is None:
         return RejectedEpisode(episode=episode, reason=f"{node} is in no pool of the policy", final=False)
     own = pool.thresholds
     try:
         high = _percent(alert, policy.alerts.high_annotation) or rule.high or (own.high if own else None)
-        target = _percent(alert, policy.alerts.target_annotation) or rule.target
+        asked = _percent(alert, policy.alerts.target_annotation)
     except ValueError as error:
         return RejectedEpisode(episode=episode, reason=str(error), final=True)
     if high is None:
@@ -69,28 +104,37 @@ def resolve_episode(
     if high < policy.alerts.min_high:
         reason = f"its high of {high:g} % is below alerts.minHigh ({policy.alerts.min_high:g} %)"
         return RejectedEpisode(episode=episode, reason=reason, final=True)
+    lowest = policy.alerts.lowest_target
+    if asked is not None and asked < lowest:
+        reason = f"its target of {asked:g} % is below alerts.minTarget ({lowest:g} %)"
+        return RejectedEpisode(episode=episode, reason=reason, final=True)
+    target = asked or rule.target
     if target is None:
-        target = high - (own.high - own.target if own else 10.0)
+        target = max(high - (own.high - own.target if own else 10.0), lowest)
     if not 0 < target < high:
         return RejectedEpisode(
             episode=episode, reason=f"expected target < high, got {target:g} and {high:g}", final=True
         )
+    evicted = nodes.evicted_share(node, excess_since(episode, policy, now))
+    left = policy.alerts.max_excess / 100 - evicted
+    if left < LEAST_EXCESS:
+        reason = f"{evicted:.1%} of {node} was evicted already, alerts.maxExcess is {policy.alerts.max_excess:g} %"
+        return RejectedEpisode(episode=episode, reason=reason, final=False)
     override = ThresholdOverride(
-        node=node, strategy=rule.strategy, high=high / 100, target=target / 100, source=f"alert {alert.name}"
+        node=node,
+        strategy=rule.strategy,
+        high=high / 100,
+        target=target / 100,
+        source=f"alert {alert.name}",
+        max_excess=left,
     )
     return ActionableEpisode(episode=episode, override=override)
 
 
-def _node(value: str, snapshot: ClusterSnapshot) -> str | None:
-    for text in (value, value.rpartition(":")[0]):
-        if text in snapshot.node_index:
-            return text
-        bare = text.strip("[]")
-        if bare:
-            for name, addresses in zip(snapshot.nodes.names, snapshot.nodes.addresses, strict=True):
-                if bare in addresses:
-                    return name
-    return None
+def excess_since(episode: AlertEpisode, policy: RebalancerPolicy, now: float) -> float:
+    """From when evictions count in `alerts.maxExcess`: since the alert came, but an alert that begins again and again
+    is no way around it."""
+    return min(episode.received_at, now - policy.alerts.expire_after)
 
 
 def _percent(alert: Alert, annotation: str) -> float | None:

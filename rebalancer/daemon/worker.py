@@ -1,6 +1,7 @@
 """The worker thread of the leader: takes requests and due alerts and runs one cycle after the other."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,10 @@ from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.daemon.alert_requests import (
     ActionableEpisode,
+    AlertedNodes,
     RejectedEpisode,
     close_rejected,
+    excess_since,
     record_results,
     resolve_episode,
 )
@@ -36,6 +39,9 @@ SHORTEST_NAP_SECONDS = 0.5
 """Shortest interval; an alert received by this replica ends the wait."""
 
 PAUSE_AFTER_ERROR_SECONDS = 10.0
+
+MAX_LINES = 20
+"""Most log lines for the rejected alerts of one cycle."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,11 +152,14 @@ class Worker:
         context: CycleContext,
         policy: RebalancerPolicy,
     ) -> list[ActionableEpisode]:
-        pool_of = NodePools.of(policy.pools, snapshot.nodes).by_node
-        read = [resolve_episode(each, snapshot, policy, pool_of) for each in episodes]
-        close_rejected(
-            self._inbox, [each for each in read if isinstance(each, RejectedEpisode)], now=context.clock.now()
-        )
+        now = context.clock.now()
+        moves = context.records.recent_moves(min(excess_since(each, policy, now) for each in episodes))
+        nodes = AlertedNodes(snapshot, NodePools.of(policy.pools, snapshot.nodes).by_node, moves)
+        read = [resolve_episode(each, nodes, policy, now=now) for each in episodes]
+        rejected = [each for each in read if isinstance(each, RejectedEpisode)]
+        for reason, count in Counter(each.reason for each in rejected).most_common(MAX_LINES):
+            LOG.warning("alerts rejected", reason=reason, alerts=count)
+        close_rejected(self._inbox, rejected, now=now)
         return [each for each in read if isinstance(each, ActionableEpisode)]
 
     def _nap(self) -> float:

@@ -19,12 +19,16 @@ class Alert:
     starts_at: float
     """Seconds since the epoch."""
     ends_at: float | None = None
-    """Time of resolution; None while firing."""
+    """Time of resolution, or at which the sender expects it; None = not known."""
 
     @property
     def name(self) -> str:
         """The label `alertname`; empty without it."""
         return self.labels.get("alertname", "")
+
+    def fires_at(self, now: float) -> bool:
+        """Whether it is firing at this time, in seconds since the epoch: not resolved, and its end has not passed."""
+        return self.firing and (self.ends_at is None or self.ends_at > now)
 
 
 class EpisodeState(StrEnum):
@@ -75,3 +79,10 @@ class ThresholdOverride:
     target: float
     source: str
     """Origin, such as `alert NodeCPUHigh`."""
+    max_excess: float = 1.0
+    """Most usage over the target that is taken off the node, as a share of its capacity. The pool's own target holds in
+    any case."""
+
+    def bounded_target(self, share: float, own: float) -> float:
+        """The target with `max_excess` applied; `share` is the node's usage and `own` the pool's target (0..1)."""
+        return max(self.target, min(own, share - self.max_excess))

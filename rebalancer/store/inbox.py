@@ -39,13 +39,13 @@ class SqlInbox:
         An alert that fires opens an episode unless there was one for its fingerprint and start; an open one is
         refreshed, one that had expired or been refused is open again. It ends earlier ones of the same fingerprint:
         Alertmanager has one at a time. One that is resolved ends its episode, for good. One that began more than
-        `max_age_seconds` ago, and is not known, is a replay.
+        `max_age_seconds` ago, and is not known, is a replay. One whose end has passed is resolved, whatever its status.
         """
-        firing = {(alert.fingerprint, _as_kept(alert.starts_at)): alert for alert in alerts if alert.firing}
-        over = {(alert.fingerprint, _as_kept(alert.starts_at)) for alert in alerts if not alert.firing}
 
         def work(connection: Connection) -> Received:
             now = read_clock(connection, self._clock)
+            firing = {(each.fingerprint, _as_kept(each.starts_at)): each for each in alerts if each.fires_at(now)}
+            over = {(each.fingerprint, _as_kept(each.starts_at)) for each in alerts if not each.fires_at(now)}
             known = self._known(connection, firing)
             new = {key: alert for key, alert in firing.items() if key not in known}
             fresh = {key: alert for key, alert in new.items() if now - alert.starts_at <= max_age_seconds}

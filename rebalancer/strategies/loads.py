@@ -145,7 +145,8 @@ def cpu_loads(
     known = np.isfinite(high)
     for node, override in (overrides or {}).items():
         if known[node]:  # in one of the pools
-            high[node], target[node] = override.high, override.target
+            share = float(cpu.node[node] / capacity[node])
+            high[node], target[node] = override.high, override.bounded_target(share, float(target[node]))
     room = capacity * speed
     loads = Loads(
         resources=("cpu",),

@@ -58,6 +58,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     else:
         what = "real CPU" if view.strategy.by_cpu else f"requested {loads.resources[worst]}"
         reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
+        reason += _changes(view, node, float(target[worst]))
         if loads.resources[-1] == PEAK and over[-1]:
             reason += f"; a peak of {share[-1]:.1%} is expected at {_clock(view, node)}"
     finding = Finding(
@@ -71,6 +72,19 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         candidates=view.snapshot.pods_on(node),
     )
     return float(np.nanmax(share - target)), finding
+
+
+def _changes(view: StrategyView, node: int, target: float) -> str:
+    """What an alert changed on the node; empty without one, or where it changed nothing."""
+    override = view.overrides.get(node)
+    if override is None or not view.strategy.by_cpu:
+        return ""
+    own = view.node_pools.thresholds(view.cpu.node / view.snapshot.nodes.cpu_capacity_millicores)
+    pairs = (("high", override.high, own.high[node]), ("target", target, own.target[node]))
+    changes = [f"{name} {new:.1%} instead of {old:.1%}" for name, new, old in pairs if f"{new:.1%}" != f"{old:.1%}"]
+    if target > override.target:
+        changes.append(f"its target {override.target:.1%} is limited by alerts.maxExcess")
+    return f"; {override.source} set {', '.join(changes)}" if changes else ""
 
 
 def _cpu_loads(view: StrategyView) -> Loads:

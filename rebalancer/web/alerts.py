@@ -125,14 +125,13 @@ def _alert(wire: _Alert, index: int) -> Alert:
     if starts_at <= 0:
         raise PayloadError(f"expected a time after 1970 - at `{where}.startsAt`")
     ends_at = None if wire.ends_at is None else _ended(wire.ends_at, f"{where}.endsAt")
-    firing = wire.status == "firing"
     return Alert(
         fingerprint=wire.fingerprint or fingerprint(wire.labels),
-        firing=firing,
+        firing=wire.status == "firing",
         labels=wire.labels,
         annotations={_cut(name): _cut(value) for name, value in (wire.annotations or {}).items()},
         starts_at=starts_at,
-        ends_at=None if firing else ends_at,
+        ends_at=ends_at,
     )
 
 

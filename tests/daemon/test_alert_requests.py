@@ -8,6 +8,7 @@ import pytest
 
 from rebalancer.daemon.alert_requests import (
     ActionableEpisode,
+    AlertedNodes,
     RejectedEpisode,
     close_rejected,
     record_results,
@@ -62,7 +63,7 @@ def policy(**rule: Any) -> RebalancerPolicy:
 
 def read(one: AlertEpisode, by: RebalancerPolicy | None = None) -> ActionableEpisode | RejectedEpisode:
     made = cluster([a_node("n1"), a_node("n2", labels={})], [])
-    return resolve_episode(one, made, by or policy(high=60, target=50), POOL_OF)
+    return resolve_episode(one, AlertedNodes(made, POOL_OF), by or policy(high=60, target=50), now=NOW)
 
 
 def marks_of(found: ActionableEpisode | RejectedEpisode) -> tuple[str, float, float]:

@@ -73,15 +73,22 @@ def next_of(answers: list[bool]) -> bool:
 
 @contextmanager
 def around(
-    folder: Path, *, dry_run: bool = False, wrap_inbox: Any = None, wrap_records: Any = None
+    folder: Path,
+    *,
+    dry_run: bool = False,
+    wrap_inbox: Any = None,
+    wrap_records: Any = None,
+    practice: Any = None,
+    **sections: Any,
 ) -> Iterator[Around]:
+    """`practice` is another scenario of the lab; `sections` replace sections of the policy."""
     nodes = [node(name, cpu=8, overhead_cores=0.3) for name in (*WARM, "cold-1", "cold-2")]
     services = [
         workload(f"svc-{name}", namespace="shop", place={name: 3}, cpu=1.65, cpu_request="500m", memory_request="256Mi")
         for name in WARM
     ]
-    with Lab.start(scenario(nodes=nodes, workloads=services), stepped=True, start_time=START) as lab:
-        policy = RebalancerPolicy.model_validate(alert_policy(lab.prometheus_url))
+    with Lab.start(practice or scenario(nodes=nodes, workloads=services), stepped=True, start_time=START) as lab:
+        policy = RebalancerPolicy.model_validate(alert_policy(lab.prometheus_url, **sections))
         settings = Settings(
             database=f"sqlite:///{folder / 'db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
         )

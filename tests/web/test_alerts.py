@@ -46,10 +46,11 @@ def test_a_resolved_alert_without_a_time_has_an_unknown_end(fields: dict[str, An
     assert alert.ends_at is None
 
 
-def test_a_firing_alert_has_no_end_even_where_one_is_announced() -> None:
+def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
     (alert,) = read_payload(a_payload(an_alert(endsAt="2030-01-01T00:00:00Z")))
 
-    assert alert.ends_at is None
+    assert alert.ends_at == 1_893_456_000.0
+    assert (alert.fires_at(1_893_455_999.0), alert.fires_at(1_893_456_000.0)) == (True, False)
 
 
 def test_fields_that_we_do_not_know_are_ignored() -> None:

@@ -51,10 +51,29 @@ class Alerts(Section):
     """Annotation that holds `target` for the node, in percent."""
     min_high: Percent = 50.0
     """Lowest `high` that an alert may set."""
+    min_target: Percent | None = None
+    """Lowest `target` that an alert's annotation may set. Default: 10 below `minHigh`."""
+    max_excess: Percent = 30.0
+    """Most CPU that alerts take off a node, in percent of its capacity. It counts all evictions from the node since the
+    alert came, at least those within `expireAfter`; the last pod may exceed it. The pool's own `target` holds in any
+    case."""
     expire_after: Annotated[Duration, at_least(60)] = 3600.0
     """An open alert is closed after this time without news of it."""
     max_age: Annotated[Duration, at_least(60)] = 43200.0
     """A new alert that started longer ago is a replay and ignored."""
+
+    @model_validator(mode="after")
+    def _target_below_high(self) -> "Alerts":
+        if self.min_target is not None and self.min_target >= self.min_high:
+            raise FieldError(
+                "minTarget", f"expected minTarget < minHigh, got {self.min_target:g} and {self.min_high:g}"
+            )
+        return self
+
+    @property
+    def lowest_target(self) -> float:
+        """`minTarget` or its default, in percent."""
+        return self.min_target if self.min_target is not None else max(self.min_high - 10.0, 0.0)
 
     def rule_for(self, alert: Alert) -> AlertRule | None:
         """The first rule that applies to the alert."""

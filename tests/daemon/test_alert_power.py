@@ -1,0 +1,201 @@
+"""The power of an alert: the thresholds that it may set, the CPU that it may take off a node, and when it counts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.daemon.alert_requests import ActionableEpisode, AlertedNodes, RejectedEpisode, resolve_episode
+from rebalancer.lab import node, scenario, workload
+from rebalancer.model.alerts import Alert, AlertEpisode, ThresholdOverride
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.eviction import Eviction
+from rebalancer.policy import load_policy
+from rebalancer.store import open_records
+from rebalancer.strategies.low_node_utilization import find
+from tests.builders import NO_LIMITS, NOW, a_node, a_pod, a_policy, an_eviction, cluster, usage_of, view_of
+from tests.daemon.test_worker import Around, around
+from tests.e2e.servers import ALERT
+
+HOUR = 3600.0
+MARK = ThresholdOverride(node="n1", strategy="LowNodeUtilization", high=0.6, target=0.4, source="alert NodeHot")
+
+
+def read(
+    marks: Mapping[str, str], moves: Sequence[Eviction] = (), **alerts: Any
+) -> ActionableEpisode | RejectedEpisode:
+    """An alert on n1 that came ten minutes ago, read by a policy with these bounds."""
+    alert = Alert(
+        fingerprint="f",
+        firing=True,
+        labels={"alertname": "NodeHot", "node": "n1"},
+        annotations={f"rebalancer_{name}": value for name, value in marks.items()},
+        starts_at=NOW - 660,
+    )
+    policy = a_policy(alerts={"rules": [{"alert": "NodeHot"}], **alerts})
+    nodes = AlertedNodes(cluster([a_node("n1")], []), {"n1": "general"}, moves)
+    episode = AlertEpisode(id=1, alert=alert, received_at=NOW - 600, next_at=NOW)
+    return resolve_episode(episode, nodes, policy, now=NOW)
+
+
+def found(mark: ThresholdOverride, used: float) -> Any:
+    """What LowNodeUtilization finds on a node of 16 cores with this alert."""
+    nodes, pods = [a_node("n1", used=used)], [a_pod("p", "n1", owner="web")]
+    made, policy = cluster(nodes, pods), a_policy()
+    [finding] = find(view_of(made, usage_of(made, nodes, pods), policy, overrides={0: mark})).findings
+    return finding
+
+
+def test_17_5_a_target_of_1_is_refused() -> None:
+    refused = read({"high": "50", "target": "1"})
+    assert isinstance(refused, RejectedEpisode)
+    assert refused.final
+    assert refused.reason == "its target of 1 % is below alerts.minTarget (40 %)"
+
+
+@pytest.mark.parametrize(("target", "fits"), [("45", True), ("44.9", False)])
+def test_17_5_the_policy_says_how_low_a_target_may_be(target: str, fits: bool) -> None:
+    assert isinstance(read({"high": "60", "target": target}, minTarget=45), ActionableEpisode) is fits
+
+
+def test_17_5_a_target_that_follows_from_high_is_no_lower_than_the_policy_allows() -> None:
+    episode = read({"high": "51"}, minTarget=48)
+    assert isinstance(episode, ActionableEpisode)
+    assert (episode.override.high, episode.override.target) == (0.51, 0.48)
+
+
+def test_17_5_a_lowest_target_over_the_lowest_high_is_a_mistake_in_the_policy() -> None:
+    text = a_policy().model_dump(mode="json", by_alias=True, exclude_unset=True)
+    with pytest.raises(ConfigError, match=r"alerts\.minTarget: expected minTarget < minHigh, got 60 and 50"):
+        load_policy(json.dumps({**text, "alerts": {"minTarget": 60}}).encode(), source="policy.yaml")
+
+
+def test_17_5_the_excess_of_an_alert_is_bounded() -> None:
+    bounded = replace(MARK, max_excess=0.2)
+    assert found(bounded, 0.95 * 16_000).target == pytest.approx(0.65)  # the pool's own holds in any case
+    assert found(bounded, 0.70 * 16_000).target == pytest.approx(0.50)
+    assert found(bounded, 0.61 * 16_000).target == pytest.approx(0.41)
+
+
+@pytest.mark.parametrize(
+    ("ago", "cores", "left"),
+    [(300, 3.2, 0.1), (300, 1.6, 0.2), (1800, 3.2, 0.1), (HOUR + 1, 3.2, 0.3), (300, float("nan"), 0.3)],
+)
+def test_17_5_what_was_evicted_from_the_node_counts(ago: float, cores: float, left: float) -> None:
+    moves = [
+        an_eviction(node="n1", planned_at=NOW - ago, cpu_millicores=1000 * cores),
+        an_eviction(node="n2", planned_at=NOW - 60, cpu_millicores=9000.0),
+    ]
+    episode = read({"high": "60"}, moves)
+    assert isinstance(episode, ActionableEpisode)
+    assert episode.override.max_excess == pytest.approx(left)
+
+
+def test_17_5_an_alert_whose_excess_is_used_up_waits() -> None:
+    refused = read({"high": "60"}, [an_eviction(node="n1", planned_at=NOW - 60, cpu_millicores=4800.0)])
+    assert isinstance(refused, RejectedEpisode)
+    assert not refused.final
+    assert refused.reason == "30.0% of n1 was evicted already, alerts.maxExcess is 30 %"
+
+
+def test_17_5_what_an_alert_changed_stands_in_the_reason() -> None:
+    changed = "alert NodeHot set high 60.0% instead of 75.0%, target 40.0% instead of 65.0%"
+    assert found(MARK, 0.7 * 16_000).reason == (
+        f"real CPU 70.0% is over high 60.0% (alert NodeHot), to be cooled to 40.0%; {changed}"
+    )
+    limited = replace(MARK, max_excess=0.2)
+    assert found(limited, 0.7 * 16_000).reason.endswith(
+        "; alert NodeHot set high 60.0% instead of 75.0%, target 50.0% instead of 65.0%, "
+        "its target 40.0% is limited by alerts.maxExcess"
+    )
+
+
+def test_17_5_an_alert_that_changes_nothing_says_nothing_of_it() -> None:
+    same = replace(MARK, high=0.75, target=0.65)
+    assert (
+        found(same, 0.8 * 16_000).reason == "real CPU 80.0% is over high 75.0% (alert NodeHot), to be cooled to 65.0%"
+    )
+
+
+def crowded() -> Any:
+    """A node at 90 % with sixteen small services, and empty ones."""
+    nodes = [node(name, cpu=8, overhead_cores=0.3) for name in ("crowded", "cold-1", "cold-2", "cold-3")]
+    return scenario(
+        nodes=nodes,
+        workloads=[
+            workload(
+                f"svc-{number}",
+                namespace="shop",
+                place={"crowded": 1, "cold-1": 1},
+                cpu_request="100m",
+                memory_request="64Mi",
+                cpu=0.42,
+            )
+            for number in range(8)
+        ]
+        + [
+            workload(
+                f"solo-{number}",
+                namespace="shop",
+                place={"crowded": 1},
+                cpu=0.42,
+                cpu_request="100m",
+                memory_request="64Mi",
+            )
+            for number in range(8)
+        ],
+    )
+
+
+def alert(it: Around, *, high: float, target: float, number: int = 0, **times: float) -> None:
+    one = Alert(
+        fingerprint=f"crowded {number}",
+        firing=True,
+        labels={"alertname": ALERT, "node": "crowded"},
+        annotations={"rebalancer_high": f"{high:g}", "rebalancer_target": f"{target:g}"},
+        **{"starts_at": it.lab.clock.now(), **times},
+    )
+    it.inbox.receive([one], max_age_seconds=12 * HOUR)
+
+
+FREE = {
+    "limits": NO_LIMITS,
+    "guards": {"minAge": "1m", "minReplicas": 1},
+    "safety": {"cooldowns": {"node": "0s", "service": "0s", "serviceNode": "0s"}},
+}
+POD_SHARE = 0.42 / 8
+
+
+def test_17_5_no_alert_takes_more_than_the_bounded_excess_off_a_node(tmp_path: Path) -> None:
+    with around(tmp_path, practice=crowded(), **FREE) as it:
+        for number in range(4):  # again and again, under other names
+            alert(it, high=50.0, target=1.0, number=number)
+            alert(it, high=50.0, target=40.0, number=number + 10)
+            it.worker.work(None)
+            it.lab.clock.sleep(600)
+        gone = it.evicted().count("crowded")
+        assert 0 < gone <= 0.30 / POD_SHARE + 1
+        reasons = {each.reason for report in it.reports for each in report.evictions}
+        assert all(f"alert {ALERT} set high 50.0% instead of 90.0%" in each for each in reasons)
+
+
+def test_17_5_an_alert_whose_end_has_passed_does_not_count(tmp_path: Path) -> None:
+    with around(tmp_path) as it:
+        now = it.lab.clock.now()
+        alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+        assert it.worker.work(None) is None
+        assert it.evicted() == []
+
+
+def test_17_5_an_open_alert_whose_end_has_passed_is_resolved(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'db'}"
+    with around(tmp_path) as it:
+        now = it.lab.clock.now()
+        alert(it, high=60.0, target=50.0, starts_at=now - 300)
+        alert(it, high=60.0, target=50.0, starts_at=now - 300, ends_at=now - 60)
+        assert it.worker.work(None) is None
+        with open_records(url=url, cluster="test", clock=it.lab.clock) as records:
+            assert records.inbox(clock=it.lab.clock).open_count() == 0
