@@ -1,6 +1,6 @@
 """Breakdown of a node's CPU change by cause, and the outcome of an assessment.
 
-    after - before = - evicted - departed + arrived + returned + remaining_change + surplus + residual
+    after - before = - evicted - departed + arrived + returned + remaining_change + pool_growth + surplus + residual
 
 All parts but the residual are sums over pods, by uid; the residual makes both sides equal. A part is as precise as its
 pods' samples: a rate window still shows some CPU of a pod that has just left.
@@ -34,9 +34,16 @@ class PodNow:
 
 
 def account(
-    assessment: Assessment, pods_now: Sequence[PodNow], node_before: float, node_after: float
+    assessment: Assessment,
+    pods_now: Sequence[PodNow],
+    node_before: float,
+    node_after: float,
+    *,
+    growth: float = 1.0,
 ) -> ChangeBreakdown:
     """The breakdown of the change between two known measurements of the node, in millicores.
+
+    `growth`: CPU of the pool's nodes without evictions, after / before.
 
     A pod that was planned to go and is still there counts as one that stayed.
     """
@@ -50,7 +57,9 @@ def account(
     landed = _sum(each.cpu_millicores for each in new if not each.is_replacement)
     came_back = _sum(each.cpu_millicores for each in new if each.is_replacement)
     surplus = _sum(each.surplus_millicores for uid, each in now.items() if uid in before)
-    grew = _sum(later - earlier for earlier, later in stayed) - surplus
+    usual = (growth - 1.0) * (node_before - evicted - left)
+    usual_of_pods = (growth - 1.0) * _sum(earlier for earlier, later in stayed if math.isfinite(later))
+    grew = _sum(later - earlier for earlier, later in stayed) - usual_of_pods - surplus
     return ChangeBreakdown(
         before_millicores=node_before,
         after_millicores=node_after,
@@ -59,8 +68,9 @@ def account(
         arrived=landed,
         returned=came_back,
         remaining_change=grew,
+        pool_growth=usual,
         surplus=surplus,
-        residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew, -surplus)),
+        residual=math.fsum((node_after, -node_before, evicted, left, -landed, -came_back, -grew, -usual, -surplus)),
     )
 
 
@@ -93,6 +103,7 @@ def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
         Outcome.REPLACEMENTS_RETURNED: account.returned,
         Outcome.NEW_PODS_ARRIVED: account.arrived,
         Outcome.REMAINING_PODS_GREW: account.remaining_change,
+        Outcome.POOL_GREW: account.pool_growth,
         Outcome.REPLACEMENTS_NOT_READY: account.surplus,
         Outcome.UNEXPLAINED: account.residual,
     }
@@ -122,6 +133,7 @@ def _parts(account: ChangeBreakdown | None) -> str:
         ("landed", account.arrived),
         ("came back", account.returned),
         ("the rest grew", account.remaining_change),
+        ("the pool grew", account.pool_growth),
         ("surplus", account.surplus),
         ("unexplained", account.residual),
     )

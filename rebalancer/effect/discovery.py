@@ -127,8 +127,10 @@ def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool 
     of_it = [each for each in settled if each.step is Step.SETTLED and each.node == node and each.cycle in cycles]
     if not of_it:
         return None
-    outcome = max(of_it, key=lambda each: each.last_eviction_at).outcome
-    return None if outcome in (None, Outcome.UNKNOWN) else outcome is Outcome.COOLED
+    last = max(of_it, key=lambda each: each.last_eviction_at)
+    outcome = last.outcome
+    # made after an outage it shows what has happened since
+    return None if last.late or outcome in (None, Outcome.UNKNOWN) else outcome is Outcome.COOLED
 
 
 # ---- missed

@@ -106,7 +106,9 @@ def ineffective_moves(
 def open_breakers(known: Sequence[Assessment], breaker: EffectivenessBreaker, *, now: float) -> dict[str, OpenBreaker]:
     """Pools of whose last relieved nodes too few have cooled; open for an hour from the newest assessment."""
     found = {}
-    for pool, made in _by_pool([each for each in known if _was_hot(each)]).items():
+    # what grows everywhere is not the fault of evictions
+    counted = [each for each in known if _was_hot(each) and each.outcome is not Outcome.POOL_GREW]
+    for pool, made in _by_pool(counted).items():
         last = made[-breaker.sample_size :]
         cooled = sum(each.outcome is Outcome.COOLED for each in last)
         until = (last[-1].assessed_at or 0.0) + BREAKER_OPEN_SECONDS
@@ -132,7 +134,8 @@ def relief_factors(known: Sequence[Assessment]) -> dict[str, float]:
 def relief_ratio(made: Assessment) -> float | None:
     """Measured relief of the evicted pods as a part of the planned relief; None where either isn't known.
 
-    Other arrivals and departures are left out: they are independent of the pods that were chosen.
+    Other arrivals and departures, and growth of the whole pool, are left out: they are independent of the pods that
+    were chosen.
     """
     planned, account = planned_relief(made), made.breakdown
     if account is None or not planned > 0:

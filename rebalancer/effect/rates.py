@@ -135,12 +135,14 @@ def _of_assessment(assessment: Assessment) -> DayRow:
     planned, measured = planned_relief(assessment) / 1000.0, measured_relief(assessment) / 1000.0
     # planned and measured are compared: both or none
     known = math.isfinite(planned) and math.isfinite(measured) and assessment.outcome is not Outcome.UNKNOWN
+    # one that was made late, after an outage, shows what has happened since
+    counts = assessment.outcome is not None and not assessment.late
     return replace(
         _blank(day_of(assessment.last_eviction_at), assessment.pool, assessment.strategy, assessment.trigger),
         evictions=sum(each.evicted for each in assessment.pods),
-        relief_planned=planned if known else 0.0,
-        relief_measured=measured if known else 0.0,
-        reasons={} if assessment.outcome is None else {f"effect/{assessment.outcome}": 1},
+        relief_planned=planned if known and counts else 0.0,
+        relief_measured=measured if known and counts else 0.0,
+        reasons={f"effect/{assessment.outcome}": 1} if counts else {},
     )
 
 

@@ -142,22 +142,23 @@ def make_report(
     counted_days = [row for row in days if day_of(since) <= row.day < math.ceil(until / DAY_SECONDS)]
     episodes = [each for each in episodes if each.started_at < until and (each.ended_at or math.inf) >= since]
     settled = [each for each in assessments if each.step is Step.SETTLED and since <= each.last_eviction_at < until]
+    in_time = [each for each in settled if not each.late]
     nodes = _nodes(episodes, settled, since=since, until=until)
     total = next(iter(rates(counted_days, ())), None)
-    breakdown = _breakdown(settled)
+    breakdown = _breakdown(in_time)
     return Report(
         since=since,
         until=until,
         by=tuple(by),
         total=total,
         lines=tuple(rates(counted_days, by)),
-        reasons=() if total is None else tuple(_reasons(total, episodes, settled)),
+        reasons=() if total is None else tuple(_reasons(total, episodes, in_time)),
         trend=tuple(trend(counted_days, days=7 if until - since > WEEKLY_FROM_DAYS * DAY_SECONDS else 1)),
         pools=tuple(summaries(hours, since=since, until=until)),
         daily=tuple(over_days(hours, since=since, until=until)),
         hottest=tuple(sorted((each for each in nodes if each.hot_minutes), key=_by_heat)[:SHOWN]),
         ineffective=tuple(sorted((each for each in nodes if each.ineffective_evictions), key=_by_effect)[:SHOWN]),
-        services=tuple(_services(moved, settled)[:SHOWN]),
+        services=tuple(_services(moved, in_time)[:SHOWN]),
         breakdown=breakdown,
         accuracy=tuple(accuracy),
         comparison=comparison,
@@ -200,7 +201,7 @@ def _nodes(
         count = _evicted(made)
         evictions[made.node] += count
         pools[made.node] = made.pool
-        if made.outcome not in (None, Outcome.COOLED, Outcome.UNKNOWN):
+        if not made.late and made.outcome not in (None, Outcome.COOLED, Outcome.UNKNOWN):
             ineffective[made.node] += count
     return [
         NodeRow(
@@ -277,10 +278,10 @@ def _notes(
     if waiting := sum(each.assessed_at is None for each in settled):
         yield f"{counted(waiting, 'assessment')} pending"
     if late := sum(each.late for each in settled):
-        yield f"{counted(late, 'assessment')} made late: less reliable"
+        yield f"{counted(late, 'assessment')} made late, after an outage: not counted"
     if unknown := sum(each.outcome is Outcome.UNKNOWN for each in settled):
         yield f"{counted(unknown, 'assessment')} without the node's CPU"
-    made = [each.breakdown for each in settled if each.breakdown is not None]
+    made = [each.breakdown for each in settled if not each.late and each.breakdown is not None]
     change = math.fsum(abs(each.after_millicores - each.before_millicores) for each in made)
     left_over = math.fsum(abs(each.residual) for each in made)
     if breakdown is not None and left_over > CLOSES * change:

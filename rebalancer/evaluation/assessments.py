@@ -13,6 +13,7 @@ from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.cycle.scheduled_assessments import pod_name, withdrawn
 from rebalancer.effect.account import PodNow, account, outcome_of
 from rebalancer.effect.feedback import Feedback, feedback
+from rebalancer.evaluation.pool_growth import LONGEST_CYCLE_SECONDS, pool_growth
 from rebalancer.forecast.pod_cpu import MissingReplica, pod_cpu
 from rebalancer.model.effect import Assessment, EffectRecords
 from rebalancer.model.errors import RebalancerError
@@ -21,6 +22,7 @@ from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.pools import NodePools
 
 LATE_SECONDS = 600.0
 """Time after the due time, or the settling time if that is longer, from which an assessment is late."""
@@ -75,7 +77,18 @@ def run_due_assessments(
             generation=policy.forecast.generation,
         )
         evicted = _evicted(records.assessments(since, now))
-        look = _NodeMeasurement(snapshot, usage, replacements(since), evicted, cpu.surplus)
+        replacing = replacements(since)
+        growth = pool_growth(
+            records,
+            snapshot,
+            usage,
+            NodePools.of(policy.pools, snapshot.nodes).names,
+            due=due,
+            touched={each.node for each in records.moved(since - LONGEST_CYCLE_SECONDS, now)}
+            | set(evicted)
+            | _nodes_of(snapshot, replacing),
+        )
+        look = _NodeMeasurement(snapshot, usage, replacing, evicted, cpu.surplus, growth)
         nothing = [withdrawn(each, now) for each in due if look.stayed(each)]
         made = [done for each in due if not look.stayed(each) and (done := look.made(each, policy, now)) is not None]
         records.expect(nothing)
@@ -95,6 +108,15 @@ def _evicted(assessments: Sequence[Assessment]) -> dict[str, set[str]]:
     return out
 
 
+def _nodes_of(snapshot: ClusterSnapshot, replacements: Mapping[str, str]) -> set[str]:
+    """Nodes with one of these pods, by uid."""
+    if not replacements:
+        return set()
+    pods, names = snapshot.pods, snapshot.nodes.names
+    there = zip(pods.uids, pods.node.tolist(), strict=True)
+    return {names[node] for uid, node in there if node >= 0 and uid in replacements}
+
+
 class _NodeMeasurement:
     """Measures nodes in the current snapshot."""
 
@@ -105,12 +127,14 @@ class _NodeMeasurement:
         replacements: Mapping[str, str],
         evicted: Mapping[str, set[str]],
         surplus: Floats,
+        growth: Mapping[tuple[str, str], float],
     ) -> None:
         self._snapshot = snapshot
         self._usage = usage
         self._replacements = replacements
         self._evicted = evicted
         self._surplus = surplus
+        self._growth = growth
 
     def made(self, due: Assessment, policy: RebalancerPolicy, now: float) -> Assessment | None:
         """The assessment with its outcome; None: retry later."""
@@ -127,7 +151,8 @@ class _NodeMeasurement:
         accounted = None
         if known and after is not None:
             capacity = due.capacity_millicores
-            accounted = account(counted, pods, due.before_share * capacity, after * capacity)
+            growth = self._growth.get((due.cycle, due.pool), 1.0)
+            accounted = account(counted, pods, due.before_share * capacity, after * capacity, growth=growth)
         outcome, detail = outcome_of(counted, accounted, after)
         return replace(
             due, assessed_at=now, late=late, after_share=after, breakdown=accounted, outcome=outcome, detail=detail

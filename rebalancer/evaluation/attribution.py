@@ -97,6 +97,7 @@ def _may_have_more(episode: HotEpisode, settled: Sequence[Assessment], span: Slo
         and any(
             each.node == episode.node
             and each.outcome not in (None, Outcome.UNKNOWN)
+            and not each.late
             and episode.discovered_at is not None
             and each.last_eviction_at >= episode.discovered_at
             for each in settled

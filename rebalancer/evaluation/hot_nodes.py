@@ -14,6 +14,7 @@ import numpy as np
 from rebalancer.effect.episodes import HotSpan, hot_spans, overlap_seconds
 from rebalancer.evaluation.attribution import SloWindow, attribute_episodes, count_days
 from rebalancer.evaluation.pool_hours import pool_hours, thresholds_of
+from rebalancer.evaluation.removed_nodes import with_removed
 from rebalancer.model.effect import EffectRecords, HotEpisode
 from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import VerifiedForecast
@@ -136,8 +137,9 @@ class _SloRun:
         hour = math.floor(until / HOUR_SECONDS)
         overlap = overlap_seconds(self._for, self._step)
         begin = self._at_step(min(until - overlap, hour * HOUR_SECONDS))
+        nodes, node_pools = with_removed(self._snapshot.nodes, self._node_pools, self.records.nodes_before(begin))
         try:
-            samples = self._reader.read(self._snapshot.nodes, start=begin, end=end, step=self._step)
+            samples = self._reader.read(nodes, start=begin, end=end, step=self._step)
         except RebalancerError:
             if self.now - end < MAX_RETRY_SECONDS:
                 raise
@@ -149,8 +151,12 @@ class _SloRun:
             # the source may be late
             self.notes.append("the hot-node SLO query returned no recent samples of this cluster's nodes")
             return False
-        thresholds = thresholds_of(samples, self._node_pools, self.policy)
-        self.records.put_episodes(self._episodes(samples, thresholds, until=until, end=end))
+        thresholds = thresholds_of(samples, node_pools, self.policy)
+        self.records.put_episodes(self._episodes(samples, thresholds, node_pools, until=until, end=end))
+        # hours are of the nodes that are there
+        count = len(self._snapshot.nodes)
+        samples = replace(samples, nodes=samples.nodes[:count], shares=samples.shares[:, :count])
+        thresholds = CpuThresholds(*(each[:, :count] for each in thresholds))
         before = {each.pool: each for each in self.records.hours(hour * HOUR_SECONDS, (hour + 1) * HOUR_SECONDS)}
         hours = pool_hours(samples, thresholds, self._snapshot, self._node_pools, hour=hour, before=before)
         self.records.put_hours(hours, read_until=end)
@@ -162,7 +168,7 @@ class _SloRun:
     # ---- episodes
 
     def _episodes(
-        self, samples: SloSamples, thresholds: CpuThresholds, *, until: float, end: float
+        self, samples: SloSamples, thresholds: CpuThresholds, node_pools: NodePools, *, until: float, end: float
     ) -> list[HotEpisode]:
         """New, continued and ended episodes."""
         column = {name: index for index, name in enumerate(samples.nodes)}
@@ -186,25 +192,26 @@ class _SloRun:
         out = [replace(each, ended_at=max(until, each.started_at)) for each in opened if each.node not in column]
         for span in spans:
             before = _same(span, stored.get(samples.nodes[span.node], ()))
-            out.append(self._episode(span, samples, thresholds, before))
+            out.append(_episode(span, samples, thresholds, node_pools.names[span.node], before))
         return out
 
-    def _episode(
-        self, span: HotSpan, samples: SloSamples, thresholds: CpuThresholds, before: HotEpisode | None
-    ) -> HotEpisode:
-        times, last = samples.times, math.inf if span.ended_at is None else span.ended_at
-        inside = samples.shares[(times >= span.started_at) & (times <= last), span.node]
-        peak = float(np.max(inside, where=np.isfinite(inside), initial=-math.inf))
-        if before is not None:
-            return replace(before, ended_at=span.ended_at, peak_share=max(before.peak_share, peak))
-        return HotEpisode(
-            node=samples.nodes[span.node],
-            pool=self._node_pools.names[span.node],
-            started_at=span.started_at,
-            ended_at=span.ended_at,
-            peak_share=peak,
-            threshold=float(thresholds.high[int(np.searchsorted(times, span.started_at)), span.node]),
-        )
+
+def _episode(
+    span: HotSpan, samples: SloSamples, thresholds: CpuThresholds, pool: str, before: HotEpisode | None
+) -> HotEpisode:
+    times, last = samples.times, math.inf if span.ended_at is None else span.ended_at
+    inside = samples.shares[(times >= span.started_at) & (times <= last), span.node]
+    peak = float(np.max(inside, where=np.isfinite(inside), initial=-math.inf))
+    if before is not None:
+        return replace(before, ended_at=span.ended_at, peak_share=max(before.peak_share, peak))
+    return HotEpisode(
+        node=samples.nodes[span.node],
+        pool=pool,
+        started_at=span.started_at,
+        ended_at=span.ended_at,
+        peak_share=peak,
+        threshold=float(thresholds.high[int(np.searchsorted(times, span.started_at)), span.node]),
+    )
 
 
 def _same(span: HotSpan, stored: Sequence[HotEpisode]) -> HotEpisode | None:

@@ -24,6 +24,7 @@ class Outcome(Code):
     TOO_FEW_EVICTED = "tooFewEvicted", "the evicted pods would not have been enough even if nothing else had changed"
     NEW_PODS_ARRIVED = "newPodsArrived", "other pods arrived and took the headroom"
     REMAINING_PODS_GREW = "remainingPodsGrew", "the remaining pods use more"
+    POOL_GREW = "poolGrew", "the pool's nodes without evictions use more as well"
     REPLACEMENTS_NOT_READY = (
         "replacementsNotReady",
         "the remaining pods carry the load of replacements that were not Ready yet",
@@ -44,7 +45,8 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBreakdown:
-    """after - before = - evicted - departed + arrived + returned + remaining_change + surplus + residual.
+    """after - before = - evicted - departed + arrived + returned + remaining_change + pool_growth + surplus +
+    residual.
 
     In millicores. A pod whose CPU is not known counts nothing in its part, so it is in the residual.
     """
@@ -60,7 +62,9 @@ class ChangeBreakdown:
     returned: float
     """CPU after of replacements of evicted pods that landed on the same node."""
     remaining_change: float
-    """Change of the pods that stayed, their surplus apart."""
+    """Change of the pods that stayed, the next two apart."""
+    pool_growth: float = 0.0
+    """The change of what stayed on the node if it changed as the pool's nodes without evictions did."""
     surplus: float = 0.0
     """The part of their change that passes: CPU that they use for replacements of their services that are not Ready."""
     residual: float
@@ -102,7 +106,7 @@ class Assessment:
     pods: tuple[PodBefore, ...]
     assessed_at: float | None = None
     late: bool = False
-    """Assessed so long after `due_at` that it is less reliable: the daemon was down."""
+    """Assessed so long after `due_at` that it isn't counted: the daemon was down."""
     after_share: float | None = None
     breakdown: ChangeBreakdown | None = None
     outcome: Outcome | None = None
@@ -276,6 +280,10 @@ class EffectRecords(Protocol):
     ) -> Mapping[str, Sequence[NodeObservation]]:
         """Node -> an observation by each cycle that began in the span, oldest first. A cycle without any record of the
         node is in the list too, with no finding and no refusals."""
+        ...
+
+    def nodes_before(self, at: float) -> Mapping[str, str]:
+        """Node -> pool, of the nodes that the last cycle begun before `at` evaluated."""
         ...
 
     def moved(self, since: float, until: float) -> "Sequence[Eviction]":

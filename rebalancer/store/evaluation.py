@@ -27,7 +27,14 @@ from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
 from rebalancer.store.db.dialect import upsert
-from rebalancer.store.db.effect_tables import ASSESSMENTS, EFFECT_DAYS, EFFECT_STATE, HOT_EPISODES, POOL_HOURS
+from rebalancer.store.db.effect_tables import (
+    ASSESSMENTS,
+    EFFECT_DAYS,
+    EFFECT_STATE,
+    HOT_EPISODES,
+    NODE_MEASUREMENTS,
+    POOL_HOURS,
+)
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
 from rebalancer.store.ledger.rows import read_evictions
@@ -112,6 +119,18 @@ class SqlEffect:
             return read_node_observations(connection, nodes, since, until, cluster=self._cluster)
 
         return read(self._engine, work)
+
+    def nodes_before(self, at: float) -> Mapping[str, str]:
+        """Node -> pool, of the nodes that the last cycle begun before `at` evaluated; without details of it, none."""
+        query = (
+            select(NODE_MEASUREMENTS.c.nodes)
+            .join(CYCLES, CYCLES.c.id == NODE_MEASUREMENTS.c.cycle)
+            .where(CYCLES.c.cluster == self._cluster, CYCLES.c.started_at < at)
+            .order_by(CYCLES.c.started_at.desc())
+            .limit(1)
+        )
+        measured = read(self._engine, lambda connection: connection.execute(query).scalar())
+        return {node: pool for pool, _, nodes in measured or () for node in nodes}
 
     def moved(self, since: float, until: float) -> list[Eviction]:
         """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first."""

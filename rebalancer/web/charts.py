@@ -73,6 +73,7 @@ def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: floa
         ("landed", account.arrived),
         ("came back", account.returned),
         ("grew", account.remaining_change),
+        ("grew with pool", account.pool_growth),
         ("surplus", account.surplus),
         ("unexplained", account.residual),
     ]
@@ -298,7 +299,7 @@ def _account_told(account: ChangeBreakdown) -> str:
         f"From {cores(account.before_millicores)} to {cores(account.after_millicores)} cores: "
         f"evicted {cores(account.evicted)}, left {cores(account.departed)}, landed {cores(account.arrived)}, "
         f"came back {cores(account.returned)}, grew {cores(account.remaining_change)}, "
-        f"surplus {cores(account.surplus)}, "
+        f"grew with the pool {cores(account.pool_growth)}, surplus {cores(account.surplus)}, "
         f"unexplained {cores(account.residual)}."
     )
 

@@ -136,7 +136,7 @@ def test_the_table_tells_rates_reasons_nodes_services_and_what_moved_besides(tmp
     assert lines[lines.index(["By day"]) + 3][:3] == ["2024-10-05", "2", "2 of 2 (100 %)"]
     assert ["n1", "general", "2", "150", "3", "1"] in lines
     assert ["shop/web", "3", "1", "alert 3", "2 of 3 (66.7 %)"] in lines
-    assert ["16", "-4", "0", "0.6", "0", "0.4", "0", "0", "13"] in lines
+    assert ["16", "-4", "0", "0.6", "0", "0.4", "0", "0", "0", "13"] in lines
     assert ["general", "72", "5 %", "100 %", "100 %", "50 %", "1.5"] in lines
     [compared] = [line for line in result.out.splitlines() if line.startswith("Compared with the time before:")]
     assert "43.2 minutes a day shorter than in the control group" in compared

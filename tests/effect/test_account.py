@@ -22,13 +22,14 @@ def an_account(**changes: float) -> ChangeBreakdown:
     values = {"before_millicores": 8_000.0, "after_millicores": 7_500.0, **parts, **changes}
     rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["departed"]
     rest -= values["arrived"] + values["returned"] + values["remaining_change"] + values.get("surplus", 0.0)
+    rest -= values.get("pool_growth", 0.0)
     return ChangeBreakdown(**({"residual": rest} | values))
 
 
 def closes(each: ChangeBreakdown) -> bool:
     """The sum in the docstring of ChangeBreakdown."""
     parts = -each.evicted - each.departed + each.arrived + each.returned + each.remaining_change
-    parts += each.surplus + each.residual
+    parts += each.pool_growth + each.surplus + each.residual
     return math.isclose(each.after_millicores - each.before_millicores, parts, rel_tol=1e-9, abs_tol=1e-6)
 
 
@@ -65,6 +66,15 @@ def test_16_b7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth()
     carrying = replace(now("stayed", 1_500), surplus_millicores=400.0)
     found = account(an_assessment(a_pod("gone", 1_500, evicted=True), a_pod("stayed", 1_000)), [carrying], 8e3, 7e3)
     assert (found.remaining_change, found.surplus, found.residual) == (100.0, 400.0, 0.0)
+    assert closes(found)
+
+
+def test_16_d14_what_the_pool_grew_by_is_told_apart_from_growth_of_the_node() -> None:
+    before = [a_pod("gone", 2_000, evicted=True), a_pod("stayed", 5_000)]
+    # all that stayed uses a tenth more: the pod, and 1,000m of the machine
+    found = account(an_assessment(*before), [now("stayed", 5_800)], 8e3, 6_900.0, growth=1.1)
+    assert found.pool_growth == pytest.approx(600.0)
+    assert (found.remaining_change, found.residual) == (pytest.approx(300.0), pytest.approx(0.0))
     assert closes(found)
 
 
@@ -151,6 +161,7 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
         (0.75, {"evicted": 1_500.0, "arrived": 200.0, "remaining_change": 200.0}, Outcome.UNEXPLAINED),
         (0.75, {"evicted": 1_500.0, "arrived": 500.0, "returned": 500.0}, Outcome.REPLACEMENTS_RETURNED),
         (0.75, {"evicted": 1_500.0, "remaining_change": 300.0, "surplus": 700.0}, Outcome.REPLACEMENTS_NOT_READY),
+        (0.75, {"evicted": 1_500.0, "remaining_change": 300.0, "pool_growth": 700.0}, Outcome.POOL_GREW),
     ],
 )
 def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
@@ -194,6 +205,7 @@ def test_every_outcome_has_a_case_here() -> None:
         Outcome.TOO_FEW_EVICTED,
         Outcome.NEW_PODS_ARRIVED,
         Outcome.REMAINING_PODS_GREW,
+        Outcome.POOL_GREW,
         Outcome.REPLACEMENTS_NOT_READY,
         Outcome.REPLACEMENTS_RETURNED,
         Outcome.UNEXPLAINED,

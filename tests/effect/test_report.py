@@ -177,8 +177,9 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
         "1 node still hot: their figures may change",
     )
     made = [
+        an_assessment(minute=5, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(unexplained=900)),
         an_assessment(
-            minute=10, late=True, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(landed=500, unexplained=100)
+            minute=10, outcome=Outcome.REMAINING_PODS_GREW, breakdown=an_account(landed=500, unexplained=100)
         ),
         an_assessment(minute=20, outcome=Outcome.UNKNOWN),
         an_assessment(minute=30),
@@ -204,7 +205,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     )
     assert told.notes == (
         "1 assessment pending",
-        "1 assessment made late: less reliable",
+        "1 assessment made late, after an outage: not counted",
         "1 assessment without the node's CPU",
         "25 % of the CPU change of relieved nodes is not explained by their pods",
         "nodes, services and the change breakdown are of a shorter time: older details are not kept",

@@ -13,15 +13,17 @@ import pytest
 from rebalancer.constraints.admission import LedgerState
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.scheduled_assessments import assessments_of
+from rebalancer.effect.feedback import open_breakers, relief_factors
 from rebalancer.evaluation.assessments import AssessmentBatch, derive_feedback, remember, run_due_assessments
 from rebalancer.forecast.pod_cpu import MissingReplica
 from rebalancer.model.effect import Assessment, EffectRecords, Outcome, Step
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import Eviction, TargetNode
 from rebalancer.model.eviction import Outcome as Became
-from rebalancer.model.plan import CycleReport, Trigger
+from rebalancer.model.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.snapshot import Service
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.safety import EffectivenessBreaker
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.strategies import Findings
 from tests.builders import NOW, ANode, APod, a_node, a_pod, a_policy, cluster, found_in, usage_of, view_of
@@ -274,6 +276,53 @@ def test_what_a_later_cycle_evicted_did_not_leave_by_itself(effect: EffectRecord
     (made,) = look(effect, NOW + SETTLE, nodes, pods[1:]).made
     assert made.breakdown is not None
     assert (made.breakdown.evicted, made.breakdown.departed) == (3_500.0, 0.0)
+
+
+def morning(records: SqlRecords, effect: EffectRecords, *, grows: float, untouched: int) -> Assessment:
+    """The assessment of the hot node, and of nodes without evictions, when everything uses `grows` times as much."""
+    others = [a_node(f"n{number}", cpu=10_000.0, used=3_000.0) for number in range(untouched)]
+    report = replace(a_report(an_eviction("web-1")), finished_at=NOW + 1)
+    report.evictions = []
+    report.nodes = [
+        NodeLine(name=each.name, pool="general", cpu_before=(each.used or 0.0) / each.cpu, cpu_planned=None, high=0.75)
+        for each in [*NODES, *others]
+    ]
+    records.begin(report)
+    records.finish(report)
+    nodes = [a_node("hot", cpu=10_000.0, used=6_500.0 * grows), NODES[1]]
+    nodes += [replace(each, used=(each.used or 0.0) * grows) for each in others]
+    pods = [replace(each, used=each.used * grows) for each in PODS[1:]]
+    (made,) = look(effect, NOW + SETTLE, nodes, pods).made
+    return made
+
+
+@pytest.mark.parametrize(("grows", "outcome"), [(1.2, Outcome.POOL_GREW), (0.8, Outcome.COOLED), (1.0, Outcome.COOLED)])
+def test_16_d14_growth_of_untouched_nodes_is_taken_out_of_the_relief(
+    records: SqlRecords, effect: EffectRecords, grows: float, outcome: Outcome
+) -> None:
+    made = morning(records, effect, grows=grows, untouched=6)
+    account = made.breakdown
+    assert account is not None
+    # all that stayed on the node
+    assert account.pool_growth == pytest.approx(6_500.0 * (grows - 1.0))
+    assert (account.remaining_change, account.residual) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert made.outcome is outcome
+    known = [replace(made, cycle=f"c{number}") for number in range(5)]
+    assert relief_factors(known) == {"general": pytest.approx(1.0)}
+
+
+def test_16_d14_a_pool_that_grew_opens_no_circuit_breaker(records: SqlRecords, effect: EffectRecords) -> None:
+    made = morning(records, effect, grows=1.2, untouched=6)
+    known = [replace(made, cycle=f"c{number}") for number in range(30)]
+    assert open_breakers(known, EffectivenessBreaker(), now=NOW + SETTLE + 1) == {}
+    grown = [replace(each, outcome=Outcome.REMAINING_PODS_GREW) for each in known]
+    assert set(open_breakers(grown, EffectivenessBreaker(), now=NOW + SETTLE + 1)) == {"general"}
+
+
+def test_16_d14_with_few_untouched_nodes_the_growth_is_not_known(records: SqlRecords, effect: EffectRecords) -> None:
+    made = morning(records, effect, grows=1.2, untouched=1)
+    assert made.breakdown is not None
+    assert (made.breakdown.pool_growth, made.outcome) == (0.0, Outcome.REMAINING_PODS_GREW)
 
 
 @pytest.mark.parametrize(("after_due", "late"), [(SETTLE, False), (SETTLE + 1, True)])

@@ -128,7 +128,7 @@ def test_what_becomes_known_of_yesterday_is_counted_within_the_hour(open_at: Cal
     day = int(yesterday // DAY)
     reads.at(NOW + 300)
     assert reads.effect.days(day, day + 1)[0].reasons == {}
-    reads.effect.made([replace(due, assessed_at=NOW + 400, late=True, after_share=0.6, outcome=Outcome.COOLED)])
+    reads.effect.made([replace(due, assessed_at=NOW + 400, after_share=0.6, outcome=Outcome.COOLED)])
     for minute in range(10, 80, 10):
         reads.at(NOW + minute * MINUTE)
     assert reads.effect.days(day, day + 1)[0].reasons == {"effect/cooled": 1}
@@ -184,7 +184,7 @@ def test_whether_it_cooled_is_filled_in_when_that_is_known(open_at: Callable[...
     reads.at(NOW + 1500)
     assert [(each.evictions, each.cooled, each.blocked_reason) for each in reads.episodes()] == [(1, None, None)]
     reads.every(HOUR, since=NOW + 2 * HOUR, until=NOW + 5 * HOUR)
-    reads.effect.made([replace(due, assessed_at=NOW + 5 * HOUR, late=True, after_share=0.6, outcome=outcome)])
+    reads.effect.made([replace(due, assessed_at=NOW + 5 * HOUR, after_share=0.6, outcome=outcome)])
     reads.at(NOW + 5 * HOUR + 300)
     assert reads.episodes()[0].cooled is (outcome is Outcome.COOLED)
     day = int(NOW // DAY)
@@ -193,6 +193,18 @@ def test_whether_it_cooled_is_filled_in_when_that_is_known(open_at: Callable[...
     assert row.cooled == (outcome is Outcome.COOLED)
     assert row.reasons == {f"effect/{outcome}": 1}
     assert row.relief_planned == pytest.approx(4.8)
+
+
+def test_16_d14_an_assessment_after_an_outage_is_not_counted_as_effectiveness(open_at: Callable[..., Reads]) -> None:
+    reads = reads_on(open_at(hot_between(("a", NOW, NOW + 1200))), NOW)
+    due = evicted_from(reads, a_cycle(reads, 0, NOW + 600), "a")
+    made = replace(due, assessed_at=NOW + HOUR, late=True, after_share=0.8, outcome=Outcome.REMAINING_PODS_GREW)
+    reads.effect.made([made])
+    reads.at(NOW + HOUR)
+    assert reads.episodes()[0].cooled is None
+    (row,) = reads.effect.days(int(NOW // DAY), int(NOW // DAY) + 1)
+    assert (row.evicted_from, row.assessed, row.evictions, row.reasons) == (1, 0, 1, {})
+    assert (row.relief_planned, row.relief_measured) == (0.0, 0.0)
 
 
 class Counts:

@@ -8,6 +8,7 @@ import pytest
 
 from rebalancer.evaluation.hot_nodes import evaluate_slo
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.plan import CycleReport, NodeLine, Trigger
 from rebalancer.model.reason import MissReason
 from rebalancer.policy.pools import NodePools
 from tests.builders import NOW, a_node, cluster
@@ -231,3 +232,25 @@ def test_without_prometheus_there_is_no_standard_and_that_is_said(open_at: Calla
         now=NOW,
     )
     assert found.notes == ("the hot-node SLO is not evaluated: it needs Prometheus",)
+
+
+# ---- nodes that are removed
+
+
+def test_16_d14_a_node_removed_during_an_outage_stays_in_the_denominator(open_at: Callable[..., Reads]) -> None:
+    reads = reads_on(open_at(hot_between(("gone", NOW + 600, NOW + 3000), ("a", NOW + 600, NOW + 3000))), NOW)
+    report = CycleReport(id="before", cluster="test", trigger=Trigger.PERIODIC, dry_run=False, started_at=NOW - HOUR)
+    names = [*reads.snapshot.nodes.names, "gone"]
+    report.nodes = [NodeLine(name=name, pool="general", cpu_before=0.4, cpu_planned=None, high=0.75) for name in names]
+    report.finished_at = NOW - HOUR
+    reads.records.begin(report)
+    reads.records.finish(report)
+    reads.at(NOW + 2 * HOUR)
+    assert reads.spans() == [("a", 10, 50), ("gone", 10, 50)]
+    assert {each.pool for each in reads.episodes()} == {"general"}
+    # the hours of the pools are of the nodes that are there
+    assert {each.nodes for each in reads.effect.hours(NOW, NOW + HOUR) if each.pool == "general"} == {
+        len(reads.snapshot.nodes)
+    }
+    (row,) = reads.effect.days(int(NOW // DAY), int(NOW // DAY) + 1)
+    assert (row.hot, row.discovered) == (2, 0)

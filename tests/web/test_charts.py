@@ -108,7 +108,7 @@ def test_the_account_leads_from_before_to_after_without_a_gap() -> None:
     before, after = (float(each.attributes["x"]) + float(each.attributes["width"]) for each in whole)
     steps = [each for each in svg.all("rect") if "whole" not in each.attributes["class"]]
     at = before
-    for step, change in zip(steps, (-3300.0, -450.0, 310.0, 0.0, -120.0, 0.0, 68.0), strict=True):
+    for step, change in zip(steps, (-3300.0, -450.0, 310.0, 0.0, -120.0, 0.0, 0.0, 68.0), strict=True):
         left, width = float(step.attributes["x"]), float(step.attributes["width"])
         assert step.attributes["class"] == ("less" if change < 0 else "more")
         begin, end = (left, left + width) if change >= 0 else (left + width, left)

@@ -167,6 +167,7 @@ def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
         ("ARRIVED", breakdown.arrived),
         ("RETURNED", breakdown.returned),
         ("REMAINING", breakdown.remaining_change),
+        ("POOL", breakdown.pool_growth),
         ("SURPLUS", breakdown.surplus),
         ("RESIDUAL", breakdown.residual),
         ("AFTER", breakdown.after_millicores),
