@@ -97,8 +97,12 @@ class Resource:
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The API server's error body (`metav1.Status`), as far as it is used."""
+    """The API server's answer to an error or an eviction (`metav1.Status`), as far as it is used."""
 
+    kind: str = ""
+    """`Status`; anything else was written by something between the API server and us."""
+    status: str = ""
+    """Success or Failure."""
     message: str = ""
     reason: str = ""
     details: "StatusDetails | None" = None
