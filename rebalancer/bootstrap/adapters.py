@@ -55,6 +55,7 @@ def lease_lock(
     from rebalancer.kube.leader.lease import LeaseLock
 
     namespace, name = settings.lease_at
+    ledger.read_sequence()
     return LeaseLock(
         client=client,
         namespace=namespace,
@@ -62,6 +63,7 @@ def lease_lock(
         identity=f"{process_identity(settings)}_{os.getpid()}",
         ledger_identity=records.ledger_identity(),
         last_term=ledger.last_term(),
+        sequence=lambda: ledger.sequence,
         sighting=sighting,
     )
 
@@ -84,7 +86,7 @@ def make_context(
         evictor = KubeEvictor(
             client=client,
             term=lambda: lease.term,
-            may_send=lambda: lease.holds(CALL_MARGIN_SECONDS),
+            may_send=lambda: lease.note_sequence() and lease.holds(CALL_MARGIN_SECONDS),
             deadline_seconds=lease.seconds_left,
         )
     scheduler = scheduler_of(policy)  # first, because its file may be invalid and nothing is open yet

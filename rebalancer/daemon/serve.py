@@ -44,8 +44,12 @@ STOP_SECONDS = 6.0
 CLEAR_SECONDS = 2.0
 """Time for removing taints after that; the next leader removes the rest."""
 
-DEAD_AFTER_SECONDS = 180.0
-"""The worker beats at every move; its longest silence is one wait for spacing plus one call."""
+DEAD_AFTER_SECONDS = 3600.0
+"""The worker beats at every move. Slow answers of the API server or Prometheus are no reason to end the process: the
+supervisor ends it when a thread dies."""
+
+OVERDUE_INTERVALS = 3.0
+"""A leader without a cycle for so many of the shortest interval, and a minute, is not ready."""
 
 POLL_SECONDS = 1.0
 """Interval of the check whether a forecast run is due."""
@@ -56,6 +60,9 @@ RETRY_SECONDS = 10.0
 EVALUATION_SECONDS = 15.0
 """Interval of the check whether an assessment is due."""
 
+LOG_SECONDS = 60.0
+"""Interval of the log line while the cluster can't be read."""
+
 RELOAD_SECONDS = 5.0
 GAUGES_SECONDS = 5.0
 
@@ -63,7 +70,7 @@ LEASE_LOST_EXIT = 3
 THREAD_DIED_EXIT = 1
 
 
-class _StoppableClock:
+class StoppableClock:
     """The clock of the cycles; `sleep` ends within a second of `stopping` being true."""
 
     def __init__(self, clock: Clock, stopping: Callable[[], bool]) -> None:
@@ -74,9 +81,10 @@ class _StoppableClock:
         return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        end = self._clock.now() + seconds
-        while not self._stopping() and (left := end - self._clock.now()) > 0:
-            self._clock.sleep(min(left, 1.0))
+        # what was slept is counted, for the clock may be set back meanwhile
+        while seconds > 0 and not self._stopping():
+            self._clock.sleep(min(seconds, 1.0))
+            seconds -= 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,7 +162,9 @@ class _Threads:
         self._queue = queue
         self._metrics = metrics
         self._heartbeat = Heartbeat(at=time.monotonic())
-        self._clock = _StoppableClock(daemon.clock or SystemClock(), self._stopping)
+        self._cycle_due_since = time.monotonic()
+        """End of the last cycle, or beginning of leadership (monotonic clock)."""
+        self._clock = StoppableClock(daemon.clock or SystemClock(), self._stopping)
         self._views = LiveViews(
             Sources(
                 current=lambda: self._active,
@@ -203,6 +213,7 @@ class _Threads:
         return self._supervisor.stopping.is_set()
 
     def _done(self, report: CycleReport, seconds: float) -> None:
+        self._cycle_due_since = time.monotonic()
         telemetry.count(self._metrics, report, seconds)
         telemetry.publish_events(self._resources.events, report)
         self._views.done(report)
@@ -253,6 +264,7 @@ class _Threads:
         metrics.policy_last_success.set(self._clock.now())
         failed = 0
         while not self._supervisor.stopping.wait(RELOAD_SECONDS):
+            timer.follow_clock(file.policy, now=time.time(), monotonic=time.monotonic())
             if file.reload(self._activate):
                 timer.use(file.policy)
                 metrics.policy_reloads.labels(result="success").inc()
@@ -287,11 +299,16 @@ class _Threads:
     def export_gauges(self) -> None:
         """Thread: export what changes outside cycles: leadership, cache ages, watches, open alerts."""
         exported: dict[str, tuple[int, int, int]] = {}
+        logged = time.monotonic() - LOG_SECONDS / 2  # the first lists take their time
         while not self._supervisor.stopping.wait(GAUGES_SECONDS):
             metrics = self._metrics
             if dead := self._resources.cluster.dead():
                 raise RuntimeError(f"watches ended unexpectedly: {', '.join(dead)}")
+            if (problem := self._resources.cluster.problem()) and time.monotonic() - logged >= LOG_SECONDS:
+                logged = time.monotonic()
+                LOG.warning("cluster not read", error=problem)
             metrics.lease_held.set(1.0 if self._leadership.holds() else 0.0)
+            metrics.lease_prevented.set(1.0 if self._leadership.prevented else 0.0)
             metrics.alert_episodes_open.set(self._open_episodes())
             if (term := self._leadership.term) is not None:
                 metrics.lease_term.set(term)
@@ -325,6 +342,16 @@ class _Threads:
             views_open=self._daemon.settings.dashboard == "open",
         )
 
+    def _cycles_check(self) -> ReadyCheck:
+        """Whether cycles come when they are due, on the leader."""
+        if not self._leadership.holds():
+            self._cycle_due_since = time.monotonic()
+            return ReadyCheck("cycles", True, "none on a follower")
+        interval = min((each.interval for each in self._active.policy.strategies), default=float("inf"))
+        ago = time.monotonic() - self._cycle_due_since
+        ok = ago <= OVERDUE_INTERVALS * interval + 60.0
+        return ReadyCheck("cycles", ok, f"the last one ended {ago:.0f}s ago, one is due every {interval:.0f}s")
+
     def _trigger(self, nodes: Sequence[str], strategy: str | None) -> None:
         if not self._leadership.holds():
             raise UnsafeDataError(f"this replica is not the leader: {self._leadership.waiting_for}")
@@ -348,11 +375,18 @@ class _Threads:
         database = self._resources.database_problem()
         return [
             ReadyCheck(
-                "cache", self._resources.cluster.synced(), f"{oldest} last updated {ages.get(oldest, 0.0):.0f}s ago"
+                "cache",
+                self._resources.cluster.synced(),
+                self._resources.cluster.problem() or f"{oldest} last updated {ages.get(oldest, 0.0):.0f}s ago",
             ),
             ReadyCheck("database", not database, database),
             # a follower is ready: it accepts alerts
-            ReadyCheck("lease", True, "leader" if self._leadership.holds() else self._leadership.waiting_for),
+            ReadyCheck(
+                "lease",
+                not self._leadership.prevented,
+                "leader" if self._leadership.holds() else self._leadership.waiting_for,
+            ),
+            self._cycles_check(),
             ReadyCheck("policy", True, reloads.error or "active"),
             ReadyCheck("stopping", not self._supervisor.stopping.is_set(), ""),
         ]

@@ -13,6 +13,8 @@ from rebalancer.model.plan import Trigger
 from rebalancer.policy import RebalancerPolicy
 
 JITTER_SHARE = 0.1
+CLOCK_SET_SECONDS = 2.0
+"""A greater change of the clock, besides the time that passed, means that it was set."""
 
 
 class TriggerQueue:
@@ -54,6 +56,8 @@ class Timer:
 
     def __init__(self, queue: TriggerQueue) -> None:
         self._queue = queue
+        self._offset: float | None = None
+        """Of the clock from the monotonic one, in seconds."""
         self._scheduler = BackgroundScheduler(
             timezone="UTC", job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
         )
@@ -81,6 +85,18 @@ class Timer:
                     seconds=strategy.interval,
                     jitter=max(1, round(strategy.interval * JITTER_SHARE)),
                 )
+
+    def follow_clock(self, policy: RebalancerPolicy, *, now: float, monotonic: float) -> None:
+        """Restart the periods, with a request for the whole cluster, when the clock was set. Called regularly, with
+        both clocks in seconds.
+
+        APScheduler compares times of day: after a clock was set back by ten minutes no job would run for ten minutes.
+        """
+        offset, before = now - monotonic, self._offset
+        self._offset = offset
+        if before is not None and abs(offset - before) > CLOCK_SET_SECONDS:
+            self.use(policy)
+            self._queue.put(CycleRequest(trigger=Trigger.PERIODIC))
 
     def stop(self) -> None:
         """Stop all jobs."""

@@ -33,3 +33,15 @@ class UnsafeDataError(RebalancerError):
     """Data that no decision may rest on, or a lease that another process holds."""
 
     exit_code: ClassVar[int] = 3
+
+
+class LeaseHeldError(UnsafeDataError):
+    """Another process holds the lease: this one follows, and has nothing to do but wait."""
+
+
+def ledger_behind(*, ledger: int, known: int) -> UnsafeDataError:
+    """The ledger lacks evictions: it has `ledger` of `known`."""
+    return UnsafeDataError(
+        f"the database has {ledger} evictions of this cluster, {known} were reserved: it was restored from a backup, "
+        "or a standby without the last commits took over. Nothing is evicted until `rebalancer db accept-restore`"
+    )

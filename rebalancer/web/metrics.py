@@ -104,6 +104,9 @@ class Metrics:
         )
 
         self.lease_held = self._gauge("lease_held", "1 while this replica is leader, else 0.")
+        self.lease_prevented = self._gauge(
+            "lease_prevented", "1 while something other than another leader keeps this replica from leading, else 0."
+        )
         self.lease_term = self._gauge("lease_term", "Term of the last leadership seen.")
 
         self.alert_episodes_open = self._gauge("alert_episodes_open", "Open alerts in the inbox.")

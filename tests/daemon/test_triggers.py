@@ -5,9 +5,11 @@ import time
 from itertools import pairwise
 
 from rebalancer.cycle.request import CycleRequest, RequestScope
-from rebalancer.daemon.triggers import TriggerQueue
+from rebalancer.daemon.serve import StoppableClock
+from rebalancer.daemon.triggers import Timer, TriggerQueue
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import Trigger
+from tests.builders import a_policy
 
 POOLS = {"n1": "general", "n2": "general", "n3": "gpu"}
 
@@ -79,3 +81,33 @@ def test_a_waiting_thread_gets_what_another_puts() -> None:
     queue.put(CycleRequest(trigger=Trigger.ALERT))
     waiting.join(10.0)
     assert [each.trigger for each in got if each] == [Trigger.ALERT]
+
+
+def test_17_2_a_clock_that_was_set_back_does_not_stop_the_timer() -> None:
+    queue, policy = TriggerQueue(), a_policy()
+    timer = Timer(queue)
+    timer.start(policy)
+    try:
+        assert queue.take(10, monotonic=time.monotonic) is not None
+        timer.follow_clock(policy, now=10_000.0, monotonic=50.0)
+        timer.follow_clock(policy, now=10_005.5, monotonic=55.0)
+        assert queue.take(0, monotonic=time.monotonic) is None
+        timer.follow_clock(policy, now=9_410.5, monotonic=60.0)
+        assert queue.take(0, monotonic=time.monotonic) is not None
+    finally:
+        timer.stop()
+
+
+def test_17_2_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back() -> None:
+    class SetBack:
+        slept = 0.0
+
+        def now(self) -> float:
+            return 1_000.0 - 600.0 * (self.slept > 0)
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += seconds
+
+    clock = SetBack()
+    StoppableClock(clock, lambda: clock.slept > 100).sleep(2.5)
+    assert clock.slept == 2.5

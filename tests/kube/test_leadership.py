@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+import structlog
 
 from rebalancer.kube.leader import leadership as module
 from rebalancer.kube.leader.leadership import Leadership
-from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.errors import ConnectError, LeaseHeldError, RebalancerError, UnsafeDataError
 
 
 @dataclass
@@ -44,6 +45,9 @@ class FakeLock:
 
     def seconds_left(self) -> float:
         return self.left
+
+    def note_sequence(self) -> bool:
+        return self.held
 
 
 @dataclass
@@ -137,6 +141,21 @@ def test_a_database_that_is_away_when_a_lock_is_made_is_waited_for(runs: list[Ru
     running = start(runs, error, FakeLock())
     assert running.leadership.led.wait(10)
     assert running.leadership.waiting_for == str(error)
+
+
+def test_17_2_what_keeps_a_replica_from_leading_is_logged_and_following_is_not(runs: list[Running]) -> None:
+    with structlog.testing.capture_logs() as logs:
+        follower = start(runs, LeaseHeldError("held by b"), LeaseHeldError("held by b"), FakeLock())
+        assert follower.leadership.led.wait(10)
+        assert logs == [{"event": "leading", "term": 1, "log_level": "info"}]
+        other = start(runs, *[UnsafeDataError("belongs to ledger x")] * 1_000)
+        while len(other.cluster.locks) > 997:
+            time.sleep(0.01)
+        assert other.leadership.prevented
+        other.stopping.set()
+        other.thread.join(10)
+    lines = [each for each in logs if each["event"] == "not leading"]
+    assert lines == [{"event": "not leading", "error": "belongs to ledger x", "log_level": "warning"}]
 
 
 def test_a_term_that_the_ledger_was_not_told_of_is_given_back(runs: list[Running]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.client.client import ApiClient
-from rebalancer.kube.leader.lease import LEDGER_ANNOTATION, LeaseLock, Timing, boot_seconds
+from rebalancer.kube.leader.lease import LEDGER_ANNOTATION, SEQUENCE_ANNOTATION, LeaseLock, Timing, boot_seconds
 from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, serving, status
@@ -108,7 +108,50 @@ def test_a_missing_lease_is_created_with_our_identity_and_ledger() -> None:
     assert server.spec["leaseDurationSeconds"] == 15
     assert server.spec["renewTime"] == "2027-01-15T08:00:00.000000Z"
     assert server.lease is not None
-    assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-1"}
+    assert server.lease["metadata"]["annotations"] == {LEDGER_ANNOTATION: "ledger-1", SEQUENCE_ANNOTATION: "0"}
+
+
+def noted(server: LeaseServer) -> str:
+    """The ledger's sequence as the Lease has it."""
+    assert server.lease is not None
+    return str(server.lease["metadata"]["annotations"][SEQUENCE_ANNOTATION])
+
+
+def test_17_1_the_lease_has_the_number_of_the_last_reservation_before_the_call() -> None:
+    server, hands, reserved = LeaseServer(), Hands(), [5]
+    with serving(server) as (api, client):
+        mine = lock(client, hands, sequence=lambda: reserved[0])
+        mine.acquire()
+        assert noted(server) == "5"
+        asked = len(api.asked)
+        assert mine.note_sequence()
+        assert len(api.asked) == asked
+        reserved[0] = 6
+        assert mine.note_sequence()
+        assert noted(server) == "6"
+        assert len(api.asked) == asked + 1
+
+
+def test_17_1_no_call_is_sent_while_the_number_can_not_be_written() -> None:
+    server, hands, reserved = LeaseServer(), Hands(), [5]
+    with serving(server, attempts=1) as (_, client):
+        mine = lock(client, hands, sequence=lambda: reserved[0])
+        mine.acquire()
+        reserved[0] = 6
+        server.fault = lambda asked: status(500, "ill") if asked.method == "PUT" else None
+        assert not mine.note_sequence()
+        assert noted(server) == "5"
+        server.fault = lambda _: None
+        assert mine.note_sequence()
+
+
+def test_17_1_a_ledger_that_lacks_reservations_does_not_lead() -> None:
+    lease = a_lease("", ledger="ledger-1")
+    lease["metadata"]["annotations"][SEQUENCE_ANNOTATION] = "9"
+    with serving(LeaseServer(lease)) as (_, client):
+        with pytest.raises(UnsafeDataError, match=r"7 evictions .* 9 were reserved.*db accept-restore"):
+            lock(client, Hands(), sequence=lambda: 7).acquire()
+        lock(client, Hands(), sequence=lambda: 9).acquire()
 
 
 def test_a_lease_that_was_deleted_goes_on_from_the_last_term_that_the_ledger_saw() -> None:

@@ -264,3 +264,8 @@ def test_a_healthy_minute_forgets_what_was_before() -> None:
     assert backoff.seconds(healthy_seconds=60, at_once=True) == 0
     assert 0.5 <= backoff.seconds(healthy_seconds=0, at_once=True) <= 1
     assert backoff.seconds(healthy_seconds=60, at_once=True, retry_after=3) == 3
+
+
+def test_17_2_a_retry_after_of_an_hour_is_a_minute() -> None:
+    for at_once in (True, False):
+        assert Backoff(random.Random(1)).seconds(healthy_seconds=0, at_once=at_once, retry_after=3600) == 60

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from tests.store.builders import CLUSTER, GLOBAL, NOW, build_scopes, in_flight, rate, separation, spacing
@@ -215,3 +216,17 @@ def test_a_pause_goes_before_a_full_check(blue):
 def test_a_pause_of_another_scope_denies_nothing(blue, scope):
     blue.ledger.pause(scope, reason="r", created_by="bo", until=None)
     assert blue.reserve().record
+
+
+def test_17_1_a_database_that_lost_reservations_makes_none_until_it_is_accepted(engine, blue, clock):
+    for _ in range(2):
+        blue.reserve()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE scopes SET sequence = 1 WHERE kind = 'cluster'")
+    with pytest.raises(UnsafeDataError, match="1 evictions of this cluster, 2 were reserved"):
+        blue.reserve()
+    blue.ledger.accept_restore(2, until=NOW + 60)
+    assert blue.reserve().pause.until == NOW + 60
+    clock.sleep(61)
+    assert blue.reserve().record
+    assert blue.ledger.sequence == blue.ledger.read_sequence() == 3

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli.common import DEMO_DATABASE, Output, say, stdout_console
-from rebalancer.cli.invocation import Invocation, OutputOption, options, settings_for
+from rebalancer.cli.invocation import CLUSTER, Invocation, OutputOption, options, settings_for
 from rebalancer.model.errors import ConfigError
 
 app = typer.Typer(help="Manage the database of cycles, evictions and outcomes.", no_args_is_help=True)
@@ -63,6 +63,22 @@ def prune(
         f"before {clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts{clusters}; "
         f"details: {details}"
     )
+
+
+@app.command("accept-restore")
+@options(*CLUSTER)
+def accept_restore(invocation: Invocation) -> None:
+    """Go on with a database that was restored from a backup, or promoted without its last commits.
+
+    The Lease knows how many evictions were reserved; a ledger that has fewer evicts nothing. No limit counts the
+    missing ones, so evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the
+    pause.
+    """
+    from rebalancer.bootstrap.contexts import accept_restore
+    from rebalancer.constraints.limits import clock_time
+
+    missing, had, until = accept_restore(invocation.policy, invocation.settings)
+    say(f"accepted: the database has {had} evictions, {missing} are missing. Paused until {clock_time(until)}")
 
 
 @app.command()

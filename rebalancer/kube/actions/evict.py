@@ -2,8 +2,8 @@
 
 Right before the call the pod is read again: a uid that is no longer right answers 409 only *after* it has spent the
 budget's room. The call is never sent twice, but for a 401, which did nothing: an answer that doesn't come leaves the
-eviction *unknown*, and so does one that the API server didn't write. It stays counted until the pod is seen. Sources: pkg/registry/core/pod/storage/eviction.go,
-v1.36.
+eviction *unknown*, and so does one that the API server didn't write. It stays counted until the pod is seen. Sources:
+pkg/registry/core/pod/storage/eviction.go, v1.36.
 """
 
 import re
@@ -115,6 +115,11 @@ class KubeEvictor:
         status = status_of(response.data)
         if (status.kind, status.status) == ("Status", "Success") and response.status in (200, 201, 202):
             return Answer(outcome=Outcome.PLANNED if server_dry_run else Outcome.EVICTED)
+        if status.kind != "Status" and response.status != 429:
+            # A proxy's page says nothing about the request behind it: a 500 may hide an eviction, a 200 with a login
+            # page is none. The API server's flow control answers 429 in plain text.
+            text = f"HTTP {response.status}, and not an answer of the API server: {_message(status)}"
+            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, text, retry_after_seconds(response))
         answer = _refused(response, status, request_only=REQUEST_EVICT_ONLY in (pod.metadata.annotations or {}))
         return Answer(outcome=Outcome.PLANNED) if server_dry_run and answer.in_background else answer
 
@@ -166,11 +171,6 @@ def _refused(response: urllib3.BaseHTTPResponse, status: Status, *, request_only
     """`request_only`: the pod says that another component carries out its eviction. Older KubeVirt doesn't annotate."""
     wait, message = retry_after_seconds(response), _message(status)
     match response.status:
-        case code if status.kind != "Status" and code != 429:
-            # A proxy's page says nothing about the request behind it: a 500 may hide an eviction, a 200 with a login
-            # page is none. The API server's flow control answers 429 in plain text.
-            text = f"HTTP {code}, and not an answer of the API server: {message}"
-            return _answer(Outcome.UNKNOWN, Reason.SERVER_UNKNOWN, text, wait)
         case 429 if DISRUPTION_BUDGET in status.causes:
             return _answer(Outcome.REFUSED, Reason.SERVER_BUDGET, message, wait)
         case 429 if EVACUATES in status.message and (request_only or KUBEVIRT in status.message):

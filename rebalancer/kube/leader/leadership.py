@@ -2,12 +2,13 @@
 exits."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
-from rebalancer.model.errors import RebalancerError
+from rebalancer.model.errors import LeaseHeldError, RebalancerError
 from rebalancer.model.ports import Lease
 
 LOG = structlog.get_logger("rebalancer")
@@ -16,6 +17,9 @@ LOOK_SECONDS = 0.5
 """How often a leader checks its lease."""
 
 RETRY_SECONDS = 2.0
+
+LOG_SECONDS = 60.0
+"""Interval of the log line while something other than a leader keeps this replica from leading."""
 
 
 class Lock(Lease, Protocol):
@@ -33,6 +37,10 @@ class Lock(Lease, Protocol):
 
     def seconds_left(self) -> float: ...
 
+    def note_sequence(self) -> bool:
+        """Whether the Lease has the number of the ledger's last reservation."""
+        ...
+
 
 class Leadership:
     """Implements `model.ports.Lease`: without the lock it holds nothing."""
@@ -47,6 +55,8 @@ class Leadership:
         """Set from the moment of becoming leader."""
         self.waiting_for = "the lease has not been requested yet"
         """Why this replica does not lead."""
+        self.prevented = False
+        """Whether something other than another leader keeps it from leading."""
 
     @property
     def term(self) -> int | None:
@@ -62,8 +72,14 @@ class Leadership:
         lock = self._lock
         return 0.0 if lock is None else lock.seconds_left()
 
+    def note_sequence(self) -> bool:
+        """Whether the Lease has the number of the ledger's last reservation; it is written where it hasn't yet."""
+        lock = self._lock
+        return lock is not None and lock.note_sequence()
+
     def run(self, stopping: threading.Event) -> None:
         """Follow until the lease is acquired, lead until it is lost (then return) or the daemon stops."""
+        logged = float("-inf")
         while not stopping.is_set():
             lock = None
             try:
@@ -74,12 +90,15 @@ class Leadership:
                 lock.keep()
                 self._fence(term)
             except RebalancerError as error:
-                self.waiting_for = str(error)
+                self.waiting_for, self.prevented = str(error), not isinstance(error, LeaseHeldError)
+                if self.prevented and time.monotonic() - logged >= LOG_SECONDS:
+                    logged = time.monotonic()
+                    LOG.warning("not leading", error=str(error))
                 if lock is not None:
                     lock.release()
                 stopping.wait(RETRY_SECONDS)
                 continue
-            self._lock = lock
+            self._lock, self.prevented = lock, False
             LOG.info("leading", term=term)
             self.led.set()
             while not stopping.wait(LOOK_SECONDS):

@@ -4,7 +4,8 @@ A lock over coordination.k8s.io/v1 with the timing of client-go's leader electio
 every 2 s), with three differences. Leadership is a deadline on this machine's boot-time clock, which also runs during
 suspend: when it passes, the lease is lost for good, whatever the network does. A lease is taken over only after its
 record was observed unchanged here for its whole duration: clocks of other machines are never compared. And the Lease
-carries the identity of the ledger that counts the evictions: a process with another ledger does not lead.
+carries the identity of the ledger that counts the evictions, and the number of its last reservation: a process with
+another ledger, or with one that lacks reservations, does not lead.
 
 `leaseTransitions` is the term. It grows with each new holder, so that the ledger can reject a paused old leader.
 """
@@ -21,11 +22,13 @@ import urllib3
 
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, Resource, Retries, Timeouts
 from rebalancer.kube.snapshot.times import epoch_seconds, rfc3339_micro
-from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
+from rebalancer.model.errors import ConnectError, LeaseHeldError, RebalancerError, UnsafeDataError, ledger_behind
 
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 LEDGER_ANNOTATION = "rebalancer.dev/ledger"
+SEQUENCE_ANNOTATION = "rebalancer.dev/ledger-sequence"
 CONFLICT_ATTEMPTS = 5
+NOTE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class LeaseLock:
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
     end. `last_term` is the highest term in the ledger: a Lease that was deleted and created again continues from there.
+    `sequence` returns the number of the ledger's last reservation.
     `wait_seconds` bounds the attempts while another holder is alive; 0 is one attempt. Successive locks share one
     `sighting`; otherwise each starts observing from the beginning.
     """
@@ -72,6 +76,7 @@ class LeaseLock:
         identity: str,
         ledger_identity: str,
         last_term: int = 0,
+        sequence: Callable[[], int] = lambda: 0,
         wait_seconds: float = 0.0,
         sighting: Sighting | None = None,
         timing: Timing = Timing(),
@@ -85,6 +90,8 @@ class LeaseLock:
         self._identity = identity
         self._ledger = ledger_identity
         self._last_term = last_term
+        self._sequence = sequence
+        self._renewing = threading.Lock()
         self._wait = wait_seconds
         self._observed = sighting or Sighting()
         self._timing = timing
@@ -165,6 +172,28 @@ class LeaseLock:
 
         Never raises for an API error.
         """
+        with self._renewing:
+            return self._renew()
+
+    def noted_sequence(self) -> int:
+        """Number of the ledger's last reservation that the Lease knows of; 0 without one. Raises ConnectError."""
+        lease = self._read()
+        return 0 if lease is None else _sequence_of(lease)
+
+    def note_sequence(self) -> bool:
+        """Whether the Lease has the number of the ledger's last reservation; it is written where it hasn't yet.
+
+        Before each eviction call: a ledger that is restored later is seen to lack it.
+        """
+        for _ in range(NOTE_ATTEMPTS):
+            with self._lock:
+                if self._held is not None and _sequence_of(self._held) >= self._sequence():
+                    return True
+            if not self.renew():
+                return False
+        return False
+
+    def _renew(self) -> bool:
         with self._lock:
             held = self._held
             expired = self._boot_time() >= self._deadline
@@ -172,9 +201,12 @@ class LeaseLock:
             self._lose()
             return False
         started = self._boot_time()
-        held["spec"]["renewTime"] = rfc3339_micro(self._wall_time())
+        wanted = held | {
+            "metadata": held["metadata"] | {"annotations": self._annotations(held)},
+            "spec": held["spec"] | {"renewTime": rfc3339_micro(self._wall_time())},
+        }
         try:
-            response = self._put(held)
+            response = self._put(wanted)
             if response.status == 409:
                 return self._reread()
             if response.status == 200:
@@ -216,8 +248,7 @@ class LeaseLock:
         }
         spec = before.get("spec") or {}
         wanted = before | {
-            "metadata": before["metadata"]
-            | {"annotations": (before["metadata"].get("annotations") or {}) | {LEDGER_ANNOTATION: self._ledger}},
+            "metadata": before["metadata"] | {"annotations": self._annotations(before)},
             "spec": spec
             | {
                 "holderIdentity": self._identity,
@@ -238,6 +269,10 @@ class LeaseLock:
         if response.status in (404, 409):
             return False
         raise self._client.error(response, verb="create" if lease is None else "update", resource=LEASES.rbac_name)
+
+    def _annotations(self, lease: dict[str, Any]) -> dict[str, str]:
+        ours = {LEDGER_ANNOTATION: self._ledger, SEQUENCE_ANNOTATION: str(self._sequence())}
+        return (lease["metadata"].get("annotations") or {}) | ours
 
     def _adopt(self, wanted: dict[str, Any], started: float) -> bool:
         """After a lost answer: whether the Lease holds exactly what was sent."""
@@ -311,13 +346,16 @@ class LeaseLock:
                 f"{self._ledger}: two databases would each allow the full limits. Use the same database, or, if it was "
                 f"replaced on purpose, delete the annotation {LEDGER_ANNOTATION} from the lease"
             )
+        ours, known = self._sequence(), _sequence_of(lease)
+        if theirs and ours < known:
+            raise ledger_behind(ledger=ours, known=known)
 
     def _looks_alive(self, record: "_Record") -> bool:
         # Good enough to stop waiting, never to take over: the holder's clock may be wrong either way.
         return not record.renewed or epoch_seconds(record.renewed) + record.duration > self._wall_time()
 
-    def _held_by(self, record: "_Record", why: str) -> UnsafeDataError:
-        return UnsafeDataError(
+    def _held_by(self, record: "_Record", why: str) -> LeaseHeldError:
+        return LeaseHeldError(
             f"the lease {self._namespace}/{self._name} is held by {record.holder or 'an earlier process'} ({why}): "
             f"only one rebalancer may evict in a cluster"
         )
@@ -341,6 +379,11 @@ class _Record:
             transitions=int(spec.get("leaseTransitions") or 0),
             duration=float(spec.get("leaseDurationSeconds") or default_duration),
         )
+
+
+def _sequence_of(lease: dict[str, Any]) -> int:
+    text = str((lease["metadata"].get("annotations") or {}).get(SEQUENCE_ANNOTATION, ""))
+    return int(text) if text.isdecimal() else 0
 
 
 def _ledger_of(lease: dict[str, Any]) -> str:

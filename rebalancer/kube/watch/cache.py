@@ -134,6 +134,14 @@ class WatchedCluster:
         )
         return self._all_read()
 
+    def problem(self) -> str:
+        """Why there is no snapshot now; empty when there is one."""
+        try:
+            self._check()
+        except UnsafeDataError as error:
+            return str(error)
+        return ""
+
     def ages(self) -> Mapping[str, float]:
         """Plural of each kind -> seconds since its store was last known to be current; infinite at first."""
         now = self._monotonic()

@@ -78,14 +78,15 @@ class Backoff:
         self._failures = 0
 
     def seconds(self, *, healthy_seconds: float, at_once: bool, retry_after: float | None = None) -> float:
-        """The next wait. `at_once`: the first time no wait; `asked`: the server's Retry-After, the least wait."""
+        """The next wait. `at_once`: the first time no wait; `retry_after`: the server's, the least wait up to 60 s."""
+        asked = min(retry_after or 0.0, self.LONGEST_SECONDS)
         if healthy_seconds >= self.HEALTHY_SECONDS:
             self._failures = 0
         doublings, self._failures = self._failures - at_once, self._failures + 1
         if doublings < 0:
-            return retry_after or 0.0
+            return asked
         longest = min(self.LONGEST_SECONDS, self.SHORTEST_SECONDS * 2.0 ** min(doublings, 16))
-        return max(longest * self._chance.uniform(0.5, 1.0), retry_after or 0.0)
+        return max(longest * self._chance.uniform(0.5, 1.0), asked)
 
 
 class _GoneError(Exception):

@@ -55,6 +55,8 @@ _POSTGRES_SESSION = (
     "SET statement_timeout = '15s'; SET lock_timeout = '10s'; "
     "SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC'"
 )
+_DEAD_PEER = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+"""libpq's parameters: a connection ends after 15 s without an answer (seconds; the last in milliseconds)."""
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 _WRITE_ATTEMPTS = 5
 _BEGIN_OPTION = "rebalancer_begin"
@@ -250,6 +252,10 @@ def _postgres(url: URL, *, connect_timeout_seconds: int) -> Engine:
     arguments: dict[str, Any] = {"prepare_threshold": None}
     if "connect_timeout" not in url.query:
         arguments["connect_timeout"] = connect_timeout_seconds
+    # A server that vanishes without closing its connections answers nothing, ever: the kernel's default is two hours.
+    for option, value in _DEAD_PEER.items():
+        if option not in url.query:
+            arguments[option] = value
     if "application_name" not in url.query:
         arguments["application_name"] = "rebalancer"
     # Said with each BEGIN: where a server's default is stricter, a transaction would count the rows as they were before

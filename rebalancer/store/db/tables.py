@@ -217,6 +217,7 @@ SCOPES = Table(
     Column("kind", Text, primary_key=True),  # model.limits.ScopeKind
     Column("key", Text, primary_key=True),
     Column("term", BigInteger),  # of a cluster: the highest lease term that was seen
+    Column("sequence", BigInteger),  # of a cluster: number of its reservations ever
 )
 
 # One row for each eviction and scope. Those of an eviction that did not happen stay, and count no more.

@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from rebalancer.model.errors import UnsafeDataError
+from rebalancer.model.errors import UnsafeDataError, ledger_behind
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import as_seconds, database_now, upsert
@@ -55,6 +55,20 @@ def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str
         raise UnsafeDataError(f"cluster {cluster}: our lease term ({ours}) is stale, the ledger has seen {seen}")
     if term is not None and term != seen:
         connection.execute(update(SCOPES).where(SCOPES.c.kind == own.kind, SCOPES.c.key == own.key).values(term=term))
+
+
+def next_in_sequence(connection: Connection, *, cluster: str, known: int) -> int:
+    """Count one more reservation of the cluster, whose scope must be locked: its number, from 1.
+
+    `known` is the last number that this process has seen committed. Raises UnsafeDataError when the database has
+    fewer: it was restored, or a standby without the last commits took over.
+    """
+    own = (SCOPES.c.kind == "cluster", SCOPES.c.key == cluster)
+    before = connection.execute(select(SCOPES.c.sequence).where(*own)).scalar() or 0
+    if before < known:
+        raise ledger_behind(ledger=before, known=known)
+    connection.execute(update(SCOPES).where(*own).values(sequence=before + 1))
+    return before + 1
 
 
 def hold_scopes(connection: Connection, scopes: Sequence[Scope]) -> dict[tuple[str, str], int | None]:

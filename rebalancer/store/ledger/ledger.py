@@ -12,7 +12,7 @@ during the call. A process that dies at any step leaves a row that counts until 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all
+from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all, update
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
@@ -27,7 +27,14 @@ from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
-from rebalancer.store.ledger.counting import add_entries, count, lock_scopes, pause_in_force
+from rebalancer.store.ledger.counting import (
+    add_entries,
+    count,
+    hold_scopes,
+    lock_scopes,
+    next_in_sequence,
+    pause_in_force,
+)
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
 from rebalancer.store.ledger.rows import (
@@ -67,7 +74,7 @@ class SqlLedger(OperatorState):
         The cluster's own scope always counts. Of several checks that deny, the answer is the one that denies longest;
         a pause of one of the scopes comes first. `report`'s cycle must have been begun, and is no dry run.
         Raises UnsafeDataError for a `term` of the lease that is older than one that the ledger has seen in this
-        cluster: another process leads.
+        cluster: another process leads. And when the database lacks reservations that this process has seen.
         """
         if report.dry_run:
             raise ValueError("a dry run reserves nothing")
@@ -76,18 +83,51 @@ class SqlLedger(OperatorState):
             # such a check would never see its own evictions, and never be used up
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
 
-        def work(connection: Connection) -> int | Denied:
+        def work(connection: Connection) -> tuple[int, int] | Denied:
             lock_scopes(connection, counted, cluster=self._cluster, term=term)
             now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
             if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
                 return Denied.by(pause)
             if denied is not None:
                 return denied
+            number = next_in_sequence(connection, cluster=self._cluster, known=self._sequence)
             record = add_eviction(connection, report, eviction, cluster=self._cluster, at=now, lease_term=term)
             add_entries(connection, counted, eviction=record, at=now)
-            return record
+            return record, number
 
-        return write(self._engine, work)
+        answer = write(self._engine, work)
+        if isinstance(answer, Denied):
+            return answer
+        record, number = answer
+        self._sequence = max(self._sequence, number)
+        return record
+
+    @property
+    def sequence(self) -> int:
+        """Number of this cluster's last reservation, as far as this process has seen it. Nothing is read."""
+        return self._sequence
+
+    def read_sequence(self) -> int:
+        """The same, as the database has it now."""
+        own = select(SCOPES.c.sequence).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
+        self._sequence = read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
+        return self._sequence
+
+    def accept_restore(self, sequence: int, *, until: float) -> None:
+        """Go on with a restored database: numbers continue after `sequence`. Evictions that it lacks are counted by no
+        limit, so the cluster is paused until then (seconds since the epoch)."""
+        own = Scope.of("cluster", self._cluster)
+
+        def work(connection: Connection) -> None:
+            hold_scopes(connection, [own])
+            mine = (SCOPES.c.kind == own.kind, SCOPES.c.key == own.key)
+            connection.execute(update(SCOPES).where(*mine).values(sequence=sequence))
+
+        self.pause(
+            own, reason="evictions from before the restore count again", created_by="accept-restore", until=until
+        )
+        write(self._engine, work)
+        self._sequence = sequence
 
     def last_term(self) -> int:
         """The highest lease term that was seen in this cluster; 0 before the first."""

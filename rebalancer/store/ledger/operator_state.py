@@ -28,6 +28,8 @@ class OperatorState:
         self._engine = engine
         self._cluster = cluster
         self._clock = clock
+        self._sequence = 0
+        """Number of the cluster's last reservation that this process has seen; 0 = none."""
 
     def now(self) -> float:
         """The ledger's clock: seconds since the epoch."""
