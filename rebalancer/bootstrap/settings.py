@@ -29,8 +29,9 @@ class Settings(BaseSettings):
     pod_namespace: str | None = Field(default=None, validation_alias=AliasChoices("pod_namespace", "POD_NAMESPACE"))
 
     pod_uid: str | None = Field(default=None, validation_alias=AliasChoices("pod_uid", "POD_UID"))
-    listen: str = "0.0.0.0:8080"
-    """Address and port of the daemon's web server."""
+    listen: str | None = None
+    """Address and port of the daemon's web server. Default: port 8080, on all addresses with a token or password and on
+    127.0.0.1 without."""
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     """Both or none; read again when they change."""
@@ -39,7 +40,8 @@ class Settings(BaseSettings):
     basic_auth_file: str | None = None
     """The same as `user:password`."""
     insecure_no_auth: bool = False
-    """Without a token or password the webhook and the API reject all requests, unless this is set."""
+    """Without a token or password the webhook and the API reject all requests, unless this is set. It needs a loopback
+    address in `listen`."""
     dashboard: Literal["on", "open", "off"] = "on"
     """on: pages with the API's authentication (a browser needs `basic_auth_file`). open: without. off: no pages."""
 

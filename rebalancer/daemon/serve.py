@@ -35,6 +35,7 @@ from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app
 from rebalancer.web.app import ReadyCheck
+from rebalancer.web.server import is_loopback, parse_listen
 
 LOG = structlog.get_logger("rebalancer")
 
@@ -102,14 +103,14 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal or a dead thread; the exit code. Raises RebalancerError if the start fails."""
         supervisor, queue, metrics = Supervisor(), TriggerQueue(), Metrics()
-        policy = self.policy_file.policy
+        policy, address = self.policy_file.policy, web_address(self.settings)
         with ExitStack() as stack:
             resources = stack.enter_context(open_daemon_resources(policy, self.settings, clock=self.clock))
             leadership = resources.leadership
             threads = _Threads(self, resources, supervisor, queue, metrics)
             web = WebServer(
                 make_app(threads.web_ports(), auth=_auth(self.settings), metrics=metrics),
-                listen=self.settings.listen,
+                listen=address,
                 tls_cert_file=self.settings.tls_cert_file,
                 tls_key_file=self.settings.tls_key_file,
             )
@@ -390,6 +391,20 @@ class _Threads:
             ReadyCheck("policy", True, reloads.error or "active"),
             ReadyCheck("stopping", not self._supervisor.stopping.is_set(), ""),
         ]
+
+
+def web_address(settings: Settings) -> str:
+    """Where the web server listens. Raises ConfigError for a public address that would take requests from everyone."""
+    has_secret = bool(settings.bearer_token_file or settings.basic_auth_file)
+    if settings.listen is None:
+        return "0.0.0.0:8080" if has_secret else "127.0.0.1:8080"
+    if settings.insecure_no_auth and not has_secret and not is_loopback(parse_listen(settings.listen)[0]):
+        raise ConfigError(
+            f"listen {settings.listen}: without credentials the web API listens on loopback only: set "
+            "REBALANCER_BEARER_TOKEN_FILE or REBALANCER_BASIC_AUTH_FILE, or REBALANCER_LISTEN=127.0.0.1:PORT, or leave "
+            "out REBALANCER_INSECURE_NO_AUTH"
+        )
+    return settings.listen
 
 
 def _auth(settings: Settings) -> Auth:

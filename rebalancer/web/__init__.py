@@ -2,6 +2,7 @@
 
 alerts   Alertmanager's payload to nouns, and which of its alerts the policy names
 auth     who may post
+origin   which requests may change something: no page of another origin
 metrics  what Prometheus scrapes
 bodies   a request's body, bounded in size and time
 app      the endpoints

@@ -24,6 +24,7 @@ from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.bodies import error, read_body
 from rebalancer.web.dashboard import dashboard_routes
 from rebalancer.web.metrics import Metrics
+from rebalancer.web.origin import foreign
 from rebalancer.web.views import Views
 
 logger = logging.getLogger("rebalancer.web")
@@ -152,7 +153,7 @@ class _Endpoints:
 
     async def alerts(self, request: Request) -> Response:
         """POST /api/v1/alerts: 200 only after the alerts are in the inbox."""
-        self._let_in(request)
+        self._let_change(request)
         body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
         return await _in_thread(self._api_threads, lambda: self._receive(body))
 
@@ -184,7 +185,7 @@ class _Endpoints:
 
     async def trigger(self, request: Request) -> Response:
         """POST /api/v1/trigger: request a cycle for some nodes."""
-        self._let_in(request)
+        self._let_change(request)
         body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
         return await _in_thread(self._api_threads, lambda: self._ask_for_cycle(body))
 
@@ -222,7 +223,11 @@ class _Endpoints:
         page, content_type = await _in_thread(self._page_threads, lambda: self._metrics.page(accept))
         return Response(page, headers={"content-type": content_type})
 
-    def _let_in(self, request: Request) -> None:
+    def _let_change(self, request: Request) -> None:
+        """Raises HTTPException unless the request may change something."""
+        if (problem := foreign(request.headers, without_credentials=self._auth.open)) is not None:
+            logger.warning("%s: answered %d: %s", request.url.path, *problem)
+            raise HTTPException(*problem)
         denial = self._auth.denial(request.headers.getlist("authorization"))
         if denial is None:
             return

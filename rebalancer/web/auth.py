@@ -64,6 +64,11 @@ class Auth:
         return 'Basic realm="rebalancer", charset="UTF-8"' if self.takes_basic else "Bearer"
 
     @property
+    def open(self) -> bool:
+        """Whether every request passes."""
+        return self._open
+
+    @property
     def configured(self) -> bool:
         """Whether any credentials are configured."""
         return self._open or self._bearer is not None or self._basic is not None

@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn in a thread of its own, TLS whose files may change, and patience that ends."""
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import ssl
@@ -130,6 +131,14 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535 or (":" in bare) != in_brackets:
         raise ConfigError(f"listen: expected ADDRESS:PORT, got {text!r}")
     return bare or "0.0.0.0", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach the address. Another name than `localhost` may be anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Tls:

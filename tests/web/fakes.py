@@ -12,6 +12,7 @@ from rebalancer.web import Auth, Metrics, WebPorts, make_app
 from rebalancer.web.app import BODY_SECONDS, MAX_BODY_BYTES, ReadyCheck
 from tests.builders import a_policy
 
+JSON = {"content-type": "application/json"}
 GO_ZERO = "0001-01-01T00:00:00Z"
 
 
@@ -157,7 +158,7 @@ class AsgiClient:
         return self.send("GET", path, headers=headers)
 
     def post(self, path: str, body: bytes | Iterable[bytes] = b"", **headers: str) -> Answer:
-        return self.send("POST", path, body, headers=headers)
+        return self.send("POST", path, body, headers={**JSON, **headers})
 
     def send(
         self, method: str, path: str, body: bytes | Iterable[bytes] = b"", headers: dict[str, str] | None = None
@@ -177,7 +178,10 @@ class AsgiClient:
             "raw_path": target.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(name.replace("_", "-").encode(), text.encode("latin-1")) for name, text in headers.items()],
+            "headers": [
+                (name.replace("_", "-").encode(), text.encode("latin-1"))
+                for name, text in {"host": "127.0.0.1:2", **headers}.items()
+            ],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 2),
         }

@@ -310,7 +310,7 @@ def test_no_secret_is_in_any_answer_or_log(
         for path in (ALERTS, TRIGGER, "/metrics", "/nowhere", "/readyz?verbose&token=s3cret-token"):
             for header in (right, ours, wrong):
                 for body in (a_payload(), b"{", b'{"nodes": ["n1"]}'):
-                    seen.append(client.send("POST", path, body, {"authorization": header}))
+                    seen.append(client.post(path, body, authorization=header))
                 seen.append(client.send("GET", path, headers={"authorization": header}))
 
     assert {answer.status for answer in seen} >= {200, 202, 400, 401, 404, 405, 503}

@@ -21,7 +21,7 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.web import Auth, WebServer, server
 from rebalancer.web.server import parse_listen
-from tests.web.fakes import Daemon, a_payload
+from tests.web.fakes import JSON, Daemon, a_payload
 
 ALERTS = "/api/v1/alerts"
 PATIENCE = 20.0
@@ -49,6 +49,10 @@ def connect(web: WebServer) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
 
 
+def posted(web: WebServer, **headers: str) -> urllib.request.Request:
+    return urllib.request.Request(f"{web.url}{ALERTS}", a_payload(), JSON | headers)
+
+
 def until(what: Callable[[], object]) -> None:
     """Wait until it is so; a test that waits in vain fails."""
     end = time.monotonic() + PATIENCE
@@ -60,7 +64,7 @@ def until(what: Callable[[], object]) -> None:
 def test_alerts_come_in_and_the_daemon_is_woken(serve: Serve, daemon: Daemon) -> None:
     web = serve(daemon.app())
 
-    with urllib.request.urlopen(f"{web.url}{ALERTS}", a_payload(), timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(posted(web), timeout=PATIENCE) as answer:
         assert answer.status == 200
         assert json.load(answer) == {"opened": 1, "duplicate": 0, "resolved": 0, "ignored": {}}
         assert "server" not in {name.lower() for name in answer.headers}
@@ -71,7 +75,7 @@ def test_one_connection_serves_many_requests(serve: Serve, daemon: Daemon) -> No
     web = serve(daemon.app())
     with closing(connect(web)) as connection:
         for method, path, status in [("HEAD", "/livez", 200), ("GET", "/nowhere", 404), ("POST", ALERTS, 200)]:
-            connection.request(method, path, a_payload() if method == "POST" else None)
+            connection.request(method, path, a_payload() if method == "POST" else None, JSON)
             answer = connection.getresponse()
             assert answer.status == status
             assert bool(answer.read()) == (method != "HEAD")
@@ -88,13 +92,13 @@ def test_a_body_that_is_too_long_is_answered_413(serve: Serve, daemon: Daemon, c
     with closing(connect(web)) as connection:
         if chunked:
             pieces = (body[at : at + 4096] for at in range(0, len(body), 4096))
-            connection.request("POST", ALERTS, pieces, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+            connection.request("POST", ALERTS, pieces, JSON | {"Transfer-Encoding": "chunked"}, encode_chunked=True)
         else:
-            connection.request("POST", ALERTS, body)
+            connection.request("POST", ALERTS, body, JSON)
         answer = connection.getresponse()
         assert answer.status == 413
         answer.read()
-        connection.request("POST", ALERTS, a_payload())
+        connection.request("POST", ALERTS, a_payload(), JSON)
         assert connection.getresponse().status == 200
 
 
@@ -103,7 +107,7 @@ def test_a_chunked_body_is_read(serve: Serve, daemon: Daemon) -> None:
     body = a_payload()
     with closing(connect(web)) as connection:
         pieces = (body[at : at + 50] for at in range(0, len(body), 50))
-        connection.request("POST", ALERTS, pieces, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        connection.request("POST", ALERTS, pieces, JSON | {"Transfer-Encoding": "chunked"}, encode_chunked=True)
         assert connection.getresponse().status == 200
     assert len(daemon.inbox.alerts) == 1
 
@@ -111,7 +115,9 @@ def test_a_chunked_body_is_read(serve: Serve, daemon: Daemon) -> None:
 def test_a_body_that_does_not_come_is_answered_408_and_hung_up(serve: Serve, daemon: Daemon) -> None:
     web = serve(daemon.app(body_seconds=0.2))
     with closing(socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)) as slow:
-        slow.sendall(b"POST /api/v1/alerts HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        slow.sendall(
+            b"POST /api/v1/alerts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
         answer = b"".join(iter(lambda: slow.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"expected the body within 0.2 s" in answer
@@ -169,6 +175,7 @@ def test_a_request_that_takes_longer_than_a_head_may_is_answered(
     with closing(connect(web)) as connection:
         for _ in range(2):
             connection.putrequest("POST", ALERTS)
+            connection.putheader("Content-Type", "application/json")
             connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body[:10])
             time.sleep(0.3)
@@ -209,9 +216,8 @@ def test_the_token_rotates_while_it_serves(serve: Serve, daemon: Daemon, tmp_pat
     web = serve(daemon.app(Auth(bearer_token_file=str(token))))
 
     def status(sent: str) -> int:
-        request = urllib.request.Request(f"{web.url}{ALERTS}", a_payload(), {"Authorization": f"Bearer {sent}"})
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(posted(web, Authorization=f"Bearer {sent}"), timeout=PATIENCE) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -244,7 +250,7 @@ def test_a_stop_lets_a_running_request_end(serve: Serve, daemon: Daemon) -> None
     daemon.trigger = slow  # type: ignore[method-assign]
     web = serve(daemon.app())
     with closing(connect(web)) as connection:
-        connection.request("POST", "/api/v1/trigger", b'{"nodes": ["n1"]}')
+        connection.request("POST", "/api/v1/trigger", b'{"nodes": ["n1"]}', JSON)
         assert entered.wait(PATIENCE)
         stopping = threading.Thread(target=web.stop, args=(PATIENCE,))
         stopping.start()
@@ -327,7 +333,7 @@ def test_tls_is_served_and_a_new_certificate_taken(
         return ssl.get_server_certificate(("127.0.0.1", web.port), timeout=PATIENCE)
 
     trust = ssl.create_default_context(cafile=first[0])
-    with urllib.request.urlopen(f"{web.url}{ALERTS}", a_payload(), timeout=PATIENCE, context=trust) as answer:
+    with urllib.request.urlopen(posted(web), timeout=PATIENCE, context=trust) as answer:
         assert answer.status == 200
 
     shutil.copy(second[0], live[0])  # without its key: no pair

@@ -1,0 +1,71 @@
+"""Which requests may change something: JSON that no page of another origin can make a browser send.
+
+A browser adds the credentials of basic authentication to requests that a page of another origin makes it send. Such a
+page can send forms and plain text without asking; a browser names its origin in `Origin` and `Sec-Fetch-Site`. A page
+whose name was made to resolve to the daemon's address (DNS rebinding) has the daemon's origin, but a foreign name in
+`Host`.
+Sources: https://fetch.spec.whatwg.org/#cors-safelisted-request-header and https://www.w3.org/TR/fetch-metadata/.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Foreign(NamedTuple):
+    """Why a request may not change anything."""
+
+    status: int
+    sentence: str
+
+
+def foreign(headers: Headers, *, without_credentials: bool) -> Foreign | None:
+    """None when the request may change something, credentials apart.
+
+    `without_credentials`: the server asks for none, so the name in `Host` is always checked; otherwise only where a
+    browser sent the request.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return Foreign(415, f"expected content type application/json, got {kind or 'none'}")
+    sites, origins = headers.getlist("sec-fetch-site"), headers.getlist("origin")
+    if any(site not in ("same-origin", "none") for site in sites):
+        return Foreign(403, "requests from a page of another origin are refused (Sec-Fetch-Site)")
+    host = headers.get("host", "")
+    if origins and not _same(origins, host):
+        return Foreign(403, "requests from a page of another origin are refused (Origin)")
+    if (sites or origins or without_credentials) and not _own_name(host):
+        return Foreign(403, "expected an IP address, localhost or the name of a Service in Host")
+    return None
+
+
+def _same(origins: Sequence[str], host: str) -> bool:
+    """Whether there is one origin, and it is where the request was sent to."""
+    if len(origins) != 1:
+        return False
+    try:
+        origin = urlsplit(origins[0])
+        # by the scheme of the origin: a proxy may have ended TLS
+        usual, target = _PORTS.get(origin.scheme), urlsplit(f"{origin.scheme}://{host}")
+        there = (target.hostname, target.port or usual)
+        return usual is not None and origin.hostname is not None and (origin.hostname, origin.port or usual) == there
+    except ValueError:
+        return False
+
+
+def _own_name(host: str) -> bool:
+    """Whether no public DNS name can be meant: an IP address, localhost, or a Service of the cluster."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return bool(name) and ("." not in name or name.endswith((".localhost", ".svc", ".svc.cluster.local")))
+    return True

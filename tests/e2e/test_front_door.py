@@ -1,0 +1,43 @@
+"""The daemon's front door, with the real command."""
+
+from pathlib import Path
+
+import pytest
+
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.daemon.serve import web_address
+from rebalancer.model.errors import ConfigError
+from tests.programs.cli import policy_for, rebalancer, write_policy
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", ":0", "example.com:0"])
+def test_17_3_a_public_address_without_authentication_ends_the_start(listen: str, tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, policy_for("http://127.0.0.1:1"))
+    env = {"REBALANCER_LISTEN": listen, "REBALANCER_INSECURE_NO_AUTH": "true"}
+    result = rebalancer("run", "-f", policy, env=env, cwd=tmp_path)
+    assert result.code == 4
+    assert f"listen {listen}: without credentials the web API listens on loopback only: set " in result.err
+    assert "REBALANCER_BEARER_TOKEN_FILE" in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        (Settings(), "127.0.0.1:8080"),
+        (Settings(insecure_no_auth=True), "127.0.0.1:8080"),
+        (Settings(insecure_no_auth=True, listen="[::1]:1"), "[::1]:1"),
+        (Settings(insecure_no_auth=True, listen="localhost:1"), "localhost:1"),
+        (Settings(bearer_token_file="/token"), "0.0.0.0:8080"),
+        (Settings(basic_auth_file="/basic", insecure_no_auth=True, listen="0.0.0.0:1"), "0.0.0.0:1"),
+        (Settings(listen="0.0.0.0:8080"), "0.0.0.0:8080"),  # the chart's default: the web API is closed
+    ],
+    ids=str,
+)
+def test_17_3_without_authentication_the_web_server_listens_on_loopback(settings: Settings, address: str) -> None:
+    assert web_address(settings) == address
+
+
+def test_17_3_an_address_that_is_none_is_one_error_with_and_without_authentication() -> None:
+    with pytest.raises(ConfigError, match="expected ADDRESS:PORT"):
+        web_address(Settings(insecure_no_auth=True, listen="8080"))
