@@ -1,6 +1,6 @@
 """One day of the lab, with the product's cycles or without.
 
-With them: the context of `rebalancer run` against the lab's HTTP API, the ledger in a SQLite file, the shipped balanced
+With them: the adapters of the daemon against the lab's HTTP API, the ledger in a SQLite file, the shipped balanced
 policy, and what the daemon does beside its cycles: assessments and their feedback.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 import yaml
@@ -22,7 +22,8 @@ from bench.day_cluster import GUARDED, HOUR, Size, make
 from bench.day_state import coolable_nodes, hot_nodes
 from bench.plan_cluster import Thresholds
 from bench.plan_ports import FREE_OF_DISK
-from rebalancer.bootstrap.contexts import acting_context
+from rebalancer.bootstrap.adapters import client_of, make_context
+from rebalancer.bootstrap.database import create_database, records_of
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.request import CycleRequest
@@ -33,8 +34,9 @@ from rebalancer.lab.faults import Webhook
 from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.slo import PrometheusSlo
-from rebalancer.store import open_records
+
+if TYPE_CHECKING:
+    from rebalancer.kube.leader.lease import LeaseLock
 
 MIDNIGHT = 1_790_035_200.0
 """The day begins here, 2026-09-22 00:00 UTC."""
@@ -81,6 +83,20 @@ class Course:
     day: Day
     cycles: list[Cycle] = field(default_factory=list)
     seconds: float = 0.0
+
+
+class HeldLease:
+    """A Lease that is never lost: a real one runs by the machine's clock, in which a day takes minutes."""
+
+    term = 1
+
+    def holds(self, margin_seconds: float = 0.0) -> bool:
+        """Always."""
+        return True
+
+    def seconds_left(self) -> float:
+        """Time of a call."""
+        return 60.0
 
 
 class SteppedEvictor:
@@ -173,20 +189,30 @@ def daemon_of(lab: Lab, policy: RebalancerPolicy) -> Iterator[tuple[CycleContext
         settings = Settings(
             database=f"sqlite:///{folder / 'rebalancer.db'}", kubeconfig=str(lab.write_kubeconfig(folder / "config"))
         )
-        context = stack.enter_context(acting_context(policy, settings, progress=NullProgress(), clock=lab.clock))
-        records = open_records(url=settings.database, cluster=policy.cluster, clock=lab.clock)
-        stack.callback(records.close)
-        reader = PrometheusSlo(policy.usage, policy.effect.hot_node_slo)
-        stack.callback(reader.close)
-        assert context.ledger is not None
+        create_database(settings)
+        records = stack.enter_context(records_of(settings, policy, lab.clock))
+        ledger = records.ledger(clock=lab.clock)
+        lease = HeldLease()
+        ledger.fence(lease.term)
+        context = make_context(
+            policy,
+            settings,
+            client_of(settings, stack),
+            lab.clock,
+            NullProgress(),
+            stack,
+            records=records,
+            ledger=ledger,
+            lease=cast("LeaseLock", lease),
+        )
         evaluation = EvaluationLoop(
             policy=policy,
             cluster=context.cluster,
             usage=context.usage,
             effect=records.effect(),
             forecasts=records.forecasts(),
-            ledger=context.ledger,
-            standard=reader,
+            ledger=ledger,
+            standard=None,  # its episodes are for reports, and no cycle reads them
             clock=lab.clock,
         )
         context = replace(
