@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import structlog
 import yaml
@@ -28,15 +28,14 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.run import run_cycle
+from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.evaluation.loop import EvaluationLoop
+from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.lab import Lab
 from rebalancer.lab.faults import Webhook
 from rebalancer.model.eviction import Answer, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.policy import RebalancerPolicy
-
-if TYPE_CHECKING:
-    from rebalancer.kube.leader.lease import LeaseLock
 
 MIDNIGHT = 1_790_035_200.0
 """The day begins here, 2026-09-22 00:00 UTC."""
@@ -93,10 +92,6 @@ class HeldLease:
     def holds(self, margin_seconds: float = 0.0) -> bool:
         """Always."""
         return True
-
-    def seconds_left(self) -> float:
-        """Time of a call."""
-        return 60.0
 
 
 class SteppedEvictor:
@@ -192,18 +187,10 @@ def daemon_of(lab: Lab, policy: RebalancerPolicy) -> Iterator[tuple[CycleContext
         create_database(settings)
         records = stack.enter_context(records_of(settings, policy, lab.clock))
         ledger = records.ledger(clock=lab.clock)
-        lease = HeldLease()
+        lease, client = HeldLease(), client_of(settings, stack)
         ledger.fence(lease.term)
         context = make_context(
-            policy,
-            settings,
-            client_of(settings, stack),
-            lab.clock,
-            NullProgress(),
-            stack,
-            records=records,
-            ledger=ledger,
-            lease=cast("LeaseLock", lease),
+            policy, settings, client, lab.clock, NullProgress(), stack, records=records, ledger=ledger
         )
         evaluation = EvaluationLoop(
             policy=policy,
@@ -218,6 +205,8 @@ def daemon_of(lab: Lab, policy: RebalancerPolicy) -> Iterator[tuple[CycleContext
         context = replace(
             context,
             evictor=SteppedEvictor(context, lab),
+            lease=lease,
+            soft_taint_controller=SoftTaintController(taints=KubeNodeTaints(client=client, clock=lab.clock)),
             effect=records.effect(),
             feedback=lambda: evaluation.feedback,
         )
