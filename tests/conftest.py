@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rebalancer.model import secrets
 from tests.real.servers.postgres import PostgresServer, postgres_server
 
 MAY_BE_SKIPPED = "KUBEBUILDER_ASSETS"
@@ -17,6 +18,12 @@ def postgres() -> Iterator[PostgresServer]:
     """One real PostgreSQL for the whole run; each test makes a database of its own in it."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests() -> None:
+    """The register is the process's: a word that one test uses as a password stays readable in the others."""
+    secrets._known.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

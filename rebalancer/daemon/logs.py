@@ -5,6 +5,13 @@ import sys
 
 import structlog
 
+from rebalancer.model.secrets import redacted
+
+
+def _redact(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """No secret is logged, whatever text it comes in."""
+    return {key: redacted(value) if isinstance(value, str) else value for key, value in line.items()}
+
 
 def set_up(*, as_json: bool) -> None:
     """Route all logging through structlog, including the standard `logging` of libraries."""
@@ -28,8 +35,7 @@ def set_up(*, as_json: bool) -> None:
         cache_logger_on_first_use=False,
     )
     chain: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if as_json:
-        chain.append(structlog.processors.format_exc_info)
+    chain += [structlog.processors.format_exc_info, _redact]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[*chain, last], foreign_pre_chain=shared))
     root = logging.getLogger()

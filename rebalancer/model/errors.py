@@ -10,11 +10,16 @@ Every message is one line: what, where, and what was expected. It never contains
 
 from typing import ClassVar
 
+from rebalancer.model.secrets import redacted
+
 
 class RebalancerError(Exception):
     """Base of all errors that are raised on purpose."""
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redacted(message))
 
 
 class ConfigError(RebalancerError):

@@ -25,6 +25,7 @@ from tenacity import (
 from urllib3 import exceptions as broken
 
 from rebalancer.model.errors import ConfigError, ConnectError
+from rebalancer.model.secrets import redacted
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus import credentials, decode
 from rebalancer.prometheus.queries import Query
@@ -256,7 +257,8 @@ class PrometheusClient:
         try:
             return self._clean(decode.envelope(reply.body).error)
         except decode.BadAnswerError:
-            text = reply.body[:_SHOWN_CHARS].decode("utf-8", "replace")
+            # redacted before it is cut: half a secret isn't recognized
+            text = redacted(reply.body.decode("utf-8", "replace"))[:_SHOWN_CHARS]
             return "" if "<" in text else self._clean(text)
 
     def _connect_error(self, what: str, kind: type[ConnectError] = ConnectError) -> ConnectError:
@@ -264,7 +266,7 @@ class PrometheusClient:
 
     def _clean(self, text: str) -> str:
         """One line, of readable length, without secrets."""
-        line = " ".join(self._login.redact(text).split())
+        line = " ".join(redacted(text).split())
         return line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + " …"
 
 

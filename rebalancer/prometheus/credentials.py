@@ -1,6 +1,7 @@
 """Credentials of a request. Files are read for every cycle, because their secrets rotate."""
 
 import base64
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,11 @@ from requests import PreparedRequest
 from requests.auth import AuthBase
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.secrets import remember
 from rebalancer.policy.schema.usage import Prometheus
+
+SECRET_HEADER = re.compile("auth|token|key|secret|cookie|password", re.IGNORECASE)
+"""In the name of a header whose value is a secret."""
 
 
 class Login(AuthBase):
@@ -21,18 +26,12 @@ class Login(AuthBase):
 
     def __init__(self, *, header: str = "", secrets: tuple[str, ...] = ()) -> None:
         self._header = header
-        self._secrets = secrets
+        remember(*secrets)
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         if self._header:
             request.headers["Authorization"] = self._header
         return request
-
-    def redact(self, text: str) -> str:
-        """The text without the secrets, should a server echo them."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
 
 
 def login(settings: Prometheus) -> Login:
@@ -76,6 +75,8 @@ def headers(settings: Prometheus) -> Mapping[str, str]:
     for name, value in settings.headers.items():
         if not name.isascii() or not name.isprintable() or not name.strip() or not _one_line(value):
             raise ConfigError(f"usage.prometheus.headers: {name!r} is not a header that HTTP can carry")
+        if SECRET_HEADER.search(name):
+            remember(value)
     return dict(settings.headers)
 
 

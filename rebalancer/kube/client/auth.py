@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from urllib3.util import parse_url
 
 from rebalancer.kube.client.kubeconfig import check_kubeconfig
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.secrets import redacted, remember
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
 POOLED_CONNECTIONS = 32
@@ -52,6 +53,8 @@ class Credentials:
                 token = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except Exception as error:  # noqa: BLE001 - token files, plugins and clouds fail in their own ways
             raise ConfigError(f"credentials can't be refreshed: {_one_line(error)}") from None
+        if token:
+            remember(token.rpartition(" ")[2])
         # A token file usually ends in a newline, which no header may hold.
         return {"Authorization": token.strip()} if token else {}
 
@@ -94,6 +97,8 @@ def _from_file(paths: str, context: str | None) -> Any:
     check_kubeconfig(paths)
     configuration = _blank()
     try:
+        with suppress(Exception):  # a broken file is named below
+            remember(*_secrets_of(_user(paths, context)))
         with _package_log() as logged:
             kube_config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=paths, context=context, client_configuration=configuration
@@ -104,7 +109,7 @@ def _from_file(paths: str, context: str | None) -> Any:
     # The package logs a plugin's failure and goes on without credentials: report it before the server answers 401.
     if "exec" in user and "BearerToken" not in configuration.api_key and not configuration.cert_file:
         command = (user["exec"] or {}).get("command", "?")
-        why = " ".join(" ".join(logged).split())[:_SHOWN_CHARS] or "run it by hand to see why"
+        why = redacted(" ".join(" ".join(logged).split()))[:_SHOWN_CHARS] or "run it by hand to see why"
         raise ConfigError(f"{paths}: the credential plugin {command!r} returned no credentials: {why}")
     return configuration
 
@@ -115,6 +120,13 @@ def _user(paths: str, context: str | None) -> dict[str, Any]:
     name = chosen.safe_get("user")
     found = config["users"].get_with_name(name, safe=True) if name else None
     return dict(found.value.get("user") or {}) if found else {}
+
+
+def _secrets_of(user: dict[str, Any]) -> list[str]:
+    """Values of a kubeconfig's user that must not be printed; for a plugin those of its variables."""
+    variables = (user.get("exec") or {}).get("env") or ()
+    values = [user.get(key) for key in ("token", "password", "client-key-data")]
+    return [str(each) for each in (*values, *(variable.get("value") for variable in variables)) if each]
 
 
 def _from_pod() -> Any:
@@ -162,5 +174,5 @@ def _package_log() -> Iterator[list[str]]:
 
 def _one_line(error: BaseException) -> str:
     # The package names a broken entry by its whole content, token included: nothing behind a brace is printed.
-    text = str(error).split("{", 1)[0]
+    text = redacted(str(error).split("{", 1)[0])
     return re.sub(r"\s+", " ", text).strip() or type(error).__name__

@@ -15,6 +15,7 @@ from urllib3 import exceptions as broken
 from rebalancer.kube.client.auth import Credentials, find_credentials
 from rebalancer.kube.client.stream import LineStream
 from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.secrets import redacted
 
 T = TypeVar("T")
 NOT_READABLE = frozenset({403, 404})
@@ -130,9 +131,10 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 def status_of(body: bytes) -> Status:
     """The Status in an error's body; for a body of another kind (a proxy's), its first line as message."""
     try:
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(redacted(body.decode("utf-8", "replace")), type=Status)
     except msgspec.DecodeError:
-        lines = body.decode("utf-8", "replace").strip().splitlines()
+        # redacted before it is cut: half a secret isn't recognized
+        lines = redacted(body.decode("utf-8", "replace")).strip().splitlines()
         return Status(message=lines[0][:200] if lines else "")
 
 
