@@ -67,6 +67,18 @@ class Received:
     resolved: int = 0
     too_old: int = 0
     """New alerts that started before `alerts.maxAge`: replays."""
+    deferred: int = 0
+    """Alerts that were not written: there was no time for them."""
+
+    def __add__(self, other: "Received") -> "Received":
+        """The counts of both."""
+        return Received(
+            opened=self.opened + other.opened,
+            duplicate=self.duplicate + other.duplicate,
+            resolved=self.resolved + other.resolved,
+            too_old=self.too_old + other.too_old,
+            deferred=self.deferred + other.deferred,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,15 +160,16 @@ class Inbox(Protocol):
     """Alerts, stored from before their acknowledgement until they are resolved or expired."""
 
     def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
-        """Store them in one transaction; a repeated delivery changes nothing. A resolved alert closes its episode for
-        good; one that had expired or been refused is opened again by the next delivery.
+        """Store them, as many as there is time for; a repeated delivery changes nothing. A resolved alert closes its
+        episode for good; one that had expired or been refused is opened again by the next delivery.
 
         Raises ConnectError when the database can't be written.
         """
         ...
 
     def due(self, *, expire_after_seconds: float) -> Sequence[AlertEpisode]:
-        """Open episodes that are due for an attempt, oldest first; expired ones are closed."""
+        """Open episodes that are due for an attempt, those that wait longest first, some hundreds at a time; expired
+        ones are closed."""
         ...
 
     def next_at(self) -> float | None:

@@ -1,21 +1,34 @@
 """Alerts of one cluster, kept until they are over: the adapter behind `model.ports.Inbox`.
 
-Any replica receives, the leader works them off. A delivery is one transaction that has committed before Alertmanager
-gets its 200, so neither a restart nor a change of leaders loses one; the same delivery again changes nothing.
+Any replica receives, the leader works them off. A delivery has been committed before Alertmanager gets its 200, so
+neither a restart nor a change of leaders loses one; the same delivery again changes nothing. A large one is written in
+parts, and what there is no time for is left to the next delivery.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Row, func, select, tuple_, update
+from sqlalchemy import Connection, Engine, Row, bindparam, func, or_, select, tuple_, update
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import read_clock, upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ALERT_EPISODES
+
+PART = 1000
+"""Alerts in one transaction."""
+
+RECEIVE_SECONDS = 8.0
+"""Alertmanager waits for ten seconds unless its receiver has another `timeout`."""
+
+MOST_DUE = 500
+"""Most episodes of one cycle; the others are due in the next."""
 
 AT_ONCE = 200
 """Alerts in one statement: SQLite takes 32,766 parameters, a row has twelve."""
@@ -25,57 +38,65 @@ T = TypeVar("T")
 
 
 class SqlInbox:
-    """See the module. Every method is one short transaction; all raise ConfigError, ConnectError."""
+    """See the module. Every method but `receive` is one short transaction; all raise ConfigError, ConnectError."""
 
-    def __init__(self, *, engine: Engine, cluster: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        cluster: str,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Times are by the database's clock unless a `clock` replaces it. The caller disposes of the engine."""
         self._engine = engine
         self._cluster = cluster
         self._clock = clock
+        self._monotonic = monotonic
 
-    def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float) -> Received:
-        """Record a delivery.
+    def receive(self, alerts: Sequence[Alert], *, max_age_seconds: float, seconds: float = RECEIVE_SECONDS) -> Received:
+        """Record a delivery, in parts of one transaction each; no part begins after so many `seconds`.
 
         An alert that fires opens an episode unless there was one for its fingerprint and start; an open one is
         refreshed, one that had expired or been refused is open again. It ends earlier ones of the same fingerprint:
         Alertmanager has one at a time. One that is resolved ends its episode, for good. One that began more than
         `max_age_seconds` ago, and is not known, is a replay. One whose end has passed is resolved, whatever its status.
         """
+        received, end = Received(), self._monotonic() + seconds
+        keys = {(each.fingerprint, _as_kept(each.starts_at)) for each in alerts if each.firing}
+        known = read(self._engine, lambda connection: self._known(connection, keys)) if len(alerts) > PART else {}
 
-        def work(connection: Connection) -> Received:
-            now = read_clock(connection, self._clock)
-            firing = {(each.fingerprint, _as_kept(each.starts_at)): each for each in alerts if each.fires_at(now)}
-            over = {(each.fingerprint, _as_kept(each.starts_at)) for each in alerts if not each.fires_at(now)}
-            known = self._known(connection, firing)
-            new = {key: alert for key, alert in firing.items() if key not in known}
-            fresh = {key: alert for key, alert in new.items() if now - alert.starts_at <= max_age_seconds}
-            for some in _chunks(fresh.values()):
-                rows = [self._row(alert, now) for alert in some]
-                connection.execute(upsert(connection)(ALERT_EPISODES).values(rows).on_conflict_do_nothing())
-            for key in sorted(known):
-                this = (_ROWS.cluster == self._cluster, _ROWS.fingerprint == key[0], _ROWS.starts_at == key[1])
-                heard = {"last_received_at": now, "annotations": dict(firing[key].annotations)}
-                connection.execute(update(ALERT_EPISODES).where(*this, *self._open()).values(heard))
-                # it fires on: we had lost sight of it, or what made us refuse it may have been mended
-                connection.execute(
-                    update(ALERT_EPISODES)
-                    .where(*this, _ROWS.state.in_([EpisodeState.EXPIRED.value, EpisodeState.REFUSED.value]))
-                    .values(heard | {"state": EpisodeState.OPEN.value, "next_at": now})
-                )
-            ended = sum(
-                self._end(connection, fingerprint, _ROWS.starts_at < start, "it fires again since a later start")
-                for fingerprint, start in sorted(fresh)
-            )
-            ended += sum(
-                self._end(connection, fingerprint, _ROWS.starts_at <= start, "Alertmanager says that it is over")
-                for fingerprint, start in sorted(over)
-            )
-            return Received(opened=len(fresh), duplicate=len(known), resolved=ended, too_old=len(new) - len(fresh))
+        def rank(alert: Alert) -> int:
+            # new ones first, so that each delivery gets further; what is over after its beginning
+            return (2 if (alert.fingerprint, _as_kept(alert.starts_at)) in known else 0) if alert.firing else 1
 
-        return write(self._engine, work)
+        left = sorted(alerts, key=rank)
+        while left and self._monotonic() < end:
+            part, left = left[:PART], left[PART:]
+            received += write(self._engine, partial(self._receive, alerts=part, max_age_seconds=max_age_seconds))
+        return replace(received, deferred=len(left))
+
+    def _receive(self, connection: Connection, *, alerts: Sequence[Alert], max_age_seconds: float) -> Received:
+        now = read_clock(connection, self._clock)
+        firing = {(each.fingerprint, _as_kept(each.starts_at)): each for each in alerts if each.fires_at(now)}
+        over = {(each.fingerprint, _as_kept(each.starts_at)) for each in alerts if not each.fires_at(now)}
+        known = self._known(connection, firing)
+        new = {key: alert for key, alert in firing.items() if key not in known}
+        fresh = {key: alert for key, alert in new.items() if now - alert.starts_at <= max_age_seconds}
+        if fresh:
+            # not one statement with all values: to compile that takes longer than to run it. In order, so that two
+            # replicas don't wait for each other
+            rows = [self._row(fresh[key], now) for key in sorted(fresh)]
+            connection.execute(upsert(connection)(ALERT_EPISODES).on_conflict_do_nothing(), rows)
+        if known:
+            self._refresh(connection, {id_: firing[key] for key, id_ in known.items()}, now)
+        ended = self._end(connection, fresh, strict=True, reason="it fires again since a later start")
+        ended += self._end(connection, over, strict=False, reason="Alertmanager says that it is over")
+        return Received(opened=len(fresh), duplicate=len(known), resolved=ended, too_old=len(new) - len(fresh))
 
     def due(self, *, expire_after_seconds: float) -> list[AlertEpisode]:
-        """Open episodes that are due, oldest first. Those without a delivery for so long are closed."""
+        """Open episodes that are due, at most MOST_DUE, those that wait longest first. Those without a delivery for so
+        long are closed."""
 
         def look(connection: Connection) -> tuple[list[AlertEpisode], bool]:
             now = read_clock(connection, self._clock)
@@ -83,7 +104,8 @@ class SqlInbox:
             if oldest is not None and oldest <= now - expire_after_seconds:
                 return [], True
             query = select(ALERT_EPISODES).where(*self._open(), _ROWS.next_at <= now)
-            return [_episode(row) for row in connection.execute(query.order_by(_ROWS.received_at, _ROWS.id))], False
+            query = query.order_by(_ROWS.next_at, _ROWS.id).limit(MOST_DUE)
+            return [_episode(row) for row in connection.execute(query)], False
 
         def expire(connection: Connection) -> None:
             now = read_clock(connection, self._clock)
@@ -127,18 +149,46 @@ class SqlInbox:
     def _open(self) -> tuple[Any, ...]:
         return _ROWS.cluster == self._cluster, _ROWS.state == EpisodeState.OPEN.value
 
-    def _known(self, connection: Connection, keys: Iterable[tuple[str, float]]) -> set[tuple[str, float]]:
-        found: set[tuple[str, float]] = set()
+    def _known(self, connection: Connection, keys: Iterable[tuple[str, float]]) -> dict[tuple[str, float], int]:
+        """(fingerprint, start) -> id of those that have a row."""
+        found: dict[tuple[str, float], int] = {}
         for some in _chunks(keys):
-            query = select(_ROWS.fingerprint, _ROWS.starts_at).where(
+            query = select(_ROWS.id, _ROWS.fingerprint, _ROWS.starts_at).where(
                 _ROWS.cluster == self._cluster, tuple_(_ROWS.fingerprint, _ROWS.starts_at).in_(list(some))
             )
-            found |= {(row.fingerprint, row.starts_at) for row in connection.execute(query)}
+            found |= {(row.fingerprint, row.starts_at): row.id for row in connection.execute(query)}
         return found
 
-    def _end(self, connection: Connection, fingerprint: str, earlier: Any, reason: str) -> int:
-        query = update(ALERT_EPISODES).where(*self._open(), _ROWS.fingerprint == fingerprint, earlier)
-        return connection.execute(query.values(state=EpisodeState.RESOLVED.value, reason=reason)).rowcount
+    def _refresh(self, connection: Connection, heard: Mapping[int, Alert], now: float) -> None:
+        """`heard` is id -> alert."""
+        rows = [{"row": id_, "said": dict(alert.annotations)} for id_, alert in sorted(heard.items())]
+        this = update(ALERT_EPISODES).where(_ROWS.id == bindparam("row"))
+        values = {"last_received_at": now, "annotations": bindparam("said")}
+        connection.execute(this.where(*self._open()).values(values), rows)
+        # it fires on: we had lost sight of it, or what made us refuse it may have been mended
+        lost = or_(_ROWS.state == EpisodeState.EXPIRED.value, _ROWS.state == EpisodeState.REFUSED.value)
+        connection.execute(this.where(lost).values({**values, "state": EpisodeState.OPEN.value, "next_at": now}), rows)
+
+    def _end(self, connection: Connection, keys: Iterable[tuple[str, float]], *, strict: bool, reason: str) -> int:
+        """End open episodes of the fingerprints that began before these starts; unless `strict` also those of the same
+        start. How many ended."""
+        latest: dict[str, float] = {}
+        for fingerprint, start in keys:
+            latest[fingerprint] = max(start, latest.get(fingerprint, start))
+        ids: list[int] = []
+        for some in _chunks(latest):
+            query = select(_ROWS.id, _ROWS.fingerprint, _ROWS.starts_at).where(
+                *self._open(), _ROWS.fingerprint.in_(some)
+            )
+            for row in connection.execute(query):
+                start = latest[row.fingerprint]
+                if row.starts_at < start or (row.starts_at == start and not strict):
+                    ids.append(row.id)
+        values = {"state": EpisodeState.RESOLVED.value, "reason": reason}
+        return sum(
+            connection.execute(update(ALERT_EPISODES).where(*self._open(), _ROWS.id.in_(some)).values(values)).rowcount
+            for some in _chunks(sorted(ids))
+        )
 
     def _row(self, alert: Alert, now: float) -> dict[str, Any]:
         return {

@@ -5,11 +5,11 @@ over time.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from rebalancer.model.alerts import Alert
 from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000
+"""Of one delivery; the others are ignored."""
+
 MAX_LABELS = 64
 MAX_NAME_LENGTH = 256
 MAX_VALUE_LENGTH = 4096
@@ -35,6 +37,8 @@ class Ignored(StrEnum):
     OTHER_CLUSTER = "other_cluster"
     NO_CLUSTER = "no_cluster"
     """The policy asks for the cluster label and the alert has none."""
+    TOO_MANY = "too_many"
+    """After the first MAX_ALERTS of its delivery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +70,22 @@ class _Alert(msgspec.Struct, rename="camel"):
 
 class _Payload(msgspec.Struct):
     version: Literal["4"]
-    alerts: Annotated[list[_Alert], msgspec.Meta(max_length=MAX_ALERTS)]
+    alerts: list[_Alert]
 
 
 _DECODER = msgspec.json.Decoder(_Payload)
 
 
-def read_payload(body: bytes) -> tuple[Alert, ...]:
-    """The alerts of one delivery, in its order. Raises PayloadError."""
+class Delivery(NamedTuple):
+    """The alerts of one delivery, in its order."""
+
+    alerts: tuple[Alert, ...]
+    too_many: int = 0
+    """How many came after the first MAX_ALERTS."""
+
+
+def read_payload(body: bytes) -> Delivery:
+    """Raises PayloadError."""
     try:
         payload = _DECODER.decode(body)
     except RecursionError:
@@ -82,14 +94,15 @@ def read_payload(body: bytes) -> tuple[Alert, ...]:
         raise PayloadError("not a payload of Alertmanager's: not UTF-8") from None
     except msgspec.MsgspecError as error:
         raise PayloadError(f"not a payload of Alertmanager's: {one_line(str(error))}") from None
-    return tuple(_alert(each, index) for index, each in enumerate(payload.alerts))
+    alerts = tuple(_alert(each, index) for index, each in enumerate(payload.alerts[:MAX_ALERTS]))
+    return Delivery(alerts, len(payload.alerts) - len(alerts))
 
 
-def select(alerts: Sequence[Alert], policy: Alerts, cluster: str) -> Selected:
+def select(delivery: Delivery, policy: Alerts, cluster: str) -> Selected:
     """The alerts that a rule names and that are not another cluster's."""
     mine: list[Alert] = []
-    ignored: Counter[Ignored] = Counter()
-    for alert in alerts:
+    ignored: Counter[Ignored] = Counter({Ignored.TOO_MANY: delivery.too_many} if delivery.too_many else {})
+    for alert in delivery.alerts:
         reason = _why_not(alert, policy, cluster)
         if reason is None:
             mine.append(alert)

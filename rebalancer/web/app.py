@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -19,7 +19,7 @@ from rebalancer.model.alerts import Received
 from rebalancer.model.errors import ConfigError, RebalancerError, UnsafeDataError
 from rebalancer.model.ports import Inbox
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.web.alerts import PayloadError, one_line, read_payload, select
+from rebalancer.web.alerts import MAX_ALERTS, PayloadError, one_line, read_payload, select
 from rebalancer.web.auth import Auth, Denial
 from rebalancer.web.bodies import error, read_body
 from rebalancer.web.dashboard import dashboard_routes
@@ -159,12 +159,12 @@ class _Endpoints:
 
     def _receive(self, body: bytes) -> Response:
         try:
-            alerts = read_payload(body)
+            delivery = read_payload(body)
         except PayloadError as problem:
             logger.warning("/api/v1/alerts: answered 400: %s", problem)
             return error(400, str(problem))
         policy = self._ports.policy()
-        selected = select(alerts, policy.alerts, policy.cluster)
+        selected = select(delivery, policy.alerts, policy.cluster)
         received = Received()
         if selected.alerts:
             received = self._ports.inbox.receive(selected.alerts, max_age_seconds=policy.alerts.max_age)
@@ -175,7 +175,16 @@ class _Endpoints:
             self._metrics.alerts_ignored.labels(reason=reason.value).inc(count)
         ignored = {reason.value: count for reason, count in selected.ignored.items()}
         after = BackgroundTask(self._wake) if selected.alerts else None
-        return JSONResponse({**results, "ignored": ignored}, background=after)
+        answer: dict[str, Any] = {**results, "ignored": ignored}
+        if delivery.too_many:
+            logger.warning("/api/v1/alerts: %d alerts of a delivery ignored: at most %d", delivery.too_many, MAX_ALERTS)
+        if not received.deferred:
+            return JSONResponse(answer, background=after)
+        # the same delivery again: what is written already takes no time then
+        missing = f"{received.deferred} of {len(selected.alerts)} alerts are not written yet: send all again"
+        logger.warning("/api/v1/alerts: answered 503: %s", missing)
+        answer |= {"deferred": received.deferred, "error": missing}
+        return JSONResponse(answer, 503, _RETRY, background=after)
 
     async def _wake(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import Engine, func, select
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
 from rebalancer.store import SqlRecords, open_records
 from rebalancer.store.db.tables import ALERT_EPISODES
-from rebalancer.store.inbox import AT_ONCE, SqlInbox
+from rebalancer.store.inbox import AT_ONCE, MOST_DUE, PART, SqlInbox
 from rebalancer.store.retention.pruning import prune_in
 from tests.store.builders import CLUSTER, SteppingClock
 
@@ -195,10 +196,52 @@ def test_what_is_over_is_dropped_after_a_month_and_what_is_open_never(
 
 
 def test_a_storm_goes_in_whole(inbox: SqlInbox, at: SetClock) -> None:
-    storm = [alert(at, f"f{number}") for number in range(3 * AT_ONCE + 7)]
+    storm = [alert(at, f"f{number}") for number in range(PART + 3 * AT_ONCE + 7)]
     assert receive(inbox, *storm) == Received(opened=len(storm))
     assert receive(inbox, *storm) == Received(duplicate=len(storm))
-    assert {each.alert.fingerprint for each in due(inbox)} == {each.fingerprint for each in storm}
+    again = [replace(each, starts_at=each.starts_at + 1) for each in storm]
+    assert receive(inbox, *again) == Received(opened=len(storm), resolved=len(storm))
+    over = [replace(each, firing=False) for each in again]
+    assert receive(inbox, *over) == Received(resolved=len(storm))
+    assert inbox.open_count() == 0
+
+
+def test_17_3_a_cycle_gets_some_episodes_of_a_storm_and_the_next_cycle_others(inbox: SqlInbox, at: SetClock) -> None:
+    storm = [alert(at, f"f{number}") for number in range(2 * MOST_DUE + 7)]
+    receive(inbox, *storm)
+    seen: list[str] = []
+    for count in (MOST_DUE, MOST_DUE, 7):
+        episodes = due(inbox)
+        assert len(episodes) == count
+        for each in episodes:
+            inbox.tried(each, reason="", next_at=at.at + 60)
+        seen += [each.alert.fingerprint for each in episodes]
+        at.sleep(1)
+    assert sorted(seen) == sorted(each.fingerprint for each in storm)
+
+
+def test_17_3_what_there_is_no_time_for_is_left_to_the_same_delivery_again(
+    url: str, at: SetClock, clock: SteppingClock
+) -> None:
+    seconds = iter(range(1000))
+    with open_records(url=url, cluster=CLUSTER, clock=clock) as records:
+        slow = SqlInbox(engine=records._engine, cluster=CLUSTER, clock=at, monotonic=lambda: float(next(seconds)))
+        storm = [alert(at, f"f{number}") for number in range(3 * PART)]
+
+        def deliver() -> Received:
+            return slow.receive(storm, max_age_seconds=HOUR, seconds=2.0)
+
+        assert deliver() == Received(opened=PART, deferred=2 * PART)
+        assert deliver() == Received(opened=PART, deferred=2 * PART)
+        assert slow.open_count() == 2 * PART
+        assert deliver() == Received(opened=PART, deferred=2 * PART)
+        assert slow.open_count() == 3 * PART
+
+
+def test_17_3_of_a_delivery_that_says_both_the_end_holds(inbox: SqlInbox, at: SetClock) -> None:
+    one = alert(at)
+    assert receive(inbox, replace(one, firing=False), one) == Received(opened=1, resolved=1)
+    assert inbox.open_count() == 0
 
 
 def test_two_replicas_that_get_the_same_delivery_open_one_episode(url: str, at: SetClock, clock: SteppingClock) -> None:

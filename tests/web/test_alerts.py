@@ -20,7 +20,7 @@ from tests.web.fakes import GO_ZERO, a_payload, alert_policy, an_alert
 
 
 def test_a_firing_alert_is_read_with_its_nanoseconds_and_has_not_ended() -> None:
-    (alert,) = read_payload(a_payload())
+    (alert,) = read_payload(a_payload()).alerts
 
     assert alert.name == "NodeCPUHigh"
     assert alert.firing
@@ -32,7 +32,7 @@ def test_a_firing_alert_is_read_with_its_nanoseconds_and_has_not_ended() -> None
 
 
 def test_a_resolved_alert_has_its_end() -> None:
-    (alert,) = read_payload(a_payload(an_alert(status="resolved", endsAt="2026-11-21T05:10:00+02:00")))
+    (alert,) = read_payload(a_payload(an_alert(status="resolved", endsAt="2026-11-21T05:10:00+02:00"))).alerts
 
     assert not alert.firing
     assert alert.ends_at == 1795230600.0
@@ -40,14 +40,14 @@ def test_a_resolved_alert_has_its_end() -> None:
 
 @pytest.mark.parametrize("fields", [{"endsAt": GO_ZERO}, {"endsAt": None}])
 def test_a_resolved_alert_without_a_time_has_an_unknown_end(fields: dict[str, Any]) -> None:
-    (alert,) = read_payload(a_payload(an_alert(status="resolved", **fields)))
+    (alert,) = read_payload(a_payload(an_alert(status="resolved", **fields))).alerts
 
     assert not alert.firing
     assert alert.ends_at is None
 
 
 def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
-    (alert,) = read_payload(a_payload(an_alert(endsAt="2030-01-01T00:00:00Z")))
+    (alert,) = read_payload(a_payload(an_alert(endsAt="2030-01-01T00:00:00Z"))).alerts
 
     assert alert.ends_at == 1_893_456_000.0
     assert (alert.fires_at(1_893_455_999.0), alert.fires_at(1_893_456_000.0)) == (True, False)
@@ -56,15 +56,15 @@ def test_an_end_that_is_announced_for_a_firing_alert_is_kept() -> None:
 def test_fields_that_we_do_not_know_are_ignored() -> None:
     body = a_payload(an_alert(silenceURL="http://x", extra={"deep": [1, None]}), notificationReason="new", more=[1.5])
 
-    assert len(read_payload(body)) == 1
+    assert len(read_payload(body).alerts) == 1
 
 
 def test_a_group_may_be_empty() -> None:
-    assert read_payload(b'{"version": "4", "alerts": []}') == ()
+    assert read_payload(b'{"version": "4", "alerts": []}').alerts == ()
 
 
 def test_absent_annotations_are_none() -> None:
-    assert read_payload(a_payload(an_alert(annotations=None)))[0].annotations == {}
+    assert read_payload(a_payload(an_alert(annotations=None))).alerts[0].annotations == {}
 
 
 def test_a_missing_fingerprint_is_the_one_that_alertmanager_would_have_sent() -> None:
@@ -72,7 +72,7 @@ def test_a_missing_fingerprint_is_the_one_that_alertmanager_would_have_sent() ->
     del alert["fingerprint"]
 
     # the vector of Prometheus' common library (model/signature_test.go)
-    assert read_payload(a_payload(alert))[0].fingerprint == f"{5799056148416392346:016x}"
+    assert read_payload(a_payload(alert)).alerts[0].fingerprint == f"{5799056148416392346:016x}"
 
 
 def test_the_order_of_labels_does_not_change_the_fingerprint() -> None:
@@ -82,7 +82,7 @@ def test_the_order_of_labels_does_not_change_the_fingerprint() -> None:
 
 
 def test_long_annotations_are_cut_and_can_be_stored() -> None:
-    (alert,) = read_payload(a_payload(an_alert(annotations={"summary": "x" * 5000, "note": "a\0b"})))
+    (alert,) = read_payload(a_payload(an_alert(annotations={"summary": "x" * 5000, "note": "a\0b"}))).alerts
 
     assert alert.annotations == {"summary": "x" * MAX_ANNOTATION_LENGTH, "note": "a\ufffdb"}
 
@@ -90,7 +90,7 @@ def test_long_annotations_are_cut_and_can_be_stored() -> None:
 def test_the_last_of_two_equal_keys_holds_as_in_go() -> None:
     body = a_payload().replace(b'"status": "firing", "labels"', b'"status": "firing", "status": "resolved", "labels"')
 
-    assert not read_payload(body)[0].firing
+    assert not read_payload(body).alerts[0].firing
 
 
 def _broken(**fields: Any) -> bytes:
@@ -145,15 +145,19 @@ def test_what_is_no_payload_is_refused_in_one_line(body: bytes, told: str) -> No
     assert len(message) < 400
 
 
-def test_a_delivery_may_have_so_many_alerts_and_no_more() -> None:
+def test_17_3_alerts_over_the_most_of_a_delivery_are_ignored_and_counted() -> None:
     one = json.dumps(an_alert())
 
     def body(count: int) -> bytes:
         return f'{{"version": "4", "alerts": [{",".join([one] * count)}]}}'.encode()
 
-    assert len(read_payload(body(MAX_ALERTS))) == MAX_ALERTS
-    with pytest.raises(PayloadError, match=f"length <= {MAX_ALERTS}"):
-        read_payload(body(MAX_ALERTS + 1))
+    assert read_payload(body(MAX_ALERTS)).too_many == 0
+    more = read_payload(body(MAX_ALERTS + 3))
+    assert len(more.alerts) == MAX_ALERTS
+    assert select(more, alert_policy(rules=[]).alerts, "test").ignored == {
+        Ignored.NO_RULE: MAX_ALERTS,
+        Ignored.TOO_MANY: 3,
+    }
 
 
 RULE = {"alert": "NodeCPUHigh", "labels": {"severity": "warning"}, "high": 75}
@@ -181,26 +185,26 @@ BASE = {"alertname": "NodeCPUHigh", "node": "n1", "severity": "warning"}
 def test_an_alert_concerns_us_when_a_rule_names_it_and_no_other_cluster_does(
     labels: dict[str, str], require: bool, why: Ignored | None
 ) -> None:
-    alerts = read_payload(a_payload(an_alert(labels=labels)))
+    delivery = read_payload(a_payload(an_alert(labels=labels)))
 
-    selected = select(alerts, alert_policy(rules=[RULE], requireCluster=require).alerts, "test")
+    selected = select(delivery, alert_policy(rules=[RULE], requireCluster=require).alerts, "test")
 
-    assert selected.alerts == (alerts if why is None else ())
+    assert selected.alerts == (delivery.alerts if why is None else ())
     assert selected.ignored == ({} if why is None else {why: 1})
 
 
 def test_the_cluster_label_is_the_one_of_the_policy() -> None:
-    alerts = read_payload(a_payload(an_alert(labels={**BASE, "k8s": "other", "cluster": "test"})))
+    delivery = read_payload(a_payload(an_alert(labels={**BASE, "k8s": "other", "cluster": "test"})))
 
-    selected = select(alerts, alert_policy(clusterLabel="k8s").alerts, "test")
+    selected = select(delivery, alert_policy(clusterLabel="k8s").alerts, "test")
 
     assert selected.ignored == {Ignored.OTHER_CLUSTER: 1}
 
 
 def test_resolved_alerts_are_selected_like_firing_ones() -> None:
-    alerts = read_payload(a_payload(an_alert(status="resolved"), an_alert(labels={"alertname": "Other"})))
+    delivery = read_payload(a_payload(an_alert(status="resolved"), an_alert(labels={"alertname": "Other"})))
 
-    selected = select(alerts, alert_policy().alerts, "test")
+    selected = select(delivery, alert_policy().alerts, "test")
 
-    assert selected.alerts == alerts[:1]
+    assert selected.alerts == delivery.alerts[:1]
     assert selected.ignored == {Ignored.NO_RULE: 1}
