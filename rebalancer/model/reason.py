@@ -257,6 +257,11 @@ class Reason(Code):
 
     # Planning.
     NO_RELIEF = "NoRelief", "its eviction would relieve the node too little", BlockedReason.POOR_SELECTION
+    HIGH_UNREACHABLE = (
+        "HighUnreachable",
+        "the node would stay over its high without all pods that may go",
+        BlockedReason.NO_CANDIDATES,
+    )
     GOAL_REACHED = "GoalReached", "not needed: the node reaches its target without it", BlockedReason.POOR_SELECTION
     ENOUGH_EVICTED = "EnoughEvicted", "not needed: enough other pods are evicted"
     ALREADY_BALANCED = "AlreadyBalanced", "not needed: its pods are spread evenly enough without it"
@@ -414,6 +419,7 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.TARGET_NODE_NOT_BETTER: "room on a node where it is better",
     Reason.NO_BETTER_NODE: "room on a node where it is better",
     Reason.NO_RELIEF: "more real CPU of the pod",
+    Reason.HIGH_UNREACHABLE: "less load that stays, more pods that may go, or args.bestEffort of the strategy",
     Reason.GOAL_REACHED: "more real CPU on the node",
     Reason.ENOUGH_EVICTED: "the next cycle, where more is to be evicted",
     Reason.ALREADY_BALANCED: "a less even spread",

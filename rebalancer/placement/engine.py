@@ -193,6 +193,12 @@ class Engine:
         """(nodes,) feasible by the pod's spec alone."""
         return self._let_in(self._pod(kind))
 
+    def admits(self, kind: Kind) -> Bools:
+        """(nodes,) feasible by labels, hard taints and bound volumes; cordons and room apart."""
+        rules = self._rules_of(kind)
+        admits: Bools = rules.fits_affinity & rules.tolerated
+        return admits
+
     def filter_class(self, kind: Kind) -> tuple[object, ...]:
         """Equal for kinds that the filters can't tell apart."""
         return self._pod(kind).filter_class
@@ -279,8 +285,7 @@ class Engine:
     def _compile(self, kind: Kind) -> _Pod:
         board = self.board
         template, snapshot = board.template_of(kind), board.snapshot
-        claims = [(snapshot.namespaces[kind.namespace], name) for name in claims_of(template)]
-        rules = self._rules.of(template, tuple(claim for claim in claims if claim in snapshot.volume_nodes))
+        claims, rules = self._claims(kind), self._rules_of(kind)
         profile = rules.profile
         if self._terms is None:
             self._terms = Terms(board)
@@ -336,6 +341,15 @@ class Engine:
             ),
             only_worse=not attraction.near and not spreading.hard,
         )
+
+    def _claims(self, kind: Kind) -> list[tuple[str, str]]:
+        """(namespace, name) of its claims."""
+        space = self.board.snapshot.namespaces[kind.namespace]
+        return [(space, name) for name in claims_of(self.board.template_of(kind))]
+
+    def _rules_of(self, kind: Kind) -> NodeRules:
+        placed = tuple(claim for claim in self._claims(kind) if claim in self.board.snapshot.volume_nodes)
+        return self._rules.of(self.board.template_of(kind), placed)
 
     def _users(self, claim: tuple[str, str]) -> Group:
         namespace, name = claim

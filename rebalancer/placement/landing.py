@@ -182,6 +182,15 @@ class PlacementModel:
         masks = [self._feasible(kind, scene) for scene in self._scenes(pod)]
         return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
 
+    def may_leave(self, pod: Pod) -> bool:
+        """Whether the replacement may run on another node by its placement rules, whatever room there is. False where
+        they are not modelled."""
+        kind = self._replacement(pod)
+        if self._engine.knows(kind) is not None:
+            return False
+        admits = self._engine.admits(kind)
+        return bool(np.count_nonzero(admits) > admits[pod.node])
+
     def landings(self, pod: Pod) -> Landing | Refusal:
         """Where the replacement lands, or why that is nowhere or unknown."""
         kind = self._replacement(pod)

@@ -42,6 +42,7 @@ from rebalancer.planner.jobs import Job, counted, excess, fewest, goal_reached, 
 from rebalancer.planner.landings import Judged, Landings
 from rebalancer.planner.low_nodes import LowNodes
 from rebalancer.planner.outcome import LANDING_REFUSALS, PlanOutcome
+from rebalancer.planner.reach import may_go, unreachable
 from rebalancer.planner.soft_taints import SoftTaintBudget
 from rebalancer.strategies.view import Findings
 
@@ -352,22 +353,12 @@ class Planner:
         return not (finding.goal is Goal.EMPTY and self._drainer.comes_first(finding.node))
 
     def _sort_out(self, job: Job) -> None:
-        """Keep the candidates that no guard protects and whose move would help."""
-        finding, in_vain = job.finding, useless(job)
+        """Ask the candidates, but those that the simulated plan refused."""
         known = {} if self._failed else self._choice.known
-        for index in finding.candidates.tolist():
-            if self._moved[index]:
-                continue
-            if index in known:
-                self._refused[index] = known[index]
-                job.spared.append(index)
-                continue
-            pod = self._snapshot.pod(index)
-            refusal = self._stays(job, pod) or in_vain.get(index)
-            if refusal is None:
-                job.left.append(pod)
-            else:
-                self._refused[index] = refusal
+        there = [index for index in job.finding.candidates.tolist() if not self._moved[index]]
+        job.spared = [index for index in there if index in known]
+        self._refused.update((index, known[index]) for index in job.spared)
+        self._ask(job, [index for index in there if index not in known])
 
     def _next_job(self) -> Job | None:
         """The job whose best candidate comes next."""
@@ -460,16 +451,32 @@ class Planner:
 
     def _ask_again(self, job: Job) -> None:
         spared, job.spared = job.spared, []
+        self._ask(job, spared)
+        job.sorted = False
+        self._queue = []
+
+    def _ask(self, job: Job, candidates: Sequence[int]) -> None:
+        """Keep those that no guard protects and whose move would help; none where `high` can't be reached."""
         in_vain = useless(job)
-        for index in spared:
+        able = [*job.left, *(pod for pod, _ in job.barred.values())]
+        for index in candidates:
             pod = self._snapshot.pod(index)
-            refusal = self._stays(job, pod) or in_vain.get(index)
+            stays = self._stays(job, pod)
+            if may_go(stays):
+                able.append(pod)
+            refusal = stays or in_vain.get(index)
             if refusal is None:
                 job.left.append(pod)
             else:
                 self._refused[index] = refusal
-        job.sorted = False
-        self._queue = []
+        # what is spared has not been asked, but the simulated plan asked everything
+        if job.left and not job.spared and (stay := unreachable(job, able, self.placement)):
+            self._refused.update((index, stay[index]) for index in self._undecided(job) & stay.keys())
+            job.left = [pod for pod in job.left if pod.index not in stay]
+            job.barred, job.awaited = {}, []
+
+    def _undecided(self, job: Job) -> set[int]:
+        return {pod.index for pod in job.left} | job.barred.keys()
 
     def _try(self, job: Job) -> Eviction | None:
         """The move of the job's best candidate, or None where that is refused."""

@@ -36,6 +36,7 @@ SETTINGS: Mapping[Reason, str] = {
     Reason.LIMIT_REPLACEMENTS: "limits.replacements",
     Reason.LIMIT_IMAGE_PULLS: "limits.replacements.pullBytesPerPool",
     Reason.POOL_FULL: "pools.thresholds.low",
+    Reason.HIGH_UNREACHABLE: "strategies.args.bestEffort",
 }
 """Code -> the policy key that holds its refusals; codes without one are held by the cluster."""
 

@@ -78,6 +78,11 @@ class TargetHeadroom:
         """Whether the node is at or under its target in every resource with a threshold."""
         return not bool((self._sure[node] > self._limit[node]).any())
 
+    def over_high(self, node: int) -> Floats:
+        """(resources,) load over `high`; negative or zero where it is not, NaN without a threshold."""
+        over: Floats = self._sure[node] - self.loads.high[node] * (1 + ROUNDING)
+        return over
+
     def over(self, node: int) -> tuple[float, float]:
         """Load over `high` and over `target`, summed over the resources in shares of the node."""
         load, room = self._sure[node], self.loads.room[node]

@@ -70,6 +70,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         high=float(high[worst]),
         target=float(target[worst]),
         candidates=view.snapshot.pods_on(node),
+        best_effort=view.strategy.args.best_effort,
     )
     return float(np.nanmax(share - target)), finding
 

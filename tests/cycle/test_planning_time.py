@@ -62,7 +62,8 @@ def session_of(pods: int, clock: SteppedTime) -> PlanningSession:
     """A hot node with so many small pods; a soft taint is worth having, so that the plan is simulated first."""
     nodes = [hot(used=15_900.0), *(cold(f"cold{number}", used=1_000.0) for number in range(3))]
     made = [single(f"p{number}", used=120.0, cpu=10.0) for number in range(pods)]
-    policy = a_policy(**ANY_REPLICAS)
+    best_effort = {"name": "LowNodeUtilization", "args": {"bestEffort": True}}
+    policy = a_policy(**ANY_REPLICAS, strategies=[best_effort])
     snapshot = cluster(nodes, made)
     usage = usage_of(snapshot, nodes, made)
     context: Any = SimpleNamespace(

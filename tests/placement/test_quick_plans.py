@@ -49,6 +49,9 @@ class Forgetful:
     def feasible(self, pod: Pod) -> Any:
         return self._anew().feasible(pod)
 
+    def may_leave(self, pod: Pod) -> bool:
+        return self._anew().may_leave(pod)
+
     def pending_takes(self, pod: Pod) -> Refusal | None:
         return self._anew().pending_takes(pod)
 

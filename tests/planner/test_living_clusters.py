@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.snapshot import PENDING
-from tests.builders import APod, a_node, a_pod
-from tests.planner.builders.plans import cold, heavy, hot, plan_for, single
+from tests.builders import APod, a_node, a_pod, a_policy, plan_all
+from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, planned, single
 
 FOUR = [single(f"p{number}", used=750.0, cpu=500) for number in range(4)]
 HOT = [heavy("hot", 13_000), *FOUR]
@@ -33,3 +33,74 @@ def test_16_a1_a_pod_that_would_take_the_room_stops_the_moves_of_its_node_only()
     assert outcome.pods == ["q0", "q1", "q2", "q3"]
     (message,) = {each.message for each in outcome.planner.refusals() if each.code == "PendingTakesRoom"}
     assert "shop/w (schedulerName volcano) fits nowhere else; until it is bound or deleted" in message
+
+
+STAYS = [heavy("hot", 13_000), single("a", used=500.0), single("b", used=400.0), single("c", used=300.0)]
+"""On a node with 13,400 in use: without these three 12,200, over its high of 12,000."""
+BEST_EFFORT = {"strategies": [{"name": "LowNodeUtilization", "args": {"bestEffort": True}}]}
+
+
+def test_16_c12_a_node_that_would_stay_over_high_is_left_alone() -> None:
+    outcome = plan_for([hot(), cold()], STAYS)
+    assert outcome.pods == []
+    assert outcome.refusals == {"agent-hot": "DaemonSetPod", **dict.fromkeys("abc", "HighUnreachable")}
+    (message,) = {each.message for each in outcome.planner.refusals() if each.code == "HighUnreachable"}
+    assert message.endswith("its own processes and pods that may not go use 76.2% (cpu), high is 75.0%")
+
+
+def test_16_c12_it_is_relieved_where_the_policy_says_best_effort() -> None:
+    assert plan_all([hot(), cold()], STAYS, a_policy(**ANY_REPLICAS, **BEST_EFFORT)).pods == ["a", "b", "c"]
+
+
+def test_16_c12_and_where_everything_together_brings_it_under_high() -> None:
+    assert plan_for([hot(), cold()], [*STAYS, single("d", used=200.0)]).pods == ["a", "b", "c", "d"]
+    # each too small to be worth an eviction now
+    small = [single(f"s{number}", used=50.0) for number in range(4)]
+    assert plan_for([hot(), cold()], [*STAYS, *small]).pods == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "goes"),
+    [
+        # what passes
+        ({"ready": False}, True),
+        ({"age": 60.0}, True),
+        ({"used": float("nan")}, True),
+        ({"template": {"annotations": {"rebalancer.dev/change-window": "allow 0 22 * * * 1h UTC"}}}, True),
+        # what holds whatever happens
+        ({"owner_kind": "DaemonSet"}, False),
+        ({"priority": 2_000_000_000}, False),
+        ({"template": HERE}, False),
+        ({"template": {"schedulerName": "volcano"}}, False),
+        # its load has left already
+        ({"terminating": True, "used": 100.0}, False),
+    ],
+)
+def test_16_c12_a_pod_counts_that_is_kept_for_a_time_only(fields: dict[str, Any], goes: bool) -> None:
+    last = a_pod("d", "hot", **{"owner": "d", "used": 2_000.0, **fields})
+    outcome = plan_for([hot(), cold()], [*STAYS, last])
+    assert bool(outcome.pods) == goes
+    assert outcome.refusals["d"] not in ("HighUnreachable", "GoalReached")
+
+
+@pytest.mark.parametrize(
+    "limits", [{"cycle": 1}, {"node": 1}, {"service": 0}], ids=["of the cycle", "of the node", "in flight"]
+)
+def test_16_c12_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -> None:
+    planner, snapshot = planned([hot(), cold()], [*STAYS, single("d", used=200.0)], **limits)
+    moves = 0
+    while (move := planner.next_move()) is not None:
+        if planner.admission.reserve(move) is None:
+            planner.accept(move)
+            moves += 1
+    assert moves == min(limits.values())
+    assert "HighUnreachable" not in {each.code for each in planner.refusals()}
+    assert len(snapshot.pods) == 5
+
+
+def test_16_c12_one_node_that_stays_hot_leaves_the_others_plan_as_it_is() -> None:
+    other = [heavy("other", 13_000), *(single(f"q{number}", "other", used=750.0, cpu=500) for number in range(4))]
+    alone = plan_for([a_node("other", used=13_400.0), cold()], other)
+    both = plan_for([hot(), a_node("other", used=13_400.0), cold()], [*STAYS, *other])
+    assert both.moves == alone.moves
+    assert len(both.moves) == 4

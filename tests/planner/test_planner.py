@@ -79,7 +79,8 @@ def test_ties_go_by_name_whatever_the_listing(order: tuple[str, ...]) -> None:
 
 def test_idle_pods_are_never_moved_for_nothing() -> None:
     pods = [heavy("hot"), single("idle", used=50.0), single("zero", used=0.0), single("busy", used=100.0)]
-    outcome = plan_for([hot(), cold()], pods)
+    best_effort = {"name": "LowNodeUtilization", "args": {"bestEffort": True}}
+    outcome = plan_all([hot(), cold()], pods, a_policy(**ANY_REPLICAS, strategies=[best_effort]))
     assert outcome.refusals == {"agent-hot": "DaemonSetPod", "idle": "NoRelief", "zero": "NoRelief"}
     assert outcome.pods == ["busy"]
 

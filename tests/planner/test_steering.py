@@ -132,7 +132,7 @@ def test_hardly_ever_does_the_plan_make_other_moves_than_its_simulation() -> Non
         plan = {move.pod for move in carried_out(planned(small, soft_tainted=simulated(small, most=2)))}
         simulations, same = simulations + bool(simulation), same + bool(simulation and simulation == plan)
     print(f"{same} of {simulations} plans make just the moves of their simulations")
-    assert simulations >= 0.8 * len(CLUSTERS)
+    assert simulations >= 0.75 * len(CLUSTERS)
     assert same >= 0.9 * simulations
 
 

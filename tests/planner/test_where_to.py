@@ -13,7 +13,7 @@ from tests.planner.builders.plans import ANY_REPLICAS, TWO_POOLS, cold, heavy, h
 def test_a_pool_without_a_low_node_is_full() -> None:
     outcome = plan_for([hot(), cold(used=8_000.0)], [heavy("hot"), single("a", used=1_000.0)])
     assert outcome.refusals["a"] == "PoolFull"
-    assert plan_for([hot(), cold(used=7_999.0)], [heavy("hot"), single("a", used=1_000.0)]).pods == ["a"]
+    assert plan_for([hot(), cold(used=7_999.0)], [heavy("hot"), single("a", used=1_500.0)]).pods == ["a"]
 
 
 def test_a_landing_may_be_in_another_pool_and_keeps_that_pools_target() -> None:

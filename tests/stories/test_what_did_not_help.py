@@ -62,7 +62,7 @@ def test_a_pool_whose_nodes_do_not_cool_is_left_alone_for_a_while(tmp_path: Path
             moved = len(evicted(stage.lab.log.entries()))
             assert moved, (report.nodes, stage.lab.truth.node_cpu_share())
             # newcomers take the room, and more
-            heat(stage.lab, "one-hot", cores=5.0, cpu_request="100m", name="more")
+            heat(stage.lab, "one-hot", cores=4.8, cpu_request="100m", name="more")
             stage.lab.clock.sleep(SETTLE_SECONDS + 60.0)
             aftermath.turn()
             (made,) = [each for each in daemon.effect.assessments(0.0, stage.lab.clock.now()) if each.assessed_at]

@@ -58,6 +58,8 @@ class UtilizationArgs(Section):
 
     source: Literal["CPU", "Requests"] = "CPU"
     """Real CPU, or the requests of pods (cpu, memory, pods)."""
+    best_effort: bool = False
+    """Whether pods are evicted from a node that even all of them together would not bring under `high`."""
 
 
 class HighNodeUtilizationArgs(Section):
