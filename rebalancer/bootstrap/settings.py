@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     listen: str | None = None
     """Address and port of the daemon's web server. Default: port 8080, on all addresses with a token or password and on
     127.0.0.1 without."""
+    health_listen: str | None = None
+    """Address and port of a listener of its own for /livez and /readyz, without TLS. `listen` serves them too."""
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     """Both or none; read again when they change."""

@@ -33,7 +33,7 @@ from rebalancer.model.ports import Clock
 from rebalancer.model.snapshot import ClusterSnapshot, Owner
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app
+from rebalancer.web import Auth, Metrics, WebPorts, WebServer, make_app, make_health_app
 from rebalancer.web.app import ReadyCheck
 from rebalancer.web.server import is_loopback, parse_listen
 
@@ -108,8 +108,15 @@ class Daemon:
             resources = stack.enter_context(open_daemon_resources(policy, self.settings, clock=self.clock))
             leadership = resources.leadership
             threads = _Threads(self, resources, supervisor, queue, metrics)
+            ports = threads.web_ports()
+            health = None
+            if self.settings.health_listen is not None:
+                health_app = make_health_app(ports, metrics=metrics)
+                health = WebServer(health_app, listen=self.settings.health_listen, name="health")
+                health.start()
+                stack.callback(health.stop, 1.0)
             web = WebServer(
-                make_app(threads.web_ports(), auth=_auth(self.settings), metrics=metrics),
+                make_app(ports, auth=_auth(self.settings), metrics=metrics),
                 listen=address,
                 tls_cert_file=self.settings.tls_cert_file,
                 tls_key_file=self.settings.tls_key_file,
@@ -128,7 +135,9 @@ class Daemon:
             supervisor.start("gauges", threads.export_gauges)
             supervisor.start("forecast", threads.run_forecasts)
             supervisor.start("effect", threads.run_evaluation)
-            LOG.info("started", cluster=policy.cluster, address=web.url, dry_run=self.dry_run)
+            LOG.info(
+                "started", cluster=policy.cluster, address=web.url, health=health and health.url, dry_run=self.dry_run
+            )
             if self.ready is not None:
                 self.ready(web.url)
             ending = supervisor.wait()

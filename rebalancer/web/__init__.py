@@ -2,6 +2,7 @@
 
 alerts   Alertmanager's payload to nouns, and which of its alerts the policy names
 auth     who may post
+files    files that may hang
 origin   which requests may change something: no page of another origin
 metrics  what Prometheus scrapes
 bodies   a request's body, bounded in size and time
@@ -9,12 +10,13 @@ app      the endpoints
 views    view models of the dashboard's pages
 dashboard the pages
 render   templates to text; charts as SVG; report_page also as one file
+connections  bounds of open connections
 server   uvicorn in a thread, TLS
 """
 
-from rebalancer.web.app import WebPorts, make_app
+from rebalancer.web.app import WebPorts, make_app, make_health_app
 from rebalancer.web.auth import Auth
 from rebalancer.web.metrics import Metrics
 from rebalancer.web.server import WebServer
 
-__all__ = ["Auth", "Metrics", "WebPorts", "WebServer", "make_app"]
+__all__ = ["Auth", "Metrics", "WebPorts", "WebServer", "make_app", "make_health_app"]

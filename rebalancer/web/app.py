@@ -31,6 +31,8 @@ logger = logging.getLogger("rebalancer.web")
 
 MAX_BODY_BYTES = 16 << 20
 BODY_SECONDS = 10.0
+READY_SECONDS = 4.0
+"""The kubelet waits for five."""
 
 _RETRY = {"retry-after": "10"}
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -81,28 +83,39 @@ def make_app(
 ) -> Starlette:
     """The ASGI application. Probes and /metrics need no credentials; requests that change something do."""
     endpoints = _Endpoints(ports, auth, metrics, max_body_bytes, body_seconds)
+    routes = [
+        _route("/api/v1/alerts", "POST", endpoints.alerts, metrics),
+        _route("/api/v1/trigger", "POST", endpoints.trigger, metrics),
+        *_probes(ports, metrics),
+        _route("/metrics", "GET", endpoints.metrics_page, metrics),
+        *_dashboard(ports, auth, metrics),
+    ]
+    return _application(routes, metrics)
 
+
+def make_health_app(ports: WebPorts, *, metrics: Metrics) -> Starlette:
+    """The ASGI application of a listener for probes alone, with threads of its own."""
+    return _application(_probes(ports, metrics), metrics)
+
+
+def _application(routes: Sequence[Route], metrics: Metrics) -> Starlette:
     async def no_such_route(_: Request, exception: Exception) -> Response:
         assert isinstance(exception, HTTPException)
         metrics.http_requests.labels(route="other", code=str(exception.status_code)).inc()
         return error(exception.status_code, exception.detail, exception.headers)
 
-    def route(path: str, method: str, endpoint: _Endpoint) -> Route:
-        return Route(path, _answering(path, endpoint, metrics), methods=[method])
-
-    app = Starlette(
-        routes=[
-            route("/api/v1/alerts", "POST", endpoints.alerts),
-            route("/api/v1/trigger", "POST", endpoints.trigger),
-            route("/livez", "GET", endpoints.livez),
-            route("/readyz", "GET", endpoints.readyz),
-            route("/metrics", "GET", endpoints.metrics_page),
-            *_dashboard(ports, auth, metrics),
-        ],
-        exception_handlers={HTTPException: no_such_route},
-    )
+    app = Starlette(routes=routes, exception_handlers={HTTPException: no_such_route})
     app.router.redirect_slashes = False
     return app
+
+
+def _route(path: str, method: str, endpoint: _Endpoint, metrics: Metrics) -> Route:
+    return Route(path, _answering(path, endpoint, metrics), methods=[method])
+
+
+def _probes(ports: WebPorts, metrics: Metrics) -> list[Route]:
+    probes = _Probes(ports)
+    return [_route("/livez", "GET", probes.livez, metrics), _route("/readyz", "GET", probes.readyz, metrics)]
 
 
 def _dashboard(ports: WebPorts, auth: Auth, metrics: Metrics) -> list[Route]:
@@ -139,6 +152,35 @@ class _Trigger(msgspec.Struct, forbid_unknown_fields=True):
     strategy: Annotated[str, msgspec.Meta(min_length=1, max_length=63)] | None = None
 
 
+class _Probes:
+    """What the kubelet asks. No file, no database and no other request delays /livez."""
+
+    def __init__(self, ports: WebPorts) -> None:
+        self._ports = ports
+        self._threads = ThreadPoolExecutor(2, "web-ready")
+
+    async def livez(self, _: Request) -> Response:
+        """GET /livez."""
+        alive = self._ports.alive()
+        return PlainTextResponse("ok\n" if alive else "not alive, see the log\n", 200 if alive else 503)
+
+    async def readyz(self, request: Request) -> Response:
+        """GET /readyz: with `?verbose`, or when something is wrong, each check in words."""
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                checks = await _in_thread(self._threads, self._ports.checks)
+        except TimeoutError:
+            return PlainTextResponse(
+                f"the checks did not answer within {READY_SECONDS:g} s\nreadyz check failed\n", 503
+            )
+        ready = all(check.ok for check in checks)
+        if ready and "verbose" not in request.query_params:
+            return PlainTextResponse("ok\n")
+        lines = [_line(check) for check in checks]
+        text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}\n"])
+        return PlainTextResponse(text, 200 if ready else 503)
+
+
 class _Endpoints:
     def __init__(self, ports: WebPorts, auth: Auth, metrics: Metrics, max_body_bytes: int, body_seconds: float) -> None:
         self._ports = ports
@@ -149,11 +191,10 @@ class _Endpoints:
         # apart, so that deliveries that wait for the database hold up no probe
         self._api_threads = ThreadPoolExecutor(4, "web-api")
         self._page_threads = ThreadPoolExecutor(2, "web-pages")
-        self._live_thread = ThreadPoolExecutor(1, "web-live")
 
     async def alerts(self, request: Request) -> Response:
         """POST /api/v1/alerts: 200 only after the alerts are in the inbox."""
-        self._let_change(request)
+        await self._let_change(request)
         body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
         return await _in_thread(self._api_threads, lambda: self._receive(body))
 
@@ -194,7 +235,7 @@ class _Endpoints:
 
     async def trigger(self, request: Request) -> Response:
         """POST /api/v1/trigger: request a cycle for some nodes."""
-        self._let_change(request)
+        await self._let_change(request)
         body = await read_body(request, max_bytes=self._max_body_bytes, seconds=self._body_seconds)
         return await _in_thread(self._api_threads, lambda: self._ask_for_cycle(body))
 
@@ -211,33 +252,18 @@ class _Endpoints:
             return error(400, str(problem))
         return JSONResponse({"nodes": len(wanted.nodes)}, 202)
 
-    async def livez(self, _: Request) -> Response:
-        """GET /livez."""
-        alive = await _in_thread(self._live_thread, self._ports.alive)
-        return PlainTextResponse("ok\n" if alive else "not alive, see the log\n", 200 if alive else 503)
-
-    async def readyz(self, request: Request) -> Response:
-        """GET /readyz: with `?verbose`, or when something is wrong, each check in words."""
-        checks = await _in_thread(self._page_threads, self._ports.checks)
-        ready = all(check.ok for check in checks)
-        if ready and "verbose" not in request.query_params:
-            return PlainTextResponse("ok\n")
-        lines = [_line(check) for check in checks]
-        text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}\n"])
-        return PlainTextResponse(text, 200 if ready else 503)
-
     async def metrics_page(self, request: Request) -> Response:
         """GET /metrics."""
         accept = request.headers.get("accept", "")
         page, content_type = await _in_thread(self._page_threads, lambda: self._metrics.page(accept))
         return Response(page, headers={"content-type": content_type})
 
-    def _let_change(self, request: Request) -> None:
+    async def _let_change(self, request: Request) -> None:
         """Raises HTTPException unless the request may change something."""
         if (problem := foreign(request.headers, without_credentials=self._auth.open)) is not None:
             logger.warning("%s: answered %d: %s", request.url.path, *problem)
             raise HTTPException(*problem)
-        denial = self._auth.denial(request.headers.getlist("authorization"))
+        denial = await self._auth.denial_of(request.headers.getlist("authorization"))
         if denial is None:
             return
         self._metrics.auth_failures.labels(reason=denial.value).inc()

@@ -3,24 +3,25 @@
 A file that vanishes, is empty or can't be used closes its way in; it never opens one.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import hmac
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from pathlib import Path
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.web.files import FileReader
 
 logger = logging.getLogger("rebalancer.web")
 
 LOOK_SECONDS = 1.0
 """Secret files are checked no more often."""
-
-_MAX_FILE_BYTES = 65536
 
 
 class Denial(StrEnum):
@@ -47,6 +48,7 @@ class Auth:
         self._bearer = _Secret(bearer_token_file, "bearer token", monotonic) if bearer_token_file else None
         self._basic = _Secret(basic_auth_file, "user:password", monotonic, needs=b":") if basic_auth_file else None
         self._open = insecure_no_auth and self._bearer is None and self._basic is None
+        self._threads = ThreadPoolExecutor(2, "web-auth")
 
     @property
     def challenge(self) -> str:
@@ -74,7 +76,8 @@ class Auth:
         return self._open or self._bearer is not None or self._basic is not None
 
     def denial(self, headers: Sequence[str]) -> Denial | None:
-        """None when the request may pass. `headers`: each Authorization header of the request."""
+        """None when the request may pass. `headers`: each Authorization header of the request. Takes seconds where a
+        file hangs."""
         if self._open:
             return None
         if not headers:
@@ -91,6 +94,12 @@ class Auth:
             return self._basic.denial(given)
         return Denial.WRONG
 
+    async def denial_of(self, headers: Sequence[str]) -> Denial | None:
+        """`denial` for the event loop: in a thread, because a file may hang."""
+        if self._open:
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.denial, headers)
+
     def check_files(self) -> None:
         """Raises ConfigError for a file that can't be used now: worth a line before the daemon starts."""
         for secret in (self._bearer, self._basic):
@@ -102,7 +111,9 @@ class _Secret:
     """One secret and its file. The secret itself is kept as a digest: of equal length, and it can't be printed."""
 
     def __init__(self, path: str, what: str, monotonic: Callable[[], float], needs: bytes = b"") -> None:
-        self._path = Path(path)
+        self._path = path
+        self._file = FileReader(path)
+        self._lock = threading.Lock()
         self._what = what
         self._needs = needs
         self._monotonic = monotonic
@@ -122,6 +133,10 @@ class _Secret:
         return self._problem
 
     def _look(self) -> None:
+        with self._lock:
+            self._look_alone()
+
+    def _look_alone(self) -> None:
         now = self._monotonic()
         if now - self._checked_at < LOOK_SECONDS:
             return
@@ -137,8 +152,7 @@ class _Secret:
     def _read(self) -> tuple[bytes, str]:
         """(secret, problem): one of them is empty."""
         try:
-            with self._path.open("rb") as file:
-                secret = file.read(_MAX_FILE_BYTES).strip()
+            secret = self._file.read().strip()
         except OSError as error:
             return b"", f"{self._path}: the {self._what} can't be read: {error.strerror}"
         if not secret:

@@ -59,7 +59,7 @@ def dashboard_routes(views: Views, auth: Auth, metrics: Metrics) -> list[Route]:
 
     def route(path: str, page: Callable[[Request], Response]) -> Route:
         async def endpoint(request: Request) -> Response:
-            denial = auth.denial(request.headers.getlist("authorization"))
+            denial = await auth.denial_of(request.headers.getlist("authorization"))
             if denial is not None:
                 metrics.auth_failures.labels(reason=denial.value).inc()
                 response = _denied(auth, denial)

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in a thread of its own, TLS whose files may change, and patience that ends."""
+"""The HTTP server: uvicorn in a thread of its own, with bounded connections and TLS whose files may change."""
 
 import asyncio
 import ipaddress
@@ -7,20 +7,22 @@ import socket
 import ssl
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.web.connections import BoundedProtocol, Connections
+from rebalancer.web.files import FileReader
 
 logger = logging.getLogger("rebalancer.web")
 
-HEAD_SECONDS = 10.0
-"""A connection that sends no whole request head for so long is closed."""
-
 MAX_HEAD_BYTES = 16 * 1024
 MAX_CONNECTIONS = 256
+MAX_OF_CLIENT = 64
+"""Connections of one address."""
+
 KEEP_ALIVE_SECONDS = 75
 TLS_LOOK_SECONDS = 1
 
@@ -31,15 +33,26 @@ class WebServer:
     """Serves an application until it is stopped."""
 
     def __init__(
-        self, app: ASGIApp, listen: str, *, tls_cert_file: str | None = None, tls_key_file: str | None = None
+        self,
+        app: ASGIApp,
+        listen: str,
+        *,
+        tls_cert_file: str | None = None,
+        tls_key_file: str | None = None,
+        name: str = "web",
     ) -> None:
-        """`listen` is `ADDRESS:PORT`, `[ADDRESS]:PORT` for IPv6; port 0 takes a free one. Raises ConfigError."""
+        """`listen` is `ADDRESS:PORT`, `[ADDRESS]:PORT` for IPv6; port 0 takes a free one. `name` is the thread's.
+
+        Raises ConfigError.
+        """
         self._app = app
+        self._name = name
         self._listen = listen
         self._host, self._port = parse_listen(listen)
         if bool(tls_cert_file) != bool(tls_key_file):
             raise ConfigError("TLS: expected both a certificate file and a key file, got one of them")
         self._tls = _Tls(tls_cert_file, tls_key_file) if tls_cert_file and tls_key_file else None
+        self._tls_thread = ThreadPoolExecutor(1, "web-tls")
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -62,18 +75,18 @@ class WebServer:
 
     def start(self) -> None:
         """Return when it listens. Raises ConfigError."""
+        connections = Connections(most=MAX_CONNECTIONS, most_of_client=min(MAX_OF_CLIENT, MAX_CONNECTIONS))
         config = uvicorn.Config(
             self._app,
             lifespan="off",
             ws="none",
-            http=_Protocol,
+            http=type("Protocol", (BoundedProtocol,), {"connections_of_listener": connections}),
             loop="asyncio",
             access_log=False,
             log_config=None,
             log_level="warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             callback_notify=self._look_at_tls if self._tls else None,
@@ -85,7 +98,9 @@ class WebServer:
         listening = self._bind()
         self._port = listening.getsockname()[1]
         server = self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="web", daemon=True)
+        self._thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listening]}, name=self._name, daemon=True
+        )
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not server.started:
@@ -120,7 +135,9 @@ class WebServer:
 
     async def _look_at_tls(self) -> None:
         if self._tls is not None:
-            self._tls.look()
+            # the files may hang
+            contents = await asyncio.get_running_loop().run_in_executor(self._tls_thread, self._tls.read)
+            self._tls.look(contents)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -146,25 +163,33 @@ class _Tls:
 
     def __init__(self, cert_file: str, key_file: str) -> None:
         self._files = (cert_file, key_file)
+        self._readers = (FileReader(cert_file), FileReader(key_file))
         self._context = _empty_context()
         self._loaded: tuple[bytes, bytes] | None = None
         self._complained = ""
 
     def load(self) -> ssl.SSLContext:
         """The context. Raises ConfigError."""
+        contents = self.read()
         try:
-            self._take(self._contents())
+            self._take(contents)
         except (OSError, ValueError) as error:
             raise ConfigError(self._problem(error)) from None
         return self._context
 
-    def look(self) -> None:
-        """Take the files' contents where they have changed; keep what there was where they can't be used."""
+    def read(self) -> tuple[bytes, bytes] | OSError:
+        """The contents of certificate and key, or why they can't be read. Takes seconds where a file hangs."""
         try:
-            contents = self._contents()
-            if contents == self._loaded:
-                self._complained = ""
-                return
+            return self._readers[0].read(), self._readers[1].read()
+        except OSError as error:
+            return error
+
+    def look(self, contents: tuple[bytes, bytes] | OSError) -> None:
+        """Take the files' contents where they have changed; keep what there was where they can't be used."""
+        if contents == self._loaded:
+            self._complained = ""
+            return
+        try:
             self._take(contents)
         except (OSError, ValueError) as error:
             problem = self._problem(error)
@@ -175,11 +200,9 @@ class _Tls:
         self._complained = ""
         logger.info("TLS: %s was reloaded", self._files[0])
 
-    def _contents(self) -> tuple[bytes, bytes]:
-        cert, key = (_read(path) for path in self._files)
-        return cert, key
-
-    def _take(self, contents: tuple[bytes, bytes]) -> None:
+    def _take(self, contents: tuple[bytes, bytes] | OSError) -> None:
+        if isinstance(contents, OSError):
+            raise contents
         # a certificate without its key would spoil the live context, so another one is tried first
         for context in (_empty_context(), self._context):
             context.load_cert_chain(*self._files, password=lambda: "")
@@ -196,44 +219,3 @@ def _empty_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-class _Protocol(H11Protocol):
-    """uvicorn's, which waits for ever for the head of a request, with an end to its patience."""
-
-    _patience: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait_for_head()
-        else:
-            self._stop_waiting()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait_for_head(self) -> None:
-        # a byte now and then buys no more time
-        if self._patience is None:
-            self._patience = self.loop.call_later(HEAD_SECONDS, self._close)
-
-    def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _close(self) -> None:
-        self._patience = None
-        if not self.transport.is_closing():
-            self.transport.close()

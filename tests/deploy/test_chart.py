@@ -194,9 +194,6 @@ def test_credentials_come_from_the_secrets_that_are_named() -> None:
         "/run/rebalancer/tls/tls.crt",
         "/run/rebalancer/tls/tls.key",
     )
-    assert {container(objects)[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {
-        "HTTPS"
-    }
     (endpoint,) = find(objects, "ServiceMonitor")["spec"]["endpoints"]
     assert endpoint["scheme"] == "https"
     assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}

@@ -128,10 +128,12 @@ def test_the_database_is_brought_up_to_date_before_the_daemon_starts(objects: li
     assert environment(migration)["REBALANCER_DATABASE"] == environment(daemon)["REBALANCER_DATABASE"]
 
 
-def test_probes_and_services_reach_the_port_that_is_listened_on(objects: list[Object]) -> None:
+def test_17_3_probes_and_services_reach_the_ports_that_are_listened_on(objects: list[Object]) -> None:
     daemon = container(objects)
-    (port,) = daemon["ports"]
+    port, health = daemon["ports"]
     assert parse_listen(environment(daemon)["REBALANCER_LISTEN"]) == ("0.0.0.0", port["containerPort"])
+    # a listener of its own: whoever fills the other one does not restart the pod
+    assert parse_listen(environment(daemon)["REBALANCER_HEALTH_LISTEN"]) == ("0.0.0.0", health["containerPort"])
     probes = {name: daemon[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startupProbe": "/livez",
@@ -139,7 +141,8 @@ def test_probes_and_services_reach_the_port_that_is_listened_on(objects: list[Ob
         "readinessProbe": "/readyz",
     }
     service = find(objects, "Service")["spec"]
-    assert {service["ports"][0]["targetPort"], *(probe["port"] for probe in probes.values())} == {port["name"]}
+    assert [each["targetPort"] for each in service["ports"]] == [port["name"]]
+    assert {(probe["port"], probe["scheme"]) for probe in probes.values()} == {(health["name"], "HTTP")}
     labels = find(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert service["selector"].items() <= labels.items()
 

@@ -1,12 +1,19 @@
 """The daemon's front door, with the real command."""
 
+import os
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.daemon.serve import web_address
 from rebalancer.model.errors import ConfigError
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, until, warm_lab
 from tests.programs.cli import policy_for, rebalancer, write_policy
 
 
@@ -41,3 +48,43 @@ def test_17_3_without_authentication_the_web_server_listens_on_loopback(settings
 def test_17_3_an_address_that_is_none_is_one_error_with_and_without_authentication() -> None:
     with pytest.raises(ConfigError, match="expected ADDRESS:PORT"):
         web_address(Settings(insecure_no_auth=True, listen="8080"))
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon with a listener for probes."""
+    with warm_lab(warm=1) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        env = {"REBALANCER_HEALTH_LISTEN": "127.0.0.1:0"}
+        with daemon(tmp_path, alert_policy(lab.prometheus_url), config, env=env) as started:
+            yield started
+
+
+def probe(running: DaemonProcess, path: str) -> tuple[int, str]:
+    """(status, body) from the listener for probes."""
+    [line] = running.said("started")
+    with urllib.request.urlopen(f"{line['health']}{path}", timeout=20) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_17_3_idle_connections_and_a_token_that_hangs_take_no_probe_away(
+    running: DaemonProcess, tmp_path: Path
+) -> None:
+    until(running.leads, running.tell)
+    [line] = running.said("started")
+    ports = [urlsplit(line[name]).port for name in ("address", "health")]
+    with ExitStack() as stack:
+        for port in ports:
+            for _ in range(300):
+                stack.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
+        token = tmp_path / "token"
+        kept = token.read_text()
+        os.mkfifo(tmp_path / "pipe")
+        os.replace(tmp_path / "pipe", token)
+        until(lambda: running.post(delivery("warm-1")) == 503, running.tell)
+        assert probe(running, "/livez") == (200, "ok\n")
+        assert probe(running, "/readyz")[0] == 200
+        assert running.get("/livez") == (200, "ok\n")
+        (tmp_path / "new").write_text(kept)
+        os.replace(tmp_path / "new", token)
+        until(lambda: running.post(delivery("warm-1")) == 200, running.tell)

@@ -102,20 +102,24 @@ class Daemon:
             raise self.refuses
         self.triggered.append((tuple(nodes), strategy))
 
+    def ports(self, **others: Any) -> WebPorts:
+        """The daemon as the web server uses it."""
+        given: dict[str, Any] = {
+            "inbox": self.inbox,
+            "policy": lambda: self.policy,
+            "wake": self.wake,
+            "trigger": self.trigger,
+            "alive": lambda: self.is_alive,
+            "checks": lambda: self.checks,
+        }
+        return WebPorts(**{**given, **others})
+
     def app(
         self, auth: Auth | None = None, *, max_body_bytes: int = MAX_BODY_BYTES, body_seconds: float = BODY_SECONDS
     ) -> Any:
         """Its application; without `auth` everybody may post."""
-        ports = WebPorts(
-            inbox=self.inbox,  # type: ignore[arg-type]
-            policy=lambda: self.policy,
-            wake=self.wake,
-            trigger=self.trigger,
-            alive=lambda: self.is_alive,
-            checks=lambda: self.checks,
-        )
         return make_app(
-            ports,
+            self.ports(),
             auth=auth or Auth(insecure_no_auth=True),
             metrics=self.metrics,
             max_body_bytes=max_body_bytes,

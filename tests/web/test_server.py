@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.errors import ConfigError
-from rebalancer.web import Auth, WebServer, server
+from rebalancer.web import Auth, WebServer, connections, server
 from rebalancer.web.server import parse_listen
 from tests.web.fakes import JSON, Daemon, a_payload
 
@@ -136,7 +136,7 @@ def test_a_body_that_does_not_come_is_answered_408_and_hung_up(serve: Serve, dae
 def test_a_connection_that_dawdles_is_closed(
     begun: bytes, serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 1)
     web = serve(daemon.app())
     with closing(socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)) as slow:
@@ -150,7 +150,7 @@ def test_a_connection_that_dawdles_is_closed(
 
 
 def test_a_byte_now_and_then_buys_no_time(serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     web = serve(daemon.app())
     with closing(socket.create_connection(("127.0.0.1", web.port), timeout=0.05)) as slow:
 
@@ -169,7 +169,7 @@ def test_a_byte_now_and_then_buys_no_time(serve: Serve, daemon: Daemon, monkeypa
 def test_a_request_that_takes_longer_than_a_head_may_is_answered(
     serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
     web = serve(daemon.app())
     body = a_payload()
     with closing(connect(web)) as connection:
@@ -192,20 +192,32 @@ def test_a_head_that_is_too_long_or_none_is_refused(serve: Serve, daemon: Daemon
             assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
-def test_more_connections_than_it_takes_are_turned_away_and_later_served(
+def test_more_busy_connections_than_it_takes_are_turned_away_and_later_served(
     serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def slow(_: object, __: object) -> None:
+        entered.release()
+        leave.wait(PATIENCE)
+
+    daemon.trigger = slow  # type: ignore[method-assign]
     web = serve(daemon.app())
-    idle = [socket.create_connection(("127.0.0.1", web.port)) for _ in range(4)]
+    busy = [connect(web) for _ in range(2)]
+    for each in busy:
+        each.request("POST", "/api/v1/trigger", b'{"nodes": ["n1"]}', JSON)
+        assert entered.acquire(timeout=PATIENCE)
 
     def livez() -> int:
         with closing(connect(web)) as connection:
             connection.request("GET", "/livez")
             return connection.getresponse().status
 
-    until(lambda: livez() == 503)
-    for each in idle:
+    assert livez() == 503
+    leave.set()
+    for each in busy:
+        assert each.getresponse().status == 202
         each.close()
     until(lambda: livez() == 200)
 

@@ -1,0 +1,281 @@
+"""Clients that hold connections, don't read, or wait: probes and others are served all the same. Over real sockets."""
+
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.web import Auth, WebServer, app, connections, files, make_health_app, server
+from tests.web.fakes import JSON, Daemon, a_payload
+from tests.web.test_server import PATIENCE, Serve, certificate, until
+
+IDLE = 300
+ALERTS = "/api/v1/alerts"
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers on free ports that end with the test."""
+    started: list[WebServer] = []
+
+    def start(application: Any, **options: Any) -> WebServer:
+        web = WebServer(application, "127.0.0.1:0", **options)
+        web.start()
+        started.append(web)
+        return web
+
+    yield start
+    for web in started:
+        assert web.stop(1.0)
+
+
+@pytest.fixture
+def idle() -> Iterator[Callable[..., None]]:
+    """Opens connections that send nothing, until the end of the test."""
+    with ExitStack() as stack:
+
+        def hold(web: WebServer, count: int, *, client: str = "127.0.0.1", begun: bytes = b"") -> None:
+            for _ in range(count):
+                each = socket.create_connection(("127.0.0.1", web.port), PATIENCE, (client, 0))
+                stack.enter_context(closing(each))
+                each.sendall(begun)
+
+        yield hold
+
+
+def ask(
+    web: WebServer, method: str = "GET", path: str = "/livez", *, client: str = "127.0.0.1", token: str = ""
+) -> int:
+    """The status of one request on a connection of its own."""
+    headers = {**JSON, "Authorization": f"Bearer {token}"}
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE, source_address=(client, 0))
+    ) as connection:
+        connection.request(method, path, a_payload() if method == "POST" else None, headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
+def test_17_3_idle_connections_of_one_client_keep_nobody_out(
+    begun: bytes, serve: Serve, idle: Any, daemon: Daemon
+) -> None:
+    web = serve(daemon.app())
+    idle(web, IDLE, begun=begun)
+    assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
+    assert ask(web, client="127.0.0.9") == 200
+
+
+def test_17_3_idle_connections_of_many_clients_keep_nobody_out(serve: Serve, idle: Any, daemon: Daemon) -> None:
+    web = serve(daemon.app())
+    for number in range(2, 8):
+        idle(web, IDLE // 6, client=f"127.0.0.{number}")
+    assert [ask(web), ask(web, path="/readyz"), ask(web, "POST", ALERTS)] == [200] * 3
+
+
+def test_17_3_probes_have_a_listener_and_a_thread_of_their_own(serve: Serve, idle: Any, daemon: Daemon) -> None:
+    health = serve(make_health_app(daemon.ports(), metrics=daemon.metrics), name="health")
+    entered = threading.Event()
+
+    async def stuck(_scope: Any, _receive: Any, _send: Any) -> None:
+        entered.set()
+        time.sleep(3)
+
+    web = serve(stuck)
+    idle(web, 1, begun=b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert entered.wait(PATIENCE)
+    idle(health, IDLE)
+    assert [ask(health), ask(health, path="/readyz")] == [200, 200]
+    assert [ask(health, "POST", ALERTS), ask(health, path="/metrics"), ask(health, path="/")] == [404] * 3
+    assert {"web", "health"} <= {thread.name for thread in threading.enumerate()}
+
+
+def test_17_3_a_client_that_keeps_all_its_connections_busy_is_refused_alone(
+    serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_OF_CLIENT", 2)
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def slow(_: object, __: object) -> None:
+        entered.release()
+        leave.wait(PATIENCE)
+
+    daemon.trigger = slow  # type: ignore[method-assign]
+    web = serve(daemon.app())
+    with ExitStack() as stack:
+        busy = []
+        for _ in range(2):
+            one = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE, source_address=("127.0.0.2", 0))
+            busy.append(stack.enter_context(closing(one)))
+            one.request("POST", "/api/v1/trigger", b'{"nodes": ["n1"]}', JSON)
+            assert entered.acquire(timeout=PATIENCE)
+        assert ask(web, client="127.0.0.2") == 503
+        assert ask(web, client="127.0.0.3") == 200
+        leave.set()
+        assert [each.getresponse().status for each in busy] == [202, 202]
+    until(lambda: ask(web, client="127.0.0.2") == 200)
+
+
+async def large(scope: Any, _receive: Any, send: Any) -> None:
+    """An application that answers 16 MiB."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"16777216")]})
+    await send({"type": "http.response.body", "body": bytes(16 << 20)})
+
+
+@pytest.mark.parametrize("ending", ["", "Connection: close\r\n"])
+def test_17_3_a_client_that_does_not_read_is_hung_up(
+    ending: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    web = serve(large)
+    assert web._server is not None
+    open_ = web._server.server_state.connections
+    with closing(socket.create_connection(("127.0.0.1", web.port), timeout=PATIENCE)) as slow:
+        slow.sendall(f"GET / HTTP/1.1\r\nHost: x\r\n{ending}\r\n".encode())
+        until(lambda: open_)
+        until(lambda: not open_)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_client_that_reads_gets_all_of_a_large_answer(tls: bool, serve: Serve, tmp_path: Path) -> None:
+    context = None
+    options = {}
+    if tls:
+        cert, key = certificate(tmp_path, "tls")
+        options = {"tls_cert_file": cert, "tls_key_file": key}
+        context = ssl.create_default_context(cafile=cert)
+    web = serve(large, **options)
+    connection = (
+        http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=context)
+        if tls
+        else http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+    )
+    with closing(connection):
+        for _ in range(2):  # on one connection
+            connection.request("GET", "/")
+            assert len(connection.getresponse().read()) == 16 << 20
+
+
+# ---- files
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("a token")
+    return path
+
+
+def replaced(path: Path, by: Callable[[Path], None]) -> None:
+    """Another file in its place, in one step."""
+    new = path.with_suffix(".new")
+    by(new)
+    os.replace(new, path)
+
+
+def test_17_3_a_token_that_is_a_pipe_takes_no_probe_away(serve: Serve, daemon: Daemon, token: Path) -> None:
+    web = serve(daemon.app(Auth(bearer_token_file=str(token))))
+    assert ask(web, "POST", ALERTS, token="a token") == 200
+    replaced(token, os.mkfifo)
+    until(lambda: ask(web, "POST", ALERTS, token="a token") == 503)
+    assert ask(web) == 200
+    replaced(token, lambda path: path.write_text("a token") and None)
+    until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While it is clear, reading a file hangs, as on a dead NFS."""
+    alive = threading.Event()
+    alive.set()
+    real = files.content
+
+    def content(path: str) -> bytes:
+        alive.wait(PATIENCE * 3)
+        return real(path)
+
+    monkeypatch.setattr(files, "content", content)
+    monkeypatch.setattr(files, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(files, "AGAIN_SECONDS", 0.5)
+    yield alive
+    alive.set()
+
+
+def test_17_3_a_token_that_hangs_takes_no_probe_away(
+    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = serve(daemon.app(Auth(bearer_token_file=str(token))))
+    assert ask(web, "POST", ALERTS, token="a token") == 200
+    hanging.clear()
+    until(lambda: ask(web, "POST", ALERTS, token="a token") == 503)
+    assert ask(web) == 200
+    hanging.set()
+    until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
+
+
+def test_17_3_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hanging: threading.Event) -> None:
+    reader = files.FileReader(str(token))
+    hanging.clear()
+    for _ in range(3):
+        with pytest.raises(TimeoutError, match=r"no answer within 0.3 s"):
+            reader.read()
+    waits = sum(thread.name == "web-file" for thread in threading.enumerate())
+    assert waits < files.MOST_HANGING + 1
+    hanging.set()
+    until(lambda: not any(thread.name == "web-file" for thread in threading.enumerate()))
+    assert reader.read() == b"a token"
+
+
+def test_17_3_a_token_that_hangs_at_the_start_is_one_error(token: Path, hanging: threading.Event) -> None:
+    hanging.clear()
+    with pytest.raises(ConfigError, match=r"token: the bearer token can't be read: no answer within 0.3 s"):
+        Auth(bearer_token_file=str(token)).check_files()
+
+
+def test_17_3_a_certificate_that_hangs_takes_no_probe_away(
+    serve: Serve,
+    daemon: Daemon,
+    tmp_path: Path,
+    hanging: threading.Event,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "TLS_LOOK_SECONDS", 0)
+    cert, key = certificate(tmp_path, "tls")
+    web = serve(daemon.app(), tls_cert_file=cert, tls_key_file=key)
+    context = ssl.create_default_context(cafile=cert)
+    hanging.clear()
+    until(lambda: "the old certificate stays" in caplog.text)
+    with closing(http.client.HTTPSConnection("127.0.0.1", web.port, timeout=PATIENCE, context=context)) as connection:
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+
+
+# ---- checks
+
+
+def test_17_3_checks_that_hang_are_not_ready_and_take_livez_not_away(
+    serve: Serve, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "READY_SECONDS", 0.3)
+    leave = threading.Event()
+
+    def checks() -> list[Any]:
+        leave.wait(PATIENCE)
+        return []
+
+    health = serve(make_health_app(daemon.ports(checks=checks), metrics=daemon.metrics))
+    assert [ask(health, path="/readyz") for _ in range(4)] == [503] * 4
+    assert ask(health) == 200
+    leave.set()
+    until(lambda: ask(health, path="/readyz") == 200)
