@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test lint bench docs lock
+.PHONY: help demo test faults lint bench docs lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,6 +34,10 @@ test: $(READY) ## all tests; installs the real servers they need when root and a
 	  $(BIN)/python -m pytest -m alone $(ARGS); few=$$?; \
 	  [ $$many -eq 0 ] || [ $$many -eq 5 ] || exit $$many; \
 	  [ $$few -eq 0 ] || [ $$few$$many = 50 ] || exit $$few
+
+faults: $(READY) ## faults and attacks, each with a verdict; ARGS="-k name"
+	@sh tests/install_real_parts.sh >&2
+	@$(BIN)/python -m tests.faults.programs $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up to date
 	@$(BIN)/ruff check .

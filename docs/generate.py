@@ -156,6 +156,24 @@ def metrics_page() -> str:
     )
 
 
+def faults_page() -> str:
+    """The fault matrix of the tests."""
+    from tests.faults.matrix import MATRIX
+
+    out = (
+        "# Faults\n\nEach row is held by tests; a parametrized one has many cases. `make faults` runs them with a "
+        "verdict for each. Real servers that are missing are skipped.\n"
+    )
+    for title, faults in MATRIX.items():
+        out += (
+            f"\n## {title}\n\n| fault | what happens | ends after the fault | seen | to do |\n|---|---|---|---|---|\n"
+        )
+        out += "".join(
+            f"| {each.name} | {each.outcome} | {each.ends} | {each.seen} | {each.action} |\n" for each in faults
+        )
+    return out
+
+
 def main() -> None:
     """Write the pages, or with --check fail when one is out of date."""
     pages = {
@@ -163,6 +181,7 @@ def main() -> None:
         "reasons.md": NOTE + reasons_page(),
         "commands.md": NOTE + commands_page(),
         "metrics.md": NOTE + metrics_page(),
+        "../operations/faults.md": NOTE + faults_page(),
         "report.schema.json": json.dumps(report_schema(), indent=2) + "\n",
     }
     stale = []

@@ -11,6 +11,7 @@ ROOMS = {path.name for path in (TESTS.parent / "rebalancer").iterdir() if (path 
 CROSS_ROOM = {
     "deploy": "manifests, chart and pages",
     "e2e": "the program as a process",
+    "faults": "the list of faults with the tests of each",
     "programs": "starts the program for tests of any folder",
     "real": "servers that are not ours",
     "stories": "whole clusters over time, in the lab",
@@ -21,6 +22,7 @@ HELPERS = {
     "fakes": "stand in for something at the network's edge, or for a clock",
     "servers": "start and stop real servers and daemons",
     "scenarios": "set a stage: a cluster with a history, before or after something",
+    "matrix": "lists tests of other folders with what they hold",
     "oracles": "state a rule a second time, plainly and independently",
     "readers": "read back what the product wrote, without its code",
     "programs": "run as processes that tests start",

@@ -1,0 +1,1 @@
+"""Faults and attacks that are survived, each with its tests: `make faults`."""

@@ -1,0 +1,295 @@
+"""The fault matrix: what happens in each fault, and its tests. `docs/operations/faults.md` is made from it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One row. Each case of a parametrized test is a fault of its own."""
+
+    name: str
+    outcome: str
+    ends: str
+    """How long the outcome lasts after the fault's end."""
+    seen: str
+    """Log line, metric, check of `/readyz` or reason code."""
+    action: str
+    tests: tuple[str, ...]
+    """Of pytest: `file::test`."""
+
+
+NEXT_CYCLE = "next cycle"
+NOTHING = "nothing"
+
+EVICTIONS = (
+    Fault(
+        name="Any answer to an eviction: refused, throttled, 404, 409, 5xx, a proxy's page, a cut connection",
+        outcome="One call at most. Without an answer of the API server it stays counted until the pod is seen.",
+        ends=NEXT_CYCLE,
+        seen="outcome and code `Server...` in records and metrics",
+        action=NOTHING,
+        tests=(
+            "tests/kube/test_evict.py::test_every_answer_has_its_outcome_and_is_asked_for_once",
+            "tests/kube/test_evict.py::test_no_answer_in_time_is_unknown",
+        ),
+    ),
+    Fault(
+        name="The pod is not as planned: gone, another uid, terminating, finished, on another node",
+        outcome="Not evicted.",
+        ends=NEXT_CYCLE,
+        seen="codes `ServerGone`, `ServerUidChanged`, `Terminating`, `Finished`",
+        action=NOTHING,
+        tests=("tests/kube/test_evict.py::test_a_pod_that_is_not_as_planned_is_not_evicted",),
+    ),
+    Fault(
+        name="The lease runs out between plan and call",
+        outcome="Not evicted.",
+        ends="when the lease is held again",
+        seen="code `LeaseLost`",
+        action=NOTHING,
+        tests=(
+            "tests/kube/test_evict.py::test_a_lease_that_ran_out_during_the_reread_stops_the_call",
+            "tests/kube/test_evict.py::test_without_time_left_nothing_is_sent",
+        ),
+    ),
+    Fault(
+        name="An admission webhook refuses one service, or can't be called",
+        outcome="That service is left alone with a growing backoff; the cycle goes on with others.",
+        ends="the backoff, a day at most by default",
+        seen="codes `ServerWebhook`, `WebhookBackoff`; `rebalancer status`",
+        action="ask the owner of the webhook",
+        tests=("tests/stories/test_webhooks.py::test_16_a2_a_webhook_that_refuses_one_service_does_not_end_the_cycle",),
+    ),
+)
+
+PROCESS = (
+    Fault(
+        name="Killed at any step of a cycle (SIGKILL)",
+        outcome="The next process reconciles what was begun; ledger and cluster agree.",
+        ends="start of the next process",
+        seen="`reconciled` in the log",
+        action=NOTHING,
+        tests=(
+            "tests/e2e/test_kill_everywhere.py::test_killed_at_every_step_of_a_cycle",
+            "tests/store/test_ledger_crash.py::test_killed_at_any_step_the_ledger_agrees_with_the_cluster",
+            "tests/e2e/test_interruptions.py::test_a_kill_during_the_call_is_visible_and_settled_at_the_next_start",
+        ),
+    ),
+    Fault(
+        name="Replicas are paused, killed or cut off while they lead (SIGSTOP, SIGKILL, partition)",
+        outcome="No term evicts once a later one has, but for the call under way, which is counted.",
+        ends="15 s: the lease's duration",
+        seen="`rebalancer_lease_term`, log `lease lost`",
+        action=NOTHING,
+        tests=(
+            "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
+            "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
+            "tests/e2e/test_daemon_replicas.py::test_whoever_has_lost_the_lease_ends_and_says_so",
+        ),
+    ),
+    Fault(
+        name="A thread of the daemon dies",
+        outcome="The process exits; the kubelet restarts it.",
+        ends="restart",
+        seen="log `thread died`",
+        action="report it",
+        tests=("tests/e2e/test_daemon_stopping.py::test_a_thread_that_dies_takes_the_process_with_it",),
+    ),
+    Fault(
+        name="A plugin strategy hangs",
+        outcome="It is stopped after 10 s and skipped; the others find.",
+        ends="when its call has ended",
+        seen="note of the cycle",
+        action="mend the plugin",
+        tests=(
+            "tests/cycle/test_plugin_limit.py::test_16_a6_a_plugin_that_hangs_is_stopped",
+            "tests/strategies/test_plugins.py::test_16_a6_a_plugin_that_hangs_is_skipped_and_the_others_find",
+        ),
+    ),
+    Fault(
+        name="The clock is set back",
+        outcome="Periods and waits go by the monotonic clock; limits open nothing.",
+        ends="5 s",
+        seen="a periodic cycle",
+        action=NOTHING,
+        tests=(
+            "tests/daemon/test_triggers.py::test_17_2_a_clock_that_was_set_back_does_not_stop_the_timer",
+            "tests/daemon/test_triggers.py::"
+            "test_17_2_a_wait_of_a_cycle_is_as_long_as_it_was_meant_when_the_clock_is_set_back",
+            "tests/store/test_ledger_locks.py::test_a_clock_that_is_set_back_opens_nothing",
+        ),
+    ),
+)
+
+LEASE = (
+    Fault(
+        name="The Lease belongs to another ledger",
+        outcome="The replica doesn't lead.",
+        ends="when people have removed the annotation or the second database",
+        seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
+        action="use one database",
+        tests=(
+            "tests/kube/test_lease.py::test_a_lease_of_another_ledger_is_refused",
+            "tests/kube/test_lease.py::test_a_changed_ledger_ends_the_lease",
+            "tests/kube/test_leadership.py::test_17_2_what_keeps_a_replica_from_leading_is_logged_and_following_is_not",
+        ),
+    ),
+    Fault(
+        name="The database was restored from a backup, or a standby without the last commits took over",
+        outcome="Nothing is evicted; `rebalancer db accept-restore` pauses the cluster for the longest window.",
+        ends="when it is accepted",
+        seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
+        action="[accept it](upgrade.md#restore)",
+        tests=(
+            "tests/kube/test_lease.py::test_17_1_a_ledger_that_lacks_reservations_does_not_lead",
+            "tests/kube/test_lease.py::test_17_1_no_call_is_sent_while_the_number_can_not_be_written",
+            "tests/store/test_ledger.py::test_17_1_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
+            "tests/stories/test_restored_database.py::"
+            "test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted",
+        ),
+    ),
+    Fault(
+        name="The Lease is stolen, deleted, or its renewals fail or lose their answers",
+        outcome="The lease ends 10 s after the last renewal, for good; a lost answer is read again.",
+        ends="15 s",
+        seen="log `lease lost`, exit code 3",
+        action=NOTHING,
+        tests=(
+            "tests/kube/test_lease.py::test_a_lease_that_ran_out_is_lost_for_good",
+            "tests/kube/test_lease.py::test_a_failed_renewal_keeps_the_old_deadline",
+            "tests/kube/test_lease.py::test_a_renewal_whose_answer_was_lost_goes_on",
+            "tests/kube/test_lease.py::test_a_stolen_lease_is_lost_at_the_next_renewal",
+            "tests/kube/test_lease.py::test_the_same_holder_in_a_later_term_is_not_us",
+            "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
+            "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
+        ),
+    ),
+)
+
+SOURCES = (
+    Fault(
+        name="API server or Prometheus fails, is away, slow, or answers garbage, stale, missing, NaN or partial usage",
+        outcome="No eviction while it lasts.",
+        ends=NEXT_CYCLE,
+        seen="log `cycle failed`, codes `CoverageTooLow`, `PartialUsage`",
+        action="mend the source",
+        tests=(
+            "tests/stories/test_refusals_end.py::test_16_a_doubt_about_the_whole_picture_ends_with_its_cause",
+            "tests/e2e/test_daemon_faults.py::"
+            "test_nothing_moves_while_it_is_ill_and_everything_does_again_without_a_restart",
+            "tests/e2e/test_interruptions.py::test_a_stale_prometheus_moves_nothing",
+            "tests/e2e/test_interruptions.py::"
+            "test_errors_of_the_api_server_are_retried_for_reads_and_never_for_evictions",
+            "tests/e2e/test_daemon_stopping.py::test_an_api_server_that_throttles_everything_at_the_start_is_waited_for",
+        ),
+    ),
+    Fault(
+        name="A watch breaks: cut, silent, expired, unreadable event, endless line, Retry-After of an hour",
+        outcome="It goes on from where it was, or lists again; never older than the cache's age limit.",
+        ends="60 s",
+        seen="`rebalancer_watch_restarts_total`, `[-]cache` with the reason",
+        action=NOTHING,
+        tests=(
+            "tests/kube/test_watch.py::test_a_watch_that_breaks_goes_on_from_where_it_was",
+            "tests/kube/test_watch.py::test_an_expired_version_is_listed_anew_at_once",
+            "tests/kube/test_watch.py::test_an_event_that_can_never_be_read_is_stepped_over_by_a_list",
+            "tests/kube/test_watch.py::test_a_line_without_end_is_refused",
+            "tests/kube/test_watch.py::test_a_silent_watch_is_opened_again_and_then_listed",
+            "tests/kube/test_watch.py::test_17_2_a_retry_after_of_an_hour_is_a_minute",
+        ),
+    ),
+    Fault(
+        name="A list breaks between two pages, or its pages are of different moments",
+        outcome="It is read again as a whole; never mixed.",
+        ends="at once",
+        seen="`rebalancer_watch_relists_total`",
+        action=NOTHING,
+        tests=(
+            "tests/kube/test_lists.py::test_a_list_that_breaks_half_way_is_read_again_and_never_mixed",
+            "tests/kube/test_lists.py::test_a_page_of_another_moment_breaks_the_list",
+            "tests/kube/test_lists.py::test_a_list_that_always_breaks_is_unsafe",
+        ),
+    ),
+    Fault(
+        name="A server or credential plugin echoes a secret",
+        outcome="It is taken out of messages, records and logs.",
+        ends="never",
+        seen="`***`",
+        action=NOTHING,
+        tests=(
+            "tests/e2e/test_secrets.py::test_17_4_a_token_that_is_echoed_is_not_printed",
+            "tests/e2e/test_secrets.py::test_17_4_what_a_credential_plugin_prints_is_not_printed",
+        ),
+    ),
+)
+
+DATABASE = (
+    Fault(
+        name="The database is locked, read-only, away, or loses a connection half-way",
+        outcome="Nothing is reserved, so nothing is evicted.",
+        ends=NEXT_CYCLE,
+        seen="`[-]database` with the reason",
+        action="mend the database",
+        tests=(
+            "tests/store/test_ledger_locks.py::test_a_ledger_that_cannot_be_asked_reserves_nothing",
+            "tests/store/test_ledger_locks.py::test_a_locked_sqlite_file_reserves_nothing",
+            "tests/store/test_store_engine.py::test_a_read_only_database_is_named",
+            "tests/store/test_store_engine.py::test_a_connection_lost_half_way_is_not_tried_again",
+            "tests/store/test_store_engine.py::test_a_server_that_never_answers_is_given_up",
+        ),
+    ),
+    Fault(
+        name="Deadlocks and serialization failures",
+        outcome="The transaction is tried again, a few times; no limit is passed.",
+        ends="at once",
+        seen=NOTHING,
+        action=NOTHING,
+        tests=(
+            "tests/store/test_store_engine.py::test_a_deadlock_is_tried_again_until_both_are_through",
+            "tests/store/test_store_engine.py::test_a_serialization_failure_is_tried_a_few_times_and_then_told",
+            "tests/store/test_ledger_locks.py::test_threads_of_two_clusters_never_pass_a_limit_together",
+            "tests/store/test_ledger_locks.py::test_a_server_that_is_stricter_by_default_counts_right_too",
+        ),
+    ),
+)
+
+FRONT_DOOR = (
+    Fault(
+        name="Bodies that are no deliveries: too long, chunked, slow, fuzzed, other JSON",
+        outcome="A 4xx with one line; no eviction.",
+        ends="at once",
+        seen="status code",
+        action=NOTHING,
+        tests=(
+            "tests/web/test_alerts.py::test_what_is_no_payload_is_refused_in_one_line",
+            "tests/web/test_fuzz.py::test_no_body_breaks_the_webhook",
+            "tests/web/test_server.py::test_a_body_that_is_too_long_is_answered_413",
+            "tests/web/test_server.py::test_a_body_that_does_not_come_is_answered_408_and_hung_up",
+            "tests/web/test_server.py::test_a_connection_that_dawdles_is_closed",
+            "tests/web/test_server.py::test_a_byte_now_and_then_buys_no_time",
+            "tests/web/test_server.py::test_a_head_that_is_too_long_or_none_is_refused",
+            "tests/web/test_server.py::test_more_connections_than_it_takes_are_turned_away_and_later_served",
+        ),
+    ),
+    Fault(
+        name="Missing, wrong or duplicate credentials; a secret file that is empty or gone",
+        outcome="401, or 503 while our own file can't be read; nothing changes.",
+        ends="at once; a new file within seconds",
+        seen="log line about the file",
+        action="mend the file",
+        tests=(
+            "tests/web/test_auth.py::test_only_the_right_credentials_pass",
+            "tests/web/test_auth.py::test_a_file_that_empties_or_vanishes_closes_the_door_until_it_is_back",
+            "tests/web/test_auth.py::test_a_password_file_without_a_user_closes_the_door",
+        ),
+    ),
+)
+
+MATRIX = {
+    "Evictions": EVICTIONS,
+    "Process and clock": PROCESS,
+    "Lease and ledger": LEASE,
+    "API server and Prometheus": SOURCES,
+    "Database": DATABASE,
+    "Front door": FRONT_DOOR,
+}

@@ -1,0 +1,45 @@
+"""`make faults`: run the tests of the fault matrix, with a verdict for each fault. Exit code 1 when one fell."""
+
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.faults.matrix import MATRIX
+
+VERDICTS = {"passed": "held", "failed": "FELL", "skipped": "skipped"}
+
+
+class Verdicts:
+    """Prints a line for each case, under the fault that it belongs to."""
+
+    def __init__(self) -> None:
+        self._fault = {test: fault.name for faults in MATRIX.values() for fault in faults for test in fault.tests}
+        self.counts: Counter[str] = Counter()
+        self._shown = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.outcome == "passed":
+            return
+        test, _, case = report.nodeid.partition("[")
+        name = self._fault.get(test, test)
+        if name != self._shown:
+            self._shown = name
+            print(f"\n{name}")
+        verdict = VERDICTS[report.outcome]
+        self.counts[verdict] += 1
+        print(f"  {verdict:8} {case.rstrip(']') or test.rpartition('::')[2].removeprefix('test_').replace('_', ' ')}")
+
+
+def main() -> int:
+    """Run all of them in this process, in the order of the matrix."""
+    verdicts = Verdicts()
+    tests = [test for faults in MATRIX.values() for fault in faults for test in fault.tests]
+    options = ["-q", "--no-header", "--no-summary", "-p", "no:terminalreporter", "-n", "0", *sys.argv[1:]]
+    code = pytest.main([*options, *tests], plugins=[verdicts])
+    print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.counts.items())))
+    return int(code != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
