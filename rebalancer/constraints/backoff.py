@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.constraints.limits import LimitUsage, clock_time, paused
 from rebalancer.constraints.scale_up import ScaleUp
+from rebalancer.model.drains import DrainedNode, InVain, in_vain_in_a_row
 from rebalancer.model.eviction import Eviction
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.limits import EVERY_NODE, EvictionBackoff, Pause, ReplacementLineage
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy.schema.safety import BackoffPolicy, Cooldowns
@@ -16,6 +18,19 @@ def backoff_seconds(policy: BackoffPolicy, count: int) -> float:
     # bounded, for 2.0 ** 5000 overflows
     steps = min(count - 1, 64)
     return min(policy.initial * policy.factor**steps, policy.max)
+
+
+REMEMBERED_SECONDS = 30 * DAY_SECONDS
+"""A node that was last emptied in vain longer ago starts over."""
+
+
+def emptied_in_vain(drains: Sequence[DrainedNode], policy: BackoffPolicy) -> dict[str, InVain]:
+    """Node -> how often it was emptied in vain in a row, and until when it is not drained again. `drains`: of the last
+    REMEMBERED_SECONDS."""
+    return {
+        node: InVain(count=len(times), until=times[-1] + backoff_seconds(policy, len(times)))
+        for node, times in in_vain_in_a_row(drains).items()
+    }
 
 
 class EvictionCooldowns:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.effect.feedback import Feedback
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
@@ -53,6 +54,12 @@ class NullRecords:
 
     def recent_moves(self, since: float) -> Sequence[Eviction]:
         return self._ledger.recent_moves(since) if self._ledger is not None else ()
+
+    def drains(self, since: float) -> Sequence[DrainedNode]:
+        return self._ledger.drains(since) if self._ledger is not None else ()
+
+    def put_drains(self, drains: Sequence[DrainedNode]) -> None:
+        """Nothing is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

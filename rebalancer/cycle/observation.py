@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.admission import LedgerState
+from rebalancer.constraints.backoff import REMEMBERED_SECONDS, emptied_in_vain
 from rebalancer.cycle.context import CycleContext
 from rebalancer.cycle.ledger_state import load_ledger_state
 from rebalancer.cycle.plugin_limit import find_within
 from rebalancer.cycle.request import CycleRequest
 from rebalancer.cycle.soft_taints import our_cordons
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Loads
@@ -50,6 +52,8 @@ class Observation:
     """Effective CPU of nodes and pods."""
     loads: Loads
     """Real CPU of all nodes, with the thresholds of their pools: what every landing is checked against."""
+    drains: tuple[DrainedNode, ...] = ()
+    """Nodes emptied in the last days, and what became of them."""
     relief_factor: Mapping[str, float] = field(default_factory=dict)
     """Pool -> measured relief / planned relief of earlier evictions; 1 for a pool that isn't there."""
     now: float
@@ -115,6 +119,7 @@ def observe(
         peaks=peaks,
         days=context.service_day_profiles(snapshot, now) if Need.DAYS in needs(policy.strategies) else None,
         relief_factor=feedback.relief_factor if feedback is not None else {},
+        drains=tuple(context.records.drains(now - REMEMBERED_SECONDS)),
         now=now,
     )
 
@@ -137,6 +142,11 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
     """The findings of each strategy on the nodes of the request."""
     index = seen.snapshot.node_index
     cordons = {index[name]: cordon for name, cordon in our_cordons(seen.snapshot).items()}
+    in_vain = {
+        index[node]: each
+        for node, each in emptied_in_vain(seen.drains, policy.safety.cooldowns.backoff).items()
+        if node in index
+    }
     found = []
     for strategy in policy.strategies:
         # a strategy outside of the request finds nothing, but its targets hold for the others' replacements
@@ -160,6 +170,7 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             peaks=seen.peaks,
             due=frozenset(index[node] for node, until in request.due.items() if node in index and seen.now < until),
             cordons=cordons,
+            in_vain=in_vain,
             days=seen.days if Need.DAYS in needs([strategy]) else None,
         )
         search = strategy_for(strategy)

@@ -14,6 +14,7 @@ from rebalancer.constraints.backoff import backoff_seconds
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.constraints.limits import refusal_for
 from rebalancer.cycle.context import CycleContext
+from rebalancer.cycle.drains import record_drains
 from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.planning import PlanningSession
@@ -107,6 +108,8 @@ def execute_cycle(
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):
         found = [] if report.stopped else find(seen, policy, request)
+    if not (report.dry_run or report.stopped):
+        record_drains(context, seen, found)
     session = PlanningSession(context=context, observation=seen, found=found, policy=policy)
     with timed(report, "steer"):
         taints = apply_taints(session, report)

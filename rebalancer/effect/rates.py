@@ -10,18 +10,22 @@ episodes, so that the lines add up; the line of the missed episodes has no rates
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from rebalancer.effect.account import measured_relief, planned_relief
 from rebalancer.model.document import DIMENSIONS, INLINE, Day, Dimension, Shown
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step
 from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 
 Key = TypeVar("Key")
+
+DRAINS: Final = "HighNodeUtilization"
+"""The strategy that drains nodes."""
 
 _COUNTED: Final = (Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 """Verdicts that are counted; a peak that nothing was evicted ahead of is an ordinary episode."""
@@ -81,12 +85,15 @@ def day_rows(
     episodes: Sequence[HotEpisode],
     assessments: Sequence[Assessment],
     judged: Sequence[VerifiedForecast] = (),
+    drains: Sequence[DrainedNode] = (),
+    saved: Mapping[tuple[str, int], float] | None = None,
     replaces: Sequence[DayRow] = (),
 ) -> list[DayRow]:
     """The rows of `days`, by day, pool, strategy and trigger.
 
     Episodes count on the day of their start, assessments (and their evictions) on that of the last eviction, forecasts
-    on that of the expected hot time. An open episode lasts until `now`; it isn't counted while it is neither discovered
+    on that of the expected hot time, drained nodes on that on which they were emptied, removed or uncordoned; `saved`:
+    (pool, day) -> core-hours. An open episode lasts until `now`; it isn't counted while it is neither discovered
     nor missed. A row of `replaces` without a successor (a missed episode that was discovered later) becomes a row of
     zeros.
     """
@@ -103,7 +110,21 @@ def day_rows(
     for each in judged:
         if each.actuals.verdict in _COUNTED:
             book.count(_of_forecast(each))
+    for drain in drains:
+        for row in _of_drain(drain):
+            book.count(row)
+    for (pool, day), core_hours in (saved or {}).items():
+        book.count(replace(_blank(day, pool, DRAINS, ""), core_hours_saved=core_hours))
     return book.rows()
+
+
+def _of_drain(drain: DrainedNode) -> Iterator[DayRow]:
+    """A row for each thing that happened to the node."""
+    yield replace(_blank(day_of(drain.emptied_at), drain.pool, DRAINS, ""), nodes_emptied=1)
+    if drain.removed_at is not None:
+        yield replace(_blank(day_of(drain.removed_at), drain.pool, DRAINS, ""), nodes_removed=1)
+    if drain.in_vain_at is not None:
+        yield replace(_blank(day_of(drain.in_vain_at), drain.pool, DRAINS, ""), nodes_in_vain=1)
 
 
 def _blank(day: int, pool: str, strategy: str, trigger: str) -> DayRow:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rebalancer.effect.discovery import EARLY_SECONDS, LOOKAHEAD_SECONDS, attribute_episode
 from rebalancer.effect.rates import day_of, day_rows
+from rebalancer.effect.savings import saved_core_hours
 from rebalancer.model.effect import Assessment, EffectRecords, HotEpisode, NodeObservation, Outcome, Step
 from rebalancer.model.forecasts import VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
@@ -25,6 +26,8 @@ SELDOM_SECONDS = 2 * DAY_SECONDS
 observations are read each time. The second is also how long an episode waits for its assessment."""
 COUNT_AGAIN_DAYS = 2
 """Forecasts are verified, and assessments made, up to so many days after the day that they count for."""
+SAVING_SECONDS = 30 * DAY_SECONDS
+"""A node that was emptied longer ago saves nothing any more."""
 KEPT_SECONDS = 3 * DAY_SECONDS
 """Least retention of details, whatever the policy."""
 
@@ -178,6 +181,9 @@ def count_days(
     # a day with pruned details must not be counted again
     first = max(first, day_of(span.now - max(policy.effect.detail_retention, KEPT_SECONDS)) + 1)
     since, until = first * float(DAY_SECONDS), span.now + 1.0
+    drains = records.drains(since - SAVING_SECONDS)
+    removed = [each.removed_at for each in drains if each.removed_at is not None]
+    hours = records.hours(min(removed), until) if removed else ()
     rows = day_rows(
         cluster=policy.cluster,
         days=range(first, today + 1),
@@ -185,6 +191,8 @@ def count_days(
         episodes=records.episodes(since, until),
         assessments=records.assessments(since, until),
         judged=judged(since - LOOKAHEAD_SECONDS),
+        drains=drains,
+        saved=saved_core_hours(drains, hours),
         replaces=records.days(first, today + 1),
     )
     records.roll_up(rows)

@@ -14,6 +14,7 @@ from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
 
 if TYPE_CHECKING:
     # its snapshot needs numpy, which commands load late
+    from rebalancer.model.drains import DrainedNode
     from rebalancer.model.eviction import Eviction
 
 
@@ -232,6 +233,14 @@ class Counts:
     """Proactive evictions on nodes that would not have become hot."""
     too_late: Count = 0
     """Proactive evictions on nodes that became hot nevertheless."""
+    nodes_emptied: Count = 0
+    """Nodes that HighNodeUtilization has drained."""
+    nodes_removed: Count = 0
+    """Those that were removed while they were cordoned for it."""
+    nodes_in_vain: Count = 0
+    """Those that were not removed in time and were uncordoned."""
+    core_hours_saved: Amount = 0.0
+    """CPU capacity of removed nodes, until their pool has as many nodes again."""
     reasons: Annotated[
         Mapping[str, Count] | None, Shown(schema={"propertyNames": {"pattern": "^(discovery|eviction|effect)/"}})
     ] = None
@@ -284,6 +293,10 @@ class EffectRecords(Protocol):
 
     def nodes_before(self, at: float) -> Mapping[str, str]:
         """Node -> pool, of the nodes that the last cycle begun before `at` evaluated."""
+        ...
+
+    def drains(self, since: float) -> "Sequence[DrainedNode]":
+        """Nodes emptied at or after `since`, oldest first."""
         ...
 
     def moved(self, since: float, until: float) -> "Sequence[Eviction]":

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.eviction import Answer, Eviction
 from rebalancer.model.limits import (
     Check,
@@ -153,6 +154,14 @@ class Records(Protocol):
 
     def recent_moves(self, since: float) -> Sequence[Eviction]:
         """Evictions of this cluster that happened, or may have, at or after `since`."""
+        ...
+
+    def drains(self, since: float) -> Sequence[DrainedNode]:
+        """Nodes of this cluster emptied at or after `since`, oldest first."""
+        ...
+
+    def put_drains(self, drains: Sequence[DrainedNode]) -> None:
+        """New, or the same (node, emptied_at) updated."""
         ...
 
 

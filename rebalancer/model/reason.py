@@ -301,6 +301,7 @@ class Reason(Code):
     NODE_KEPT = "NodeKept", "low, but not to be drained"
     STABILIZATION_WINDOW = "StabilizationWindow", "not hot for long enough", MissReason.STABILIZATION_WINDOW
     SETTLING = "Settling", "relieved recently: a whole rate window must pass first", MissReason.STABILIZATION_WINDOW
+    EMPTIED_IN_VAIN = "EmptiedInVain", "low, but after an earlier drain it was not removed"
     NO_CONTENTION = "NoContention", "CPU contention is not measured there"
     NO_NOISY_NEIGHBOUR = (
         "NoNoisyNeighbour",
@@ -444,6 +445,7 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.AMBIGUOUS_NODE: "one series for each node",
     Reason.NODE_NOT_READY: "its Ready condition",
     Reason.NODE_LEAVING: "the node's end, or the removal of the autoscaler's taint",
+    Reason.EMPTIED_IN_VAIN: "time: safety.cooldowns.backoff after it was uncordoned, longer each time; its removal",
     Reason.NODE_KEPT: "what its message names",
     Reason.STABILIZATION_WINDOW: "hot readings over usage.stabilizationWindow",
     Reason.SETTLING: "time: usage.rateWindow after the last eviction from it",

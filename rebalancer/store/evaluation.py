@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, Table, bindparam, false, func, or_, select, update
 
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.effect import (
     Assessment,
     ChangeBreakdown,
@@ -37,6 +38,7 @@ from rebalancer.store.db.effect_tables import (
 )
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import CYCLES, EVICTIONS
+from rebalancer.store.drains import drains_since
 from rebalancer.store.ledger.rows import read_evictions
 from rebalancer.store.node_observations import REASONS, read_node_observations
 
@@ -131,6 +133,10 @@ class SqlEffect:
         )
         measured = read(self._engine, lambda connection: connection.execute(query).scalar())
         return {node: pool for pool, _, nodes in measured or () for node in nodes}
+
+    def drains(self, since: float) -> list[DrainedNode]:
+        """Nodes emptied at or after `since`, oldest first."""
+        return drains_since(self._engine, self._cluster, since)
 
     def moved(self, since: float, until: float) -> list[Eviction]:
         """Evictions that happened or may have, planned from `since` up to, not including, `until`, oldest first."""
@@ -332,6 +338,8 @@ def _day(row: Row[Any]) -> DayRow:
     values = dict(zip(_DAY, row, strict=True))
     for name in ("relief_planned", "relief_measured", "hot_node_minutes"):
         values[name] = _or_nan(values[name])
+    for name in ("nodes_emptied", "nodes_removed", "nodes_in_vain", "core_hours_saved"):
+        values[name] = values[name] or 0
     return DayRow(**values)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.constraints.guards import parse_flag
+from rebalancer.constraints.limits import clock_time
+from rebalancer.model.drains import InVain
 from rebalancer.model.plan import Finding, Goal, LandingRule, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import RUNNING
@@ -90,9 +92,13 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     begun = {node: since for node, since in begun.items() if node not in stuck}
     emptied, kept = _to_empty(view, shares, begun, whole=whole)
     emptied[list(stuck)] = False
+    # still a low node for the landings of others
+    waiting = {node: each for node, each in view.in_vain.items() if emptied[node] and node not in begun}
+    waiting = {node: each for node, each in waiting.items() if view.now < each.until} if whole else {}
     kept |= dict.fromkeys(stuck, f"no pod could leave it for {format_duration(patience)}, so it is uncordoned")
     rank = _ranks(nodes.names, shares.fullness)
     found = np.flatnonzero(emptied & looked & nodes.ready & (movable > 0) & ~leaving(nodes)).tolist()
+    found = [node for node in found if node not in waiting]
     found.sort(key=lambda node: (node not in begun, rank[node]))
     candidates = [pods[going[pods]] for pods in map(snapshot.pods_on, found)]
     rules = _landing_rules(view, found, emptied, onto_low=left > 0, rank=rank, shares=shares)
@@ -109,6 +115,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         for node, pods, rule in zip(found, candidates, rules, strict=True)
     )
     skipped = {node: Refusal.of(Reason.NODE_KEPT, why) for node, why in kept.items() if looked[node] and movable[node]}
+    skipped |= {node: _in_vain(each) for node, each in waiting.items() if looked[node] and movable[node]}
     # a draining node without a finding counts too: it is outside of the request, or its last pods are terminating
     others = int(np.count_nonzero(left[list(begun.keys() - set(found))]))
     return Findings(
@@ -118,8 +125,15 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
         cordons={
             node: DRAINING for node, since in begun.items() if left[node] or view.now - since < args.cordon_after_drain
         },
+        emptied={node: view.now - since >= args.cordon_after_drain for node, since in begun.items() if not left[node]},
         empty_at_most=max(args.max_concurrent_nodes - others, 0) if whole else None,
     )
+
+
+def _in_vain(drained: InVain) -> Refusal:
+    times = f"{drained.count} times in a row" if drained.count > 1 else "once"
+    detail = f"{times}, next at {clock_time(drained.until)}"
+    return Refusal.of(Reason.EMPTIED_IN_VAIN, detail, next_at=drained.until)
 
 
 def _to_empty(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.drains import InVain
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Finding, Loads
@@ -45,6 +46,8 @@ class StrategyView:
     """Indices of the nodes to relieve now, ahead of their peak."""
     cordons: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     """Node index -> (reason, time in seconds since the epoch) of rebalancer's own cordons: `steering.CORDONS`."""
+    in_vain: Mapping[int, InVain] = field(default_factory=dict)
+    """Nodes that were drained and then not removed."""
     days: ServiceDayProfiles | None = None
     """Services' usual days; None where the strategy doesn't declare the need, or they aren't known."""
 
@@ -75,6 +78,8 @@ class Findings:
     cordons: Mapping[int, str] = field(default_factory=dict)
     """Nodes to cordon, and why (`steering.CORDONS`). A cordon of ours without a strategy that wants it is removed, so
     they are stated in every cycle, also for nodes outside of `only`."""
+    emptied: Mapping[int, bool] = field(default_factory=dict)
+    """Drained nodes behind our cordon, for an autoscaler to remove them, and whether the time for that is over."""
     maintenance_nodes: frozenset[int] = frozenset()
     """Nodes chosen for maintenance, now or later: soft taints on them don't count in `softTaint.maxNodes`."""
     empty_at_most: int | None = None

@@ -40,6 +40,7 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
     _print_rates(console, report)
     _print_reasons(console, report)
     _print_proactive(console, report)
+    _print_drains(console, report)
     _print_trend(console, report)
     _print_pools(console, report.pools)
     _print_nodes(console, "Hottest nodes", report.hottest)
@@ -93,6 +94,15 @@ def _print_proactive(console: Console, report: Report) -> None:
         return
     row = [str(count) for count in (counts.prevented, counts.false_alarms, counts.too_late)]
     _table(console, "Nodes relieved before a peak", ("PREVENTED", "FALSE ALARM", "TOO LATE"), [row])
+
+
+def _print_drains(console: Console, report: Report) -> None:
+    counts = None if report.total is None else report.total.counts
+    if counts is None or not (counts.nodes_emptied or counts.nodes_removed or counts.core_hours_saved):
+        return
+    row = [str(counts.nodes_emptied), str(counts.nodes_removed), str(counts.nodes_in_vain)]
+    row.append(f"{counts.core_hours_saved:.0f}")
+    _table(console, "Drained nodes", ("EMPTIED", "REMOVED", "IN VAIN", "CORE-HOURS SAVED"), [row])
 
 
 def _print_trend(console: Console, report: Report) -> None:

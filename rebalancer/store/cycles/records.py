@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, delete, false, func, insert, or_, sel
 from sqlalchemy.exc import IntegrityError
 
 from rebalancer import __version__
+from rebalancer.model.drains import DrainedNode
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
@@ -24,6 +25,7 @@ from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS, p
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, LEDGER, REFUSALS
+from rebalancer.store.drains import drains_since, put_drains
 from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
@@ -215,6 +217,14 @@ class SqlRecords:
             .order_by(func.coalesce(rows.answered_at, rows.planned_at), rows.id)
         )
         return read_evictions(self._engine, query)
+
+    def drains(self, since: float) -> list[DrainedNode]:
+        """Nodes emptied at or after `since`, oldest first."""
+        return drains_since(self._engine, self._cluster, since)
+
+    def put_drains(self, drains: Sequence[DrainedNode]) -> None:
+        """New, or the same (node, emptied_at) updated."""
+        put_drains(self._engine, self._cluster, drains)
 
     def ledger_identity(self) -> str:
         """Which ledger this is: a UUID, made once for each database."""

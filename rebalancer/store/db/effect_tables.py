@@ -149,6 +149,26 @@ EFFECT_DAYS = Table(
     Column("false_alarms", Integer, nullable=False),
     Column("too_late", Integer, nullable=False),
     Column("reasons", JSON(none_as_null=True)),
+    # NULL: counted by an older version
+    Column("nodes_emptied", Integer),
+    Column("nodes_removed", Integer),
+    Column("nodes_in_vain", Integer),
+    Column("core_hours_saved", Measure),
+)
+
+# Nodes that were emptied for an autoscaler, and what became known of them.
+DRAINED_NODES = Table(
+    "drained_nodes",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("node", Text, primary_key=True),
+    Column("emptied_at", Instant, primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("capacity_millicores", Measure),
+    Column("pool_nodes", Integer, nullable=False),
+    Column("removed_at", Instant),
+    Column("in_vain_at", Instant),
+    Column("given_back_at", Instant),
 )
 
 # How far the hot-node SLO was evaluated, and the detail retention of the cluster's policy.

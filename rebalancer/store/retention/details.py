@@ -19,6 +19,7 @@ from rebalancer.model.history import DAY_SECONDS
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import (
     ASSESSMENTS,
+    DRAINED_NODES,
     EFFECT_STATE,
     HOT_EPISODES,
     NODE_MEASUREMENTS,
@@ -127,6 +128,7 @@ def old_rows(cut: Cut, *, after_their_parts: bool) -> list[tuple[Table, ColumnEl
                 ASSESSMENTS.c.last_eviction_at < cut.before,
             ),
         ),
+        (DRAINED_NODES, and_(DRAINED_NODES.c.cluster == cut.cluster, DRAINED_NODES.c.emptied_at < long_ago)),
         (POOL_HOURS, and_(POOL_HOURS.c.cluster == cut.cluster, POOL_HOURS.c.hour < int(long_ago // 3600))),
     ]
 
