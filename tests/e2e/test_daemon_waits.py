@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.lab import Lab
-from tests.e2e.servers import alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
+from tests.e2e.servers import ALERT, alert_policy, daemon, evicted, held_by, tainted, until, warm_lab
 
 ONE_IN_FLIGHT = {"service": {"inFlight": 1}}
 POLL_SECONDS = 5.0
@@ -16,7 +16,8 @@ POLL_SECONDS = 5.0
 def a_policy(lab: Lab) -> dict[str, Any]:
     """Two pods of one service must leave a node, one after the other; no period comes meanwhile."""
     strategies = [{"name": "LowNodeUtilization", "interval": "1h"}]
-    return alert_policy(lab.prometheus_url, limits=ONE_IN_FLIGHT, strategies=strategies)
+    alerts = {"rules": [{"alert": ALERT}], "minTarget": 30, "maxExcess": 40}
+    return alert_policy(lab.prometheus_url, limits=ONE_IN_FLIGHT, strategies=strategies, alerts=alerts)
 
 
 def test_the_next_move_of_a_plan_goes_when_the_replacement_is_ready(tmp_path: Path) -> None:

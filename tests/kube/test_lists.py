@@ -8,7 +8,7 @@ from rebalancer.kube.client.client import Resource
 from rebalancer.kube.snapshot.lists import MAX_RESTARTS, Gathered, read_list
 from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES
-from rebalancer.model.errors import ConnectError, UnsafeDataError
+from rebalancer.model.errors import ConnectError, RebalancerError, UnsafeDataError
 from tests.kube.fakes.api import Asked, Reply, client_of, serving, status
 
 PAGES = 3
@@ -114,6 +114,15 @@ def test_a_page_that_is_no_list_is_unsafe_and_the_garbage_collector_runs_again()
     with serving(lambda _: Reply(body=b"[1]")) as (_, client), pytest.raises(UnsafeDataError, match="can't be read"):
         names(client)
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_17_3_a_page_nested_100000_deep_is_one_clear_error(status: int) -> None:
+    body = b'{"items":[{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}]}"
+    with serving(lambda _: Reply(status=status, body=body)) as (_, client), pytest.raises(RebalancerError) as caught:
+        names(client)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_progress_tells_how_much_is_left() -> None:

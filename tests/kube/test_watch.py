@@ -105,6 +105,7 @@ FAULTS: dict[str, Reply | list[bytes]] = {
     "429": status(429, "slow down"),
     "500": status(500, "ill"),
     "garbage": Reply(body=b'{"kind":"List","items":[{"metad'),
+    "nested too deeply": [b'{"type":"ADDED","object":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}\n"],
     "error event": [error_line(500)],
     "unknown event": [b'{"type":"NONSENSE","object":{}}\n'],
 }

@@ -132,7 +132,7 @@ def status_of(body: bytes) -> Status:
     """The Status in an error's body; for a body of another kind (a proxy's), its first line as message."""
     try:
         return msgspec.json.decode(redacted(body.decode("utf-8", "replace")), type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         # redacted before it is cut: half a secret isn't recognized
         lines = redacted(body.decode("utf-8", "replace")).strip().splitlines()
         return Status(message=lines[0][:200] if lines else "")
@@ -282,7 +282,7 @@ class ApiClient:
         """Decode a JSON response. Raises UnsafeDataError when it has another form."""
         try:
             return msgspec.json.decode(body, type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UnsafeDataError(f"{self.server}: {what}: the answer can't be read: {error}") from None
 
     def error(self, response: urllib3.BaseHTTPResponse, *, verb: str, resource: str) -> StatusError:

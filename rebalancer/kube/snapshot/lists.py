@@ -111,7 +111,7 @@ def _read_once(
         with garbage_collector_paused():
             try:
                 page = decoder.decode(body)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:  # or nested too deeply
                 raise UnsafeDataError(f"{client.server}: list {resource.plural}: can't be read: {error}") from None
             del body
             moment = moment or page.metadata.resource_version

@@ -301,7 +301,7 @@ class Reflector(Generic[T, S]):
                 if event.type != "BOOKMARK":
                     changes.append((event.type == "DELETED", self._decode_item(event.object)))
                 last = event.object
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:  # or nested too deeply
             raise self._unreadable("watch", error) from None
         finally:
             # Events before the unreadable line are applied.
@@ -313,7 +313,7 @@ class Reflector(Generic[T, S]):
         try:
             self.store.apply(changes)
             version = msgspec.json.decode(last, type=Versioned).metadata.resource_version
-        except (ValueError, msgspec.DecodeError) as error:
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:
             raise self._unreadable("watch", error) from None
         if not version:
             raise self._unreadable("watch", "an event without resourceVersion")
