@@ -44,6 +44,10 @@ SERVICES = (
 )
 
 
+WARM_CORES = 3.2
+"""What a warm node uses besides its pods."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """A cluster to run the program against."""
@@ -73,7 +77,7 @@ def the_lab(folder: Path, *, warm: str = "") -> Iterator[Lab]:
         for each in SERVICES
     ]
     if warm:
-        workloads.append(workload("burner", place={warm: 1}, cpu_request="1m", memory_request="1Mi", cpu=3.2))
+        workloads.append(workload("burner", place={warm: 1}, cpu_request="1m", memory_request="1Mi", cpu=WARM_CORES))
     with Lab.start(scenario(nodes=nodes, workloads=workloads), speed=1.0) as lab:
         lab.write_kubeconfig(folder / "kubeconfig")
         yield lab
@@ -117,10 +121,10 @@ def api_server_stage(folder: Path) -> Iterator[Stage]:
 
 
 @contextmanager
-def stage_on(server: ApiServer, folder: Path) -> Iterator[Stage]:
-    """The same on an API server that is there."""
+def stage_on(server: ApiServer, folder: Path, *, warm: str = "") -> Iterator[Stage]:
+    """The same on an API server that is there. `warm` as in `the_lab`."""
     pods = _populate(server)
-    with prometheus_server(_series(pods)) as prometheus:
+    with prometheus_server(_series(pods, warm)) as prometheus:
         usage = {"prometheus": {"url": prometheus.url}, "stabilizationWindow": {"samples": 3, "duration": "1m"}}
         yield Stage(
             kubeconfig=server.kubeconfig(folder / "kubeconfig"),
@@ -135,8 +139,8 @@ def stage_on(server: ApiServer, folder: Path) -> Iterator[Stage]:
         )
 
 
-def _series(pods: list[tuple[Service, str, str]]) -> list[Series]:
-    used = dict.fromkeys(NODES, OVERHEAD_CORES)
+def _series(pods: list[tuple[Service, str, str]], warm: str) -> list[Series]:
+    used = {name: OVERHEAD_CORES + WARM_CORES * (name == warm) for name in NODES}
     series: list[Series] = []
     for service, pod, node_name in pods:
         used[node_name] += service.cores

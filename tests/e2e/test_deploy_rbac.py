@@ -72,7 +72,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         f"--audit-log-path={log}",
         "--audit-log-mode=blocking",
     )
-    with api_server(flags=flags) as server, stage_on(server, folder) as stage:
+    with api_server(flags=flags) as server, stage_on(server, folder, warm="node-4") as stage:
         # volumes are followed only where a pod uses a claim
         server.call(
             "POST",
