@@ -186,9 +186,13 @@ def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode
     marks = {}
     for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
         marks[each.node] = each
+    # not a scope for each node: each is asked about every node of the cluster
+    nodes: dict[str, set[str]] = {}
+    for each in marks.values():
+        nodes.setdefault(each.strategy, set()).add(each.node)
     alerted = CycleRequest(
         trigger=Trigger.ALERT,
-        scopes=frozenset(RequestScope(strategy=each.strategy, nodes=frozenset({each.node})) for each in marks.values()),
+        scopes=frozenset(RequestScope(strategy=name, nodes=frozenset(members)) for name, members in nodes.items()),
         thresholds=marks,
     )
     return alerted if request is None else request.merged(alerted)

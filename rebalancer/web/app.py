@@ -210,7 +210,7 @@ class _Endpoints:
         if selected.alerts:
             received = self._ports.inbox.receive(selected.alerts, max_age_seconds=policy.alerts.max_age)
         results = {"opened": received.opened, "duplicate": received.duplicate, "resolved": received.resolved}
-        for result, count in results.items():
+        for result, count in {**results, "deferred": received.deferred}.items():
             self._metrics.alerts_received.labels(result=result).inc(count)
         for reason, count in selected.ignored.items():
             self._metrics.alerts_ignored.labels(reason=reason.value).inc(count)

@@ -110,7 +110,7 @@ class Metrics:
         self.lease_term = self._gauge("lease_term", "Term of the last leadership seen.")
 
         self.alert_episodes_open = self._gauge("alert_episodes_open", "Open alerts in the inbox.")
-        self.alerts_received = self._counter("alerts_received", "Alerts stored in the inbox.", "result")
+        self.alerts_received = self._counter("alerts_received", "Alerts of deliveries, by result.", "result")
         self.alerts_ignored = self._counter("alerts_ignored", "Alerts not stored in the inbox, by reason.", "reason")
         self.auth_failures = self._counter("auth_failures", "Requests without valid credentials.", "reason")
         self.http_requests = self._counter("http_requests", "Requests answered.", "route", "code")
@@ -123,7 +123,7 @@ class Metrics:
         build.labels(version=__version__, python_version=platform.python_version()).set(1)
 
         # exported as 0 from the start, so that the first increment is visible to increase()
-        self._begin(self.alerts_received, "opened", "duplicate", "resolved")
+        self._begin(self.alerts_received, "opened", "duplicate", "resolved", "deferred")
         self._begin(self.alerts_ignored, *Ignored)
         self._begin(self.auth_failures, *Denial)
         self._begin(self.policy_reloads, "success", "failure")

@@ -18,10 +18,11 @@ from rebalancer.bootstrap.contexts import acting_context
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest, RequestScope
+from rebalancer.daemon.alert_requests import ActionableEpisode
 from rebalancer.daemon.triggers import TriggerQueue
 from rebalancer.daemon.worker import SHORTEST_NAP_SECONDS, Heartbeat, Worker, with_alerts
 from rebalancer.lab import Lab, node, scenario, workload
-from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received
+from rebalancer.model.alerts import Alert, AlertEpisode, EpisodeState, Received, ThresholdOverride
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import Outcome
 from rebalancer.model.plan import CycleReport, Trigger
@@ -193,6 +194,27 @@ def test_without_alerts_the_request_stays_as_it_is() -> None:
     asked = for_node("warm-1")
     assert with_alerts(asked, []) is asked
     assert with_alerts(None, []) is None
+
+
+def test_17_3_alerts_for_many_nodes_are_one_scope() -> None:
+    alerted = [
+        ActionableEpisode(
+            episode=AlertEpisode(id=number, alert=an_alert(number), received_at=START, next_at=START),
+            override=ThresholdOverride(
+                node=f"n{number}", strategy="LowNodeUtilization", high=0.6, target=0.5, source="alert"
+            ),
+        )
+        for number in range(500)
+    ]
+    asked = with_alerts(None, alerted)
+    assert asked is not None
+    [scope] = asked.scopes
+    assert scope.nodes == {f"n{number}" for number in range(500)}
+    assert asked.nodes_for("LowNodeUtilization", {"n1": "all", "other": "all"}) == {"n1"}
+
+
+def an_alert(number: int) -> Alert:
+    return Alert(fingerprint=f"f{number}", firing=True, labels={}, starts_at=START)
 
 
 def test_a_dry_run_evicts_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_17_3_a_delivery_that_takes_too_long_is_partly_accepted_and_says_so(
     assert (body["opened"], body["deferred"]) == (PART, 2 * PART)
     assert body["error"] == f"{2 * PART} of {3 * PART} alerts are not written yet: send all again"
     assert inbox.open_count() == PART
+    assert daemon.count("rebalancer_alerts_received_total", result="deferred") == 2 * PART
     deliver(web, 3 * PART)
     deliver(web, 3 * PART)
     assert inbox.open_count() == 3 * PART
