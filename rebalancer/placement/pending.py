@@ -30,8 +30,8 @@ class PendingPods:
 
     def __init__(self, snapshot: ClusterSnapshot, board: Board, engine: Engine) -> None:
         self._snapshot, self._board, self._engine = snapshot, board, engine
-        self._homeless: dict[Kind, int] = {}
-        """Kind -> its first pod that is placed nowhere."""
+        self._homeless: dict[tuple[object, ...], tuple[Kind, int]] = {}
+        """Filter class -> its first pod that is placed nowhere, with its kind. Thousands of waiting Jobs are a few."""
         self._nowhere: dict[tuple[object, ...], int] = {}
         """Filter class -> version of the board at which it fits nowhere."""
 
@@ -49,7 +49,7 @@ class PendingPods:
                 self._board.put(kind, np.array([nominated]), np.ones(1))
                 continue
             if self._snapshot.pods.unschedulable[pod] or not self._land(kind):
-                self._homeless.setdefault(kind, pod)
+                self._homeless.setdefault(self._engine.filter_class(kind), (kind, pod))
         return None
 
     def _queue(self) -> list[int]:
@@ -110,21 +110,21 @@ class PendingPods:
 
     def taking(self, kind: Kind, node: int) -> int | None:
         """A pending pod that fits nowhere now, and on `node` once one pod of `kind` has left it."""
-        for homeless in self._likely(kind, node):
+        for homeless, pod in self._likely(kind, node):
             if self._engine.fits(homeless, node, freed=kind) and not self._engine.feasible_count(homeless):
-                return self._homeless[homeless]
+                return pod
         return None
 
-    def _likely(self, kind: Kind, node: int) -> Iterator[Kind]:
-        """The kinds that aren't too large."""
+    def _likely(self, kind: Kind, node: int) -> Iterator[tuple[Kind, int]]:
+        """Those that aren't too large."""
         if not self._homeless:
             return
         board, nodes = self._board, self._snapshot.nodes
-        kinds = list(self._homeless)
-        demand = board.demand[[board.number_of(each) for each in kinds]]
+        first = list(self._homeless.values())
+        demand = board.demand[[board.number_of(each) for each, _ in first]]
         held = board.held[node] + board.booked[node] * board.whole[node] - board.demand[board.number_of(kind)]
         columns = ((CPU, nodes.cpu_allocatable_millicores[node]), (MEMORY, nodes.memory_allocatable_bytes[node]))
-        small = np.ones(len(kinds), dtype=np.bool_)
+        small = np.ones(len(first), dtype=np.bool_)
         for column, allocatable in columns:
             small &= (demand[:, column] <= allocatable - held[column] + EPS) | (demand[:, column] == 0)
-        yield from (kinds[index] for index in np.flatnonzero(small))
+        yield from (first[index] for index in np.flatnonzero(small))

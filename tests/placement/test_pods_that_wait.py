@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Owner
+from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import Landing, PlacementModel
 from tests.builders import a_node, a_pod, cluster
 from tests.placement.builders import HOSTNAME, OFF, fits, lands, model_of, mover, refused, waiting
@@ -152,3 +153,19 @@ def test_a_crowd_that_waits_is_placed_whole() -> None:
     # 900 fit, and all nodes are full then
     assert refused(nodes, [mover(cpu=1, memory=0), *crowd]) is Reason.NO_TARGET_NODE
     assert fits(nodes, [mover(cpu=1, memory=0), *crowd[:800]]) != set()
+
+
+def test_16_a1_a_crowd_of_jobs_that_waits_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each Job has a template of its own; asked one by one, 2,000 of them took 0.1 s for each pod that was judged."""
+    crowd = [waiting(f"j{index:03d}", owner=f"j{index:03d}", cpu=4_000, unschedulable=True) for index in range(200)]
+    model, made = model_of(TWO, [mover(**BIG), *crowd])
+    asked: list[object] = []
+    fits_on = Engine.fits
+
+    def counted(engine: Engine, *given: Any, **named: Any) -> bool:
+        asked.append(given)
+        return fits_on(engine, *given, **named)
+
+    monkeypatch.setattr(Engine, "fits", counted)
+    assert model.pending_takes(made.pod(0)) is None
+    assert len(asked) == 1
