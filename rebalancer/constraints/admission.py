@@ -213,6 +213,9 @@ class EvictionAdmission:
             return False
         if self._late.refuses(pool=move.pool, service=move.service_identity) is not None:
             return False
+        # a pod whose eviction is in progress isn't asked for again, and what this plan has taken of a quota stays taken
+        if move.uid in self._in_progress or self._quotas.refuses(move.pod_index) is not None:
+            return False
         for refusal in (self._cooldown_checks.refuses(move), self._cross_cluster_refusal(move)):
             if refusal is None or refusal.code is Reason.READY_SHARE_TOO_LOW:
                 continue

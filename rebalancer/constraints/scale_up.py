@@ -65,13 +65,19 @@ def scale_ups(
 
 
 def _unschedulable(snapshot: ClusterSnapshot, *, since: float) -> list[int]:
-    """One pod of each template that no node was found for, of those created later than `since`, by name."""
+    """The pods that no node was found for, of those created later than `since`, by name: one of each that `_takes`
+    tells apart. Every Job has a template of its own."""
     pods = snapshot.pods
     found = np.flatnonzero(pods.unschedulable & ~pods.gated & ~pods.terminating & (pods.created > since))
-    by_template: dict[int, int] = {}
+    alike: dict[object, int] = {}
     for pod in sorted(found.tolist(), key=lambda at: (pods.namespace[at], pods.names[at])):
-        by_template.setdefault(int(pods.template[pod]), pod)
-    return list(by_template.values())
+        template = snapshot.pod_templates[int(pods.template[pod])]
+        requests = float(pods.cpu_request_millicores[pod]), float(pods.memory_request_bytes[pod])
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
+        # structs with dicts aren't hashable; their text is
+        rules = tuple(sorted(template.node_selector.items())), template.tolerations, repr(affinity)
+        alike.setdefault((requests, rules), pod)
+    return list(alike.values())
 
 
 def _takes(snapshot: ClusterSnapshot, node: int, pod: int) -> bool:

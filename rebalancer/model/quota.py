@@ -29,6 +29,8 @@ class QuotaScope:
             case "Terminating":
                 # pods with a deadline belong to Jobs
                 return False
+            case "CrossNamespacePodAffinity":
+                return _looks_into_other_namespaces(template)
             case "PriorityClass":
                 inside = template.priority_class in self.values
                 present = bool(template.priority_class)
@@ -51,6 +53,19 @@ class ResourceQuota:
     def counts(self, template: PodTemplate) -> bool:
         """Whether pods of the template are counted."""
         return all(scope.matches(template) for scope in self.scopes)
+
+
+def _looks_into_other_namespaces(template: PodTemplate) -> bool:
+    """Whether a term of its pod affinity or anti-affinity names namespaces."""
+    affinity = template.affinity
+    sides = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+    terms = [
+        term
+        for side in sides
+        if side is not None
+        for term in (*side.required, *(each.pod_affinity_term for each in side.preferred))
+    ]
+    return any(term.namespaces or term.namespace_selector is not None for term in terms)
 
 
 def quota_use(resource: str, template: PodTemplate) -> float:

@@ -8,7 +8,20 @@ from rebalancer.constraints.quotas import QuotaRoom
 from rebalancer.model.quota import QuotaScope, ResourceQuota
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import SUCCEEDED
-from tests.builders import GIB, APod, a_node, a_pod, a_policy, carry_out, cluster, planner_for, replicas, usage_of
+from tests.builders import (
+    GIB,
+    APod,
+    a_door,
+    a_node,
+    a_pod,
+    a_policy,
+    an_eviction,
+    carry_out,
+    cluster,
+    planner_for,
+    replicas,
+    usage_of,
+)
 
 
 def a_quota(free: dict[str, float], *scopes: QuotaScope, namespace: str = "shop") -> ResourceQuota:
@@ -95,6 +108,41 @@ def test_quotas_of_other_namespaces_do_not_count() -> None:
 def test_only_quotas_whose_scopes_match_count(scope: QuotaScope, counts: bool) -> None:
     found = refused(a_quota({"pods": 0.0}, scope), template={"priorityClass": "high"})
     assert (found is not None) == counts
+
+
+ELSEWHERE = {"topologyKey": "zone", "namespaces": ["other"]}
+ANYWHERE = {"topologyKey": "zone", "namespaceSelector": {}}
+REQUIRED, PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "counts"),
+    [
+        ({}, False),
+        ({"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}, False),
+        ({"podAffinity": {REQUIRED: [ELSEWHERE]}}, True),
+        ({"podAntiAffinity": {REQUIRED: [ANYWHERE]}}, True),
+        ({"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": ELSEWHERE}]}}, True),
+    ],
+)
+def test_16_b9_a_quota_of_affinity_to_other_namespaces_counts_only_pods_with_such_terms(
+    affinity: dict[str, Any], counts: bool
+) -> None:
+    """With no room it forbids such terms in its namespace, and nothing else."""
+    scope = QuotaScope(name="CrossNamespacePodAffinity")
+    assert (refused(a_quota({"pods": 0.0}, scope), template={"affinity": affinity}) is not None) == counts
+
+
+def test_16_b9_a_quota_is_not_waited_for() -> None:
+    snapshot = cluster([a_node("n1"), a_node("n2")], replicas("web", {"n1": 2}), quotas=(a_quota({"pods": 1.0}),))
+    admission = a_door(snapshot, a_policy())
+    moves = [
+        admission.scope(an_eviction(pod=f"web-{at}", uid=f"uid-shop-web-{at}", pod_index=at, node_index=0))
+        for at in range(2)
+    ]
+    assert admission.passes(moves[1], within=120.0)
+    assert admission.reserve(moves[0]) is None
+    assert not admission.passes(moves[1], within=120.0)
 
 
 def test_16_b9_a_plan_counts_its_own_moves_against_the_quota() -> None:

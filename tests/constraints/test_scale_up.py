@@ -95,3 +95,11 @@ def test_16_a3_only_moves_that_cool_wait_for_the_end_of_a_scale_up() -> None:
     assert refusal.code is Reason.COOLDOWN_POOL
     assert refusal.next_at == NOW + 300.0
     assert "general: 2 of 10 nodes joined within 10m, next at " in refusal.message
+
+
+def test_16_a3_of_pods_that_wait_alike_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("rebalancer.constraints.scale_up._takes", lambda snapshot, node, pod: asked.append(pod))
+    jobs = [a_pod(f"j{at}", owner=f"j{at}", phase=PENDING, unschedulable=True, age=60.0) for at in range(50)]
+    assert found(nodes(10, YOUNG), *jobs, a_pod("z", cpu=900.0, phase=PENDING, unschedulable=True, age=60.0)) is None
+    assert len(asked) == 2
