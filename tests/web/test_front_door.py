@@ -205,17 +205,17 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return real(path)
 
     monkeypatch.setattr(files, "content", content)
-    monkeypatch.setattr(files, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(files, "READ_SECONDS", 1.0)
     monkeypatch.setattr(files, "AGAIN_SECONDS", 0.5)
     yield alive
     alive.set()
 
 
 def test_17_3_a_token_that_hangs_takes_no_probe_away(
-    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, daemon: Daemon, token: Path, hanging: threading.Event
 ) -> None:
     web = serve(daemon.app(Auth(bearer_token_file=str(token))))
-    assert ask(web, "POST", ALERTS, token="a token") == 200
+    until(lambda: ask(web, "POST", ALERTS, token="a token") == 200)
     hanging.clear()
     until(lambda: ask(web, "POST", ALERTS, token="a token") == 503)
     assert ask(web) == 200
@@ -227,7 +227,7 @@ def test_17_3_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hang
     reader = files.FileReader(str(token))
     hanging.clear()
     for _ in range(3):
-        with pytest.raises(TimeoutError, match=r"no answer within 0.3 s"):
+        with pytest.raises(TimeoutError, match=r"no answer within 1 s"):
             reader.read()
     waits = sum(thread.name == "web-file" for thread in threading.enumerate())
     assert waits < files.MOST_HANGING + 1
@@ -238,7 +238,7 @@ def test_17_3_a_file_is_read_again_while_an_earlier_read_hangs(token: Path, hang
 
 def test_17_3_a_token_that_hangs_at_the_start_is_one_error(token: Path, hanging: threading.Event) -> None:
     hanging.clear()
-    with pytest.raises(ConfigError, match=r"token: the bearer token can't be read: no answer within 0.3 s"):
+    with pytest.raises(ConfigError, match=r"token: the bearer token can't be read: no answer within 1 s"):
         Auth(bearer_token_file=str(token)).check_files()
 
 
