@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults lint bench docs lock
+.PHONY: help demo test faults lint bench sbom audit docs lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,6 +48,12 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up
 
 bench: $(READY) ## benchmarks, one JSON object a line; ONLY=name for one, with ARGS="--seeds 3" its options
 	@$(BIN)/python -m bench $(ONLY) $(ARGS)
+
+sbom: ## the software bill of materials of the image's packages on stdout (CycloneDX)
+	@python3 deploy/sbom.py
+
+audit: $(READY) ## known vulnerabilities of the locked packages; ADVISORIES=FILE: OSV's export for PyPI, a zip or folder
+	@$(BIN)/python deploy/audit.py $(ADVISORIES)
 
 docs: $(READY) ## write the generated references under docs/reference
 	@$(BIN)/python docs/generate.py

@@ -134,7 +134,7 @@ def test_the_overlays_policy_is_the_charts() -> None:
 
 
 def test_values_that_contradict_each_other_are_refused_with_a_reason() -> None:
-    assert "/replicas" in refused("--set", "replicas=2")
+    assert re.search(r"[/ ]replicas\b", refused("--set", "replicas=2"))  # versions of Helm write paths differently
     rules = "--set=monitoring.prometheusRule.enabled=true", "--set=monitoring.prometheusRule.hotNodes.target=75"
     assert "expected target below high" in refused(*rules)
 
@@ -253,7 +253,7 @@ def test_the_dashboard_is_the_programs_default_until_it_is_set() -> None:
     assert "REBALANCER_DASHBOARD" not in environment(container(chart("sqlite")))
     assert environment(container(chart("everything")))["REBALANCER_DASHBOARD"] == "open"
     assert environment(container(rendered("--set", "dashboard=off")))["REBALANCER_DASHBOARD"] == "off"
-    assert "/dashboard" in refused("--set", "dashboard=false")
+    assert re.search(r"[/ ]dashboard\b", refused("--set", "dashboard=false"))
 
 
 def alerts(variant: str) -> dict[str, Object]:
