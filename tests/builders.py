@@ -372,7 +372,7 @@ def planner_for(
 ) -> Planner:
     return Planner(
         snapshot=snapshot,
-        found=found_in(snapshot, usage, policy, recent),
+        found=options.pop("found") if "found" in options else found_in(snapshot, usage, policy, recent),
         placement=placement_from(snapshot, options),
         admission=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,

@@ -182,12 +182,14 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
 
 
 def _with_measured_relief(loads: Loads, seen: Observation) -> Loads:
-    """The loads with each pod's relief times the factor measured in its pool."""
+    """The loads with each pod's relief times the factor measured in its pool. The factor is of single evictions: it
+    doesn't tell what would be left without all pods."""
     if not seen.relief_factor:
         return loads
     of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in seen.node_pools.pools), 1.0])
     of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
-    return replace(loads, relief=loads.relieved * of_node[seen.snapshot.pods.node][:, None])
+    relief = loads.relieved * of_node[seen.snapshot.pods.node][:, None]
+    return replace(loads, relief=relief, of_all=loads.relieved_by_all)
 
 
 def high_thresholds(

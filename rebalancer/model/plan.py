@@ -40,6 +40,13 @@ class Loads:
     """(pods, resources) load that the pod adds to a node."""
     relief: Floats | None = None
     """(pods, resources) load that the pod takes off its node, if different; None = the same."""
+    of_all: Floats | None = None
+    """(pods, resources) the same where all that may go together do, if different; None = the same."""
+
+    @property
+    def relieved_by_all(self) -> Floats:
+        """(pods, resources) load that the pod takes off its node where nothing is left that could grow."""
+        return self.relieved if self.of_all is None else self.of_all
 
     @property
     def relieved(self) -> Floats:

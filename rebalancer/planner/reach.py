@@ -40,7 +40,7 @@ def unreachable(job: Job, pods: Sequence[Pod], placement: PlacementModel) -> dic
         return {}
     over = headroom.over_high(finding.node)
     hot = over > 0
-    relief = headroom.loads.relieved[[pod.index for pod in pods]][:, hot]
+    relief = headroom.loads.relieved_by_all[[pod.index for pod in pods]][:, hot]
     if not hot.any() or np.isnan(relief).any():
         return {}
     rest, leave = over[hot], []

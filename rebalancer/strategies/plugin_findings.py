@@ -129,6 +129,8 @@ def _loads(given: Any, view: StrategyView) -> None:
     _shape(given.pod, "loads.pod", pods, "f")
     if given.relief is not None:
         _shape(given.relief, "loads.relief", pods, "f")
+    if given.of_all is not None:
+        _shape(given.of_all, "loads.of_all", pods, "f")
 
 
 def _shape(given: Any, at: str, shape: tuple[int, ...], kind: str) -> None:

@@ -11,7 +11,7 @@ from rebalancer.model.peaks import ServiceDayProfiles
 from rebalancer.policy.schema.strategies import Strategy
 from rebalancer.strategies import Findings, StrategyView
 from rebalancer.strategies.registry import Find
-from tests.builders import NOW, a_node, a_policy, cluster, usage_of, view_of
+from tests.builders import NOW, a_node, a_pod, a_policy, carry_out, cluster, planner_for, usage_of, view_of
 
 
 def test_only_strategies_that_declare_it_get_services_days(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +69,35 @@ def test_16_a5_nodes_that_are_not_ready_do_not_count_in_the_coverage(switched_of
     assert (refusal is not None) is stops
     if refusal is not None:
         assert "7 of 10 Ready nodes" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("movable", "factor", "goes"),
+    [(1_600.0, 0.5, True), (1_000.0, 1.5, False)],
+    ids=["evictions relieved less", "evictions relieved more"],
+)
+def test_16_c12_what_earlier_evictions_relieved_does_not_say_what_all_together_would(
+    movable: float, factor: float, goes: bool
+) -> None:
+    """1,200 millicores over high, which no pods but these use."""
+    nodes = [a_node("hot", used=13_200.0), a_node("cold", used=1_000.0)]
+    pods = [a_pod(f"p{at}", "hot", owner=f"own-{at}", used=movable / 4, cpu=500.0) for at in range(4)]
+    # kube-scheduler prefers the other node
+    pods.append(a_pod("agent", "hot", owner="agent", owner_kind="DaemonSet", cpu=9_000.0))
+    snapshot, policy = cluster(nodes, pods), a_policy(guards={"minReplicas": 1})
+    usage = usage_of(snapshot, nodes, pods)
+    view = view_of(snapshot, usage, policy)
+    seen = Observation(
+        snapshot=snapshot,
+        usage=usage,
+        node_pools=view.node_pools,
+        cpu=view.cpu,
+        loads=view.base,
+        recent=(),
+        ledger_state=LedgerState(),
+        relief_factor={"general": factor},
+        now=NOW,
+    )
+    outcome = carry_out(planner_for(snapshot, usage, policy, found=find(seen, policy), base=seen.base), snapshot)
+    assert bool(outcome.pods) == goes
+    assert ("HighUnreachable" in outcome.refusals.values()) != goes
