@@ -309,14 +309,16 @@ class _Threads:
     def export_gauges(self) -> None:
         """Thread: export what changes outside cycles: leadership, cache ages, watches, open alerts."""
         exported: dict[str, tuple[int, int, int]] = {}
-        logged = time.monotonic() - LOG_SECONDS / 2  # the first lists take their time
+        logged, noted = float("-inf"), ""
         while not self._supervisor.stopping.wait(GAUGES_SECONDS):
             metrics = self._metrics
             if dead := self._resources.cluster.dead():
                 raise RuntimeError(f"watches ended unexpectedly: {', '.join(dead)}")
-            if (problem := self._resources.cluster.problem()) and time.monotonic() - logged >= LOG_SECONDS:
+            problem = self._resources.cluster.problem()
+            if problem and (problem != noted or time.monotonic() - logged >= LOG_SECONDS):
                 logged = time.monotonic()
                 LOG.warning("cluster not read", error=problem)
+            noted = problem
             metrics.lease_held.set(1.0 if self._leadership.holds() else 0.0)
             metrics.lease_prevented.set(1.0 if self._leadership.prevented else 0.0)
             metrics.alert_episodes_open.set(self._open_episodes())

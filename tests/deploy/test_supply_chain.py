@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -46,6 +47,21 @@ def test_17_9_every_locked_package_has_a_version_and_hashes_and_no_index() -> No
         for block in re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]:
             assert re.match(r"[\w.-]+(\[[^]]*\])?==\S+ ", block), block
             assert "--hash=sha256:" in block, block
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_17_9_a_release_has_a_wheel_a_bill_and_sums_that_are_right(tmp_path: Path) -> None:
+    command = ["sh", ROOT / "deploy" / "release.sh", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names >= {"SHA256SUMS", "rebalancer.cdx.json"}
+    (wheel,) = [name for name in names if name.endswith(".whl")]
+    checked = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=False)
+    assert checked.returncode == 0
+    with zipfile.ZipFile(tmp_path / wheel) as files:
+        times = {each.date_time for each in files.infolist()}
+    assert len(times) == 1  # of the commit, not of the build
 
 
 def an_advisory(name: str, *events: dict[str, str], **fields: Any) -> dict[str, Any]:

@@ -251,6 +251,14 @@ DATABASE = (
         ),
     ),
     Fault(
+        name="A PostgreSQL that vanishes without closing its connections",
+        outcome="Its connections end; nothing is reserved meanwhile.",
+        ends="15 s",
+        seen="`[-]database` with the reason",
+        action="mend the database",
+        tests=("tests/store/test_store_engine.py::test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
+    ),
+    Fault(
         name="Deadlocks and serialization failures",
         outcome="The transaction is tried again, a few times; no limit is passed.",
         ends="at once",

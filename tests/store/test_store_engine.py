@@ -250,6 +250,17 @@ def test_a_user_without_privileges_is_told(postgres: PostgresServer, postgres_ur
 
 
 @real
+def test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds(postgres_url):
+    engine = open_engine(postgres_url)
+    with engine.connect() as connection:
+        options = connection.connection.driver_connection.info.get_parameters()
+    idle, interval, count = (int(options[f"keepalives_{name}"]) for name in ("idle", "interval", "count"))
+    assert idle + interval * count <= 15
+    assert options["tcp_user_timeout"] == "15000"
+    engine.dispose()
+
+
+@real
 def test_statements_have_a_time_limit_and_survive_a_restart_of_the_connection(postgres: PostgresServer, postgres_url):
     engine = open_engine(postgres_url)
     show = (
