@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.pod_cpu import PodCpu, missing_replicas, pod_cpu
+from rebalancer.forecast.pod_cpu import MissingReplica, PodCpu, missing_replicas, pod_cpu
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
@@ -62,6 +62,7 @@ def effective_cpu(
     missing = missing_replicas(
         gone(snapshot, list(in_flight), leaving=True), recent, now=now, window_seconds=usage.window_seconds
     )
+    missing = tuple(replace(each, until=_carried_until(each)) for each in missing)
     cpu = pod_cpu(snapshot, usage, now=now, missing=missing, generation=generation)
     shown = np.nan_to_num(usage.pod_cpu_millicores, nan=0.0)
     correction = _sum(pods.node, np.where(cpu.arrived, np.nan_to_num(cpu.here) - shown, 0.0), snapshot.active, count)
@@ -73,6 +74,12 @@ def effective_cpu(
     correction -= _sum(pods.node, shown, snapshot.active & going, count)
     correction -= _sum(pods.node, cpu.surplus, snapshot.active, count)
     return CpuLoads(node=np.maximum(usage.node_cpu_millicores + correction, 0.0), occupied=occupied, pods=cpu)
+
+
+def _carried_until(missing: MissingReplica) -> float:
+    """Until when its siblings' surplus passes. A late replacement may never be Ready: from its deadline on, what they
+    carry is their own load."""
+    return min(missing.until, missing.eviction.deadline_at) if missing.eviction.late else missing.until
 
 
 def _sum(node: NDArray[np.int32], values: Floats, chosen: Bools, count: int) -> Floats:

@@ -244,3 +244,18 @@ def test_16_b7_the_surplus_of_siblings_is_taken_off_their_node_and_stays_for_lan
     # an eviction whose pod still runs, such as one in the background, leaves nothing to carry
     still = effective_cpu(made, usage, (), NOW, in_flight=[in_flight(made.pods.uids[0])])
     assert still.node.tolist() == [10_000.0, 900.0]
+
+
+@pytest.mark.parametrize(("late_for", "surplus"), [(30.0, 270.0), (300.0, 0.0), (900.0, 0.0)])
+def test_16_b7_what_siblings_carry_for_a_late_replacement_is_their_own_load_from_its_deadline_on(
+    late_for: float, surplus: float
+) -> None:
+    """It may never be Ready, and their node is hot."""
+    nodes = [a_node("n", used=10_000.0), a_node("m", used=900.0)]
+    pods = [*replicas("web", {"n": 1, "m": 1}, used=900.0), a_pod("web-new", "m", owner="web", ready=False, used=20.0)]
+    made = cluster(nodes, pods)
+    late = replace(in_flight("gone"), late=True, deadline_at=NOW - late_for)
+    loads = effective_cpu(made, usage_of(made, nodes, pods), (), NOW, in_flight=[late])
+    assert loads.node[0] == pytest.approx(10_000.0 - surplus)
+    # the replacement still counts with its siblings' usual CPU
+    assert loads.pods.arrived.tolist() == [False, False, True]
