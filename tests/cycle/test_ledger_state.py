@@ -100,6 +100,14 @@ def test_16_a5_a_global_percentage_is_taken_of_the_nodes_of_all_clusters(blue, g
     assert (at_most["global"], at_most["cluster"]) == (2, 1)
 
 
+def test_16_a5_a_cluster_that_is_gone_takes_part_in_no_global_percentage(blue, green, clock):
+    load_ledger_state(green.ledger, policy(), web(3), writes=True)
+    clock.sleep(86_399)
+    assert load_ledger_state(blue.ledger, policy(), web(3), writes=False).nodes_elsewhere == len(NODES)
+    clock.sleep(1)
+    assert load_ledger_state(blue.ledger, policy(), web(3), writes=False).nodes_elsewhere == 0
+
+
 def test_a_writing_cycle_states_how_far_it_looks_back_and_drops_what_is_older(url, blue, clock):
     blue.records.ledger_identity()
     limits = {"service": {"evictions": [{"max": 5, "per": "2d"}]}}

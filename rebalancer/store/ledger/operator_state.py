@@ -16,6 +16,9 @@ from rebalancer.store.ledger.counting import as_pause, hold_scopes, in_force
 
 _ASKED_AT_ONCE = 1000
 
+PUBLISHED_SECONDS = 86_400.0
+"""A cluster that has published nothing for so long takes part in no global percentage: it may be gone."""
+
 
 class OperatorState:
     """State of one cluster in the shared database. Each method is one transaction; all raise ConfigError, ConnectError.
@@ -226,11 +229,15 @@ class OperatorState:
         write(self._engine, work)
 
     def nodes_elsewhere(self) -> int:
-        """Nodes of the other clusters, as they published them last; one that published none has none."""
-        total = select(func.coalesce(func.sum(CLUSTER_LIMITS.c.nodes), 0)).where(
-            CLUSTER_LIMITS.c.cluster != self._cluster
-        )
-        return read(self._engine, lambda connection: int(connection.execute(total).scalar_one()))
+        """Nodes of the other clusters, as they published them within a day; one that published none has none."""
+
+        def work(connection: Connection) -> int:
+            rows = CLUSTER_LIMITS.c
+            others = (rows.cluster != self._cluster, rows.updated > self._now(connection) - PUBLISHED_SECONDS)
+            total = select(func.coalesce(func.sum(rows.nodes), 0)).where(*others)
+            return int(connection.execute(total).scalar_one())
+
+        return read(self._engine, work)
 
     def global_limits(self) -> dict[str, str]:
         """Cluster -> the global limits that it stated last."""
