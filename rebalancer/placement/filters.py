@@ -16,8 +16,11 @@ from rebalancer.model.snapshot import Nodes
 from rebalancer.placement.board import Board
 from rebalancer.placement.nodes import UNSCHEDULABLE, Bools, Floats, NodeTable
 
-LEAVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taint keys of nodes that an autoscaler is about to remove. Sources: cluster-autoscaler utils/taints, karpenter v1."""
+REMOVING_TAINTS = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taint keys of nodes that an autoscaler is removing. Sources: cluster-autoscaler utils/taints, karpenter v1."""
+LEAVING_TAINTS = (*REMOVING_TAINTS, "DeletionCandidateOfClusterAutoscaler")
+"""Taint keys of nodes that an autoscaler is removing, or may remove. A candidate may stay one for ever: in a node group
+at its minimum size, or while scale-ups delay removals."""
 
 Check = tuple[str, Bools, str]
 """A filter plugin, (nodes,) where the pod passes, and the message where it doesn't."""
@@ -157,8 +160,17 @@ def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def leaving(nodes: Nodes) -> Bools:
-    """(nodes,) nodes that an autoscaler is about to remove."""
-    marked = (any(taint.key in LEAVING_TAINTS for taint in taints) for taints in nodes.taints)
+    """(nodes,) nodes that an autoscaler is removing, or may remove: no target nodes."""
+    return _marked(nodes, LEAVING_TAINTS)
+
+
+def removing(nodes: Nodes) -> Bools:
+    """(nodes,) nodes that an autoscaler is removing: a hot one needs no relief."""
+    return _marked(nodes, REMOVING_TAINTS)
+
+
+def _marked(nodes: Nodes, keys: Sequence[str]) -> Bools:
+    marked = (any(taint.key in keys for taint in taints) for taints in nodes.taints)
     return np.fromiter(marked, bool, len(nodes))
 
 

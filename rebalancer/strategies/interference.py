@@ -18,7 +18,7 @@ from rebalancer.model.plan import Finding, LandingRule
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Contention
-from rebalancer.placement.filters import leaving
+from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.strategies import InterferenceArgs
 from rebalancer.strategies.selection import by_name, chosen_pods, nodes_in_scope, settling, some_pods
 from rebalancer.strategies.view import Findings, StrategyView
@@ -74,7 +74,7 @@ def find(view: StrategyView) -> Findings:
     skipped |= {node: why for node, why in view.usage.problems.items() if observed_cluster[node]}
     not_ready = np.flatnonzero(observed_cluster & ~snapshot.nodes.ready)
     skipped |= {int(node): Refusal.of(Reason.NODE_NOT_READY) for node in not_ready}
-    going = np.flatnonzero(observed_cluster & leaving(snapshot.nodes))
+    going = np.flatnonzero(observed_cluster & removing(snapshot.nodes))
     skipped |= {int(node): Refusal.of(Reason.NODE_LEAVING) for node in going}
     waits = settling(view)
     chosen = waiting.noisy & chosen_pods(snapshot, args)

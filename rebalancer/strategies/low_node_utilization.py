@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.plan import PEAK, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.placement.filters import leaving
+from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
 from rebalancer.strategies.selection import settling
@@ -144,7 +144,7 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     by_cpu = view.strategy.by_cpu
     for node in np.flatnonzero(~view.snapshot.nodes.ready & (view.node_pools.of_node >= 0)):
         out[int(node)] = Refusal.of(Reason.NODE_NOT_READY)
-    for node in np.flatnonzero(leaving(view.snapshot.nodes) & (view.node_pools.of_node >= 0)):
+    for node in np.flatnonzero(removing(view.snapshot.nodes) & (view.node_pools.of_node >= 0)):
         out.setdefault(int(node), Refusal.of(Reason.NODE_LEAVING))
     if not by_cpu:
         return out

@@ -178,15 +178,21 @@ def test_a_node_that_is_not_ready_is_skipped(strategies: Any) -> None:
 
 
 @pytest.mark.parametrize("strategies", [None, REQUESTS])
-@pytest.mark.parametrize(
-    "key", ["ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"]
-)
+@pytest.mark.parametrize("key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
 def test_16_c11_a_node_that_an_autoscaler_is_removing_is_not_relieved(key: str, strategies: Any) -> None:
     nodes = [a_node("going", used=15_000.0, cpu=1_000, taints=(Taint(key=key, effect="PreferNoSchedule"),))]
     policy = requests_policy({"cpu": 50}) if strategies else a_policy()
     found = find(nodes, replicas("web", {"going": 3}), policy=policy)
     assert found.findings == ()
     assert skipped_in(found, nodes) == {"going": Reason.NODE_LEAVING}
+
+
+def test_16_c11_a_candidate_that_may_never_be_removed_is_relieved() -> None:
+    """In a node group at its minimum size cluster-autoscaler keeps the taint on nodes with small requests."""
+    candidate = Taint(key="DeletionCandidateOfClusterAutoscaler", value="1799990000", effect="PreferNoSchedule")
+    nodes = [a_node("hot", used=15_000.0, taints=(candidate,)), a_node("cold", used=1_000.0)]
+    found = find(nodes, replicas("web", {"hot": 3}), policy=a_policy())
+    assert hot_in(found, nodes) == ["hot"]
 
 
 def test_an_unknown_node_does_not_shift_the_mean_of_its_pool() -> None:
