@@ -4,9 +4,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from rebalancer.model import secrets
 from tests.real.servers.postgres import PostgresServer, postgres_server
+
+# on a busy machine any example may be slow
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 MAY_BE_SKIPPED = "KUBEBUILDER_ASSETS"
 SLOW_FIRST = ("e2e", "store", "stories", "prometheus", "lab")

@@ -84,6 +84,12 @@ def test_16_d15_a_resize_in_progress_is_in_the_status(condition: str, resizing: 
     assert snapshot.statuses[int(snapshot.pods.status[0])].resizing is resizing
 
 
+def test_16_d15_a_resize_that_the_kubelet_can_not_do_holds_nothing() -> None:
+    failed = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "memory limit too low"}
+    snapshot = read(Cluster(pods=[a_pod("a", status={"conditions": [failed]})]))
+    assert not snapshot.statuses[int(snapshot.pods.status[0])].resizing
+
+
 def test_the_mark_of_a_vertical_autoscaler_is_kept() -> None:
     pod = a_pod("a", metadata=meta("a", "shop", annotations={VPA_UPDATES: "Pod resources updated by web"}))
     snapshot = read(Cluster(pods=[pod]))

@@ -149,6 +149,7 @@ class PodSpec(Wire, frozen=True):
 class Condition(Wire, frozen=True):
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str = ""
 
 

@@ -9,6 +9,9 @@ from rebalancer.model.snapshot import PodStatus
 RESIZING = "PodResizeInProgress"
 """Condition of a pod; PodResizePending isn't read: such a pod waits for room, and leaving its node gives it some."""
 
+RESIZE_FAILED = "Error"
+"""Reason of that condition while the kubelet can't do it, such as a lower memory limit than is in use. It may stay."""
+
 NOTHING = PodStatus()
 """The status of most pods. It is the first in every table."""
 
@@ -64,7 +67,7 @@ def status_of(status: records.PodStatus) -> PodStatus:
 def _is_resizing(status: records.PodStatus) -> bool:
     for condition in status.conditions or ():
         if condition.type == RESIZING:
-            return condition.status == "True"
+            return condition.status == "True" and condition.reason != RESIZE_FAILED
     return False
 
 
