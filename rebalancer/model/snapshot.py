@@ -133,6 +133,9 @@ REVISION_LABEL = "controller-revision-hash"
 ROLLOUT_KINDS = ("Deployment", "StatefulSet", "DaemonSet")
 """Kinds whose status says whether they roll out."""
 
+RUN_ONCE_KINDS = ("Job", "CronJob")
+"""Kinds without revisions. Each Job has a pod template of its own, and there may be 100,000."""
+
 # Pod phases, as small numbers in the column.
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = range(5)
@@ -408,7 +411,8 @@ class ClusterSnapshot:
         """
         pods = self.pods
         unlisted = np.array(
-            [each.desired is None and each.kind not in ROLLOUT_KINDS for each in self.owners], dtype=np.bool_
+            [each.desired is None and each.kind not in (*ROLLOUT_KINDS, *RUN_ONCE_KINDS) for each in self.owners],
+            dtype=np.bool_,
         )
         live = (pods.owner >= 0) & ~pods.terminating & (pods.phase != SUCCEEDED) & (pods.phase != FAILED)
         live[live] = unlisted[self.top_owner[pods.owner[live]]]

@@ -21,7 +21,7 @@ from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.draws import Draws, Outlook, View, searched_down_to, seeded, views
 from rebalancer.placement.engine import Engine, Verdict
-from rebalancer.placement.filters import leaving
+from rebalancer.placement.filters import REMOVING_TAINTS, leaving
 from rebalancer.placement.nodes import Bools, Floats, Rows, ours_cordoned
 from rebalancer.placement.pending import MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.scores import missing_bytes
@@ -169,7 +169,8 @@ class PlacementModel:
         if not nodes.ready[node]:
             return "not Ready"
         if self._leaving[node]:
-            return "an autoscaler is removing it"
+            is_removed = any(taint.key in REMOVING_TAINTS for taint in nodes.taints[node])
+            return "an autoscaler is removing it" if is_removed else "cluster-autoscaler may remove it"
         if self._young[node]:
             return f"joined {self._snapshot.taken - float(nodes.created[node]):.0f}s ago"
         return "cordoned" if self._board.unschedulable[node] else "its taints are not known for certain"

@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.model.snapshot import FAILED, PENDING, SUCCEEDED, ClusterSnapshot, Owner
+from rebalancer.model.snapshot import (
+    FAILED,
+    PENDING,
+    REVISION_LABEL,
+    SUCCEEDED,
+    ClusterSnapshot,
+    Owner,
+    PodTemplateTable,
+)
 from tests.builders import a_node, a_pod, cluster, pods_in, replicas, usage_of
 
 
@@ -115,3 +123,22 @@ def test_coverage_is_the_share_of_nodes_with_usage() -> None:
     nodes = [a_node("a", used=1.0), a_node("b", used=float("nan"))]
     assert usage_of(cluster(nodes, []), nodes, []).coverage == 0.5
     assert usage_of(cluster([], []), [], []).coverage == 0.0
+
+
+def test_16_c11_jobs_have_no_revisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 100,000 may have a pod template of its own: none is read."""
+    pods = [
+        *(a_pod(f"job-{at}", "n", owner=f"job-{at}", owner_kind="Job", labels={"job": str(at)}) for at in range(20)),
+        *(a_pod(f"r-{at}", "n", owner="r", owner_kind="CloneSet", labels={REVISION_LABEL: str(at)}) for at in range(2)),
+    ]
+    snapshot = cluster([a_node("n")], pods)
+    read: list[int] = []
+    outline = PodTemplateTable.outline
+
+    def reading(table: PodTemplateTable, index: int) -> Any:
+        read.append(index)
+        return outline(table, index)
+
+    monkeypatch.setattr(PodTemplateTable, "outline", reading)
+    assert [snapshot.owners[top].name for top in snapshot.in_two_revisions] == ["r"]
+    assert len(read) == 2

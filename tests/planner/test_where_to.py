@@ -262,8 +262,12 @@ def test_16_a5_a_low_node_of_another_pool_to_which_the_pod_cannot_go_does_not_co
             {"taints": (Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)},
             "cold and 1 more are, but closed (an autoscaler is removing it)",
         ),
+        (
+            {"taints": (Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)},
+            "cold and 1 more are, but closed (cluster-autoscaler may remove it)",
+        ),
     ],
-    ids=["young", "not Ready", "cordoned", "leaving"],
+    ids=["young", "not Ready", "cordoned", "leaving", "candidate"],
 )
 def test_16_a5_a_full_pool_names_the_low_nodes_that_are_closed(closed: dict[str, Any], says: str) -> None:
     nodes = [hot(), cold("cold", **closed), cold("cool", **closed)]
