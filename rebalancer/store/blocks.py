@@ -15,6 +15,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -130,6 +131,8 @@ class BlockStore:
             # not synced: what a power cut breaks, the checksum finds, and it is read again
             os.replace(temporary, path)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)  # on a full disk the database may need the room
             raise self._unusable(path, error) from None
 
     def _parts(self, block: DayBlock) -> Iterator[bytes]:

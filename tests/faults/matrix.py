@@ -121,6 +121,63 @@ PROCESS = (
     ),
 )
 
+RESOURCES = (
+    Fault(
+        name="The disk of the database is full",
+        outcome="Nothing is reserved, so nothing is evicted. Webhooks answer 503, and Alertmanager sends again.",
+        ends="10 s",
+        seen="log `cycle failed`: `database or disk is full`",
+        action="make room",
+        tests=(
+            "tests/e2e/test_daemon_resources.py::"
+            "test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
+        ),
+    ),
+    Fault(
+        name="The disk of the history is full",
+        outcome="Evictions go on without new forecasts; what was written of a day is removed.",
+        ends="10 s",
+        seen="log `forecast run failed`: `No space left on device`",
+        action="make room",
+        tests=("tests/store/test_blocks.py::test_17_7_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind",),
+    ),
+    Fault(
+        name="The log can't be written: its disk is full",
+        outcome="Everything goes on; lines are lost. Records, metrics and Events are complete.",
+        ends="at once",
+        seen="lines that are missing",
+        action="make room",
+        tests=("tests/e2e/test_daemon_resources.py::test_17_7_a_log_that_can_not_be_written_stops_nothing",),
+    ),
+    Fault(
+        name="No file descriptor is free",
+        outcome="What can't be read fails its cycle; connections wait. Without an answer of `/livez`: restart.",
+        ends="10 s",
+        seen="log `connections can't be accepted` every minute, `Too many open files`",
+        action="raise the limit; report it",
+        tests=(
+            "tests/e2e/test_daemon_resources.py::"
+            "test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
+        ),
+    ),
+    Fault(
+        name="No memory is left, no thread can start",
+        outcome="The process exits once a thread fails, or the kernel kills it; the kubelet restarts it.",
+        ends="restart",
+        seen="log `out of memory`",
+        action="raise the pod's memory limit",
+        tests=("tests/e2e/test_daemon_resources.py::test_17_7_without_memory_the_daemon_says_so_without_a_traceback",),
+    ),
+    Fault(
+        name="DNS fails",
+        outcome="Nothing leads, nothing is evicted.",
+        ends="10 s",
+        seen="log `not leading`: `its name does not resolve`, `[-]lease`, `[-]cache`",
+        action="mend DNS",
+        tests=("tests/e2e/test_daemon_resources.py::test_17_7_without_names_nothing_leads_and_the_daemon_recovers",),
+    ),
+)
+
 LEASE = (
     Fault(
         name="The Lease belongs to another ledger",
@@ -382,6 +439,7 @@ FRONT_DOOR = (
 MATRIX = {
     "Evictions": EVICTIONS,
     "Process and clock": PROCESS,
+    "Disk, memory, file descriptors, names": RESOURCES,
     "Lease and ledger": LEASE,
     "API server and Prometheus": SOURCES,
     "Database": DATABASE,

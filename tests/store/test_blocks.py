@@ -10,6 +10,7 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import SLOTS, DayBlock, StoredDay, date_of
 from rebalancer.store.blocks import BlockStore
+from tests.faults.scenarios import fill, small_disk
 
 DAY = 20_000
 
@@ -201,6 +202,19 @@ def test_a_half_written_day_does_not_replace_a_whole_one(tmp_path: Path) -> None
     back = a_store(tmp_path).load(DAY)
     assert back is not None
     np.testing.assert_allclose(back.pod_millicores, a_block().pod_millicores, rtol=0, atol=0.1)
+
+
+def test_17_7_a_day_that_found_no_room_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        store, day = a_store(disk), a_block(pods=100)
+        filler = fill(disk)
+        os.truncate(filler, filler.stat().st_size - 16384)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            store.save(day)
+        assert [path for path in disk.rglob("*") if path.is_file()] == [filler]
+        filler.unlink()
+        store.save(day)
+        assert set(store.days()) == {DAY}
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

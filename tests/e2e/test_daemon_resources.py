@@ -1,0 +1,126 @@
+"""A daemon that runs out of something: disk, file descriptors, memory, names. It evicts nothing meanwhile, says why in
+one line, and goes on by itself once there is enough again."""
+
+import resource
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rebalancer.lab import Lab
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, evicted, until, warm_lab
+from tests.faults.scenarios import fill, small_disk
+
+NAMES = """
+import os, runpy, socket, sys
+genuine = socket.getaddrinfo
+def resolve(host, *arguments, **options):
+    if str(host).endswith(".test"):
+        if os.path.exists(os.environ["NO_NAMES"]):
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        host = "127.0.0.1"
+    return genuine(host, *arguments, **options)
+socket.getaddrinfo = resolve
+runpy.run_module("rebalancer", run_name="__main__", alter_sys=True)
+"""
+"""The program, where names under `test` are this machine's, and none are found while a file is there."""
+
+
+def moves(lab: Lab, running: DaemonProcess, node: str) -> None:
+    """An alert does what it should."""
+    running.alert(node)
+    until(lambda: evicted(lab, node), running.tell)
+    until(running.ready, running.tell)
+    assert len(evicted(lab, node)) == 1
+
+
+def lines_with(running: DaemonProcess, text: str) -> list[str]:
+    """The log's lines that have it."""
+    return [line for line in running.log_file.read_text(errors="replace").splitlines() if text in line]
+
+
+def assert_clear(running: DaemonProcess) -> None:
+    """It still runs, and its log has no traceback."""
+    assert running.process.poll() is None
+    assert not lines_with(running, "Traceback"), running.tell()
+
+
+def test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, warm_lab(warm=2) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        database = f"sqlite:///{disk / 'rebalancer.db'}"
+        with daemon(tmp_path, alert_policy(lab.prometheus_url), config, database=database) as running:
+            until(running.leads, running.tell)
+            moves(lab, running, "warm-1")
+            filler = fill(disk)
+            until(lambda: running.post(delivery("warm-2")) == 503, running.tell)
+            until(lambda: lines_with(running, "database or disk is full"), running.tell)
+            assert evicted(lab, "warm-2") == []
+            filler.unlink()
+            moves(lab, running, "warm-2")
+            assert_clear(running)
+
+
+def test_17_7_a_log_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, warm_lab(warm=3) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        database = f"sqlite:///{tmp_path / 'rebalancer.db'}"
+        with daemon(disk, alert_policy(lab.prometheus_url), config, database=database) as running:
+            until(running.leads, running.tell)
+            filler = fill(disk)
+            # the last page of the log has room for a few lines
+            for number in range(20):
+                running.alert(f"unknown-{number}")
+            moves(lab, running, "warm-2")
+            assert running.log_file.stat().st_size % resource.getpagesize() == 0
+            assert not lines_with(running, "warm-2")
+            filler.unlink()
+            moves(lab, running, "warm-3")
+            until(lambda: lines_with(running, "warm-3"), running.tell)
+            assert_clear(running)
+
+
+def test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers(tmp_path: Path) -> None:
+    with warm_lab(warm=2) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:
+            until(running.leads, running.tell)
+            moves(lab, running, "warm-1")
+            soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+            address = urlsplit(running.url)
+            with socket.create_connection((address.hostname, address.port)):
+                until(lambda: lines_with(running, "connections can't be accepted"), running.tell)
+            resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+            moves(lab, running, "warm-2")
+            assert len(lines_with(running, "connections can't be accepted: [Errno 24] Too many open files")) == 1
+            assert_clear(running)
+
+
+def test_17_7_without_names_nothing_leads_and_the_daemon_recovers(tmp_path: Path) -> None:
+    no_names = tmp_path / "no-names"
+    no_names.touch()
+    with warm_lab(warm=1) as lab:
+        config = tmp_path / "config"
+        config.write_text(lab.kubeconfig_text().replace("127.0.0.1", "cluster.test"))
+        policy = alert_policy(lab.prometheus_url.replace("127.0.0.1", "prometheus.test"))
+        with daemon(tmp_path, policy, config, program=NAMES, env={"NO_NAMES": str(no_names)}) as running:
+            until(lambda: running.said("not leading"), running.tell)
+            assert "does not resolve" in str(running.said("not leading")[0]["error"])
+            until(lambda: "[-]lease" in running.get("/readyz?verbose")[1], running.tell)
+            assert "does not resolve" in running.get("/readyz?verbose")[1]
+            no_names.unlink()
+            until(running.leads, running.tell)
+            moves(lab, running, "warm-1")
+            assert_clear(running)
+
+
+def test_17_7_without_memory_the_daemon_says_so_without_a_traceback(tmp_path: Path) -> None:
+    with warm_lab(warm=1) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        with daemon(tmp_path, alert_policy(lab.prometheus_url), config) as running:
+            until(running.leads, running.tell)
+            resource.prlimit(running.process.pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
+            until(
+                lambda: running.post(delivery("warm-1")) == 503 and lines_with(running, "out of memory"), running.tell
+            )
+            assert not lines_with(running, "Traceback"), running.tell()
