@@ -27,6 +27,19 @@ def test_only_what_certainly_did_not_happen_is_refunded(url, blue, clock, outcom
     assert isinstance(blue.reserve(rate(WEB, 1)), Denied) is counts
 
 
+@pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.UNKNOWN])
+def test_17_1_an_answer_that_comes_after_the_refund_counts_again(url, blue, clock, outcome):
+    eviction = blue.reserve(rate(WEB, 1))
+    clock.sleep(70)
+    alive = FakeReader(pods={("shop", eviction.pod): PodSeen(uid=eviction.uid)})
+    (refunded,) = blue.ledger.reconcile_outcomes(alive)
+    assert refunded.outcome is Outcome.FAILED
+    # the process was stopped with its call under way, and goes on
+    blue.answer(eviction, outcome)
+    assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, True)}
+    assert [each.record for each in blue.ledger.open_evictions()] == [eviction.record]
+
+
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):
     first, second = blue.reserve(rate(WEB, 2)), blue.reserve(rate(WEB, 2))
     for _ in range(3):

@@ -7,10 +7,13 @@ import pytest
 
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.eviction import Outcome
+from rebalancer.model.limits import Scope
 from rebalancer.store import status
 from rebalancer.store.ledger.reconcile import reconciled_outcome
-from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report
-from tests.store.readers import cycle_report
+from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, rate
+from tests.store.readers import cycle_report, read_rows
+
+WEB = Scope("service", "shop/web")
 
 DIES_BEFORE_THE_OUTCOME = """
 import os, sys
@@ -99,3 +102,35 @@ def test_while_the_api_server_cannot_be_asked_everything_stays(records, ledger):
 
 def test_with_nothing_to_reconcile_the_api_server_is_not_read(ledger):
     assert ledger.reconcile_outcomes(FakeReader(error=ConnectError("no"))) == []
+
+
+def test_17_1_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing(url, blue, clock):
+    eviction = blue.reserve(rate(WEB, 1))
+
+    class Stopped(FakeReader):
+        """The pod is alive when it is read; then the process stands still, and another one reconciles."""
+
+        def pod_states(self, pods):
+            clock.sleep(70)
+            (known,) = blue.ledger.reconcile_outcomes(FakeReader())
+            assert known.outcome is Outcome.EVICTED
+            return {("shop", "web-1"): PodSeen(uid=eviction.uid)}
+
+    assert blue.ledger.reconcile_outcomes(Stopped()) == []
+    (row,) = cycle_report(blue.records, blue.report.id)["evictions"]
+    assert row["outcome"] == "evicted"
+    assert {row.counted for row in read_rows(url)} == {True}
+
+
+def test_17_1_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it(blue, clock):
+    blue.reserve(rate(WEB, 1))
+
+    class Stopped(FakeReader):
+        """The process stands still after the pod was read."""
+
+        def pod_states(self, pods):
+            clock.sleep(70)
+            return {("shop", "web-1"): PodSeen(uid="uid-web-1")}
+
+    assert blue.ledger.reconcile_outcomes(Stopped()) == []
+    assert len(blue.ledger.unreconciled()) == 1

@@ -145,9 +145,9 @@ class SqlLedger(OperatorState):
     def outcome(self, eviction: Eviction) -> None:
         """Write the outcome of the call into the row `eviction.record`.
 
-        REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight. EVICTED ends the
-        service's backoff on every node: the webhook that had refused it admits it again. Raises UnsafeDataError
-        when the row is not there (any more).
+        REFUSED and FAILED are refunded with it; EVICTED and UNKNOWN stay counted, and in flight, and count again where
+        the answer came after a refund. EVICTED ends the service's backoff on every node: the webhook that had refused
+        it admits it again. Raises UnsafeDataError when the row is not there (any more).
         """
         record = eviction.record
         if record is None:
@@ -369,36 +369,43 @@ class SqlLedger(OperatorState):
         """Reconcile evictions without an outcome with the API server's state now; those whose outcome is known now.
 
         Hold the lease: another process's call in progress looks like one of a process that died. A pod that is alive
-        proves nothing for CALL_GRACE_SECONDS after the record. One small query while there is nothing to reconcile.
+        proves nothing for CALL_GRACE_SECONDS after the record. An outcome that another process has written meanwhile
+        stays: this one may have been stopped, and lost the lease. One small query while there is nothing to reconcile.
         Raises ConnectError also for the API server; evictions that were not reached stay as they are, and counted.
         """
         found = self.unreconciled()
         if not found:
             return []
+        now = self.now()  # before the pods are read: a process may be stopped in between
         states = reader.pod_states(sorted({(each.namespace, each.pod) for each in found}))
-        out, now = [], self.now()
+        out = []
         for each in found:
             pod = states.get((each.namespace, each.pod))
             outcome, detail = reconciled_outcome(each, pod)
             if outcome is Outcome.FAILED and now - each.planned_at < CALL_GRACE_SECONDS:
                 continue
-            each.outcome, each.detail = outcome, detail
+            was, each.outcome, each.detail = each.outcome, outcome, detail
             each.in_background = pod is not None and pod.uid == each.uid and pod.eviction_in_progress
-            self._reconcile(each)
-            out.append(each)
+            if self._reconcile(each, was=was):
+                out.append(each)
         return out
 
-    def _reconcile(self, eviction: Eviction) -> None:
+    def _reconcile(self, eviction: Eviction, *, was: Outcome) -> bool:
+        """Whether the row had this outcome until now."""
         record = eviction.record
         assert record is not None
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> bool:
+            row = select(EVICTIONS.c.outcome).where(EVICTIONS.c.id == record).with_for_update()
+            if connection.execute(row).scalar() != was.value:
+                return False
             eviction.reconciled_at = self._now(connection)
-            row = eviction_row(eviction)
-            values = {column: row[column] for column in ("outcome", "detail", "reconciled_at", "in_background")}
+            known = eviction_row(eviction)
+            values = {column: known[column] for column in ("outcome", "detail", "reconciled_at", "in_background")}
             change_eviction(connection, record, cluster=self._cluster, **values)
+            return True
 
-        write(self._engine, work)
+        return write(self._engine, work)
 
     def prune_at_times(self, *, keep_details: float | None = None) -> None:
         """Drop what no limit can see any more and what is too old, once an hour over all clusters. See `store.pruning`.
