@@ -15,6 +15,7 @@ from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import can_i
 from rebalancer.kube.metrics_server import probe_metrics_server
 from rebalancer.kube.probe import lease_holder, needed_permissions, rules, server_version
+from rebalancer.kube.snapshot.snapshot import OPTIONAL_RESOURCES
 from rebalancer.model.errors import RebalancerError
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.reader import PrometheusUsage
@@ -30,10 +31,12 @@ LIMITS_FIX = "limits.global is shared by all clusters with this database: state 
 ALLOWED = {
     "permissions": "everything that a run needs is allowed",
     "watches": "everything that the daemon watches is allowed",
+    "optional kinds": "quotas, volume limits and autoscalers may be read",
     "events": "the daemon may write them",
 }
 WITHOUT = {
     "watches": " (the daemon needs them; `run --once` and `plan` only list)",
+    "optional kinds": " (quotas and autoscalers are not checked; pods with CSI volumes are refused)",
     "events": " (`kubectl describe` shows no evictions)",
 }
 """Consequence of the missing permissions."""
@@ -145,13 +148,20 @@ def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings
     except RebalancerError as error:
         yield Check(name="permissions", ok=False, detail=str(error), exit_code=error.exit_code)
         return
-    watches = [each for each in missing if each.verb == "watch"]
+    unneeded = {each.plural for each in OPTIONAL_RESOURCES}
+    optional = [each for each in missing if each.resource in unneeded]
     events = [each for each in missing if each.resource == "events"]
-    of_a_run = [each for each in missing if each not in watches and each not in events]
-    for name, lacking in (("permissions", of_a_run), ("watches", watches), ("events", events)):
+    watches = [each for each in missing if each.verb == "watch" and each not in optional]
+    of_a_run = [each for each in missing if each not in (*watches, *events, *optional)]
+    for name, lacking in (
+        ("permissions", of_a_run),
+        ("watches", watches),
+        ("optional kinds", optional),
+        ("events", events),
+    ):
         without = WITHOUT.get(name, "")
-        # Events are informational: without them evictions go on
-        informational = name == "events"
+        # without these evictions go on
+        informational = name in ("optional kinds", "events")
         yield Check(
             name=name,
             ok=informational or not lacking,

@@ -1,8 +1,9 @@
 """Pools that an autoscaler is scaling up: new nodes receive pods anyway, so hot nodes are not relieved for a while.
 
 A node that joined is no scale-up by itself: of 500 nodes that live for a day, one has always just joined. A pool is
-being scaled up when a share of its nodes joined within the cooldown, or when one did and pods that it could take are
-still unschedulable. Pods that are unschedulable for longer than the cooldown don't count: no scale-up has helped them.
+being scaled up when a share of its nodes joined within the cooldown, or when one did just now and pods that it could
+take are still unschedulable. Pods that are unschedulable for longer than the cooldown don't count: no scale-up has
+helped them. A node that has been there for a while doesn't either: what it could take would be on it.
 """
 
 import math
@@ -17,6 +18,9 @@ from rebalancer.model.objects import PodTemplate
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
+
+FILLING_SECONDS = 120.0
+"""Time in which a node that joined becomes Ready and gets the pods that waited for it."""
 
 MAX_NEWEST = 16
 """Newest nodes of a pool that stand for all that joined: nodes of a pool are alike but for their zones."""
@@ -56,11 +60,14 @@ def scale_ups(
         if len(new) >= enough:
             out[pool.name] = ScaleUp(float(created[new[enough - 1]]) + cooldown, text)
             continue
+        filling = min(cooldown, FILLING_SECONDS)
+        new = new[now - created[new] < filling]
         newest = new[:MAX_NEWEST].tolist()
         pod = next((pod for pod in waiting if any(_takes(snapshot, node, pod) for node in newest)), None)
         if pod is not None:
+            text = f"{len(new)} of {size} nodes joined within {format_duration(filling)}"
             text += f" and {snapshot.pod(pod)} is unschedulable"
-            out[pool.name] = ScaleUp(float(created[new[0]]) + cooldown, text)
+            out[pool.name] = ScaleUp(float(created[new[0]]) + filling, text)
     return out
 
 

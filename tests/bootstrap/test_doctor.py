@@ -14,7 +14,7 @@ from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.policy import load_policy
 from tests.programs.cli import policy_for, write_policy
 
-RIGHTS = ("permissions", "watches", "events")
+RIGHTS = ("permissions", "watches", "optional kinds", "events")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,17 @@ def test_events_that_may_not_be_written_are_a_warning(lab: Lab, policy: Path) ->
     assert events.detail.startswith("not allowed: create events.events.k8s.io (")
     rule = '{apiGroups: ["events.k8s.io"], resources: [events], verbs: [create]}'
     assert events.fix == f"add to the account's ClusterRole: [{rule}]"
+
+
+def test_16_kinds_that_only_some_pods_concern_are_a_warning(lab: Lab, policy: Path) -> None:
+    found = rights(lab, policy, ("list", "resourcequotas"), ("watch", "horizontalpodautoscalers"), ("list", "csinodes"))
+    optional = found["optional kinds"]
+    assert (optional.ok, optional.warning, optional.exit_code) == (True, True, 0)
+    assert "list resourcequotas" in optional.detail
+    assert "watch horizontalpodautoscalers.autoscaling" in optional.detail
+    assert optional.fix
+    assert found["permissions"].ok
+    assert found["watches"].ok
 
 
 def test_what_a_cycle_lacks_is_told_apart(lab: Lab, policy: Path) -> None:

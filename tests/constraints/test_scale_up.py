@@ -79,8 +79,10 @@ DEDICATED = (Taint(key="dedicated", effect="NoSchedule"),)
 def test_16_a3_one_node_is_a_scale_up_while_pods_that_it_could_take_are_unschedulable(
     node: dict[str, Any], pod: dict[str, Any], scales: bool
 ) -> None:
-    expected = (300.0, "1 of 10 nodes joined within 10m and shop/w is unschedulable") if scales else None
-    assert found(nodes(10, YOUNG, **node), waiting(**pod)) == expected
+    expected = (80.0, "1 of 10 nodes joined within 2m and shop/w is unschedulable") if scales else None
+    assert found(nodes(10, 40.0, **node), waiting(**pod)) == expected
+    # what it could take would be on it by then
+    assert found(nodes(10, YOUNG, **node), waiting(**pod)) is None
     assert found(nodes(10), waiting(**pod)) is None
 
 
@@ -101,5 +103,5 @@ def test_16_a3_of_pods_that_wait_alike_one_is_asked(monkeypatch: pytest.MonkeyPa
     asked: list[int] = []
     monkeypatch.setattr("rebalancer.constraints.scale_up._takes", lambda snapshot, node, pod: asked.append(pod))
     jobs = [a_pod(f"j{at}", owner=f"j{at}", phase=PENDING, unschedulable=True, age=60.0) for at in range(50)]
-    assert found(nodes(10, YOUNG), *jobs, a_pod("z", cpu=900.0, phase=PENDING, unschedulable=True, age=60.0)) is None
+    assert found(nodes(10, 40.0), *jobs, a_pod("z", cpu=900.0, phase=PENDING, unschedulable=True, age=60.0)) is None
     assert len(asked) == 2

@@ -56,6 +56,8 @@ READ_RESOURCES: tuple[Resource, ...] = (
     *(resource for _, resource in WORKLOADS),
 )  # fmt: skip
 """Resources that a snapshot lists; `doctor` checks the permissions."""
+OPTIONAL_RESOURCES = frozenset({CSI_NODES, QUOTAS, AUTOSCALERS})
+"""Of these: without them only the pods that they concern are in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

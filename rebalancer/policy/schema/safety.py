@@ -36,8 +36,8 @@ class Cooldowns(Section):
     pool_after_scale_up: Duration = 600.0
     """For the hot nodes of a pool after a scale-up, while new nodes receive pods anyway. Other strategies continue."""
     scale_up_share: Percent = 20.0
-    """Percentage of a pool's nodes that must have joined within `poolAfterScaleUp`. Fewer count only while pods that a
-    new node could take are unschedulable."""
+    """Percentage of a pool's nodes that must have joined within `poolAfterScaleUp`. Fewer count for two minutes only,
+    while pods that a new node could take are unschedulable."""
     new_node: Duration = 300.0
     """For a node that joined: until then it is no target node."""
     backoff: BackoffPolicy = BackoffPolicy()
