@@ -7,7 +7,7 @@ ARGS   ?=
 ONLY   ?=
 WORKERS ?= $(shell expr 2 \* `nproc 2>/dev/null || echo 2`)
 
-.PHONY: help demo test faults lint bench sbom audit docs lock
+.PHONY: help demo test faults soak lint bench sbom audit docs lock
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,7 +37,11 @@ test: $(READY) ## all tests; installs the real servers they need when root and a
 
 faults: $(READY) ## faults and attacks, each with a verdict; ARGS="-k name"
 	@sh tests/install_real_parts.sh >&2
-	@$(BIN)/python -m tests.faults.programs $(ARGS)
+	@$(BIN)/python -m tests.faults.programs.matrix $(ARGS)
+
+soak: $(READY) ## eight simulated hours of faults and 1,000 failovers, with a verdict; ARGS="--seed 2 --hours 1"
+	@sh tests/install_real_parts.sh >&2
+	@$(BIN)/python -m tests.faults.programs.soak $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, generated references up to date
 	@$(BIN)/ruff check .

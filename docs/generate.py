@@ -162,7 +162,9 @@ def faults_page() -> str:
 
     out = (
         "# Faults\n\nEach row is held by tests; a parametrized one has many cases. `make faults` runs them with a "
-        "verdict for each. Real servers that are missing are skipped.\n"
+        "verdict for each. Real servers that are missing are skipped.\n\n`make soak` lets three practice clusters with "
+        "two replicas each share a database for eight simulated hours, with a random fault in each cluster every "
+        "minute, and then loses 1,000 leaders. At the end the ledger and the clusters must agree on every eviction.\n"
     )
     for title, faults in MATRIX.items():
         out += (

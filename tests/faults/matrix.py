@@ -85,7 +85,21 @@ PROCESS = (
             "tests/e2e/test_daemon_replicas.py::test_no_term_evicts_once_a_later_one_has",
             "tests/e2e/test_daemon_replicas.py::test_what_was_begun_is_settled_and_counted_if_it_happened",
             "tests/e2e/test_daemon_replicas.py::test_whoever_has_lost_the_lease_ends_and_says_so",
+            "tests/faults/test_soak.py::test_17_failovers_never_two_evictors_but_for_the_call_under_way",
+            "tests/store/test_ledger_outcomes.py::test_17_1_an_answer_that_comes_after_the_refund_counts_again",
+            "tests/store/test_ledger_reconcile.py::"
+            "test_17_1_a_process_that_was_stopped_while_it_reconciled_overwrites_nothing",
+            "tests/store/test_ledger_reconcile.py::"
+            "test_17_1_a_pod_that_was_alive_before_the_grace_period_ended_proves_nothing_after_it",
         ),
+    ),
+    Fault(
+        name="One random fault after another, in several clusters that share a database",
+        outcome="Ledger and clusters agree on every eviction; no limit is passed.",
+        ends=NEXT_CYCLE,
+        seen="as for each fault",
+        action=NOTHING,
+        tests=("tests/faults/test_soak.py::test_17_soak_ledger_and_clusters_agree_after_ten_minutes_of_faults",),
     ),
     Fault(
         name="A thread of the daemon dies",

@@ -1,0 +1,1 @@
+"""Programs of the fault matrix and of the soak."""
