@@ -451,14 +451,16 @@ class Planner:
 
     def _ask_again(self, job: Job) -> None:
         spared, job.spared = job.spared, []
-        self._ask(job, spared)
+        self._ask(job, spared, again=True)
         job.sorted = False
         self._queue = []
 
-    def _ask(self, job: Job, candidates: Sequence[int]) -> None:
-        """Keep those that no guard protects and whose move would help; none where `high` can't be reached."""
-        in_vain = useless(job)
-        able = [*job.left, *(pod for pod, _ in job.barred.values())]
+    def _ask(self, job: Job, candidates: Sequence[int], *, again: bool = False) -> None:
+        """Keep those that no guard protects and whose move would help; none where `high` can't be reached.
+
+        That is asked once, before the first move: later some of what may go has been moved or refused.
+        """
+        in_vain, able = useless(job), list[Pod]()
         for index in candidates:
             pod = self._snapshot.pod(index)
             stays = self._stays(job, pod)
@@ -470,7 +472,7 @@ class Planner:
             else:
                 self._refused[index] = refusal
         # what is spared has not been asked, but the simulated plan asked everything
-        if job.left and not job.spared and (stay := unreachable(job, able, self.placement)):
+        if job.left and not (again or job.spared) and (stay := unreachable(job, able, self.placement)):
             self._refused.update((index, stay[index]) for index in self._undecided(job) & stay.keys())
             job.left = [pod for pod in job.left if pod.index not in stay]
             job.barred, job.awaited = {}, []

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from rebalancer.lab import Lab
 from tests.e2e.servers import DaemonProcess, alert_policy, daemon, delivery, evicted, until, warm_lab
-from tests.faults.scenarios import fill, small_disk
+from tests.faults.scenarios.disks import fill, small_disk
 
 NAMES = """
 import os, runpy, socket, sys

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import SLOTS, DayBlock, StoredDay, date_of
 from rebalancer.store.blocks import BlockStore
-from tests.faults.scenarios import fill, small_disk
+from tests.faults.scenarios.disks import fill, small_disk
 
 DAY = 20_000
 

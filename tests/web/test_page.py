@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from rebalancer.bootstrap.settings import Settings
-from rebalancer.web import alerts, app, server
+from rebalancer.web import alerts, app, connections
 from tests.builders import a_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
@@ -42,7 +42,7 @@ def test_variables_and_bounds_on_the_page_are_those_of_the_code() -> None:
         ("at most 64 labels of up to 4,096 characters", (alerts.MAX_LABELS, alerts.MAX_VALUE_LENGTH) == (64, 4096)),
         ("are cut\nat 1,024", alerts.MAX_ANNOTATION_LENGTH == 1024),
         ("over 16 MiB", app.MAX_BODY_BYTES == 16 * 2**20),
-        ("within 10 s", app.BODY_SECONDS == server.HEAD_SECONDS == 10),
+        ("within 10 s", app.BODY_SECONDS == connections.HEAD_SECONDS == 10),
     ]:
         assert said in PAGE
         assert bound, said
