@@ -40,6 +40,8 @@ def test_the_demo_has_three_hot_nodes_that_few_evictions_cool(start: Start, seed
             service = found["metadata"]["labels"]["app.kubernetes.io/name"]
             if excess > 0 and service not in MUST_STAY and client.evict(found).code == 201:
                 excess -= pod.cores
+                # one after the other: how many wait for a node at a time would be up to the machine
+                lab.cluster.wait_until(lambda: all(each["spec"].get("nodeName") for each in lab.cluster.pods()))
     assert 4 <= len(lab.log.evictions(code=201)) <= 8
     lab.clock.sleep(400)
     assert lab.truth.hot(HIGH) == {}
