@@ -473,12 +473,8 @@ class Planner:
                 self._refused[index] = refusal
         # what is spared has not been asked, but the simulated plan asked everything
         if job.left and not (again or job.spared) and (stay := unreachable(job, able, self.placement)):
-            self._refused.update((index, stay[index]) for index in self._undecided(job) & stay.keys())
+            self._refused.update((pod.index, stay[pod.index]) for pod in job.left if pod.index in stay)
             job.left = [pod for pod in job.left if pod.index not in stay]
-            job.barred, job.awaited = {}, []
-
-    def _undecided(self, job: Job) -> set[int]:
-        return {pod.index for pod in job.left} | job.barred.keys()
 
     def _try(self, job: Job) -> Eviction | None:
         """The move of the job's best candidate, or None where that is refused."""

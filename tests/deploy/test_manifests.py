@@ -132,7 +132,7 @@ def test_17_3_probes_and_services_reach_the_ports_that_are_listened_on(objects: 
     daemon = container(objects)
     port, health = daemon["ports"]
     assert parse_listen(environment(daemon)["REBALANCER_LISTEN"]) == ("0.0.0.0", port["containerPort"])
-    # a listener of its own: whoever fills the other one does not restart the pod
+    # a listener of its own: the probes answer while all connections of the other one are taken
     assert parse_listen(environment(daemon)["REBALANCER_HEALTH_LISTEN"]) == ("0.0.0.0", health["containerPort"])
     probes = {name: daemon[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {name: probe["path"] for name, probe in probes.items()} == {

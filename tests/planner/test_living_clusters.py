@@ -4,8 +4,20 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import PENDING
-from tests.builders import APod, a_node, a_pod, a_policy, plan_all
+from tests.builders import (
+    APod,
+    a_budget,
+    a_node,
+    a_pod,
+    a_policy,
+    cluster,
+    plan_all,
+    planner_for,
+    replicas,
+    usage_of,
+)
 from tests.planner.builders.plans import ANY_REPLICAS, cold, heavy, hot, plan_for, planned, single
 
 FOUR = [single(f"p{number}", used=750.0, cpu=500) for number in range(4)]
@@ -96,6 +108,28 @@ def test_16_c12_limits_are_no_reason_to_leave_it_alone(limits: dict[str, int]) -
     assert moves == min(limits.values())
     assert "HighUnreachable" not in {each.code for each in planner.refusals()}
     assert len(snapshot.pods) == 5
+
+
+def test_16_c12_a_refusal_in_the_middle_of_the_plan_does_not_end_the_relief_of_its_node() -> None:
+    """A budget without room keeps the large pods now: what is left alone would not do, but all together does."""
+    nodes, others = [hot(), cold()], [single(name, used=300.0) for name in "bcd"]
+    pods = [heavy("hot", 13_000), *replicas("large", {"hot": 2}, used=500.0), *others]
+    snapshot = cluster(nodes, pods, budgets=[a_budget("large", "large", 0)])
+    planner = planner_for(snapshot, usage_of(snapshot, nodes, pods), a_policy(**ANY_REPLICAS))
+    accepted, refused = [], ""
+    while (move := planner.next_move()) is not None:
+        assert planner.admission.reserve(move) is None
+        if accepted and not refused:
+            refused = move.pod
+            planner.admission.cancel_reservation(move)
+            planner.reject(move, Refusal.of(Reason.SERVER_BUDGET))
+            continue
+        accepted.append(move.pod)
+        planner.accept(move)
+    codes = {each.name: each.code for each in planner.refusals()}
+    assert codes[refused] is Reason.SERVER_BUDGET
+    assert len(accepted) == 2
+    assert Reason.HIGH_UNREACHABLE not in codes.values()
 
 
 def test_16_c12_one_node_that_stays_hot_leaves_the_others_plan_as_it_is() -> None:

@@ -245,7 +245,7 @@ def settled(fleet: Fleet) -> tuple[list[Call], list[str]]:
     fleet.advance(SETTLE_SECONDS)
     calls, late = fleet.calls(), fleet.late()
     wrong = list(fleet.wrong)
-    wrong += [f"{cluster.name}: nobody leads at the end" for cluster in fleet.clusters if cluster.leader() is None]
+    wrong += [f"{cluster.name}: no replica leads at the end" for cluster in fleet.clusters if cluster.leader() is None]
     wrong += disagreements(calls, rows_of(fleet.direct_url), late)
     stale = out_of_term(calls)
     fleet.counts["calls under way at a failover, carried out and counted"] = len(stale)
