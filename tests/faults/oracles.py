@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from tests.store.readers import MICRO, _microseconds, raw_connection
 
 SHORTER = 0.001
@@ -62,37 +63,40 @@ def disagreements(calls: Sequence[Call], rows: Sequence[Row], late: Collection[t
     return out
 
 
-def counted_from(calls: Sequence[Call], late: Collection[tuple[str, str]], rows: Sequence[Row]) -> list[float]:
-    """When each call counts: at the call; one of `late` when its own term reserved it."""
+def limited(calls: Sequence[Call], late: Collection[tuple[str, str]], rows: Sequence[Row]) -> list[tuple[float, Call]]:
+    """(when it counts, call): at the call; one of `late` when its own term reserved it.
+
+    Without calls that were on their way for longer than CALL_GRACE_SECONDS: they were refunded before they arrived.
+    """
     reserved = {(each.cluster, each.uid, each.term): each.reserved for each in rows}
-    return [
-        reserved.get((each.cluster, each.uid, each.term), each.at) if (each.cluster, each.uid) in late else each.at
-        for each in calls
-    ]
-
-
-def most_in_any_window(times: Iterable[float], seconds: float) -> int:
-    at = sorted(times)
-    start = most = 0
-    for end, time in enumerate(at):
-        while at[start] < time - seconds + SHORTER:
-            start += 1
-        most = max(most, end - start + 1)
-    return most
+    out = []
+    for each in calls:
+        known = reserved.get((each.cluster, each.uid, each.term), each.at)
+        at = known if (each.cluster, each.uid) in late else each.at
+        if each.at - at <= CALL_GRACE_SECONDS:
+            out.append((at, each))
+    return sorted(out, key=lambda found: found[0])
 
 
 def fullest(
     calls: Sequence[Call], scope: str, seconds: float, late: Collection[tuple[str, str]], rows: Sequence[Row]
-) -> int:
-    """The most evictions in a window of a scope: `global`, `cluster` or `node`.
+) -> list[Call]:
+    """The evictions of the fullest window of a scope: `global`, `cluster` or `node`; in their order.
 
-    Calls of `late` (cluster, uid) were on their way while their replica was interrupted: they count when they were
-    reserved.
+    Calls of `late` (cluster, uid) were on their way while their replica was interrupted.
     """
-    times: dict[str, list[float]] = defaultdict(list)
-    for each, at in zip(calls, counted_from(calls, late, rows), strict=True):
-        times[{"global": "", "cluster": each.cluster, "node": f"{each.cluster}/{each.node}"}[scope]].append(at)
-    return max((most_in_any_window(each, seconds) for each in times.values()), default=0)
+    scopes: dict[str, list[tuple[float, Call]]] = defaultdict(list)
+    for at, each in limited(calls, late, rows):
+        scopes[{"global": "", "cluster": each.cluster, "node": f"{each.cluster}/{each.node}"}[scope]].append((at, each))
+    most: list[Call] = []
+    for found in scopes.values():
+        start = 0
+        for end, (at, _) in enumerate(found):
+            while found[start][0] < at - seconds + SHORTER:
+                start += 1
+            if end - start >= len(most):
+                most = [call for _, call in found[start : end + 1]]
+    return most
 
 
 def out_of_term(calls: Sequence[Call]) -> list[Call]:

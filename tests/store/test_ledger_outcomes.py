@@ -38,6 +38,10 @@ def test_17_1_an_answer_that_comes_after_the_refund_counts_again(url, blue, cloc
     blue.answer(eviction, outcome)
     assert {(row.counted, row.in_flight) for row in read_rows(url)} == {(True, True)}
     assert [each.record for each in blue.ledger.open_evictions()] == [eviction.record]
+    # the eviction happened now, not when it was reserved
+    denied = blue.reserve(rate(WEB, 1))
+    assert isinstance(denied, Denied)
+    assert denied.next_at == NOW + 70 + 60
 
 
 def test_a_refund_can_be_repeated_and_gives_back_one_only(url, blue):

@@ -92,8 +92,8 @@ def add_eviction(
 def change_eviction(connection: Connection, record: int, *, cluster: str, **values: Any) -> None:
     """Change the row of one eviction. Raises UnsafeDataError when it is not there (any more).
 
-    An outcome of DID_NOT_HAPPEN refunds it, EVICTED and UNKNOWN count again what was refunded; with `replaced_at` or
-    `closed_at` it is no longer in flight.
+    An outcome of DID_NOT_HAPPEN refunds it, EVICTED and UNKNOWN count again what was refunded, from `answered_at`; with
+    `replaced_at` or `closed_at` it is no longer in flight.
     """
     # within our own cluster only: an id from elsewhere must not change another cluster's row
     statement = update(EVICTIONS).where(EVICTIONS.c.id == record, EVICTIONS.c.cluster == cluster)
@@ -105,7 +105,8 @@ def change_eviction(connection: Connection, record: int, *, cluster: str, **valu
     elif values.get("outcome") in (Outcome.EVICTED, Outcome.UNKNOWN):
         # refunded while the process was stopped with its call under way
         refunded = update(ENTRIES).where(ENTRIES.c.eviction == record, ENTRIES.c.counted == false())
-        connection.execute(refunded.values(counted=True, in_flight=True))
+        again = {"at": values["answered_at"]} if "answered_at" in values else {}
+        connection.execute(refunded.values(counted=True, in_flight=True, **again))
     elif values.get("replaced_at") is not None or values.get("closed_at") is not None:
         _change_entries(connection, record, in_flight=False)
 

@@ -1,13 +1,13 @@
 """Several practice clusters that share a database, with two replicas each, in one process and one simulated time.
 
-A replica is the daemon's leadership, ledger, records and cycle; its threads are the fleet's steps. While one replica
-waits, or is stopped in the middle of an eviction, time goes on for all others.
+A replica is the daemon's leadership, ledger, records and cycle. A cycle runs in a thread that takes turns with the
+fleet: while it waits, or is stopped in the middle of an eviction, time goes on for all others.
 """
 
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from tests.faults.fakes import (
     WatchedLedger,
 )
 from tests.faults.oracles import Call
-from tests.faults.servers import CommitProxy, commit_proxy
+from tests.faults.scenarios.turns import Turns
+from tests.faults.servers.commits import CommitProxy, commit_proxy
 from tests.stories.scenarios.stage import (
     NO_COOLDOWNS,
     START,
@@ -46,6 +47,8 @@ from tests.stories.scenarios.stage import (
 )
 
 STEP_SECONDS = 5.0
+"""The longest; replicas that wait for less time are not late."""
+SHORTEST_STEP_SECONDS = 0.2
 CYCLE_SECONDS = 40.0
 QUICK_SECONDS = 10.0
 FOLLOW_SECONDS = 10.0
@@ -73,11 +76,13 @@ class Replica:
         """Raises RebalancerError where the database can't be reached."""
         self.fleet, self.cluster, self.name = fleet, cluster, name
         self.stack = ExitStack()
-        self.busy = self.stopped = False
+        self.stopped = False
         self.alive = True
-        self.cycle_at = self._follow_at = fleet.now()
+        self.turns: Turns | None = None
+        """Of its cycle."""
+        self.cycle_at = self._follow_at = self._renew_at = fleet.now()
         self.interruption: tuple[Point, Callable[[Replica], None]] | None = None
-        self.clock = ReplicaClock(fleet.now, fleet.advance)
+        self.clock = ReplicaClock(fleet.now, self.wait)
         self.lock: SteppedLock | None = None
         self._sighting = Sighting()
         self.client = InterruptedClient(cluster.kubeconfig, user_agent=f"rebalancer/soak {name}", at=self._at)
@@ -125,43 +130,65 @@ class Replica:
     def leads(self) -> bool:
         return self.leadership.holds()
 
+    @property
+    def busy(self) -> bool:
+        return self.turns is not None
+
+    def wait(self, seconds: float) -> None:
+        """In a cycle: let time pass for everything else."""
+        assert self.turns is not None
+        self.turns.wait(self.fleet.now() + seconds)
+
     def step(self) -> None:
-        """What its threads do in a few seconds."""
+        """What its threads do now."""
+        now = self.fleet.now()
+        if self.turns is not None and now >= self.turns.due:
+            self._go_on(self.turns)
         if self.stopped or not self.alive:
             return
-        if self.leadership.term is not None and self.lock is not None:
+        if self.leadership.term is not None and self.lock is not None and now >= self._renew_at:
+            self._renew_at = now + STEP_SECONDS
             self.lock.renew()
         if self.busy:
             return
         if self.leadership.led.is_set() and not self.leads():
             self.end()
         elif not self.leads():
-            if self.fleet.now() < self._follow_at:
+            if now < self._follow_at:
                 return
-            self._follow_at = self.fleet.now() + FOLLOW_SECONDS
+            self._follow_at = now + FOLLOW_SECONDS
             self.leadership.run(OneAttempt())  # type: ignore[arg-type]
-        elif self.fleet.now() >= self.cycle_at:
-            self.cycle()
+        elif now >= self.cycle_at:
+            self.cycle_at = now + self.fleet.cycle_seconds
+            self.turns = Turns(self._cycle)
+            self._go_on(self.turns)
 
-    def cycle(self) -> None:
-        self.cycle_at = self.fleet.now() + self.fleet.cycle_seconds
-        self.busy = True
+    def _go_on(self, turns: Turns) -> None:
+        try:
+            turns.resume()
+        except Killed:
+            self.turns = None
+            self.end()
+        if turns.over:
+            self.turns = None
+
+    def _cycle(self) -> None:
         try:
             report = run_cycle(self.context, self.cluster.policy, dry_run=False).report
             self.fleet.counts["cycles stopped" if report.stopped else "cycles"] += 1
         except RebalancerError:
             self.fleet.counts["cycles failed"] += 1
-        except Killed:
-            self.end()
-        finally:
-            self.busy = False
 
     def end(self) -> None:
         """The process is gone, with nothing released; the kubelet starts another one."""
-        if self.alive:
-            self.alive = False
-            self.stack.close()
-            self.cluster.restart_at[self.name] = self.fleet.now() + RESTART_SECONDS
+        if not self.alive:
+            return
+        self.alive = False
+        if self.turns is not None:
+            with suppress(Killed):
+                self.turns.kill()
+        self.stack.close()
+        self.cluster.restart_at[self.name] = self.fleet.now() + RESTART_SECONDS
 
     def _at(self, point: Point, path: str) -> None:
         parts = path.split("/")
@@ -262,14 +289,16 @@ class Fleet:
         return self.clusters[0].lab.clock.now()
 
     def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
+        raise NotImplementedError("ledgers don't wait")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass in all labs; replicas that don't wait themselves go on."""
+        """Let time pass in all labs, and for all replicas."""
         end = self.now() + seconds
-        while (left := end - self.now()) > 0:
+        while (now := self.now()) < end:
+            due = (each.turns.due for cluster in self.clusters for each in cluster.replicas if each.turns is not None)
+            step = min(STEP_SECONDS, end - now, max(min(due, default=end) - now, SHORTEST_STEP_SECONDS))
             for cluster in self.clusters:
-                cluster.lab.clock.sleep(min(STEP_SECONDS, left))
+                cluster.lab.clock.sleep(step)
             for cluster in self.clusters:
                 self._start(cluster)
                 for replica in tuple(cluster.replicas):

@@ -7,8 +7,9 @@ from itertools import product
 from typing import Any
 
 from rebalancer.lab.faults import Webhook
+from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS
 from tests.faults.fakes import Killed, Point
-from tests.faults.oracles import Call, disagreements, fullest, most_out_at_once, out_of_term, rows_of
+from tests.faults.oracles import Call, disagreements, fullest, limited, most_out_at_once, out_of_term, rows_of
 from tests.faults.scenarios.fleet import (
     MOST_CLUSTER,
     MOST_GLOBAL,
@@ -19,10 +20,12 @@ from tests.faults.scenarios.fleet import (
     Fleet,
     Replica,
 )
+from tests.stories.scenarios.stage import START
 
 FAULT_SECONDS = 40.0
 FAILOVER_SECONDS = 40.0
 """Long enough for another replica to lead and evict."""
+LONG_SECONDS = 2.0 * CALL_GRACE_SECONDS
 SETTLE_SECONDS = 240.0
 """At the end, without faults: what is unknown is reconciled after a minute."""
 
@@ -61,19 +64,24 @@ def killed(_replica: Replica) -> None:
     raise Killed
 
 
-def stopped(replica: Replica) -> None:
+def stopped(replica: Replica, seconds: float = FAILOVER_SECONDS) -> None:
     """SIGSTOP, and SIGCONT when another one leads."""
     replica.stopped = True
     try:
-        replica.fleet.advance(FAILOVER_SECONDS)
+        replica.wait(seconds)
     finally:
         replica.stopped = False
+
+
+def stopped_for_long(replica: Replica) -> None:
+    """Until the other one has refunded what was reserved."""
+    stopped(replica, LONG_SECONDS)
 
 
 def cut_off(replica: Replica) -> None:
     """From the API server, for good: requests that have left arrive, and no answers come back."""
     replica.client.cut_off = True
-    replica.fleet.advance(FAILOVER_SECONDS)
+    replica.wait(FAILOVER_SECONDS)
 
 
 def slow(replica: Replica) -> None:
@@ -85,6 +93,7 @@ def slow(replica: Replica) -> None:
 FAILOVERS: Mapping[str, Callable[[Replica], None]] = {
     "killed": killed,
     "stopped": stopped,
+    "stopped for long": stopped_for_long,
     "cut off": cut_off,
     "slow": slow,
 }
@@ -227,9 +236,12 @@ def failovers(fleet: Fleet, *, number: int, seed: int, each_hundred: Callable[[i
 def passed_limits(fleet: Fleet, calls: list[Call]) -> list[str]:
     rows, late = rows_of(fleet.direct_url), fleet.late()
     wrong = []
+    fleet.counts["calls under way until after their refund"] = len(calls) - len(limited(calls, late, rows))
     for scope, most, seconds in LIMITS:
-        if (found := fullest(calls, scope, seconds, late, rows)) > most:
-            wrong.append(f"limit of {scope}: {found} evictions in {seconds:g} s, allowed are {most}")
+        found = fullest(calls, scope, seconds, late, rows)
+        fleet.counts[f"fullest {seconds:g} s of a {scope} (limit {most})"] = len(found)
+        if len(found) > most:
+            wrong.append(f"limit of {scope}: {len(found)} evictions in {seconds:g} s, allowed are {most}: {found}")
     if (out := most_out_at_once(fleet.changes())) > 1:
         wrong.append(f"limit of a service: {out} pods without a Ready replacement at once")
     return wrong
@@ -256,4 +268,9 @@ def settled(fleet: Fleet) -> tuple[list[Call], list[str]]:
 
 
 def counted(fleet: Fleet) -> dict[str, int]:
-    return {"evictions": len(fleet.calls()), "different faults": len(fleet.seen), **dict(sorted(fleet.counts.items()))}
+    return {
+        "simulated minutes": round((fleet.now() - START) / 60),
+        "evictions": len(fleet.calls()),
+        "different faults": len(fleet.seen),
+        **dict(sorted(fleet.counts.items())),
+    }

@@ -1,0 +1,1 @@
+"""Proxies that tests and people put between the daemon and a server."""
