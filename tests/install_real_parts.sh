@@ -7,6 +7,7 @@ missing=""
 command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v prometheus-alertmanager >/dev/null 2>&1 || command -v alertmanager >/dev/null 2>&1 || missing="$missing prometheus-alertmanager"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+command -v pgbouncer >/dev/null 2>&1 || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v kubectl >/dev/null 2>&1 || [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/kubectl" ] || missing="$missing kubernetes-client"
 

@@ -13,8 +13,8 @@ from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.kube.actions.evict import KubeEvictor
 from rebalancer.kube.actions.taints import KubeNodeTaints
 from rebalancer.kube.client.client import ApiClient, connect
-from rebalancer.kube.snapshot.snapshot import KubeCluster
-from rebalancer.model.errors import ConfigError
+from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
+from rebalancer.model.errors import ConfigError, ledger_of_another
 from rebalancer.model.ports import Clock, Ledger, Progress, Records, UsageReader
 from rebalancer.model.scheduler import SchedulerConfig
 from rebalancer.policy import RebalancerPolicy
@@ -49,9 +49,23 @@ def process_identity(settings: Settings) -> str:
 
 
 def lease_lock(
+    settings: Settings,
+    client: ApiClient,
+    policy: RebalancerPolicy,
+    records: SqlRecords,
+    ledger: SqlLedger,
+    sighting: "Sighting | None" = None,
+) -> "LeaseLock":
+    """The cluster's Lease, not acquired yet. Raises ConnectError, UnsafeDataError for another cluster's ledger."""
+    if not ledger.of_cluster(ledger.cluster_uid or cluster_uid(client)):
+        raise ledger_of_another(policy.cluster)
+    return unchecked_lease_lock(settings, client, records, ledger, sighting)
+
+
+def unchecked_lease_lock(
     settings: Settings, client: ApiClient, records: SqlRecords, ledger: SqlLedger, sighting: "Sighting | None" = None
 ) -> "LeaseLock":
-    """The cluster's Lease, not acquired yet. Raises ConnectError."""
+    """The same, whatever cluster the ledger's evictions are of. Raises ConnectError."""
     from rebalancer.kube.leader.lease import LeaseLock
 
     namespace, name = settings.lease_at

@@ -146,7 +146,7 @@ def open_daemon_resources(
             forecasts=records.forecasts(),
             events=KubeEvents(client=client, clock=clock, instance=process_identity(settings)),
             leadership=Leadership(
-                make_lock=lambda: lease_lock(settings, client, records, ledger, sighting), fence=ledger.fence
+                make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting), fence=ledger.fence
             ),
             stack=stack,
         )

@@ -50,3 +50,12 @@ def ledger_behind(*, ledger: int, known: int) -> UnsafeDataError:
         f"the database has {ledger} evictions of this cluster, {known} were reserved: it was restored from a backup, "
         "or a standby without the last commits took over. Nothing is evicted until `rebalancer db accept-restore`"
     )
+
+
+def ledger_of_another(cluster: str) -> UnsafeDataError:
+    """The ledger's evictions of `cluster` were made in another Kubernetes cluster of this name."""
+    return UnsafeDataError(
+        f"the database has evictions of another Kubernetes cluster that is named {cluster} too: name each cluster "
+        "differently (`cluster` in its policy). If the cluster was rebuilt, nothing is evicted until "
+        "`rebalancer db accept-restore`"
+    )

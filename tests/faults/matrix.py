@@ -217,6 +217,20 @@ LEASE = (
             "tests/store/test_ledger.py::test_17_1_a_database_that_lost_reservations_makes_none_until_it_is_accepted",
             "tests/stories/test_restored_database.py::"
             "test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted",
+            "tests/e2e/test_daemon_databases.py::"
+            "test_17_7_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
+        ),
+    ),
+    Fault(
+        name="Two clusters with one database have the same name in `cluster`",
+        outcome="The second doesn't lead: the ledger knows the UID of the first one's namespace `kube-system`.",
+        ends="when each has a name of its own, or a rebuilt cluster is accepted",
+        seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
+        action="rename one; [accept](upgrade.md#restore) a rebuilt one",
+        tests=(
+            "tests/e2e/test_daemon_databases.py::"
+            "test_17_7_of_two_clusters_with_one_name_the_second_evicts_nothing_until_people_say_so",
+            "tests/store/test_ledger_outcomes.py::test_17_7_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name",
         ),
     ),
     Fault(
@@ -328,6 +342,16 @@ DATABASE = (
         seen="`[-]database` with the reason",
         action="mend the database",
         tests=("tests/store/test_store_engine.py::test_17_2_a_server_that_vanishes_is_given_up_after_fifteen_seconds",),
+    ),
+    Fault(
+        name="PgBouncer in transaction mode stands in between",
+        outcome="Evictions and records as without it.",
+        ends="never",
+        seen=NOTHING,
+        action="[set timeouts for the role](many-clusters.md#connections)",
+        tests=(
+            "tests/e2e/test_daemon_databases.py::test_17_7_pgbouncer_in_transaction_mode_is_a_database_like_any_other",
+        ),
     ),
     Fault(
         name="Deadlocks and serialization failures",

@@ -166,6 +166,20 @@ def test_a_new_leader_fences_before_its_first_reservation(blue):
     blue.ledger.fence(5)
 
 
+def test_17_7_a_ledger_belongs_to_one_kubernetes_cluster_of_its_name(blue, green):
+    assert blue.ledger.of_cluster("")
+    assert blue.ledger.of_cluster("first")
+    blue.ledger.fence(1)
+    assert blue.ledger.of_cluster("first")
+    assert green.ledger.of_cluster("second")
+    assert not blue.ledger.of_cluster("second")
+    with pytest.raises(UnsafeDataError, match="another Kubernetes cluster that is named"):
+        blue.ledger.fence(2)
+    blue.ledger.accept_restore(0, until=NOW + 60)
+    blue.ledger.fence(2)
+    assert not blue.ledger.of_cluster("first")
+
+
 def test_a_denied_reservation_fences_too(blue):
     blue.reserve(rate(WEB, 1), term=4)
     assert blue.reserve(rate(WEB, 1), term=5).used == 1

@@ -68,7 +68,8 @@ def prune(
 @app.command("accept-restore")
 @options(*CLUSTER)
 def accept_restore(invocation: Invocation) -> None:
-    """Go on with a database that was restored from a backup, or promoted without its last commits.
+    """Go on with a database that was restored from a backup, or promoted without its last commits; or with a cluster
+    that was rebuilt under its old name.
 
     The Lease knows how many evictions were reserved; a ledger that has fewer evicts nothing. No limit counts the
     missing ones, so evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the

@@ -60,6 +60,19 @@ OPTIONAL_RESOURCES = frozenset({CSI_NODES, QUOTAS, AUTOSCALERS})
 """Of these: without them only the pods that they concern are in doubt."""
 
 
+SYSTEM_NAMESPACE = "kube-system"
+"""Made once with a cluster and never deleted: its UID is the cluster's identity."""
+
+
+def cluster_uid(client: ApiClient) -> str:
+    """Identity of the Kubernetes cluster; empty where the server doesn't tell it. Raises ConnectError."""
+    response = client.get(NAMESPACES.path(), query={"fieldSelector": f"metadata.name={SYSTEM_NAMESPACE}"})
+    if response.status != 200:
+        return ""
+    found = client.decode(response.data, dict[str, Any], what="the namespaces").get("items") or []
+    return next((str(each["metadata"]["uid"]) for each in found if each["metadata"]["name"] == SYSTEM_NAMESPACE), "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStateRecord:
     """A pod as re-read."""

@@ -218,6 +218,7 @@ SCOPES = Table(
     Column("key", Text, primary_key=True),
     Column("term", BigInteger),  # of a cluster: the highest lease term that was seen
     Column("sequence", BigInteger),  # of a cluster: number of its reservations ever
+    Column("cluster_uid", Text),  # of a cluster: UID of its namespace kube-system
 )
 
 # One row for each eviction and scope. Those of an eviction that did not happen stay, and count no more.

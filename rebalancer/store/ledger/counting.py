@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from rebalancer.model.errors import UnsafeDataError, ledger_behind
+from rebalancer.model.errors import UnsafeDataError, ledger_behind, ledger_of_another
 from rebalancer.model.limits import Check, Denied, Pause, Scope
 from rebalancer.model.ports import Clock
 from rebalancer.store.db.dialect import as_seconds, database_now, upsert
@@ -55,6 +55,19 @@ def lock_scopes(connection: Connection, scopes: Sequence[Scope], *, cluster: str
         raise UnsafeDataError(f"cluster {cluster}: our lease term ({ours}) is stale, the ledger has seen {seen}")
     if term is not None and term != seen:
         connection.execute(update(SCOPES).where(SCOPES.c.kind == own.kind, SCOPES.c.key == own.key).values(term=term))
+
+
+def claim_cluster(connection: Connection, *, cluster: str, uid: str) -> None:
+    """Write the Kubernetes cluster's UID to the cluster's scope, which must be locked, where it has none.
+
+    Raises UnsafeDataError where it has another one.
+    """
+    own = (SCOPES.c.kind == "cluster", SCOPES.c.key == cluster)
+    known = connection.execute(select(SCOPES.c.cluster_uid).where(*own)).scalar()
+    if uid and not known:
+        connection.execute(update(SCOPES).where(*own).values(cluster_uid=uid))
+    elif uid and known != uid:
+        raise ledger_of_another(cluster)
 
 
 def next_in_sequence(connection: Connection, *, cluster: str, known: int) -> int:

@@ -29,6 +29,7 @@ from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
     add_entries,
+    claim_cluster,
     count,
     hold_scopes,
     lock_scopes,
@@ -114,14 +115,16 @@ class SqlLedger(OperatorState):
         return self._sequence
 
     def accept_restore(self, sequence: int, *, until: float) -> None:
-        """Go on with a restored database: numbers continue after `sequence`. Evictions that it lacks are counted by no
-        limit, so the cluster is paused until then (seconds since the epoch)."""
+        """Go on with a restored database, or with that of a cluster that was rebuilt: numbers continue after
+        `sequence`. Evictions that it lacks are counted by no limit, so the cluster is paused until then (seconds since
+        the epoch)."""
         own = Scope.of("cluster", self._cluster)
 
         def work(connection: Connection) -> None:
             hold_scopes(connection, [own])
             mine = (SCOPES.c.kind == own.kind, SCOPES.c.key == own.key)
-            connection.execute(update(SCOPES).where(*mine).values(sequence=sequence))
+            uid = self.cluster_uid or None
+            connection.execute(update(SCOPES).where(*mine).values(sequence=sequence, cluster_uid=uid))
 
         self.pause(
             own, reason="evictions from before the restore count again", created_by="accept-restore", until=until
@@ -137,10 +140,22 @@ class SqlLedger(OperatorState):
     def fence(self, term: int) -> None:
         """Make `term` the cluster's, before a new leader's first reservation: older leaders can reserve no more.
 
-        Raises UnsafeDataError when the ledger has seen a newer one.
+        Raises UnsafeDataError when the ledger has seen a newer one, or is another Kubernetes cluster's.
         """
-        own = [Scope.of("cluster", self._cluster)]
-        write(self._engine, lambda connection: lock_scopes(connection, own, cluster=self._cluster, term=term))
+
+        def work(connection: Connection) -> None:
+            lock_scopes(connection, [Scope.of("cluster", self._cluster)], cluster=self._cluster, term=term)
+            claim_cluster(connection, cluster=self._cluster, uid=self.cluster_uid)
+
+        write(self._engine, work)
+
+    def of_cluster(self, uid: str) -> bool:
+        """Whether this ledger's evictions are of the Kubernetes cluster `uid`, which this process evicts in from now
+        on. Also where either is not known."""
+        self.cluster_uid = uid
+        own = select(SCOPES.c.cluster_uid).where(SCOPES.c.kind == "cluster", SCOPES.c.key == self._cluster)
+        known = read(self._engine, lambda connection: connection.execute(own).scalar())
+        return not uid or not known or uid == known
 
     def outcome(self, eviction: Eviction) -> None:
         """Write the outcome of the call into the row `eviction.record`.

@@ -33,6 +33,8 @@ class OperatorState:
         self._clock = clock
         self._sequence = 0
         """Number of the cluster's last reservation that this process has seen; 0 = none."""
+        self.cluster_uid = ""
+        """UID of the Kubernetes cluster that this process evicts in; empty = not known."""
 
     def now(self) -> float:
         """The ledger's clock: seconds since the epoch."""
