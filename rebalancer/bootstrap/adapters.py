@@ -59,11 +59,16 @@ def lease_lock(
     """The cluster's Lease, not acquired yet. Raises ConnectError, UnsafeDataError for another cluster's ledger."""
     if not ledger.of_cluster(ledger.cluster_uid or cluster_uid(client)):
         raise ledger_of_another(policy.cluster)
-    return unchecked_lease_lock(settings, client, records, ledger, sighting)
+    return unchecked_lease_lock(settings, client, policy, records, ledger, sighting)
 
 
 def unchecked_lease_lock(
-    settings: Settings, client: ApiClient, records: SqlRecords, ledger: SqlLedger, sighting: "Sighting | None" = None
+    settings: Settings,
+    client: ApiClient,
+    policy: RebalancerPolicy,
+    records: SqlRecords,
+    ledger: SqlLedger,
+    sighting: "Sighting | None" = None,
 ) -> "LeaseLock":
     """The same, whatever cluster the ledger's evictions are of. Raises ConnectError."""
     from rebalancer.kube.leader.lease import LeaseLock
@@ -76,6 +81,7 @@ def unchecked_lease_lock(
         name=name,
         identity=f"{process_identity(settings)}_{os.getpid()}",
         ledger_identity=records.ledger_identity(),
+        cluster=policy.cluster,
         last_term=ledger.last_term(),
         sequence=lambda: ledger.sequence,
         sighting=sighting,

@@ -5,13 +5,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rebalancer.bootstrap.adapters import client_of, lease_lock, make_context, unchecked_lease_lock
+from rebalancer.bootstrap.adapters import client_of, lease_lock, make_context
 from rebalancer.bootstrap.database import create_database, records_of
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullRecords, SystemClock
-from rebalancer.cycle.ledger_state import longest_window
-from rebalancer.kube.snapshot.snapshot import KubeCluster, cluster_uid
-from rebalancer.model.errors import ConfigError
+from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
@@ -74,26 +72,6 @@ def acting_context(
             if lease.term is not None:
                 ledger.fence(lease.term)  # from here on no older leader can reserve
         yield _with_kept_history(context, policy, settings, stack)
-
-
-def accept_restore(policy: RebalancerPolicy, settings: Settings) -> tuple[int, int, float]:
-    """Let the database go on after a restore, or with a rebuilt cluster: (evictions that it lacks, its evictions, end
-    of the pause).
-
-    No limit counts the evictions that it lacks, so the cluster is paused for the longest window. Raises ConfigError
-    when it lacks none, ConnectError.
-    """
-    with ExitStack() as stack:
-        client = client_of(settings, stack)
-        records = stack.enter_context(records_of(settings, policy, SystemClock()))
-        ledger = records.ledger()
-        known = unchecked_lease_lock(settings, client, records, ledger).noted_sequence()
-        same = ledger.of_cluster(cluster_uid(client))
-        if same and known <= ledger.sequence:
-            raise ConfigError(f"the database lacks no evictions: it has {ledger.sequence}, the Lease knows of {known}")
-        had, until = ledger.sequence, ledger.now() + longest_window(policy)
-        ledger.accept_restore(max(known, had), until=until)
-        return max(known - had, 0), had, until
 
 
 def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:

@@ -71,7 +71,7 @@ SCOPE_RULES: tuple[ScopeRule, ...] = (
     ),
     ScopeRule(
         kind="pool",
-        name=lambda eviction, snapshot: eviction.pool,
+        name=lambda eviction, snapshot: eviction.pool or None,
         limits=_pool_limits,
         base=lambda rules, name, eviction: rules.pool_nodes.get(name, 0),
         names=lambda rules: rules.pool_nodes,
@@ -79,7 +79,7 @@ SCOPE_RULES: tuple[ScopeRule, ...] = (
     ),
     ScopeRule(
         kind="node",
-        name=lambda eviction, snapshot: eviction.node,
+        name=lambda eviction, snapshot: eviction.node or None,
         limits=lambda policy, name: policy.limits.node,
         reason=Reason.LIMIT_NODE,
     ),
@@ -99,7 +99,7 @@ SCOPE_RULES: tuple[ScopeRule, ...] = (
     ),
     ScopeRule(
         kind="serviceNode",
-        name=lambda eviction, snapshot: f"{eviction.node}/{eviction.service_identity}",
+        name=lambda eviction, snapshot: f"{eviction.node}/{eviction.service_identity}" if eviction.node else None,
         limits=lambda policy, name: None,
     ),
     ScopeRule(
@@ -146,8 +146,7 @@ class LimitRules:
 
     def scopes(self, eviction: Eviction) -> tuple[Scope, ...]:
         """Every scope that counts the eviction, in locking order."""
-        names = ((rule.kind, rule.name(eviction, self.snapshot)) for rule in SCOPE_RULES)
-        return tuple(sorted(Scope.of(kind, self.policy.cluster, name) for kind, name in names if name is not None))
+        return eviction_scopes(eviction, self.policy, self.snapshot)
 
     def checks(self, eviction: Eviction) -> list[Check]:
         """Every check that the eviction has to pass in its `scopes`."""
@@ -225,6 +224,12 @@ class LimitRules:
         """Top owners, as indices, without DaemonSets."""
         owners = self.snapshot.owners
         return [index for index, each in enumerate(owners) if each.parent < 0 and each.kind != "DaemonSet"]
+
+
+def eviction_scopes(eviction: Eviction, policy: RebalancerPolicy, snapshot: ClusterSnapshot) -> tuple[Scope, ...]:
+    """Every scope that counts the eviction, in locking order."""
+    names = ((rule.kind, rule.name(eviction, snapshot)) for rule in SCOPE_RULES)
+    return tuple(sorted(Scope.of(kind, policy.cluster, name) for kind, name in names if name is not None))
 
 
 def _limit_checks(scope: Scope, limits: ScopeLimits | None, base: Callable[[], int]) -> list[Check]:

@@ -147,6 +147,7 @@ def publish_events(events: EventSink, report: CycleReport) -> None:
             events.about_service(
                 Owner(kind=service.kind, namespace=service.namespace, name=service.name, uid=each.owner_uid),
                 reason="Evicted",
+                eviction=each,
                 note=f"pod {each.pod} on {each.node}: {each.reason}; {_expected(each)}",
             )
     for node, evictions in by_node.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from rebalancer.kube.actions.events import EVENTS
+from rebalancer.kube.actions.eviction_events import EVENTS
 from rebalancer.kube.actions.taints import TAINT_PERMISSIONS
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.client.permissions import Permission
@@ -19,8 +19,9 @@ from rebalancer.model.errors import ConnectError
 DAEMON_PERMISSIONS = (
     *(Permission(verb="watch", group=each.group, resource=each.plural) for each in READ_RESOURCES),
     Permission(verb="create", group=EVENTS.group, resource=EVENTS.plural),
+    Permission(verb="list", group=EVENTS.group, resource=EVENTS.plural),
 )
-"""Permissions to watch the cluster and to write Events."""
+"""Permissions to watch the cluster, to write Events, and to count evictions again that a restored database lacks."""
 
 
 class _Version(msgspec.Struct, rename="camel"):

@@ -52,6 +52,14 @@ def ledger_behind(*, ledger: int, known: int) -> UnsafeDataError:
     )
 
 
+def cluster_renamed(cluster: str, *, before: str) -> UnsafeDataError:
+    """The Lease is of a ledger that has this cluster's evictions under another name."""
+    return UnsafeDataError(
+        f"`cluster` in the policy is {cluster}, and was {before} when this cluster's evictions were reserved: no limit "
+        f"of {cluster} counts them. Name it {before} again, or go on as {cluster} with `rebalancer db accept-restore`"
+    )
+
+
 def ledger_of_another(cluster: str) -> UnsafeDataError:
     """The ledger's evictions of `cluster` were made in another Kubernetes cluster of this name."""
     return UnsafeDataError(

@@ -167,6 +167,8 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
     ALERT = "alert"
     FORECAST = "forecast"
+    RESTORE = "restore"
+    """Evictions that a restored database lacked, counted again; nothing is evicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,8 +119,11 @@ class NodeTaints(Protocol):
 class EventSink(Protocol):
     """Publishes Kubernetes Events about evictions. Never raises, and may drop some."""
 
-    def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
-        """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence."""
+    def about_service(
+        self, owner: Owner, *, reason: str, note: str, warning: bool = False, eviction: Eviction | None = None
+    ) -> None:
+        """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence. What is needed to
+        count the `eviction` again is written beside them."""
         ...
 
     def about_node(self, node: str, *, reason: str, note: str, warning: bool = False) -> None: ...

@@ -193,7 +193,9 @@ class Events:
 
     told: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
+    def about_service(
+        self, owner: Owner, *, reason: str, note: str, warning: bool = False, eviction: Eviction | None = None
+    ) -> None:
         self.told.append((owner.name, reason, note))
 
     def about_node(self, node: str, *, reason: str, note: str, warning: bool = False) -> None:

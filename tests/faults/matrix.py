@@ -207,7 +207,8 @@ LEASE = (
     ),
     Fault(
         name="The database was restored from a backup, or a standby without the last commits took over",
-        outcome="Nothing is evicted; `rebalancer db accept-restore` pauses the cluster for the longest window.",
+        outcome="Nothing is evicted; `rebalancer db accept-restore` counts missing evictions again where Events or "
+        "replacements show them, and pauses the cluster for the longest window while others are missing.",
         ends="when it is accepted",
         seen="log `not leading` every minute, `[-]lease`, `rebalancer_lease_prevented`",
         action="[accept it](upgrade.md#restore)",
@@ -219,7 +220,21 @@ LEASE = (
             "test_17_1_a_restored_database_evicts_nothing_until_it_is_accepted",
             "tests/e2e/test_daemon_databases.py::"
             "test_17_7_a_standby_without_the_last_commit_evicts_nothing_until_people_accept_it",
+            "tests/e2e/test_restored_ledger.py::"
+            "test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events",
+            "tests/stories/test_restored_database.py::"
+            "test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_by_their_replacements",
+            "tests/stories/test_restored_database.py::"
+            "test_17_1_of_more_new_pods_than_missing_evictions_none_is_counted",
         ),
+    ),
+    Fault(
+        name="`cluster` in the policy was changed",
+        outcome="Nothing is evicted: no limit of the new name counts the evictions under the old one.",
+        ends="when the old name is back, or the new one is accepted",
+        seen="log `not leading` every minute with both names, `[-]lease`, `rebalancer_lease_prevented`",
+        action="[change it back, or accept it](upgrade.md#restore)",
+        tests=("tests/e2e/test_restored_ledger.py::test_17_1_a_cluster_that_got_another_name_says_so",),
     ),
     Fault(
         name="Two clusters with one database have the same name in `cluster`",

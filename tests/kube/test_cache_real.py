@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from rebalancer.kube.actions.events import KubeEvents
+from rebalancer.kube.actions.eviction_events import read_eviction_events
 from rebalancer.kube.client.client import ApiClient, connect
 from rebalancer.kube.snapshot.records import Namespace
 from rebalancer.kube.snapshot.snapshot import NAMESPACES, KubeCluster
 from rebalancer.kube.watch.cache import WatchedCluster
 from rebalancer.kube.watch.stores import Records
 from rebalancer.kube.watch.watch import Reflector
-from rebalancer.model.snapshot import Owner, PodStatus
+from rebalancer.model.eviction import Eviction, Outcome
+from rebalancer.model.snapshot import Owner, PodStatus, Service
 from tests.kube.builders import Json
 from tests.kube.fakes.api import FakeClock
 from tests.kube.fakes.watches import until
@@ -142,3 +144,29 @@ def test_the_server_takes_our_events(server: ApiServer, client: ApiClient) -> No
     found = server.call("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=web")["items"]
     assert {each["involvedObject"]["kind"] for each in found} == {"Deployment", "Rollout"}
     assert {each["reason"] for each in found} == {"Evicted"}
+
+
+def test_17_1_an_eviction_is_read_back_from_our_event(server: ApiServer, client: ApiClient) -> None:
+    sink = KubeEvents(client=client, clock=FakeClock(), instance="pod-7")
+    owner = Owner(kind="Deployment", namespace="default", name="api", uid="u")
+    written = Eviction(
+        namespace="default",
+        pod="api-1",
+        uid="uid of api-1",
+        node="hot",
+        pool="general",
+        service=Service(kind="Deployment", namespace="default", name="api"),
+        strategy="LowNodeUtilization",
+        reason="hot",
+        outcome=Outcome.EVICTED,
+        planned_at=FakeClock().now() - 9e8,
+    )
+    sink.about_service(owner, reason="Evicted", note="x", eviction=written)
+    assert sink.stats.last_error == ""
+    (found,) = read_eviction_events(client)
+    assert (found.uid, found.node, found.planned_at, found.service) == (
+        written.uid,
+        "hot",
+        written.planned_at,
+        written.service,
+    )

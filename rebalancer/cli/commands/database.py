@@ -71,15 +71,23 @@ def accept_restore(invocation: Invocation) -> None:
     """Go on with a database that was restored from a backup, or promoted without its last commits; or with a cluster
     that was rebuilt under its old name.
 
-    The Lease knows how many evictions were reserved; a ledger that has fewer evicts nothing. No limit counts the
-    missing ones, so evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the
-    pause.
+    The Lease knows how many evictions were reserved; a ledger that has fewer evicts nothing. Missing ones are counted
+    again where Events of the cluster or replacements show them. While others are missing, which no limit counts,
+    evictions in the cluster are paused for the longest limit window; `rebalancer resume` ends the pause.
     """
-    from rebalancer.bootstrap.contexts import accept_restore
+    from rebalancer.bootstrap.restore import accept_restore
     from rebalancer.constraints.limits import clock_time
 
-    missing, had, until = accept_restore(invocation.policy, invocation.settings)
-    say(f"accepted: the database has {had} evictions, {missing} are missing. Paused until {clock_time(until)}")
+    accepted = accept_restore(invocation.policy, invocation.settings)
+    if accepted.problem:
+        say(f"Events can't be read: {accepted.problem}")
+    for each in accepted.counted:
+        say(f"{each.full_name} from {each.node or 'a node that is not known'}: {each.reason}")
+    pause = "" if accepted.paused_until is None else f" Paused until {clock_time(accepted.paused_until)}"
+    say(
+        f"accepted: the database has {accepted.had} evictions, {accepted.missing} are missing, "
+        f"{len(accepted.counted)} of them are counted again.{pause}"
+    )
 
 
 @app.command()

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.kube.client.client import ApiClient, Resource, Timeouts, status_of
+from rebalancer.kube.actions.eviction_events import EVENTS, eviction_annotation
+from rebalancer.kube.client.client import ApiClient, Timeouts, status_of
 from rebalancer.kube.snapshot.owners import KNOWN_GROUPS
 from rebalancer.kube.snapshot.times import rfc3339_micro
 from rebalancer.model.errors import RebalancerError
+from rebalancer.model.eviction import Eviction
 from rebalancer.model.ports import Clock
 from rebalancer.model.snapshot import Owner
 
-EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
 ACTION = "Rebalance"
 NODE_NAMESPACE = "default"
 """Namespace of the events about objects without a namespace."""
@@ -70,22 +71,36 @@ class KubeEvents:
         self._quiet_until = float("-inf")
         self.stats = EventStats()
 
-    def about_service(self, owner: Owner, *, reason: str, note: str, warning: bool = False) -> None:
-        """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence."""
+    def about_service(
+        self, owner: Owner, *, reason: str, note: str, warning: bool = False, eviction: Eviction | None = None
+    ) -> None:
+        """An event on a service's top owner. `reason` is one word in CamelCase, `note` a sentence. An `eviction` is
+        written into an annotation too."""
         kind, _, group = owner.kind.partition(".")
         regarding = {"kind": kind, "namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
         known = KNOWN_GROUPS.get(kind)
         # The version of a kind that is not Kubernetes' own isn't known: an event is found by kind, name and uid.
         if not group and known is not None:
             regarding["apiVersion"] = f"{known}/v1" if known else "v1"
-        self._write(regarding, namespace=owner.namespace or NODE_NAMESPACE, reason=reason, note=note, warning=warning)
+        annotations = {} if eviction is None else eviction_annotation(eviction)
+        namespace = owner.namespace or NODE_NAMESPACE
+        self._write(regarding, namespace=namespace, reason=reason, note=note, warning=warning, annotations=annotations)
 
     def about_node(self, node: str, *, reason: str, note: str, warning: bool = False) -> None:
         """An event on a node. Its uid is the node's name, as the kubelet has it."""
         regarding = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
         self._write(regarding, namespace=NODE_NAMESPACE, reason=reason, note=note, warning=warning)
 
-    def _write(self, regarding: dict[str, str], *, namespace: str, reason: str, note: str, warning: bool) -> None:
+    def _write(
+        self,
+        regarding: dict[str, str],
+        *,
+        namespace: str,
+        reason: str,
+        note: str,
+        warning: bool,
+        annotations: dict[str, str] | None = None,
+    ) -> None:
         if not self._may_send():
             return
         suffix = secrets.token_hex(8)
@@ -95,6 +110,7 @@ class KubeEvents:
             "metadata": {
                 "name": f"{regarding['name'][: LONGEST_NAME - len(suffix) - 1].rstrip('.')}.{suffix}",
                 "namespace": namespace,
+                **({"annotations": annotations} if annotations else {}),
             },
             "eventTime": rfc3339_micro(self._clock.now()),
             "type": "Warning" if warning else "Normal",

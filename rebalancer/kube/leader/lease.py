@@ -22,11 +22,19 @@ import urllib3
 
 from rebalancer.kube.client.client import AnswerLostError, ApiClient, Resource, Retries, Timeouts
 from rebalancer.kube.snapshot.times import epoch_seconds, rfc3339_micro
-from rebalancer.model.errors import ConnectError, LeaseHeldError, RebalancerError, UnsafeDataError, ledger_behind
+from rebalancer.model.errors import (
+    ConnectError,
+    LeaseHeldError,
+    RebalancerError,
+    UnsafeDataError,
+    cluster_renamed,
+    ledger_behind,
+)
 
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 LEDGER_ANNOTATION = "rebalancer.dev/ledger"
 SEQUENCE_ANNOTATION = "rebalancer.dev/ledger-sequence"
+CLUSTER_ANNOTATION = "rebalancer.dev/cluster"
 CONFLICT_ATTEMPTS = 5
 NOTE_ATTEMPTS = 3
 
@@ -61,7 +69,8 @@ class LeaseLock:
     """The lease of one cluster, held by one process. Implements `model.ports.Lease`.
 
     As a context manager it is held for the block: acquired or UnsafeDataError, renewed by a thread, released at the
-    end. `last_term` is the highest term in the ledger: a Lease that was deleted and created again continues from there.
+    end. `cluster` is the name under which the ledger has this cluster's evictions. `last_term` is the highest term in
+    the ledger: a Lease that was deleted and created again continues from there.
     `sequence` returns the number of the ledger's last reservation.
     `wait_seconds` bounds the attempts while another holder is alive; 0 is one attempt. Successive locks share one
     `sighting`; otherwise each starts observing from the beginning.
@@ -75,6 +84,7 @@ class LeaseLock:
         name: str,
         identity: str,
         ledger_identity: str,
+        cluster: str = "",
         last_term: int = 0,
         sequence: Callable[[], int] = lambda: 0,
         wait_seconds: float = 0.0,
@@ -89,6 +99,7 @@ class LeaseLock:
         self._name = name
         self._identity = identity
         self._ledger = ledger_identity
+        self._cluster = cluster
         self._last_term = last_term
         self._sequence = sequence
         self._renewing = threading.Lock()
@@ -272,6 +283,8 @@ class LeaseLock:
 
     def _annotations(self, lease: dict[str, Any]) -> dict[str, str]:
         ours = {LEDGER_ANNOTATION: self._ledger, SEQUENCE_ANNOTATION: str(self._sequence())}
+        if self._cluster:
+            ours[CLUSTER_ANNOTATION] = self._cluster
         return (lease["metadata"].get("annotations") or {}) | ours
 
     def _adopt(self, wanted: dict[str, Any], started: float) -> bool:
@@ -347,6 +360,9 @@ class LeaseLock:
                 f"replaced on purpose, delete the annotation {LEDGER_ANNOTATION} from the lease"
             )
         ours, known = self._sequence(), _sequence_of(lease)
+        name = _annotation(lease, CLUSTER_ANNOTATION)
+        if theirs and ours < known and name and self._cluster and name != self._cluster:
+            raise cluster_renamed(self._cluster, before=name)
         if theirs and ours < known:
             raise ledger_behind(ledger=ours, known=known)
 
@@ -382,9 +398,13 @@ class _Record:
 
 
 def _sequence_of(lease: dict[str, Any]) -> int:
-    text = str((lease["metadata"].get("annotations") or {}).get(SEQUENCE_ANNOTATION, ""))
+    text = _annotation(lease, SEQUENCE_ANNOTATION)
     return int(text) if text.isdecimal() else 0
 
 
 def _ledger_of(lease: dict[str, Any]) -> str:
-    return str((lease["metadata"].get("annotations") or {}).get(LEDGER_ANNOTATION, ""))
+    return _annotation(lease, LEDGER_ANNOTATION)
+
+
+def _annotation(lease: dict[str, Any], key: str) -> str:
+    return str((lease["metadata"].get("annotations") or {}).get(key, ""))

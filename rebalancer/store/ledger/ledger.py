@@ -12,7 +12,7 @@ during the call. A process that dies at any step leaves a row that counts until 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Double, literal, or_, select, true, tuple_, union_all, update
+from sqlalchemy import Connection, Double, func, literal, or_, select, true, tuple_, union_all, update
 
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome
 from rebalancer.model.limits import (
@@ -26,7 +26,7 @@ from rebalancer.model.limits import (
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import ClusterReader
 from rebalancer.store.db.engine import read, write
-from rebalancer.store.db.tables import ENTRIES, EVICTIONS, SCOPES
+from rebalancer.store.db.tables import CYCLES, ENTRIES, EVICTIONS, SCOPES
 from rebalancer.store.ledger.counting import (
     add_entries,
     claim_cluster,
@@ -38,6 +38,7 @@ from rebalancer.store.ledger.counting import (
 )
 from rebalancer.store.ledger.operator_state import OperatorState
 from rebalancer.store.ledger.reconcile import CALL_GRACE_SECONDS, reconciled_outcome
+from rebalancer.store.ledger.restore import count_again, lacking
 from rebalancer.store.ledger.rows import (
     UNRECONCILED,
     add_eviction,
@@ -70,7 +71,8 @@ class SqlLedger(OperatorState):
         checks: Sequence[Check],
         term: int | None,
     ) -> int | Denied:
-        """Count the eviction in its `scopes` and write its row, if every check admits it: its id, or why not.
+        """Count the eviction in its `scopes` and write its row, if every check admits it: its id, or why not. Its
+        `planned_at` is set.
 
         The cluster's own scope always counts. Of several checks that deny, the answer is the one that denies longest;
         a pause of one of the scopes comes first. `report`'s cycle must have been begun, and is no dry run.
@@ -84,7 +86,7 @@ class SqlLedger(OperatorState):
             # such a check would never see its own evictions, and never be used up
             raise ValueError(f"the eviction is not counted in {strange[0]}, which is checked")
 
-        def work(connection: Connection) -> tuple[int, int] | Denied:
+        def work(connection: Connection) -> tuple[int, int, float] | Denied:
             lock_scopes(connection, counted, cluster=self._cluster, term=term)
             now, denied, paused = count(connection, checks, cluster=self._cluster, clock=self._clock)
             if paused and (pause := pause_in_force(connection, counted, now=now)) is not None:
@@ -94,12 +96,12 @@ class SqlLedger(OperatorState):
             number = next_in_sequence(connection, cluster=self._cluster, known=self._sequence)
             record = add_eviction(connection, report, eviction, cluster=self._cluster, at=now, lease_term=term)
             add_entries(connection, counted, eviction=record, at=now)
-            return record, number
+            return record, number, now
 
         answer = write(self._engine, work)
         if isinstance(answer, Denied):
             return answer
-        record, number = answer
+        record, number, eviction.planned_at = answer
         self._sequence = max(self._sequence, number)
         return record
 
@@ -114,23 +116,49 @@ class SqlLedger(OperatorState):
         self._sequence = read(self._engine, lambda connection: connection.execute(own).scalar()) or 0
         return self._sequence
 
-    def accept_restore(self, sequence: int, *, until: float) -> None:
+    def lacking(self, evictions: Sequence[Eviction]) -> list[Eviction]:
+        """Those of the evictions that no row of the ledger counts."""
+        return read(self._engine, lambda connection: lacking(connection, evictions))
+
+    def last_written(self) -> float | None:
+        """When this cluster's newest cycle or eviction was written, in seconds since the epoch; None before the
+        first."""
+        began, ended, evicted = CYCLES.c.started_at, CYCLES.c.finished_at, EVICTIONS.c.planned_at
+        newest = union_all(
+            select(func.max(began).label("at")).where(CYCLES.c.cluster == self._cluster),
+            select(func.max(ended)).where(CYCLES.c.cluster == self._cluster),
+            select(func.max(evicted)).where(EVICTIONS.c.cluster == self._cluster),
+        ).subquery()
+        query = select(func.max(newest.c.at))
+        return read(self._engine, lambda connection: connection.execute(query).scalar())
+
+    def accept_restore(
+        self,
+        sequence: int,
+        *,
+        until: float | None,
+        report: CycleReport | None = None,
+        evictions: Sequence[Eviction] = (),
+    ) -> list[Eviction]:
         """Go on with a restored database, or with that of a cluster that was rebuilt: numbers continue after
-        `sequence`. Evictions that it lacks are counted by no limit, so the cluster is paused until then (seconds since
-        the epoch)."""
+        `sequence`, and the `evictions` that it lacks count again, as those of the cycle `report`. Others are counted by
+        no limit: where there are some, the cluster is paused `until` then (seconds since the epoch). Those that count
+        again."""
         own = Scope.of("cluster", self._cluster)
 
-        def work(connection: Connection) -> None:
-            hold_scopes(connection, [own])
+        def work(connection: Connection) -> list[Eviction]:
+            hold_scopes(connection, sorted({own, *(scope for each in evictions for scope in each.scopes)}))
             mine = (SCOPES.c.kind == own.kind, SCOPES.c.key == own.key)
             uid = self.cluster_uid or None
             connection.execute(update(SCOPES).where(*mine).values(sequence=sequence, cluster_uid=uid))
+            return count_again(connection, report, evictions, cluster=self._cluster) if report is not None else []
 
-        self.pause(
-            own, reason="evictions from before the restore count again", created_by="accept-restore", until=until
-        )
-        write(self._engine, work)
+        if until is not None:
+            reason = "evictions from before the restore count again"
+            self.pause(own, reason=reason, created_by="accept-restore", until=until)
+        counted = write(self._engine, work)
         self._sequence = sequence
+        return counted
 
     def last_term(self) -> int:
         """The highest lease term that was seen in this cluster; 0 before the first."""

@@ -1,0 +1,124 @@
+"""Evictions in our Events, as structured data: a database that was restored has them counted again."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from rebalancer.kube.client.client import ApiClient, Resource
+from rebalancer.kube.snapshot.lists import read_list
+from rebalancer.kube.snapshot.times import epoch_seconds
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction, Outcome, TargetNode
+from rebalancer.model.snapshot import Service
+
+EVENTS = Resource(group="events.k8s.io", version="v1", plural="events")
+EVICTION_ANNOTATION = "rebalancer.dev/eviction"
+
+
+class EvictionData(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """The annotation's JSON. Times are seconds since the epoch. The namespace is the Event's."""
+
+    pod: str
+    uid: str
+    node: str
+    pool: str
+    kind: str
+    service: str
+    strategy: str
+    reason: str
+    outcome: Outcome
+    planned_at: float | None = None
+    service_identity: str = ""
+    level: str = ""
+    owner_uid: str = ""
+    target_node: str = ""
+    target_pool: str = ""
+    pull_bytes: float = 0.0
+    ready_before: int = 0
+    desired_before: int = 0
+    grace_seconds: float | None = None
+    deadline_at: float | None = None
+    in_background: bool = False
+
+
+_SAME = tuple(
+    name
+    for name in EvictionData.__struct_fields__
+    if name not in ("kind", "service", "target_node", "outcome", "planned_at", "grace_seconds", "deadline_at")
+)
+
+
+def eviction_annotation(eviction: Eviction) -> dict[str, str]:
+    """The annotation of the Event about an eviction."""
+    data = EvictionData(
+        **{name: getattr(eviction, name) for name in _SAME},
+        kind=eviction.service.kind,
+        service=eviction.service.name,
+        target_node=eviction.target_node,
+        outcome=eviction.outcome,
+        planned_at=_finite(eviction.planned_at),
+        grace_seconds=_finite(eviction.grace_seconds),
+        deadline_at=_finite(eviction.deadline_at),
+    )
+    return {EVICTION_ANNOTATION: msgspec.json.encode(data).decode()}
+
+
+class _Metadata(msgspec.Struct):
+    namespace: str = ""
+    creation_timestamp: str | None = msgspec.field(name="creationTimestamp", default=None)
+    annotations: dict[str, str] | None = None
+
+
+class _Event(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Evictions:
+    """The evictions of the Events in a list; Events without one, or with one that can't be read, are left out."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Eviction] = {}
+        """UID of the pod -> its newest eviction."""
+
+    def add(self, items: Any) -> None:
+        for item in items:
+            each = _eviction(item)
+            if each is not None and not (each.uid in self.found and self.found[each.uid].planned_at > each.planned_at):
+                self.found[each.uid] = each
+
+
+def read_eviction_events(client: ApiClient) -> list[Eviction]:
+    """The evictions that our Events tell of, oldest first. The API server keeps Events for an hour by default.
+
+    Raises ConnectError, UnsafeDataError.
+    """
+    found = read_list(client, EVENTS, item=_Event, collector=_Evictions).found
+    return sorted(found.values(), key=lambda each: each.planned_at)
+
+
+def _eviction(event: _Event) -> Eviction | None:
+    text = (event.metadata.annotations or {}).get(EVICTION_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        data = msgspec.json.decode(text, type=EvictionData)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    # the server's time, in whole seconds: an annotation from the future would count for ever
+    written = epoch_seconds(event.metadata.creation_timestamp) + 1.0
+    if data.outcome not in MAY_HAVE_HAPPENED or not data.uid or math.isnan(written):
+        return None
+    return Eviction(
+        **{name: getattr(data, name) for name in _SAME},
+        namespace=event.metadata.namespace,
+        service=Service(kind=data.kind, namespace=event.metadata.namespace, name=data.service),
+        target_nodes=(TargetNode(data.target_node, 1.0),) if data.target_node else (),
+        planned_at=written if data.planned_at is None else min(data.planned_at, written),
+        outcome=data.outcome,
+        grace_seconds=math.nan if data.grace_seconds is None else data.grace_seconds,
+        deadline_at=math.nan if data.deadline_at is None else data.deadline_at,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,113 @@
+"""A database restored from a backup, a cluster that got another name: the evictions that the ledger lacks count again,
+where the cluster shows them."""
+
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, until, warm_lab
+from tests.programs.cli import rebalancer, write_policy
+
+TWO_AN_HOUR = {"cluster": {"evictions": [{"max": 2, "per": "1h"}]}}
+
+
+def stopped(running: DaemonProcess) -> None:
+    """It has ended, and its database is whole."""
+    running.signal(signal.SIGTERM)
+    assert running.ended() == 0
+
+
+def restore(backup: Path, database: Path) -> None:
+    """The file as it was."""
+    for journal in ("-wal", "-shm"):
+        database.with_name(f"{database.name}{journal}").unlink(missing_ok=True)
+    shutil.copy(backup, database)
+
+
+def evictions_of(database: Path) -> list[tuple[Any, ...]]:
+    """(node, pod, trigger, reason) of the record, oldest first."""
+    query = "SELECT node, pod, trigger, reason FROM evictions e JOIN cycles c ON c.id = e.cycle ORDER BY e.planned_at"
+    with sqlite3.connect(database) as connection:
+        return connection.execute(query).fetchall()
+
+
+def counted(database: Path) -> dict[str, int]:
+    """Kind of scope -> entries that count."""
+    with sqlite3.connect(database) as connection:
+        return dict(connection.execute("SELECT kind, count(*) FROM entries WHERE counted GROUP BY kind"))
+
+
+def accept(folder: Path, policy: dict[str, Any], config: Path, database: Path) -> str:
+    """What `db accept-restore` prints."""
+    file = write_policy(folder, policy)
+    env = {"REBALANCER_DATABASE": f"sqlite:///{database}"}
+    accepted = rebalancer("db", "accept-restore", "-f", file, "--kubeconfig", config, env=env, cwd=folder)
+    assert accepted.code == 0, accepted.err
+    return accepted.out + accepted.err
+
+
+def test_17_1_evictions_that_a_restored_ledger_lacks_are_counted_again_from_their_events(tmp_path: Path) -> None:
+    database, backup = tmp_path / "rebalancer.db", tmp_path / "backup.db"
+    with warm_lab(warm=3) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        policy = alert_policy(lab.prometheus_url, limits=TWO_AN_HOUR)
+        with daemon(tmp_path, policy, config) as running:
+            until(running.leads, running.tell)
+            running.alert("warm-1")
+            until(lambda: running.said("eviction"), running.tell)
+            stopped(running)
+        shutil.copy(database, backup)
+        with daemon(tmp_path, policy, config) as running:
+            until(running.leads, running.tell)
+            running.alert("warm-2")
+            until(lambda: running.said("eviction"), running.tell)
+            stopped(running)
+        before = evictions_of(database)
+        whole = counted(database)
+        assert [each[0] for each in before] == ["warm-1", "warm-2"]
+
+        restore(backup, database)
+        said = accept(tmp_path, policy, config, database)
+        assert "1 are missing, 1 of them are counted again" in said
+        assert "Paused" not in said
+        (known, again) = evictions_of(database)
+        assert known == before[0]
+        assert again[:3] == ("warm-2", before[1][1], "restore")
+        assert again[3] == f"counted again after a restore, from its Event: {before[1][3]}"
+        assert counted(database) == whole
+        with daemon(tmp_path, policy, config) as running:
+            until(running.leads, running.tell)
+            running.alert("warm-3")
+            until(lambda: running.said("cycle"), running.tell)
+            assert running.said("cycle")[0]["refused"] > 0
+            stopped(running)
+        assert len(evicted(lab)) == 2
+        with sqlite3.connect(database) as connection:
+            assert ("LimitCluster",) in connection.execute("SELECT code FROM refusals").fetchall()
+
+
+def test_17_1_a_cluster_that_got_another_name_says_so(tmp_path: Path) -> None:
+    with warm_lab(warm=2) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        policy = alert_policy(lab.prometheus_url)
+        with daemon(tmp_path, policy, config) as running:
+            until(running.leads, running.tell)
+            running.alert("warm-1")
+            until(lambda: running.said("eviction"), running.tell)
+            stopped(running)
+        renamed = {**policy, "cluster": "other"}
+        with daemon(tmp_path, renamed, config) as running:
+            until(lambda: running.said("not leading"), running.tell)
+            (said, *_) = running.said("not leading")
+            assert "`cluster` in the policy is other, and was test" in str(said["error"])
+            assert "restored from a backup" not in str(said["error"])
+            assert "[-]lease" in running.get("/readyz?verbose")[1]
+            running.alert("warm-2")
+            said_again = accept(tmp_path, renamed, config, tmp_path / "rebalancer.db")
+            # the ledger has them under the old name: nothing is doubled
+            assert "1 are missing, 0 of them are counted again. Paused until" in said_again
+            until(running.leads, running.tell)
+        assert evicted(lab, "warm-2") == []
+        assert len(evictions_of(tmp_path / "rebalancer.db")) == 1
