@@ -1,7 +1,7 @@
 """The adapters of the daemon: those for its whole life, and those of one policy."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rebalancer.bootstrap.active import Active
@@ -55,7 +55,14 @@ class DaemonResources:
             self.ledger.now()
         except RebalancerError as error:
             return str(error)
-        return ""
+        problem = self.records.write_problem
+        return f"the last write failed: {problem}" if problem else ""
+
+    def attempt_write(self) -> None:
+        """Write again after a write that failed: the next cycle may be an hour away."""
+        if self.records.write_problem:
+            with suppress(RebalancerError):
+                self.records.attempt_write()
 
     def activate(self, policy: RebalancerPolicy, clock: Clock, stop_asked: Callable[[], bool]) -> Active:
         """Build what a policy needs; long reads end when `stop_asked` returns true. Raises ConfigError."""

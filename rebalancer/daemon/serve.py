@@ -307,7 +307,8 @@ class _Threads:
             self._resources.events.about_service(own_pod, reason=reason, note=note, warning=True)
 
     def export_gauges(self) -> None:
-        """Thread: export what changes outside cycles: leadership, cache ages, watches, open alerts."""
+        """Thread: export what changes outside cycles: leadership, cache ages, watches, open alerts. After a write that
+        failed, try the database again."""
         exported: dict[str, tuple[int, int, int]] = {}
         logged, noted = float("-inf"), ""
         while not self._supervisor.stopping.wait(GAUGES_SECONDS):
@@ -319,6 +320,7 @@ class _Threads:
                 logged = time.monotonic()
                 LOG.warning("cluster not read", error=problem)
             noted = problem
+            self._resources.attempt_write()
             metrics.lease_held.set(1.0 if self._leadership.holds() else 0.0)
             metrics.lease_prevented.set(1.0 if self._leadership.prevented else 0.0)
             metrics.alert_episodes_open.set(self._open_episodes())

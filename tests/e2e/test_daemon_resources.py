@@ -55,7 +55,11 @@ def test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room(tmp
             until(lambda: running.post(delivery("warm-2")) == 503, running.tell)
             until(lambda: lines_with(running, "database or disk is full"), running.tell)
             assert evicted(lab, "warm-2") == []
+            said = running.get("/readyz?verbose")[1]
+            assert "[-]database failed: the last write failed: " in said
+            assert "database or disk is full" in said
             filler.unlink()
+            until(running.ready, running.tell)  # without an alert or a cycle
             moves(lab, running, "warm-2")
             assert_clear(running)
 

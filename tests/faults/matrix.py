@@ -140,11 +140,13 @@ RESOURCES = (
         name="The disk of the database is full",
         outcome="Nothing is reserved, so nothing is evicted. Webhooks answer 503, and Alertmanager sends again.",
         ends="10 s",
-        seen="log `cycle failed`: `database or disk is full`",
+        seen="log `cycle failed`: `database or disk is full`; `[-]database`: `the last write failed`",
         action="make room",
         tests=(
             "tests/e2e/test_daemon_resources.py::"
             "test_17_7_a_full_disk_of_the_database_evicts_nothing_until_there_is_room",
+            "tests/store/test_store_engine.py::test_17_7_the_last_write_that_failed_is_known_until_one_works",
+            "tests/store/test_store_engine.py::test_17_7_a_server_that_takes_no_writes_is_a_failed_write",
         ),
     ),
     Fault(

@@ -15,10 +15,10 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from rebalancer.model.errors import ConfigError, ConnectError, RebalancerError
-from rebalancer.store import open_engine, open_records, shown_url, status, upgrade
+from rebalancer.store import SqlRecords, open_engine, open_records, shown_url, status, upgrade
 from rebalancer.store.db.engine import as_model_error, read, write
 from tests.real.servers.postgres import PASSWORD, PostgresServer
-from tests.store.builders import CLUSTER, build_report
+from tests.store.builders import CLUSTER, SteppingClock, build_report
 
 real = pytest.mark.real
 
@@ -330,3 +330,31 @@ def test_a_serialization_failure_is_tried_a_few_times_and_then_told(postgres_url
     assert "could not serialize" in refused(ConnectError, lambda: write(engine, work))
     assert len(tries) == 5
     engine.dispose()
+
+
+def test_17_7_the_last_write_that_failed_is_known_until_one_works(newest_sqlite_url, sqlite_path):
+    engine = open_engine(newest_sqlite_url, busy_timeout_seconds=0.01)
+    with SqlRecords(engine=engine, cluster=CLUSTER, clock=SteppingClock()) as records:
+        records.attempt_write()
+        other = sqlite3.connect(sqlite_path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert "locked by another process" in refused(ConnectError, records.attempt_write)
+        assert "locked by another process" in records.write_problem
+        records.ledger().now()
+        assert "locked by another process" in records.of("another").write_problem
+        other.rollback()
+        other.close()
+        records.attempt_write()
+        assert records.write_problem == ""
+
+
+@real
+def test_17_7_a_server_that_takes_no_writes_is_a_failed_write(newest_postgres_url):
+    with open_records(url=newest_postgres_url, cluster=CLUSTER, clock=SteppingClock()) as records:
+        with psycopg.connect(newest_postgres_url, autocommit=True) as connection:
+            name = make_url(newest_postgres_url).database
+            connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        records._engine.dispose()
+        assert "read-only transaction" in refused(ConnectError, records.attempt_write)
+        assert "read-only transaction" in records.write_problem
+        assert records.ledger().now() > 0

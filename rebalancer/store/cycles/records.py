@@ -22,7 +22,7 @@ from rebalancer.model.plan import CycleReport, Finding, Goal, PodRefusal
 from rebalancer.model.ports import Clock
 from rebalancer.store.cycles.reading import SqlReading
 from rebalancer.store.db.effect_tables import EFFECT_STATE, NODE_MEASUREMENTS, pack_node_measurements
-from rebalancer.store.db.engine import open_engine, read, shown_url, write
+from rebalancer.store.db.engine import last_write_problem, open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, LEDGER, REFUSALS
 from rebalancer.store.drains import drains_since, put_drains
@@ -225,6 +225,15 @@ class SqlRecords:
     def put_drains(self, drains: Sequence[DrainedNode]) -> None:
         """New, or the same (node, emptied_at) updated."""
         put_drains(self._engine, self._cluster, drains)
+
+    @property
+    def write_problem(self) -> str:
+        """Why the last write over these connections failed; empty = it worked. Nothing is read."""
+        return last_write_problem(self._engine)
+
+    def attempt_write(self) -> None:
+        """Write what is there already: it ends `write_problem` when it works."""
+        write(self._engine, lambda connection: connection.execute(update(LEDGER).values(pruned=LEDGER.c.pruned)))
 
     def ledger_identity(self) -> str:
         """Which ledger this is: a UUID, made once for each database."""

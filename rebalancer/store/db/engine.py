@@ -9,6 +9,7 @@ No message made here contains a password, whatever the driver says.
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, quote_plus
@@ -60,6 +61,13 @@ _DEAD_PEER = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count"
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 _WRITE_ATTEMPTS = 5
 _BEGIN_OPTION = "rebalancer_begin"
+_LAST_WRITE_OPTION = "rebalancer_last_write"
+
+
+@dataclass(slots=True)
+class _LastWrite:
+    problem: str = ""
+    """Why it failed; empty = it worked, or there was none."""
 
 
 def open_engine(
@@ -78,6 +86,7 @@ def open_engine(
         engine = _sqlite(parsed, busy_timeout_seconds=busy_timeout_seconds)
     else:
         engine = _postgres(parsed, connect_timeout_seconds=connect_timeout_seconds)
+    engine.update_execution_options(**{_LAST_WRITE_OPTION: _LastWrite()})
     try:
         # a read, not just a connection: SQLite looks at its file only when asked for something in it
         read(engine, lambda connection: connection.exec_driver_sql("SELECT 1"))
@@ -142,9 +151,24 @@ def write(engine: Engine, work: Callable[[Connection], T]) -> T:
         reraise=True,
     )
     try:
-        return retrying(once)
+        done = retrying(once)
     except SQLAlchemyError as error:
-        raise as_model_error(error, engine.url) from None
+        problem = as_model_error(error, engine.url)
+        if isinstance(problem, RebalancerError):
+            _last_write(engine).problem = str(problem)
+        raise problem from None
+    _last_write(engine).problem = ""
+    return done
+
+
+def last_write_problem(engine: Engine) -> str:
+    """Why the last `write` failed; empty = it worked, or there was none. A full disk fails no read."""
+    return _last_write(engine).problem
+
+
+def _last_write(engine: Engine) -> _LastWrite:
+    found: _LastWrite = engine.get_execution_options().get(_LAST_WRITE_OPTION, _LastWrite())
+    return found
 
 
 def _rolled_back(error: BaseException) -> bool:
