@@ -10,6 +10,7 @@ from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
 from rebalancer.forecast.membership import Ints, Members, leaving, members_of
+from rebalancer.forecast.peak_time import peak_slots
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile, weighted_mean
 from rebalancer.forecast.prediction_interval import Margin, Outcome, learn, outcome_of
 from rebalancer.forecast.predictors import predictors
@@ -210,7 +211,7 @@ class Group:
         event_factor = _event_factor(ahead, self.factor_ahead)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
         smooth = np.mean([np.roll(ahead, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
-        at = np.argmax(np.nan_to_num(smooth, nan=-1.0), axis=1)
+        at, begins, ends = self._peak_times()
         peak = (level + added) * event_factor
         own_share = self.composition.own_share[self.nodes]
         confidence = days_used / window.days * (0.5 + 0.5 * own_share)
@@ -226,9 +227,11 @@ class Group:
                 node=self.members.nodes[node],
                 peak_millicores=float(peak[row]),
                 peak_share=float(peak[row] / capacity[row]) if capacity[row] > 0 else float("nan"),
-                peak_at=float((window.end_step + int(at[row])) * STEP_SECONDS) if days_used[row] else float("nan"),
+                peak_at=float(at[row]),
+                peak_from=float(begins[row]),
+                peak_until=float(ends[row]),
                 profile=profiles[row],
-                short_peak_millicores=float(smooth[row, at[row]]),
+                short_peak_millicores=float(np.fmax.reduce(smooth[row])),
                 confidence=float(confidence[row]),
                 days_used=int(days_used[row]),
                 margin=float(added[row] * event_factor[row]),
@@ -246,6 +249,16 @@ class Group:
             )
             for row, node in enumerate(self.nodes.tolist())
         ]
+
+    def _peak_times(self) -> tuple[Floats, Floats, Floats]:
+        """(nodes,) seconds since the epoch: the expected peak, and its interval within the horizon."""
+        found, start = (
+            peak_slots(self.past.series * self.factor_ahead.astype(np.float32)),
+            self.composition.window.end_step,
+        )
+        within = (found.slot, np.maximum(found.first, 0), np.minimum(found.last + 1, SLOTS))
+        at, begins, ends = (np.where(found.slot >= 0, (start + each) * float(STEP_SECONDS), np.nan) for each in within)
+        return at, begins, ends
 
 
 def _event_factor(profile: Grid, factor: Floats) -> Floats:

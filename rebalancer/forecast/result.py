@@ -42,7 +42,12 @@ class NodeForecast:
     peak_share: float
     """The peak as a share of capacity."""
     peak_at: float
-    """Middle step of the busiest quarter of an hour of the profile, seconds since the epoch."""
+    """Expected time of the busiest quarter of an hour: its middle step, seconds since the epoch."""
+    peak_from: float
+    """Start of the shortest time around `peak_at` that holds the busiest quarters of an hour of 80 % of the days, by
+    their weights; within the horizon."""
+    peak_until: float
+    """Its end."""
     profile: Grid
     """(288,) millicores by time of day, slot 0 at 00:00 UTC: weighted P90 over the days, without margin. It shows peaks
     shorter than 72 minutes, which a daily P95 ignores."""

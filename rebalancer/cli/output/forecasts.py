@@ -37,6 +37,8 @@ def _node(each: PooledForecast) -> dict[str, Any]:
         "peakShare": round(one.peak_share, 6),
         "peakMillicores": round(one.peak_millicores, 1),
         "peakAt": at(one.peak_at),
+        "peakFrom": at(one.peak_from),
+        "peakUntil": at(one.peak_until),
         "shortPeakMillicores": round(one.short_peak_millicores, 1),
         "marginMillicores": round(one.margin, 1),
         "confidence": round(one.confidence, 3),
@@ -58,7 +60,9 @@ def _node(each: PooledForecast) -> dict[str, Any]:
 
 def print_forecasts(console: Console, found: Sequence[PooledForecast], forecasts: Forecasts, *, explain: bool) -> None:
     """The peak of each node; with `explain` also its components."""
-    table = plain_table("The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "DAYS", "CONFIDENCE", "")
+    table = plain_table(
+        "The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "BETWEEN", "DAYS", "CONFIDENCE", ""
+    )
     for each in found:
         one = each.forecast
         table.add_row(
@@ -67,6 +71,7 @@ def print_forecasts(console: Console, found: Sequence[PooledForecast], forecasts
             share(one.peak_share),
             share(each.high, digits=0),
             _weekday(one.peak_at),
+            _clock(one.peak_from, one.peak_until),
             str(one.days_used),
             share(one.confidence, digits=0),
             Text("will be hot", style="bold red") if each.hot else "",
@@ -97,3 +102,9 @@ def _print_components(console: Console, each: PooledForecast) -> None:
 
 def _weekday(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%a %H:%M}" if math.isfinite(seconds) else UNKNOWN
+
+
+def _clock(begin: float, end: float) -> str:
+    """`09:10-11:05`"""
+    times = [f"{datetime.fromtimestamp(each, UTC):%H:%M}" for each in (begin, end) if math.isfinite(each)]
+    return "-".join(times) or UNKNOWN
