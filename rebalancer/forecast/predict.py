@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.arrivals import Arrival
+from rebalancer.forecast.calendar import apply_calendar
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
 from rebalancer.forecast.membership import Ints, Members, leaving, members_of
@@ -85,6 +86,7 @@ def look_ahead(
             name = members.pools[pool] if pool >= 0 else ""
             group = Group(composition, members, policy, name, chosen, now)
             groups.append(group)
+            notes += group.notes
             for node, each in zip(chosen.tolist(), group.forecasts(), strict=True):
                 out[node] = each
     unknown = sum(1 for each in out if each is not None and each.days_used == 0)
@@ -192,8 +194,14 @@ class Group:
         series = composition.series[nodes]
         if (self.past_factor != 1).any():
             series = series / self.past_factor
-        self.past = Past(series, weights=self.weights)
         ahead = np.arange(window.end_step, window.end_step + SLOTS, dtype=np.float64) * STEP_SECONDS
+        applied = apply_calendar(series, times=window.times(), ahead=ahead, calendar=policy.calendar, pool=pool)
+        self.past = Past(applied.ordinary, weights=self.weights)
+        self.expected = self.past
+        """What the horizon goes by: `past`, with the days of other weekdays in place on a calendar day."""
+        if applied.expected is not applied.ordinary:
+            self.expected = Past(applied.expected, weights=self.weights)
+        self.notes = applied.notes
         self.factor_ahead = uplift(policy.events, pool, ahead)
 
     def forecasts(self) -> list[NodeForecast]:
@@ -207,7 +215,9 @@ class Group:
         days_used = np.isfinite(past.daily).sum(axis=1)
         young = np.sqrt(window.days / np.maximum(days_used, 1))
         added = np.maximum(margin.millicores(prediction, past.swing) * young, -level)
-        ahead = slot_profile(past.series, self.weights)
+        if self.expected is not past:
+            level, added = self._on_calendar_day(level + added)
+        ahead = slot_profile(self.expected.series, self.weights)
         event_factor = _event_factor(ahead, self.factor_ahead)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
         smooth = np.mean([np.roll(ahead, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
@@ -250,10 +260,17 @@ class Group:
             for row, node in enumerate(self.nodes.tolist())
         ]
 
+    def _on_calendar_day(self, upper: Floats) -> tuple[Floats, Floats]:
+        """Level and margin of a horizon with a calendar day: the margin relative to the weighted daily P95 is that of
+        an ordinary day, for which the forecast is `upper`."""
+        level, usual = (weighted_mean(each.daily, self.weights) for each in (self.expected, self.past))
+        more = np.divide(upper, usual, out=np.ones(len(level)), where=usual > 0)
+        return level, level * np.maximum(more - 1.0, 0.0)
+
     def _peak_times(self) -> tuple[Floats, Floats, Floats]:
         """(nodes,) seconds since the epoch: the expected peak, and its interval within the horizon."""
         found, start = (
-            peak_slots(self.past.series * self.factor_ahead.astype(np.float32)),
+            peak_slots(self.expected.series * self.factor_ahead.astype(np.float32)),
             self.composition.window.end_step,
         )
         within = (found.slot, np.maximum(found.first, 0), np.minimum(found.last + 1, SLOTS))

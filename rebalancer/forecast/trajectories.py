@@ -148,10 +148,10 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
     for group in ahead.groups:
         found = [nodes[node] for node in group.nodes.tolist()]
         peak = np.array([each.peak_millicores if each.days_used >= min_days else np.nan for each in found])[:, None]
-        weighted = np.array([each.parts.weighted_p95 for each in found])[:, None]
+        weighted = weighted_mean(group.expected.daily, group.weights)[:, None]
         profile = np.roll([each.profile for each in found], -ahead.composition.window.first_slot, axis=1)
         smooth = _smooth(profile)
-        mean = usual[group.nodes] = _smooth(slot_mean(group.past.series, group.weights))
+        mean = usual[group.nodes] = _smooth(slot_mean(group.expected.series, group.weights))
         # smoothing widens short peaks, which must not raise the P95
         level = np.minimum(quantile(profile, P95), quantile(smooth, P95))[:, None]
         scaled = smooth * np.divide(peak, level, out=np.ones(peak.shape), where=level > 0)

@@ -1,14 +1,28 @@
-"""The `forecast` section of the policy file: predictor, day weights, known events, machine generations."""
+"""The `forecast` section of the policy file: predictor, day weights, known events, calendar, machine generations."""
 
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
-from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least, at_most
+from rebalancer.policy.schema.types import (
+    AsTuple,
+    Duration,
+    FieldError,
+    NonEmpty,
+    Percent,
+    Section,
+    ZoneName,
+    at_least,
+    at_most,
+)
 
 HISTORY_DAYS = 8
 """Days of history behind a forecast; each weekday occurs, today's once in the past."""
+
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: tuple[str, ...] = get_args(Weekday)
+"""In the order of `date.weekday`."""
 
 PredictorName = Literal["combined", "weightedP95", "recentHours", "slotPercentile", "lastDay", "max"]
 
@@ -32,6 +46,41 @@ Instant = Annotated[
     PlainSerializer(lambda at: datetime.fromtimestamp(at, UTC).isoformat()),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
+
+
+def _date(value: Any) -> date:
+    """ISO 8601 text, or the date that YAML parsed from it."""
+    hint = "expected a date such as 2026-12-25"
+    try:
+        read = date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError(hint) from None
+    if not isinstance(read, date) or isinstance(read, datetime):
+        raise ValueError(hint)
+    return read
+
+
+Day = Annotated[
+    date,
+    BeforeValidator(_date),
+    PlainSerializer(lambda day: day.isoformat()),
+    WithJsonSchema({"type": "string", "format": "date"}),
+]
+
+
+class CalendarDay(Section):
+    """A date on which load follows the course of another weekday: a holiday, a working Saturday."""
+
+    date: Day
+    """The date, for example 2026-12-25."""
+    name: NonEmpty
+    """Name in messages."""
+    like: Weekday
+    """The weekday that it goes like: `sunday` for a holiday."""
+    pools: Annotated[tuple[NonEmpty, ...], AsTuple] = ()
+    """Names of the affected pools; empty: all."""
+    time_zone: ZoneName = "UTC"
+    """IANA time zone of the date, for example Europe/Berlin."""
 
 
 class Event(Section):
@@ -124,6 +173,9 @@ class Forecast(Section):
     CPU on a slower machine."""
     events: Annotated[tuple[Event, ...], AsTuple] = ()
     """Known events, past and future."""
+    calendar: Annotated[tuple[CalendarDay, ...], AsTuple] = ()
+    """Dates that go like another weekday, such as holidays, past and future. Ordinary days are forecast without them;
+    on such a date the newest day of the other weekday counts."""
 
     @field_validator("pools")
     @classmethod
@@ -132,6 +184,16 @@ class Forecast(Section):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"expected each pool once, got {', '.join(twice)} more than once")
         return pools
+
+    @field_validator("calendar")
+    @classmethod
+    def _each_date_once(cls, calendar: tuple[CalendarDay, ...]) -> tuple[CalendarDay, ...]:
+        for index, later in enumerate(calendar):
+            for earlier in calendar[:index]:
+                both = not earlier.pools or not later.pools or set(earlier.pools) & set(later.pools)
+                if earlier.date == later.date and both:
+                    raise ValueError(f"expected each date once for each pool, got {later.date} more than once")
+        return calendar
 
     def day_weights_of(self, pool: str) -> DayWeights:
         """The day weights of a pool."""

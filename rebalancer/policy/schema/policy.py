@@ -256,6 +256,7 @@ class RebalancerPolicy(Section):
     def _forecasts_name_pools(self) -> "RebalancerPolicy":
         have = {pool.name for pool in self.pools}
         named = [name for event in self.forecast.events for name in event.pools]
+        named += [name for day in self.forecast.calendar for name in day.pools]
         for name in (*named, *(each.pool for each in self.forecast.pools)):
             if name not in have:
                 raise FieldError("forecast", f"expected pools to name one of {', '.join(sorted(have))}, got {name!r}")

@@ -2,6 +2,7 @@
 
 import re
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -115,6 +116,21 @@ PercentagePoints = Annotated[
 ]
 Count = Annotated[int, Field(ge=0)]
 NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+def _zone(value: str) -> str:
+    try:
+        # right/ counts leap seconds, and localtime depends on the host
+        if not value.startswith(("posix", "right/")) and value != "localtime":
+            ZoneInfo(value)
+            return value
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass
+    raise ValueError("expected an IANA time zone such as Europe/Berlin")
+
+
+ZoneName = Annotated[NonEmpty, AfterValidator(_zone)]
+"""Name of an IANA time zone."""
 
 
 def _as_tuple(value: Any) -> Any:
