@@ -29,6 +29,7 @@ from rebalancer.model.ports import Clock
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.slo import PrometheusSlo
 from rebalancer.store import SqlEffect, SqlForecasts, SqlInbox, SqlLedger, SqlReading, SqlRecords
+from rebalancer.strategies import strategy_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,8 @@ class DaemonResources:
 
     def activate(self, policy: RebalancerPolicy, clock: Clock, stop_asked: Callable[[], bool]) -> Active:
         """Build what a policy needs; long reads end when `stop_asked` returns true. Raises ConfigError."""
+        for each in policy.strategies:
+            strategy_for(each)  # imported before it is needed: an import in a cycle fails without file descriptors
         own = ExitStack()  # closed when another policy has replaced this one, or with the daemon
         self.stack.callback(own.close)
         progress, instant = NullProgress(), without_stabilization(policy)

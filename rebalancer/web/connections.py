@@ -5,6 +5,7 @@ here.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -23,6 +24,8 @@ class Connections:
     most: int
     most_of_client: int
     """Of one address."""
+    closed: Callable[[], None] = lambda: None
+    """Called when a connection's file descriptor is free again."""
     _clients: dict["BoundedProtocol", str] = field(default_factory=dict)
     """Connection -> address of its client, the longest unused first."""
 
@@ -85,6 +88,8 @@ class BoundedProtocol(H11Protocol):
         self._stop_write_timer()
         self.connections_of_listener.remove(self)
         super().connection_lost(exc)
+        # the transport closes its socket after this
+        self.loop.call_soon(self.connections_of_listener.closed)
 
     def pause_writing(self) -> None:
         super().pause_writing()

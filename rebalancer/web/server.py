@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from rebalancer.model.errors import ConfigError
 from rebalancer.web.connections import BoundedProtocol, Connections
 from rebalancer.web.files import FileReader
+from rebalancer.web.listening import ReservedSocket
 
 logger = logging.getLogger("rebalancer.web")
 
@@ -96,6 +97,7 @@ class WebServer:
         if self._tls is not None:
             config.ssl = self._tls.load()
         listening = self._bind()
+        connections.closed = listening.take_reserve
         self._port = listening.getsockname()[1]
         server = self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -119,10 +121,10 @@ class WebServer:
         self._thread.join(timeout_seconds + 2.0)
         return not self._thread.is_alive()
 
-    def _bind(self) -> socket.socket:
+    def _bind(self) -> ReservedSocket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         # asyncio sets TCP_NODELAY only where the protocol is named
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening = ReservedSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((self._host, self._port))

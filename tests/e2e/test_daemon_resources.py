@@ -3,6 +3,8 @@ one line, and goes on by itself once there is enough again."""
 
 import resource
 import socket
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +25,39 @@ socket.getaddrinfo = resolve
 runpy.run_module("rebalancer", run_name="__main__", alter_sys=True)
 """
 """The program, where names under `test` are this machine's, and none are found while a file is there."""
+
+
+FILE_DESCRIPTORS = """
+import os, resource, runpy, sys, threading, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def hoard():
+    while not os.path.exists(os.environ["HOARD"]):
+        time.sleep(0.05)
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(2))
+    except OSError:
+        os.write(2, b"every file descriptor is used\\n")
+    while os.path.exists(os.environ["HOARD"]):
+        time.sleep(0.05)
+    for each in taken:
+        os.close(each)
+threading.Thread(target=hoard, daemon=True).start()
+runpy.run_module("rebalancer", run_name="__main__", alter_sys=True)
+"""
+"""The program, where a thread takes every file descriptor while a file is there."""
+
+
+def livez(host: str | None, port: int | None) -> int:
+    """Status of /livez over a connection of its own, as the kubelet asks; 0 without an answer in a second."""
+    connection = HTTPConnection(str(host), port, timeout=1.0)
+    with closing(connection):
+        try:
+            connection.request("GET", "/livez", headers={"Connection": "close"})
+            return connection.getresponse().status
+        except OSError:
+            return 0
 
 
 def moves(lab: Lab, running: DaemonProcess, node: str) -> None:
@@ -97,6 +132,24 @@ def test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_reco
             resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
             moves(lab, running, "warm-2")
             assert len(lines_with(running, "connections can't be accepted: [Errno 24] Too many open files")) == 1
+            assert_clear(running)
+
+
+def test_17_7_livez_answers_without_a_free_file_descriptor(tmp_path: Path) -> None:
+    hoard = tmp_path / "hoard"
+    with warm_lab(warm=1) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        env = {"HOARD": str(hoard), "REBALANCER_HEALTH_LISTEN": "127.0.0.1:0"}
+        policy = alert_policy(lab.prometheus_url)
+        with daemon(tmp_path, policy, config, program=FILE_DESCRIPTORS, env=env) as running:
+            until(running.leads, running.tell)
+            health = urlsplit(str(running.said("started")[0]["health"]))
+            hoard.touch()
+            until(lambda: lines_with(running, "every file descriptor is used"), running.tell)
+            for _ in range(5):
+                until(lambda: livez(health.hostname, health.port) == 200, running.tell)
+            hoard.unlink()
+            moves(lab, running, "warm-1")
             assert_clear(running)
 
 

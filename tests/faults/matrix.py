@@ -167,13 +167,17 @@ RESOURCES = (
     ),
     Fault(
         name="No file descriptor is free",
-        outcome="What can't be read fails its cycle; connections wait. Without an answer of `/livez`: restart.",
+        outcome="What can't be read fails its cycle. Each listener has one in reserve: connections are accepted one "
+        "after the other, so `/livez` answers.",
         ends="10 s",
         seen="log `connections can't be accepted` every minute, `Too many open files`",
         action="raise the limit; report it",
         tests=(
             "tests/e2e/test_daemon_resources.py::"
             "test_17_7_without_file_descriptors_the_daemon_says_so_once_a_minute_and_recovers",
+            "tests/e2e/test_daemon_resources.py::test_17_7_livez_answers_without_a_free_file_descriptor",
+            "tests/web/test_listening.py::"
+            "test_17_7_without_a_free_descriptor_connections_are_accepted_one_after_the_other",
         ),
     ),
     Fault(
