@@ -11,11 +11,11 @@ from kubernetes.client import Configuration
 from urllib3.exceptions import InsecureRequestWarning
 
 from rebalancer.kube.client.auth import Credentials
-from rebalancer.kube.client.client import AnswerLostError, NotSentError, connect
+from rebalancer.kube.client.client import AnswerLostError, NotSentError, Timeouts, connect
 from rebalancer.kube.client.permissions import Permission, can_i
 from rebalancer.kube.probe import needed_permissions, server_version
 from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
-from tests.kube.fakes.api import FakeApi, Reply, client_of, serving, status
+from tests.kube.fakes.api import Asked, FakeApi, Reply, client_of, serving, status
 
 
 def kubeconfig(path: Path, *, server: str = "http://127.0.0.1:1", user: dict[str, object] | None = None) -> str:
@@ -111,6 +111,19 @@ def test_no_answer_in_time_may_have_been_sent() -> None:
         with pytest.raises(AnswerLostError, match=r"no answer within 0\.1 s"):
             client.get("/x")
         release.set()
+
+
+@pytest.mark.parametrize("timeouts", [Timeouts(read_seconds=0.2), Timeouts(total_seconds=0.2)])
+def test_17_2_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout(timeouts: Timeouts) -> None:
+    over = threading.Event()
+
+    def drips(_: Asked) -> Reply:
+        return Reply(stream=(b" " for _ in range(200) if not over.wait(0.02)))
+
+    with serving(drips, attempts=1) as (_, client):
+        with pytest.raises(AnswerLostError, match="no answer within"):
+            client.send("PUT", "/x", b"{}", timeouts=timeouts)
+        over.set()
 
 
 def test_a_wrong_token_is_one_line() -> None:

@@ -61,10 +61,9 @@ class KubeEvictor:
     apply.
 
     These bound only this process: the call leaves while the lease is held, and connecting and waiting end when the time
-    left has passed. They are exceeded by a slow name look-up, by an address list whose first entries don't answer, and
-    by an answer that arrives in pieces (the wait applies to each). They don't bound the server: a call that arrived may
-    be carried out after the client timed out, for as long as the server lets requests run (60 s by default). So a lost
-    answer is UNKNOWN and stays counted.
+    left has passed. They are exceeded by a slow name look-up, and by an address list whose first entries don't answer.
+    They don't bound the server: a call that arrived may be carried out after the client timed out, for as long as the
+    server lets requests run (60 s by default). So a lost answer is UNKNOWN and stays counted.
     """
 
     def __init__(

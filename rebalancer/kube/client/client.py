@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ import urllib3
 from urllib3 import exceptions as broken
 
 from rebalancer.kube.client.auth import Credentials, find_credentials
-from rebalancer.kube.client.stream import LineStream
+from rebalancer.kube.client.stream import READ_BYTES, LineStream
 from rebalancer.model.errors import ConnectError, UnsafeDataError
 from rebalancer.model.secrets import redacted
 
@@ -53,6 +54,7 @@ class Timeouts:
 
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
+    """Until the head of the answer, then until the end of its body; of a stream until each piece of it."""
     total_seconds: float | None = None
     """Connecting and reading together: time spent connecting is taken from the read timeout. Name look-up is not
     counted."""
@@ -345,6 +347,7 @@ class ApiClient:
         everything |= dict(headers or {}) | self._credentials.headers()
         # last, because credentials may come from a plugin, which takes time
         limits = timeouts() if callable(timeouts) else timeouts or self._timeouts
+        began = time.monotonic()
         try:
             response: urllib3.BaseHTTPResponse = self._pool.request(
                 method,
@@ -355,11 +358,14 @@ class ApiClient:
                     total=limits.total_seconds, connect=limits.connect_seconds, read=limits.read_seconds
                 ),
                 retries=False,
-                preload_content=whole,
+                preload_content=False,
             )
+            if not whole:
+                return response
+            left = limits.read_seconds if limits.total_seconds is None else limits.total_seconds
+            return _whole(response, until=(time.monotonic() if limits.total_seconds is None else began) + left)
         except (broken.HTTPError, OSError, ValueError) as error:
             raise self._failure(error, limits) from error
-        return response
 
     def _failure(self, error: Exception, limits: Timeouts) -> ConnectError:
         sent, why = True, ""
@@ -385,6 +391,28 @@ class ApiClient:
                 why = f"the connection was cut: {_cause(error)}"
         text = f"{self.server}: the Kubernetes API server can't be reached: {why}"
         return AnswerLostError(text) if sent else NotSentError(text)
+
+
+def _whole(response: urllib3.BaseHTTPResponse, *, until: float) -> urllib3.BaseHTTPResponse:
+    """The same response with its body, read until then on the monotonic clock.
+
+    A read timeout applies to each read, so it never ends a body that arrives byte by byte. Raises SilentError, and
+    urllib3's errors.
+    """
+    parts = []
+    while part := response.read1(READ_BYTES):
+        parts.append(part)
+        if time.monotonic() > until:
+            response.close()
+            raise broken.ReadTimeoutError(None, "", "the body is too slow")  # type: ignore[arg-type]
+    response.release_conn()
+    return urllib3.HTTPResponse(
+        body=BytesIO(b"".join(parts)),
+        headers=response.headers,
+        status=response.status,
+        decode_content=False,  # it is already
+        enforce_content_length=False,
+    )
 
 
 def _cause(error: BaseException) -> str:

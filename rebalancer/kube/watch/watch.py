@@ -69,16 +69,17 @@ class WatchStats:
 
 
 class Backoff:
-    """Exponential backoff from 1 to 60 s, with jitter; reset after a healthy minute."""
+    """Exponential backoff from 1 to 25 s, with jitter; reset after a healthy minute. A server that is back is followed
+    again within 30 s."""
 
-    SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 60.0, 60.0
+    SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 25.0, 60.0
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._failures = 0
 
     def seconds(self, *, healthy_seconds: float, at_once: bool, retry_after: float | None = None) -> float:
-        """The next wait. `at_once`: the first time no wait; `retry_after`: the server's, the least wait up to 60 s."""
+        """The next wait. `at_once`: the first time no wait; `retry_after`: the server's, the least wait up to 25 s."""
         asked = min(retry_after or 0.0, self.LONGEST_SECONDS)
         if healthy_seconds >= self.HEALTHY_SECONDS:
             self._failures = 0
