@@ -159,10 +159,12 @@ def metrics_page() -> str:
 def faults_page() -> str:
     """The fault matrix of the tests."""
     from tests.faults.matrix import MATRIX
+    from tests.faults.scenarios.live import FAULT_SECONDS, KINDS, RECOVERY_SECONDS, SIDES
 
     out = (
         "# Faults\n\nEach row is held by tests; a parametrized one has many cases. `make faults` runs them with a "
-        "verdict for each. Real servers that are missing are skipped.\n\n`make soak` lets three practice clusters with "
+        "verdict for each. Real servers that are missing are skipped. Then it puts a running daemon through the faults "
+        "of [recovery](#recovery).\n\n`make soak` lets three practice clusters with "
         "two replicas each share a database for eight simulated hours, with a random fault in each cluster every "
         "minute, and then loses 1,000 leaders. At the end the ledger and the clusters must agree on every eviction.\n"
     )
@@ -173,7 +175,29 @@ def faults_page() -> str:
         out += "".join(
             f"| {each.name} | {each.outcome} | {each.ends} | {each.seen} | {each.action} |\n" for each in faults
         )
-    return out
+    out += (
+        "\n## Recovery\n\nA daemon whose strategy has an interval of 10 s is put through each of these faults for "
+        f"{FAULT_SECONDS:g} s (slow answers longer). A fault is held when the daemon evicts nothing unasked, and has "
+        f"ended a complete cycle as a ready leader within {RECOVERY_SECONDS:g} s of the fault's end. `make faults` "
+        "prints the measured time. Evictions are tried during the faults of their calls; afterwards the ledger must "
+        "count exactly those that happened. A daemon that lost its lease ends and is started again.\n\n"
+        "With `KUBEBUILDER_ASSETS` set to a folder with `kube-apiserver` and `etcd`, all but those of Prometheus, the "
+        "daemon and the database are repeated with a real API server.\n\n"
+        f"Where: {', '.join(SIDES)}. Each with:\n\n"
+    )
+    out += "".join(f"- {kind}\n" for kind in KINDS)
+    return out + (
+        "\nAnd the daemon: SIGKILL, SIGKILL during an alert, SIGTERM, SIGSTOP and SIGCONT. The database: away, a "
+        "commit is lost, the answer of a commit is lost.\n\n"
+        "## A proxy of your own\n\nThe proxy that makes these faults runs alone too, in front of any API server or "
+        "Prometheus:\n\n```bash\n"
+        "python -m tests.faults.programs.proxy --to https://10.0.0.1:6443 --ca ca.crt --port 6444 \\\n"
+        "  --kind '503, Retry-After of an hour' --requests /leases --after 60 --for 40\n```\n\n"
+        "Give the daemon `http://127.0.0.1:6444` as its server, with the credentials that the real one expects. "
+        "`--kind list` prints the kinds, `--requests` is a regular expression over `METHOD /path?query`, and `--share` "
+        "hits a part of the requests. In tests use `fault_proxy` of `tests/faults/servers/proxy.py`: `begin` and `end` "
+        "switch a `ProxyFault`.\n"
+    )
 
 
 def main() -> None:

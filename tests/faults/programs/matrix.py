@@ -1,11 +1,14 @@
-"""`make faults`: run the tests of the fault matrix, with a verdict for each fault. Exit code 1 when one fell."""
+"""`make faults`: run the tests of the fault matrix, with a verdict for each fault; then put a running daemon through
+the faults of `recovery`. Exit code 1 when one fell. With arguments, which are pytest's, only the tests."""
 
+import os
 import sys
 from collections import Counter
 
 import pytest
 
 from tests.faults.matrix import MATRIX
+from tests.faults.programs import recovery
 
 VERDICTS = {"passed": "held", "failed": "FELL", "skipped": "skipped"}
 
@@ -38,7 +41,13 @@ def main() -> int:
     options = ["-q", "--no-header", "--no-summary", "-p", "no:terminalreporter", "-n", "0", *sys.argv[1:]]
     code = pytest.main([*options, *tests], plugins=[verdicts])
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.counts.items())))
-    return int(code != 0)
+    if sys.argv[1:]:
+        return int(code != 0)
+    outcomes = recovery.run(real=False)
+    if "KUBEBUILDER_ASSETS" in os.environ:
+        outcomes += recovery.run(real=True)
+    print("\n" + recovery.summary(outcomes))
+    return int(code != 0 or any(map(recovery.fell, outcomes)))
 
 
 if __name__ == "__main__":
