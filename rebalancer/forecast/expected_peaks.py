@@ -26,7 +26,7 @@ from rebalancer.forecast.trajectories import (
     seasonal_profiles,
 )
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
-from rebalancer.model.peaks import Peaks, ServiceDayProfiles
+from rebalancer.model.peaks import Peaks, ServiceDayProfiles, WeekPeaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Forecast
 
@@ -46,6 +46,8 @@ class _Matched:
     """Index of the node in `NodeTrajectories`, -1 for none or an unknown one."""
     service: Ints
     level: Floats
+    week: Floats
+    """Highest daily P95 of the week."""
     short_lived: Bools
     counted: Bools
     """Whether the pod is in the trajectory and still on the node."""
@@ -91,6 +93,7 @@ class NodeForecasts:
             peak[known] = expected[known, at[known]]
         ratio = self.nodes.ratio[matched.on]
         highest = self.services.shapes[:, part].max(axis=1, initial=0.0)[matched.service]
+        coming = matched.level * np.where(matched.short_lived, 1.0, highest * ratio)
         return Peaks(
             made_at=self.made_at,
             starts_at=starts_at,
@@ -98,8 +101,17 @@ class NodeForecasts:
             node_millicores=peak,
             node_at=np.where(known, starts_at + at * STEP_SECONDS, np.nan),
             relief_millicores=self._reliefs(snapshot, matched, np.append(np.where(known, first + at, -1), -1)),
-            pod_millicores=matched.level * np.where(matched.short_lived, 1.0, highest * ratio),
+            pod_millicores=coming,
+            week=self._week(matched, rows[:-1], peak, coming),
         )
+
+    def _week(self, matched: _Matched, rows: Ints, peak: Floats, coming: Floats) -> WeekPeaks:
+        """The coming week; `rows` as in `_match`, without the last. Pods that left since the forecast still count."""
+        pod = np.fmax(matched.week, coming)
+        came = matched.added & (matched.on >= 0) & np.isfinite(pod)
+        added = np.bincount(matched.on[came], weights=pod[came], minlength=len(self.nodes.week))
+        node = np.fmax((self.nodes.week + added)[rows], peak)
+        return WeekPeaks(node_millicores=np.where(np.isfinite(peak), node, np.nan), pod_millicores=pod)
 
     def service_day_profiles(self, snapshot: ClusterSnapshot) -> ServiceDayProfiles:
         """Usual days of the snapshot's services."""
@@ -125,11 +137,13 @@ class NodeForecasts:
         requested = np.where(pods.cpu_request_millicores > 0, pods.cpu_request_millicores, np.nan)
         there = snapshot.active & ~pods.terminating
         counted = there & self.pods.counted[row]
+        week, usual_week = self.pods.week[row], self.services.week[service] / self.nodes.factor[on]
         return _Matched(
             row=row,
             on=on,
             service=service,
             level=np.where(np.isfinite(level), level, np.where(np.isfinite(usual), usual, requested)),
+            week=np.where(np.isfinite(week), week, usual_week),
             short_lived=short_lived,
             counted=counted,
             added=there & ~counted & ~short_lived,
@@ -216,7 +230,7 @@ def forecast_nodes(
     )
     ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals)
     services = seasonal_profiles(ahead, policy.day_weights)
-    pods = pod_loads(ahead)
+    pods = pod_loads(ahead, services)
     return NodeForecasts(
         forecasts=ahead.forecasts,
         made_at=now,

@@ -20,6 +20,7 @@ from rebalancer.policy.schema.forecast import DayWeights
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 CHUNK_ROWS = 1024
+WEEK_DAYS = 7
 LEAST_WEIGHT = 1e-6
 MOST_RATIO = 2.0
 """Limit of the ratio: the margin of a nearly idle node may be many times its level."""
@@ -39,6 +40,8 @@ class NodeTrajectories:
     """(nodes + 1,) expected / usual millicores of a pod on that node: margin and events."""
     factor: Floats
     """(nodes + 1,) as in `Members`."""
+    week: Floats
+    """(nodes + 1,) highest daily P95 of the last seven days; NaN with too few days."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,10 @@ class SeasonalProfiles:
     """(services + 1,) millicores of one replica on the reference machine; NaN where unknown."""
     days: Ints
     """(services + 1,) days of which at least half is known."""
+    crest: Floats
+    """(services + 1, days) P95 / mean of each day, at least 1; 1 where unknown."""
+    week: Floats
+    """(services + 1,) highest daily P95 of the last seven days, of one replica as in `usual`."""
 
     def profiles(self, services: Ints, part: slice) -> Grid:
         """(services, steps of `part`) usual millicores of one replica of each."""
@@ -71,6 +78,8 @@ class PodLoads:
     service: Ints
     level: Floats
     """Weighted mean millicores; NaN where unknown."""
+    week: Floats
+    """Highest daily P95 of the last seven days; NaN where unknown."""
     short_lived: Bools
 
     @property
@@ -88,10 +97,14 @@ def seasonal_profiles(ahead: Ahead, days: DayWeights) -> SeasonalProfiles:
     count = len(members.services)
     shapes, usual = np.ones((count + 1, SLOTS), dtype=np.float32), np.full(count + 1, np.nan)
     days_known = np.zeros(count + 1, dtype=np.int32)
+    crest, week = np.ones((count + 1, window.days)), np.full(count + 1, np.nan)
     for first in range(0, count, CHUNK_ROWS):
         some = np.arange(first, min(first + CHUNK_ROWS, count))
         daily = ahead.composition.profiles.mean(some).reshape(len(some), window.days, SLOTS)
         days_known[some] = (2 * np.isfinite(daily).sum(axis=2) >= SLOTS).sum(axis=1)
+        highest = quantile(daily, P95)
+        crest[some] = np.fmax(_over_mean(highest, daily), 1.0)
+        week[some] = _highest_of_week(highest)
         mean = slot_mean(daily, weights)
         known = np.isfinite(mean)
         level = np.where(known, mean, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -100,23 +113,27 @@ def seasonal_profiles(ahead: Ahead, days: DayWeights) -> SeasonalProfiles:
         shapes[some] = np.nan_to_num(shape, nan=1.0)
     # the first of two services of one name counts, as in `Members`
     row = {name: index for index, name in reversed(tuple(enumerate(members.services)))}
-    return SeasonalProfiles(row=row, shapes=shapes, usual=usual, days=days_known)
+    return SeasonalProfiles(row=row, shapes=shapes, usual=usual, days=days_known, crest=crest, week=week)
 
 
-def pod_loads(ahead: Ahead) -> PodLoads:
+def pod_loads(ahead: Ahead, services: SeasonalProfiles) -> PodLoads:
     """Levels with the day weights of each node's pool, without the uplift of past declared events."""
     members, composition = ahead.members, ahead.composition
-    level = np.full(len(members.pods) + 1, np.nan)
+    level, week = np.full((2, len(members.pods) + 1), np.nan)
+    crest = services.crest[members.service]
     for group in ahead.groups:
         mine = np.append(np.isin(members.node, group.nodes), False)
         daily = composition.pod_daily[mine[:-1]] / group.past_factor.mean(axis=1)
         level[mine] = weighted_mean(daily, group.weights * composition.day_shares)
+        whole = np.where(2 * composition.day_shares >= 1, daily * crest[mine[:-1]], np.nan)
+        week[mine] = _highest_of_week(whole)
     return PodLoads(
         row={uid: index for index, uid in enumerate(members.uids)},
         names=members.pods,
         node=np.append(members.node, np.int32(-1)),
         service=np.append(members.service, np.int32(-1)),
         level=level,
+        week=week,
         short_lived=np.append(members.short_lived, False),
     )
 
@@ -138,6 +155,7 @@ def node_trajectories(ahead: Ahead, services: SeasonalProfiles, pods: PodLoads, 
         gain=np.divide(trajectory, usual, out=zero, where=usual > 0),
         ratio=_ratios(ahead.forecasts),
         factor=factor,
+        week=_weeks(ahead, min_days),
     )
 
 
@@ -162,6 +180,30 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
         least = mean * np.divide(np.minimum(peak, weighted), weighted, out=np.ones(peak.shape), where=weighted > 0)
         trajectory[group.nodes] = np.maximum(scaled, np.where(np.isnan(least), 0.0, least * group.factor_ahead))
     return trajectory, usual
+
+
+def _weeks(ahead: Ahead, min_days: int) -> Floats:
+    """(nodes + 1,) highest daily P95 of the last seven days."""
+    week = np.full(len(ahead.forecasts.nodes) + 1, np.nan)
+    for group in ahead.groups:
+        daily = group.past.daily
+        enough = np.isfinite(daily).sum(axis=1) >= min_days
+        week[group.nodes] = np.where(enough, _highest_of_week(daily), np.nan)
+    return week
+
+
+def _highest_of_week(daily: Floats) -> Floats:
+    """(rows,) the highest of the last seven days of `daily` (rows, days); NaN without any."""
+    out: Floats = np.fmax.reduce(daily[:, -WEEK_DAYS:], axis=1)
+    return out
+
+
+def _over_mean(highest: Floats, daily: Grid) -> Floats:
+    """(rows, days) `highest` / mean of each day; NaN where unknown or 0."""
+    known = np.isfinite(daily)
+    mean = np.where(known, daily, np.float32(0)).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
+    out: Floats = np.divide(highest, mean, out=np.full(highest.shape, np.nan), where=mean > 0)
+    return out
 
 
 def _ratios(forecasts: Forecasts) -> Floats:

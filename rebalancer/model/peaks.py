@@ -9,6 +9,17 @@ from rebalancer.model.snapshot import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeekPeaks:
+    """Highest daily P95 of the coming week, by the last seven days: each weekday is among them. Without margin: the
+    highest of seven days is a high estimate already. At least the expected peak of the horizon."""
+
+    node_millicores: Floats
+    """(nodes,) of the pods that are on each node now. NaN with too little data to act on."""
+    pod_millicores: Floats
+    """(pods,) of each pod: what another node's peak grows by at most. NaN where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Peaks:
     """Expected CPU of the pods that are on each node now. NaN with too little data to act on."""
 
@@ -27,6 +38,8 @@ class Peaks:
     """(pods,) decrease of the node's peak when the pod leaves."""
     pod_millicores: Floats
     """(pods,) largest increase of another node's peak when the pod lands there, margin included."""
+    week: WeekPeaks | None = None
+    """The coming week; None: not known."""
 
     def first_over(self, limit_millicores: Floats) -> Floats:
         """(nodes,) seconds since the epoch from when more than `limit_millicores` (nodes,) is expected; NaN = never."""

@@ -13,6 +13,11 @@ from rebalancer.model.snapshot import Floats, Ints
 PEAK = "cpu at its peak"
 """A resource of `Loads`: the predicted peak, not a measurement."""
 
+WEEK = "cpu at the week's peak"
+"""The same of the coming week."""
+
+PREDICTED = (PEAK, WEEK)
+
 MIN_RELIEF = 0.02
 """Least relief of a move, as a share of the excess; a pod that relieves less is refused with NoRelief."""
 
@@ -61,8 +66,8 @@ class Loads:
 
     @property
     def hot(self) -> NDArray[np.bool_]:
-        """(nodes,) over `high` now, the predicted peak apart."""
-        now = [name != PEAK for name in self.resources]
+        """(nodes,) over `high` now, predicted peaks apart."""
+        now = [name not in PREDICTED for name in self.resources]
         out: NDArray[np.bool_] = np.asarray((self.node > self.high)[:, now].any(axis=1), dtype=np.bool_)
         return out
 

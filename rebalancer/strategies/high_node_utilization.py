@@ -2,7 +2,8 @@
 
 Drain drains low nodes, the emptiest first, so that an autoscaler can remove them. Target nodes are nodes that are not
 to be drained; where all nodes of a pool are low, those that are fuller than the pod's own, so that no pod returns and
-each step leaves fewer nodes. They keep headroom under their target, now and at their predicted peak.
+each step leaves fewer nodes. They keep headroom under their target, now, at their predicted peak and on the highest day
+of the coming week.
 
 Release evicts pods from nodes that are full by requests and idle by usage, so that other pods fit there. A target node
 stays under the requested share that a full node is relieved to, so no pod returns.
@@ -25,7 +26,7 @@ from rebalancer.model.steering import DRAINING
 from rebalancer.placement.filters import LEAVING_TAINTS, leaving
 from rebalancer.policy.schema.strategies import HighNodeUtilizationArgs
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.strategies.loads import RESOURCES, requested
+from rebalancer.strategies.loads import RESOURCES, requested, with_week
 from rebalancer.strategies.selection import by_name, cheapest_first, counted, fills, nodes_in_scope
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -120,7 +121,7 @@ def _drain(view: StrategyView, args: HighNodeUtilizationArgs) -> Findings:
     others = int(np.count_nonzero(left[list(begun.keys() - set(found))]))
     return Findings(
         findings=findings,
-        loads=_with_reserve(base, args.headroom) if args.source == "CPU" else None,
+        loads=_target_loads(view, args),
         skipped={**skipped, **_unjudged(view, looked, shares)},
         cordons={
             node: DRAINING for node, since in begun.items() if left[node] or view.now - since < args.cordon_after_drain
@@ -170,6 +171,20 @@ def _ranks(names: Sequence[str], fullness: Floats) -> Rows:
     """(nodes,) rank of each node, the emptiest first, then by name."""
     by_name = np.argsort(np.argsort(np.array(names)))
     return np.argsort(np.lexsort((by_name, np.nan_to_num(fullness))))
+
+
+def _target_loads(view: StrategyView, args: HighNodeUtilizationArgs) -> Loads | None:
+    """Loads of target nodes, with the week ahead: a night or a weekend says nothing of the days that follow.
+
+    By requests they are those of real CPU without a reserve, where every node has a CPU target: with these loads nodes
+    without one would be no targets.
+    """
+    ahead, base = view.peaks is not None and view.peaks.week is not None, view.base
+    if args.source == "Requests" and not (ahead and np.isfinite(base.target[:, 0]).all()):
+        return None
+    if view.peaks is not None:
+        base = with_week(base, view.snapshot, view.node_pools, view.cpu, view.peaks)
+    return _with_reserve(base, args.headroom if args.source == "CPU" else 0.0)
 
 
 def _with_reserve(base: Loads, reserve: float) -> Loads:

@@ -14,7 +14,7 @@ from rebalancer.forecast.pod_cpu import MissingReplica, PodCpu, missing_replicas
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import PEAK, Loads
+from rebalancer.model.plan import PEAK, WEEK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy.pools import NodePools
@@ -207,6 +207,30 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
         pod=np.column_stack([now.pod[:, 0], coming]),
         relief=np.column_stack([now.relieved[:, 0], peaks.relief_millicores]),
     )
+
+
+def with_week(loads: Loads, snapshot: ClusterSnapshot, node_pools: NodePools, cpu: CpuLoads, peaks: Peaks) -> Loads:
+    """`loads` by real CPU with the peak of the coming week as a further resource, which no target node's target may be
+    exceeded by."""
+    if peaks.week is None:
+        return loads
+    capacity, speed = snapshot.nodes.cpu_capacity_millicores, cpu.pods.speed
+    room, node = capacity * speed, peaks.week.node_millicores * speed
+    target = node_pools.thresholds(peaks.week.node_millicores / capacity).target * room
+    target[np.isnan(node)] = np.nan
+    pod = cpu.pods.on_reference(peaks.week.pod_millicores, snapshot)
+    columns = {
+        "node": node,
+        "room": room,
+        "high": np.full(len(node), np.nan),
+        "target": target,
+        "low": target,
+        # a pod of unknown peak adds what it uses now
+        "pod": np.where(np.isfinite(pod), pod, loads.pod[:, 0]),
+    }
+    wide = {name: np.column_stack([getattr(loads, name), column]) for name, column in columns.items()}
+    relief = np.column_stack([loads.relieved, wide["pod"][:, -1]])
+    return replace(loads, resources=(*loads.resources, WEEK), relief=relief, of_all=None, **wide)
 
 
 def requested(snapshot: ClusterSnapshot) -> tuple[Floats, Floats, Floats]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.plan import PEAK, Loads
+from rebalancer.model.plan import PREDICTED, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -107,11 +107,11 @@ def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str])
 def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[ResourceLoad, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
-    by_cpu = set(loads.resources) <= {"cpu", PEAK}
+    by_cpu = set(loads.resources) <= {"cpu", *PREDICTED}
     return tuple(
         ResourceLoad(
             resource=resource,
-            measured=measured if by_cpu and resource != PEAK else None,
+            measured=measured if by_cpu and resource not in PREDICTED else None,
             load=_share(loads.node[node, at], room[at]),
             high=_share(loads.high[node, at], room[at]),
             target=_share(loads.target[node, at], room[at]),

@@ -78,7 +78,8 @@ class HighNodeUtilizationArgs(Section):
     cordon_after_drain: Annotated[Duration, at_least(0)] = 1800.0
     """Drain: how long a drained node stays cordoned, for an autoscaler to remove it."""
     headroom: Annotated[float, Field(ge=0, le=50)] = 5.0
-    """Percentage points below `target` that target nodes keep free, now and at their predicted peak."""
+    """Percentage points below `target` that target nodes keep free: now, at their predicted peak and at the highest of
+    the coming week."""
     full: Percent = 85.0
     """Release: a node is full if at least this percentage of its allocatable CPU is requested."""
     idle: Percent = 30.0

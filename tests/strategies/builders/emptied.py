@@ -1,6 +1,6 @@
 """Ask the strategies that empty nodes what they find, with cordons, peaks and earlier moves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,12 +111,14 @@ class Plan:
         *,
         steered_at_most: int = 1,
         usage: Mapping[str, Any] | None = None,
+        peaks: Callable[[ClusterSnapshot], Peaks] | None = None,
         **fields: Any,
     ) -> None:
         """`steered_at_most` nodes of each pool; `fields` are the cluster's."""
         made = cluster(nodes, pods, **fields)
         measured = usage_of(made, nodes, pods, **(usage or {}))
-        view = view_of(made, measured, policy)
+        view = view_of(made, measured, policy, peaks=None if peaks is None else peaks(made))
+        found = [strategy_for(view.strategy)(view)]
         base, pool_of = view.base, view.node_pools.of_node
         budget = SoftTaintBudget(
             pool_of=np.where(made.nodes.unschedulable, -1, pool_of),
@@ -125,12 +127,18 @@ class Plan:
         )
         theirs = made.nodes.unschedulable
         simulation = planner_for(
-            made, measured, policy, base=base, soft_tainted=budget.mask, cordoned=theirs, steering=budget
+            made, measured, policy, found=found, base=base, soft_tainted=budget.mask, cordoned=theirs, steering=budget
         )
         self.simulated = carry_out(simulation, made)
         cordoned = simulation.cordoned
         planner = planner_for(
-            made, measured, policy, base=base, soft_tainted=budget.mask | cordoned, cordoned=theirs | cordoned
+            made,
+            measured,
+            policy,
+            found=found,
+            base=base,
+            soft_tainted=budget.mask | cordoned,
+            cordoned=theirs | cordoned,
         )
         self.snapshot = made
         self.outcome = carry_out(planner, made)
