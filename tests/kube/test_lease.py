@@ -465,3 +465,19 @@ def test_an_unreachable_server_is_a_connection_error() -> None:
 
 def test_the_boot_clock_goes_on() -> None:
     assert boot_seconds() <= boot_seconds()
+
+
+@pytest.mark.parametrize("document", [{"kind": "Other"}, {"metadata": []}, {"metadata": {"name": "other"}}, []])
+def test_17_1_a_document_that_is_no_lease_ends_nothing_and_is_not_believed(document: Any) -> None:
+    server, hands = LeaseServer(), Hands()
+    with serving(server) as (_, client):
+        mine = lock(client, hands)
+        server.fault = lambda _: Reply(body=document)
+        with pytest.raises(UnsafeDataError, match="the lease: the answer"):
+            mine.acquire()
+        server.fault = lambda _: None
+        mine.acquire()
+        hands.now += 2
+        server.fault = lambda _: Reply(body=document)
+        assert mine.renew()
+        assert mine.seconds_left() == 8

@@ -296,7 +296,10 @@ class LeaseLock:
         return True
 
     def _keep_record(self, response: urllib3.BaseHTTPResponse, started: float) -> None:
-        self._hold(self._client.decode(response.data, dict[str, Any], what="the lease"), started)
+        lease = self._decoded(response)
+        if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+            raise UnsafeDataError(f"{self._client.server}: the lease: the answer to a write has another holder")
+        self._hold(lease, started)
 
     def _hold(self, lease: dict[str, Any], started: float) -> None:
         with self._lock:
@@ -331,7 +334,14 @@ class LeaseLock:
             return None
         if response.status != 200:
             raise self._client.error(response, verb="get", resource=LEASES.rbac_name)
-        return self._client.decode(response.data, dict[str, Any], what="the lease")
+        return self._decoded(response)
+
+    def _decoded(self, response: urllib3.BaseHTTPResponse) -> dict[str, Any]:
+        lease = self._client.decode(response.data, dict[str, Any], what="the lease")
+        metadata, spec = lease.get("metadata"), lease.get("spec") or {}
+        if not isinstance(metadata, dict) or metadata.get("name") != self._name or not isinstance(spec, dict):
+            raise UnsafeDataError(f"{self._client.server}: the lease: the answer is another document")
+        return lease
 
     def _post(self, lease: dict[str, Any]) -> urllib3.BaseHTTPResponse:
         path = LEASES.path(namespace=self._namespace)

@@ -26,6 +26,8 @@ from tests.real.servers.api_server import ApiServer
 
 FAULT_SECONDS = 12.0
 """Longer than a lease lives without a renewal."""
+LATE_SECONDS = 25.0
+"""The longest wait of a watch."""
 RECOVERY_SECONDS = 30.0
 """Of a fault that held: from its end to the first complete cycle of a ready leader."""
 GIVEN_UP_SECONDS = 90.0
@@ -111,6 +113,8 @@ class Lane:
     """Of the real API server's pods at the start."""
     starts: int = 0
     alerts: int = 0
+    tracebacks: list[str] = field(default_factory=list)
+    """In the logs since the last fault."""
     running: DaemonProcess = field(init=False)
 
     def start(self) -> None:
@@ -120,8 +124,11 @@ class Lane:
             strategies=[{"name": "LowNodeUtilization", "interval": INTERVAL}],
             guards={"minAge": "0s"},
             # nothing replaces the pods of an API server without controllers
-            limits={"cluster": {"inFlight": MANY}},
-            safety={"circuitBreaker": {"lateInPool": MANY, "lateInCluster": MANY}},
+            limits={"cluster": {"inFlight": MANY}, "replacements": {"perNode": MANY}},
+            safety={
+                "circuitBreaker": {"lateInPool": MANY, "lateInCluster": MANY},
+                "cooldowns": {"newNode": "0s", "poolAfterScaleUp": "0s"},
+            },
         )
         self.starts += 1
         made = daemon(
@@ -137,7 +144,13 @@ class Lane:
     def keep(self) -> None:
         """What the kubelet does."""
         if self.running.process.poll() is not None:
+            self._find_traceback()
             self.start()
+
+    def _find_traceback(self) -> None:
+        log = self.running.log_file.read_text(errors="replace")
+        if "Traceback" in log:
+            self.tracebacks.append(log[log.index("Traceback") :][:1000])
 
     def clean_since(self, at: float) -> bool:
         """Whether a ready leader has ended a complete cycle after `at`, in seconds since the epoch."""
@@ -165,8 +178,9 @@ class Lane:
         *,
         alert: bool = False,
         seconds: float = FAULT_SECONDS,
+        met: Callable[[], bool] = lambda: True,
     ) -> Outcome:
-        """One fault, from one healthy state to the next."""
+        """One fault, from one healthy state to the next. It lasts longer where nothing has `met` it."""
         until(lambda: self.clean_since(0.0) and self.watches(), self.running.tell, GIVEN_UP_SECONDS)
         before, starts = self.evictions(), self.starts
         begin()
@@ -174,7 +188,7 @@ class Lane:
             self.alerts += 1
             self.running.alert(f"warm-{self.alerts}")
         over = time.monotonic() + seconds
-        while time.monotonic() < over:
+        while (now := time.monotonic()) < over or (not met() and now < over + LATE_SECONDS):
             self.keep()
             time.sleep(0.2)
         evictions = self.evictions() - before
@@ -188,8 +202,9 @@ class Lane:
         took = time.monotonic() - ended
         if took >= GIVEN_UP_SECONDS:
             wrong.append(f"no recovery within {took:.0f} s: {self.running.get('/readyz?verbose')[1]}")
-        if "Traceback" in (said := self.running.tell()):
-            wrong.append(f"traceback: {said[said.index('Traceback') :][:400]}")
+        self._find_traceback()
+        wrong += self.tracebacks
+        self.tracebacks.clear()
         return Outcome(name=name, recovery_seconds=took, wrong=tuple(wrong), restarts=self.starts - starts)
 
     def settled(self) -> Outcome:
@@ -288,6 +303,7 @@ def through_proxy(lane: Lane, side: str, kinds: Sequence[str]) -> Iterator[Outco
             proxy.end,
             alert=side == "evictions",
             seconds=FAULT_SECONDS + fault.delay_seconds,
+            met=lambda fault=fault: proxy.hits > 0 or fault.hang,
         )
         if proxy.hits == 0 and fault.share == 1.0 and not fault.hang:
             outcome = replace(outcome, wrong=(*outcome.wrong, "no request met the fault"))
