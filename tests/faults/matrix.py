@@ -53,6 +53,14 @@ EVICTIONS = (
         ),
     ),
     Fault(
+        name="A minimum spacing bars the next eviction of a plan",
+        outcome="The cycle waits for it, up to `safety.maxWait`, and goes on.",
+        ends="at once",
+        seen=NOTHING,
+        action=NOTHING,
+        tests=("tests/stories/test_spacing.py::test_17_6_a_cycle_waits_for_the_spacing_and_goes_on",),
+    ),
+    Fault(
         name="An admission webhook refuses one service, or can't be called",
         outcome="That service is left alone with a growing backoff; the cycle goes on with others.",
         ends="the backoff, a day at most by default",
@@ -136,6 +144,14 @@ PROCESS = (
 )
 
 RESOURCES = (
+    Fault(
+        name="An answer of the API server arrives byte by byte",
+        outcome="It ends with the request's timeout: 30 s, for an eviction what is left of the lease.",
+        ends=NEXT_CYCLE,
+        seen="log `cycle failed`, code `ServerUnknown`: `no answer within`",
+        action="mend the network",
+        tests=("tests/kube/test_client.py::test_17_2_an_answer_that_arrives_byte_by_byte_ends_with_the_timeout",),
+    ),
     Fault(
         name="The disk of the database is full",
         outcome="Nothing is reserved, so nothing is evicted. Webhooks answer 503, and Alertmanager sends again.",
@@ -268,6 +284,7 @@ LEASE = (
             "tests/kube/test_lease.py::test_the_same_holder_in_a_later_term_is_not_us",
             "tests/kube/test_lease.py::test_a_creation_whose_answer_was_lost_is_ours",
             "tests/kube/test_lease.py::test_a_lease_that_only_looks_expired_is_not_taken",
+            "tests/kube/test_lease.py::test_17_1_a_document_that_is_no_lease_ends_nothing_and_is_not_believed",
         ),
     ),
 )

@@ -10,7 +10,7 @@ from tests.faults.scenarios.live import KINDS, SIDES, lanes
 
 @pytest.mark.parametrize("fault", ["Lease: 503", "evictions: proxy's page, 500"])
 def test_17_8_a_daemon_recovers_by_itself_and_counts_what_happened(tmp_path: Path, fault: str) -> None:
-    (lane,) = lanes(None, "", only=re.compile(f"^{fault}"))
+    (lane,) = lanes(real=False, only=re.compile(f"^{fault}"))
     outcomes = list(lane(tmp_path / "lane"))
     assert [each.wrong for each in outcomes] == [(), ()]
 

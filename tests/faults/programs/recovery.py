@@ -16,7 +16,6 @@ import pytest
 
 from rebalancer.store import upgrade
 from tests.faults.scenarios.live import RECOVERY_SECONDS, Outcome, lanes
-from tests.real.servers.api_server import api_server
 from tests.real.servers.postgres import postgres_server
 
 LANES_AT_ONCE = 6
@@ -38,23 +37,25 @@ def run(*, real: bool, only: str = "") -> list[Outcome]:
     """All lanes side by side; prints each verdict. Skips where what it needs is missing."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rebalancer-faults-")))
-        url, server = "", None
-        if real:
-            server = stack.enter_context(api_server())
-        else:
+        url = ""
+        if not real:
             try:
                 url = stack.enter_context(postgres_server()).create_database("faults")
                 upgrade(url)
             except pytest.skip.Exception:
                 print("  skipped  faults of the database: needs PostgreSQL")
         print(f"\nRecovery after the fault's end, {'real' if real else 'practice'} API server")
-        todo = lanes(server, url, only=re.compile(only))
+        todo = lanes(real=real, postgres_url=url, only=re.compile(only))
         outcomes: list[Outcome] = []
 
         def through(lane: Callable[[Path], Iterator[Outcome]], path: Path) -> None:
-            for each in lane(path):
-                show(each)
-                outcomes.append(each)
+            try:
+                for each in lane(path):
+                    show(each)
+                    outcomes.append(each)
+            except AssertionError as error:
+                outcomes.append(Outcome(name=f"{path.name} ended", recovery_seconds=0.0, wrong=(str(error),)))
+                show(outcomes[-1])
 
         with ThreadPoolExecutor(LANES_AT_ONCE) as pool:
             running = [pool.submit(through, lane, folder / f"lane{at}") for at, lane in enumerate(todo)]

@@ -22,7 +22,7 @@ from tests.e2e.servers import DaemonProcess, alert_policy, daemon, evicted, unti
 from tests.faults.oracles import Call, disagreements, rows_of
 from tests.faults.servers.commits import CommitProxy, commit_proxy
 from tests.faults.servers.proxy import FaultProxy, ProxyFault, fault_proxy
-from tests.real.servers.api_server import ApiServer
+from tests.real.servers.api_server import ApiServer, api_server
 
 FAULT_SECONDS = 12.0
 """Longer than a lease lives without a renewal."""
@@ -141,6 +141,11 @@ class Lane:
         )
         self.running = self.stack.enter_context(made)
 
+    def alert(self) -> None:
+        """Ask for an eviction from another node."""
+        self.alerts += 1
+        self.running.alert(f"warm-{self.alerts}")
+
     def keep(self) -> None:
         """What the kubelet does."""
         if self.running.process.poll() is not None:
@@ -176,17 +181,17 @@ class Lane:
         begin: Callable[[], None],
         end: Callable[[], None],
         *,
-        alert: bool = False,
+        evicts: bool = False,
         seconds: float = FAULT_SECONDS,
         met: Callable[[], bool] = lambda: True,
     ) -> Outcome:
-        """One fault, from one healthy state to the next. It lasts longer where nothing has `met` it."""
+        """One fault, from one healthy state to the next. It lasts longer where nothing has `met` it.
+
+        `evicts`: whether evictions are asked for meanwhile.
+        """
         until(lambda: self.clean_since(0.0) and self.watches(), self.running.tell, GIVEN_UP_SECONDS)
         before, starts = self.evictions(), self.starts
         begin()
-        if alert:
-            self.alerts += 1
-            self.running.alert(f"warm-{self.alerts}")
         over = time.monotonic() + seconds
         while (now := time.monotonic()) < over or (not met() and now < over + LATE_SECONDS):
             self.keep()
@@ -195,7 +200,7 @@ class Lane:
         end()
         ended, ended_at = time.monotonic(), time.time()
         wrong = []
-        if evictions and not alert:
+        if evictions and not evicts:
             wrong.append(f"{len(evictions)} evictions")
         while not (self.clean_since(ended_at) and self.watches()) and time.monotonic() - ended < GIVEN_UP_SECONDS:
             time.sleep(0.1)
@@ -295,13 +300,20 @@ def copy_objects(lab: Lab, real: ApiServer) -> set[str]:
 def through_proxy(lane: Lane, side: str, kinds: Sequence[str]) -> Iterator[Outcome]:
     """Faults of one of SIDES."""
     proxy = lane.prometheus if side == "Prometheus" else lane.api
+    evicts = side == "evictions"
     for kind in kinds:
         fault = replace(KINDS[kind], requests=SIDES[side])
+
+        def begin(fault: ProxyFault = fault) -> None:
+            proxy.begin(fault)
+            if evicts:
+                lane.alert()
+
         outcome = lane.try_fault(
             f"{side}: {kind}",
-            lambda fault=fault: proxy.begin(fault),
+            begin,
             proxy.end,
-            alert=side == "evictions",
+            evicts=evicts,
             seconds=FAULT_SECONDS + fault.delay_seconds,
             met=lambda fault=fault: proxy.hits > 0 or fault.hang,
         )
@@ -316,11 +328,15 @@ def of_process(lane: Lane) -> Iterator[Outcome]:
     def send(number: signal.Signals) -> Callable[[], None]:
         return lambda: lane.running.signal(number)
 
+    def kill_during_an_alert() -> None:
+        lane.alert()
+        lane.running.signal(signal.SIGKILL)
+
     def nothing() -> None:
         """The kubelet starts it again."""
 
     yield lane.try_fault("daemon: SIGKILL", send(signal.SIGKILL), nothing)
-    yield lane.try_fault("daemon: SIGKILL during an alert", send(signal.SIGKILL), nothing, alert=True)
+    yield lane.try_fault("daemon: SIGKILL during an alert", kill_during_an_alert, nothing, evicts=True)
     yield lane.try_fault("daemon: SIGTERM", send(signal.SIGTERM), nothing)
     yield lane.try_fault("daemon: SIGSTOP and SIGCONT", send(signal.SIGSTOP), send(signal.SIGCONT))
 
@@ -329,25 +345,30 @@ def of_database(lane: Lane, proxy: CommitProxy) -> Iterator[Outcome]:
     """What happens to the database's connections."""
 
     def lose(what: Literal["commit", "answer"]) -> Callable[[], None]:
-        return lambda: setattr(proxy, "lose", what)
+        def begin() -> None:
+            proxy.lose = what
+            lane.alert()
+
+        return begin
 
     yield lane.try_fault("database: away", proxy.cut, proxy.mend)
     yield lane.try_fault("database: away for a minute", proxy.cut, proxy.mend, seconds=60.0)
-    yield lane.try_fault("database: a commit is lost", lose("commit"), proxy.mend, alert=True)
-    yield lane.try_fault("database: the answer of a commit is lost", lose("answer"), proxy.mend, alert=True)
+    yield lane.try_fault("database: a commit is lost", lose("commit"), proxy.mend, evicts=True)
+    yield lane.try_fault("database: the answer of a commit is lost", lose("answer"), proxy.mend, evicts=True)
 
 
-def lanes(
-    real: ApiServer | None, postgres_url: str, *, only: re.Pattern[str]
-) -> list[Callable[[Path], Iterator[Outcome]]]:
-    """Those with faults that match `only`, each to be called with a folder that doesn't exist yet. With a real API
-    server only those of its side.
+def lanes(*, real: bool, postgres_url: str = "", only: re.Pattern[str]) -> list[Callable[[Path], Iterator[Outcome]]]:
+    """Those with faults that match `only`, each to be called with a folder that doesn't exist yet. `real`: with an API
+    server for each, and only those of its side.
 
     `postgres_url`: of a database whose schema is current; without one there are no faults of the database.
     """
 
     def side(name: str, kinds: Sequence[str], folder: Path) -> Iterator[Outcome]:
-        with a_lane(folder, name, real=real, alerts=len(kinds) if name == "evictions" else 0) as lane:
+        with ExitStack() as stack:
+            server = stack.enter_context(api_server()) if real else None
+            alerts = len(kinds) if name == "evictions" else 0
+            lane = stack.enter_context(a_lane(folder, name, real=server, alerts=alerts))
             yield from through_proxy(lane, name, kinds)
             if name == "API server" and only.search("API server: away for 90 s"):
                 away = lane.try_fault(
@@ -376,10 +397,10 @@ def lanes(
     out: list[Callable[[Path], Iterator[Outcome]]] = []
     for name in SIDES:
         kinds = [kind for kind in KINDS if only.search(f"{name}: {kind}")]
-        if kinds and (real is None or name != "Prometheus"):
+        if kinds and not (real and name == "Prometheus"):
             out.append(partial(side, name, kinds))
-    if real is None and only.search("daemon"):
+    if not real and only.search("daemon"):
         out.append(process)
-    if real is None and postgres_url and only.search("database"):
+    if not real and postgres_url and only.search("database"):
         out.append(database)
     return out
