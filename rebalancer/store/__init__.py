@@ -8,6 +8,7 @@
 - `cycles`     records of cycles: `records` writes them, `reading` reads them for the dashboard
 - `evaluation` assessments, hot episodes, hours and daily counts; `node_observations` of cycles
 - `forecasts`  forecasts and their actuals; `forecast_sums` over many of them
+- `outcomes`   forecasts that later forecasts learn from
 - `inbox`      alerts until they are over
 - `retention`  removal of rows by age and use
 - `status`     the state that `rebalancer db status` shows
@@ -29,6 +30,7 @@ from rebalancer.store.evaluation import SqlEffect
 from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
+from rebalancer.store.outcomes import SqlOutcomes
 from rebalancer.store.retention.pruning import Pruned, prune
 from rebalancer.store.status import DatabaseStatus, status
 
@@ -40,6 +42,7 @@ __all__ = [
     "SqlForecasts",
     "SqlInbox",
     "SqlLedger",
+    "SqlOutcomes",
     "SqlReading",
     "SqlRecords",
     "check_schema",

@@ -40,7 +40,8 @@ def prune(
     """Drop ledger records that no limit counts any more, and old details. The daemon does this once an hour.
 
     Details are cycles with their findings and refusals, hot episodes and assessments; at least three days of them are
-    kept. Daily counts are kept for good, evictions and pool hours for 400 days, forecasts for 90 days.
+    kept. Daily counts are kept for good, evictions and pool hours for 400 days, forecasts and their
+    outcomes for 90 days.
     """
     from rebalancer.bootstrap.database import database_prune, database_shown
     from rebalancer.cli.output.json import pick, print_json
@@ -53,15 +54,15 @@ def prune(
         raise ConfigError(f"--older-than: {error}, got {older_than!r}") from None
     found = database_prune(invocation.settings, older_than=seconds, dry_run=dry_run)
     if output is Output.JSON:
-        counts = pick(found, "before", "entries", "scopes", "clusters", "forecasts", "details")
+        counts = pick(found, "before", "entries", "scopes", "clusters", "forecasts", "forecast_outcomes", "details")
         print_json({"dryRun": dry_run, **counts}, version="1")
         return
     clusters = f", ready reports of {', '.join(found.clusters)}" if found.clusters else ""
     details = ", ".join(f"{rows} {table}" for table, rows in found.details.items()) or "none"
     say(
         f"{database_shown(invocation.settings)}: {'would drop' if dry_run else 'dropped'} {found.entries} entries from "
-        f"before {clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts{clusters}; "
-        f"details: {details}"
+        f"before {clock_time(found.before)}, {found.scopes} scopes, {found.forecasts} forecasts, "
+        f"{found.forecast_outcomes} periods of forecast outcomes{clusters}; details: {details}"
     )
 
 

@@ -31,6 +31,7 @@ from rebalancer.store.forecasts import SqlForecasts
 from rebalancer.store.inbox import SqlInbox
 from rebalancer.store.ledger.ledger import SqlLedger
 from rebalancer.store.ledger.rows import add_eviction, answered, change_eviction, read_evictions
+from rebalancer.store.outcomes import SqlOutcomes
 
 EXAMPLES_KEPT = 3
 OTHERS_KEPT = 500
@@ -92,6 +93,10 @@ class SqlRecords:
     def forecasts(self) -> SqlForecasts:
         """The forecasts of the same cluster, over the same connections."""
         return SqlForecasts(engine=self._engine, cluster=self._cluster, clock=self._clock)
+
+    def outcomes(self) -> SqlOutcomes:
+        """The outcomes of the same cluster's forecasts, over the same connections."""
+        return SqlOutcomes(engine=self._engine, cluster=self._cluster, clock=self._clock)
 
     def effect(self) -> SqlEffect:
         """Assessments, episodes and daily counts of the same cluster, over the same connections."""

@@ -21,6 +21,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -357,4 +358,16 @@ Index(
     FORECASTS.c.until,
     sqlite_where=FORECASTS.c.evaluated_at.is_(None),
     postgresql_where=FORECASTS.c.evaluated_at.is_(None),
+)
+
+# Forecasts of a pool and period (model.outcomes) that later forecasts learn from, in one packed value for all nodes.
+FORECAST_OUTCOMES = Table(
+    "forecast_outcomes",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("pool", Text, primary_key=True),
+    Column("period", Integer, primary_key=True, autoincrement=False),
+    Column("made_at", Instant, nullable=False),
+    Column("evaluated_at", Instant),  # NULL: without actuals yet
+    Column("data", LargeBinary, nullable=False),  # after the others: reads of them don't touch it
 )

@@ -1,5 +1,5 @@
 """Removal of rows that no limit can see any more: old entries, unused scopes, reports of silent clusters; of forecasts
-after 90 days, which no limit reads; and of details, see `details`.
+and their outcomes after 90 days, which no limit reads; and of details, see `details`.
 
 Every cluster states how far its policy looks back; nothing younger than the longest of these is dropped, and nothing
 that is in flight. Each batch is a transaction of its own, so no other transaction waits long.
@@ -28,13 +28,23 @@ from sqlalchemy import (
 from rebalancer.model.alerts import EpisodeState
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.outcomes import KEPT_DAYS
 from rebalancer.model.ports import Clock
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.store.db.dialect import read_clock
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS
 from rebalancer.store.db.engine import open_engine, read, shown_url, write
 from rebalancer.store.db.migrate import check_schema
-from rebalancer.store.db.tables import ALERT_EPISODES, CLUSTER_LIMITS, ENTRIES, FORECASTS, LEDGER, READY_REPORTS, SCOPES
+from rebalancer.store.db.tables import (
+    ALERT_EPISODES,
+    CLUSTER_LIMITS,
+    ENTRIES,
+    FORECAST_OUTCOMES,
+    FORECASTS,
+    LEDGER,
+    READY_REPORTS,
+    SCOPES,
+)
 from rebalancer.store.retention.details import Cut, cuts, old_rows, thin, to_be_thinned
 
 EVERY_SECONDS = 3600.0
@@ -44,6 +54,8 @@ SILENT_SECONDS = 30 * DAY_SECONDS
 """A cluster's reports expire after so long without a new one; alerts that are over are dropped."""
 FORECASTS_SECONDS = 90 * DAY_SECONDS
 """Forecasts and their actuals are kept so long."""
+OUTCOMES_SECONDS = KEPT_DAYS * DAY_SECONDS
+"""Outcomes that forecasts learn from are."""
 BATCH = 5000
 BATCHES_BY_ITSELF = 20
 
@@ -62,6 +74,8 @@ class Pruned:
     """Those whose reports were too old."""
     forecasts: int
     """Made more than 90 days ago."""
+    forecast_outcomes: int
+    """Pools and periods whose forecasts were made more than 90 days ago."""
     details: Mapping[str, int]
     """Table -> rows, of details that were too old. Of `node_measurements` also those that were thinned out."""
 
@@ -153,6 +167,10 @@ def _old_forecasts(now: float) -> ColumnElement[bool]:
     return FORECASTS.c.made_at < max(now - FORECASTS_SECONDS, 0.0)
 
 
+def _old_outcomes(now: float) -> ColumnElement[bool]:
+    return FORECAST_OUTCOMES.c.made_at < max(now - OUTCOMES_SECONDS, 0.0)
+
+
 def _silent(connection: Connection, now: float) -> tuple[str, ...]:
     """Clusters whose reports and stated limits are all too old; limits never younger than what they look back."""
     newest: dict[str, float] = {}
@@ -181,6 +199,7 @@ def _would_drop(connection: Connection, old: Sequence[Cut], *, before: float, no
         scopes=count(SCOPES, _unused(before)),
         clusters=_silent(connection, now),
         forecasts=count(FORECASTS, _old_forecasts(now)),
+        forecast_outcomes=count(FORECAST_OUTCOMES, _old_outcomes(now)),
         details=dict(+details),
     )
 
@@ -189,6 +208,7 @@ def _drop(engine: Engine, old: Sequence[Cut], *, before: float, now: float, batc
     """`batches`: of each table, at most; None = all."""
     entries = _drop_rows(engine, ENTRIES, _old(before), batches)
     forecasts = _drop_rows(engine, FORECASTS, _old_forecasts(now), batches)
+    outcomes = _drop_rows(engine, FORECAST_OUTCOMES, _old_outcomes(now), batches)
     # a locked row is in use: it is skipped, not waited for
     unused = select(SCOPES.c.kind, SCOPES.c.key).where(_unused(before)).with_for_update(skip_locked=True)
     rest = delete(SCOPES).where(tuple_(SCOPES.c.kind, SCOPES.c.key).in_(unused))
@@ -215,6 +235,7 @@ def _drop(engine: Engine, old: Sequence[Cut], *, before: float, now: float, batc
         scopes=scopes,
         clusters=clusters,
         forecasts=forecasts,
+        forecast_outcomes=outcomes,
         details=dict(+details),
     )
 
