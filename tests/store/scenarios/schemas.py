@@ -7,6 +7,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,7 @@ def directory(folder: Path = MIGRATIONS) -> ScriptDirectory:
 REVISIONS = sorted(script.revision for script in directory().walk_revisions())
 
 
+@cache
 def renames() -> ModuleType:
     """The migration that renamed tables and columns: its `TABLES` and `COLUMNS`."""
     return directory().get_revision("0007").module
