@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.membership import Ints
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_mean, weighted_mean
-from rebalancer.forecast.predict import Ahead
+from rebalancer.forecast.predict import Ahead, Group
 from rebalancer.forecast.result import Forecasts
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import DayWeights
@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 CHUNK_ROWS = 1024
 WEEK_DAYS = 7
+RISE = 1.25
+"""Of the daily P95 from a rest day to a workday."""
 LEAST_WEIGHT = 1e-6
 MOST_RATIO = 2.0
 """Limit of the ratio: the margin of a nearly idle node may be many times its level."""
@@ -178,6 +180,7 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
         # peaks at a different hour each day raise the profile above every single day; the scaled profile is at least
         # the mean of the days
         least = mean * np.divide(np.minimum(peak, weighted), weighted, out=np.ones(peak.shape), where=weighted > 0)
+        least = np.fmax(least, _after_rest(group))
         trajectory[group.nodes] = np.maximum(scaled, np.where(np.isnan(least), 0.0, least * group.factor_ahead))
     return trajectory, usual
 
@@ -203,6 +206,31 @@ def _over_mean(highest: Floats, daily: Grid) -> Floats:
     known = np.isfinite(daily)
     mean = np.where(known, daily, np.float32(0)).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
     out: Floats = np.divide(highest, mean, out=np.full(highest.shape, np.nan), where=mean > 0)
+    return out
+
+
+def _after_rest(group: Group) -> Grid:
+    """(nodes, 288) course of the same weekday last week where the horizon is expected to be a workday after rest; NaN
+    elsewhere.
+
+    It is one where that day was higher by RISE than the day before it, and the last day is nearer to the latter: of the
+    node, and of all nodes of its pool together.
+    """
+    past = group.past
+    none = np.full((len(group.nodes), SLOTS), np.nan, dtype=np.float32)
+    if past.daily.shape[1] <= WEEK_DAYS or group.expected is not past:
+        return none
+    three = past.daily[:, [-WEEK_DAYS - 1, -WEEK_DAYS, -1]]
+    known: Bools = np.asarray(np.isfinite(three).all(axis=1))
+    total = np.where(known[:, None], three, 0.0).sum(axis=0)
+    rests = known & _rises(three) & _rises(total[None])
+    return np.where(rests[:, None], _smooth(past.series[:, -WEEK_DAYS]), none)
+
+
+def _rises(three: Floats) -> Bools:
+    """(rows,) for (rows, 3): the day before the same weekday last week, that weekday, and the last day."""
+    before, then, last = three.T
+    out: Bools = (then > RISE * before) & (last < (before + then) / 2)
     return out
 
 
