@@ -321,7 +321,7 @@ SOURCES = (
     Fault(
         name="A watch breaks: cut, silent, expired, unreadable event, endless line, Retry-After of an hour",
         outcome="It goes on from where it was, or lists again; never older than the cache's age limit.",
-        ends="25 s",
+        ends="20 s",
         seen="`rebalancer_watch_restarts_total`, `[-]cache` with the reason",
         action=NOTHING,
         tests=(
@@ -330,7 +330,7 @@ SOURCES = (
             "tests/kube/test_watch.py::test_an_event_that_can_never_be_read_is_stepped_over_by_a_list",
             "tests/kube/test_watch.py::test_a_line_without_end_is_refused",
             "tests/kube/test_watch.py::test_a_silent_watch_is_opened_again_and_then_listed",
-            "tests/kube/test_watch.py::test_17_2_no_wait_of_a_watch_is_longer_than_25_seconds",
+            "tests/kube/test_watch.py::test_17_2_no_wait_of_a_watch_is_longer_than_20_seconds",
         ),
     ),
     Fault(

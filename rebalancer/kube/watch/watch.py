@@ -69,17 +69,17 @@ class WatchStats:
 
 
 class Backoff:
-    """Exponential backoff from 1 to 25 s, with jitter; reset after a healthy minute. A server that is back is followed
+    """Exponential backoff from 1 to 20 s, with jitter; reset after a healthy minute. A server that is back is followed
     again within 30 s."""
 
-    SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 25.0, 60.0
+    SHORTEST_SECONDS, LONGEST_SECONDS, HEALTHY_SECONDS = 1.0, 20.0, 60.0
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._failures = 0
 
     def seconds(self, *, healthy_seconds: float, at_once: bool, retry_after: float | None = None) -> float:
-        """The next wait. `at_once`: the first time no wait; `retry_after`: the server's, the least wait up to 25 s."""
+        """The next wait. `at_once`: the first time no wait; `retry_after`: the server's, the least wait up to 20 s."""
         asked = min(retry_after or 0.0, self.LONGEST_SECONDS)
         if healthy_seconds >= self.HEALTHY_SECONDS:
             self._failures = 0
@@ -133,7 +133,7 @@ class Reflector(Generic[T, S]):
         self._version = ""
         self._unread_after: str | None = None
         self._current_at = self._opened_at = float("-inf")
-        self._was_silent = self._has_watched = False
+        self._was_silent = self._has_watched = self._unreached = False
         self.store: S | None = None
         """The store; None before the first list is complete."""
         self.denied = False
@@ -193,6 +193,9 @@ class Reflector(Generic[T, S]):
     def _follow(self) -> float:
         """List if needed, then watch until that ends; returns the wait before the next time."""
         at_once, retry_after = True, None
+        if self._unreached and self.age(self._monotonic()) > INACTIVITY_SECONDS:
+            # a watch of a quiet kind would show only after a minute that the store is current
+            self._version = ""
         try:
             if not self._version:
                 self._list()
@@ -203,7 +206,7 @@ class Reflector(Generic[T, S]):
             at_once = self._opened_at < float("inf")
             if at_once and self._was_silent:
                 self._version = ""
-            self._was_silent = at_once
+            self._was_silent, self._unreached = at_once, not at_once
             self._note(error, counts=not at_once)
         except UnsafeDataError as error:
             at_once = False
@@ -213,7 +216,7 @@ class Reflector(Generic[T, S]):
             self._unread_after = self._version
             self._note(error)
         except ConnectError as error:
-            at_once = False
+            at_once, self._unreached = False, True
             if isinstance(error, StatusError):
                 self.denied, retry_after = error.status in NOT_READABLE, error.retry_after_seconds
             self._note(error)
@@ -285,7 +288,7 @@ class Reflector(Generic[T, S]):
         self.stats.restarts += self._has_watched
         self._has_watched = True
         self._opened_at = self._monotonic()
-        self.denied = False
+        self.denied = self._unreached = False
         for lines in stream.batches():
             if self._stopping.is_set():
                 raise _StoppedError

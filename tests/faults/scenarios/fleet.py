@@ -365,6 +365,8 @@ def a_fleet(
             lab = stack.enter_context(
                 Lab.start(a_scenario(nodes, services), stepped=True, start_time=START, seed=seed + number)
             )
+            # replicas of the fleet don't watch: what the lab keeps for watches would only grow
+            lab.cluster.store._history_limit = 0
             policy = stories_policy(
                 lab,
                 cluster=name,

@@ -26,7 +26,7 @@ from tests.real.servers.api_server import ApiServer, api_server
 
 FAULT_SECONDS = 12.0
 """Longer than a lease lives without a renewal."""
-LATE_SECONDS = 25.0
+LATE_SECONDS = 20.0
 """The longest wait of a watch."""
 RECOVERY_SECONDS = 30.0
 """Of a fault that held: from its end to the first complete cycle of a ready leader."""
