@@ -42,6 +42,8 @@ class Composition:
     profiles: ServiceLoadProfiles
     pod_daily: NDArray[np.float64]
     """(pods, days) mean millicores of each pod in `series`; of a short-lived one while it ran. NaN where unknown."""
+    pod_days: NDArray[np.float64]
+    """(pods,) samples of each pod outside saturated steps, in days."""
     day_shares: NDArray[np.float64]
     """(days,) share of each day's steps with samples."""
 
@@ -178,6 +180,7 @@ class _Sums:
             return
         rows = sampled(np.where(members.short_lived_services[service], np.int32(-1), service))
         values = block.pod_millicores[rows, columns]
+        self.profiles.note(at, np.isfinite(values), service[rows])
         pods = pod_of_row[rows]
         current = np.flatnonzero(pods >= 0)
         on = members.node[pods[current]]
@@ -245,6 +248,7 @@ class _Sums:
             short_lived=self.short_lived.reshape(len(members.pools), window.days, SLOTS),
             profiles=self.profiles,
             pod_daily=self._pod_daily(imputed),
+            pod_days=self.count / SLOTS,
             day_shares=self.covered.reshape(window.days, SLOTS).mean(axis=1),
         )
 

@@ -26,6 +26,7 @@ from rebalancer.forecast.trajectories import (
     seasonal_profiles,
 )
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
+from rebalancer.model.outcomes import ForecastOutcomes
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles, WeekPeaks
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Forecast
@@ -73,6 +74,8 @@ class NodeForecasts:
     pods: PodLoads
     expected: Expected
     """Arrivals in the trajectories."""
+    said: tuple[ForecastOutcomes, ...]
+    """Forecasts of each pool's sampled nodes, whose actuals will be learned from."""
 
     def peaks(self, snapshot: ClusterSnapshot, *, now: float) -> Peaks:
         """Predicted peaks of the snapshot's nodes with their current pods, from `now` to the end of the horizon.
@@ -212,6 +215,7 @@ def forecast_nodes(
     now: float,
     arrivals: Sequence[Arrival] = (),
     before: NodeForecasts | None = None,
+    outcomes: Sequence[ForecastOutcomes] = (),
 ) -> NodeForecasts:
     """Forecast from `now`; other arguments as for `forecast`.
 
@@ -228,7 +232,7 @@ def forecast_nodes(
         departed=departed,
         departed_known=before is not None,
     )
-    ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals)
+    ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals, outcomes=outcomes)
     services = seasonal_profiles(ahead, policy.day_weights)
     pods = pod_loads(ahead, services)
     return NodeForecasts(
@@ -241,6 +245,7 @@ def forecast_nodes(
         services=services,
         pods=pods,
         expected=ahead.expected,
+        said=tuple(group.node_levels.said for group in ahead.groups),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.history import Grid
+from rebalancer.model.history import SLOTS, Grid
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -27,6 +27,24 @@ class ServiceLoadProfiles:
     def __init__(self, services: int, steps: int) -> None:
         self.layers: Grid = np.full((services, 2, steps), np.nan, dtype=np.float32)
         self._heavy = np.zeros((services, 2), dtype=np.float64)
+        self._sampled = np.zeros((services, steps), dtype=np.bool_)
+
+    def note(self, at: slice, samples: Bools, service: Ints) -> None:
+        """Note which of the steps `at` have a sample: `samples` (rows, steps) of replicas, with their `service` (rows,)
+        in rising order. Samples from saturated nodes count: they show the hour, if not the demand."""
+        if len(samples):
+            starts = np.flatnonzero(np.diff(service, prepend=-1))
+            self._sampled[service[starts], at] = np.logical_or.reduceat(samples, starts, axis=0)
+
+    def known_days(self) -> NDArray[np.float64]:
+        """(services,) known steps, in days."""
+        return np.asarray(self._sampled.sum(axis=1) / SLOTS, dtype=np.float64)
+
+    def known_hours(self) -> Bools:
+        """(services, 24) whether any sample of that hour of the day is known. Hours begin with the window's days."""
+        services, steps = self._sampled.shape
+        hours = self._sampled.reshape(services, steps // SLOTS, 24, SLOTS // 24)
+        return np.asarray(hours.any(axis=(1, 3)), dtype=np.bool_)
 
     def add(self, at: slice, values: Grid, service: Ints) -> None:
         """Add the steps `at`: `values` (rows, steps) of replicas, NaN where unknown, with their `service` (rows,) in

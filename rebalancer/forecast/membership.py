@@ -52,6 +52,8 @@ class Members:
     """(services,) Jobs and CronJobs."""
     short_lived: NDArray[np.bool_]
     """(pods,) young pods of those services: no part of their node's forecast."""
+    request_millicores: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """(pods,) CPU requests; empty without a snapshot."""
     uids: Sequence[str] = ()
     """(pods,) empty without a snapshot."""
     departed: Mapping[str, tuple[int, float]] = field(default_factory=dict)
@@ -134,6 +136,7 @@ def members_of(
         services=tuple(f"{snapshot.owners[top].namespace}/{snapshot.owners[top].name}" for top in tops),
         short_lived_services=short_lived,
         short_lived=(service >= 0) & young & (short_lived[service] if len(short_lived) else False),
+        request_millicores=snapshot.pods.cpu_request_millicores[chosen],
         uids=[snapshot.pods.uids[index] for index in chosen.tolist()],
         departed=gone,
         departed_known=departed_known,

@@ -11,22 +11,19 @@ from rebalancer.forecast.calendar import apply_calendar
 from rebalancer.forecast.compose import Composition, compose
 from rebalancer.forecast.events import touching, uplift
 from rebalancer.forecast.membership import Ints, Members, leaving, members_of
+from rebalancer.forecast.new_services import KnownUsage, known_usage
+from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
 from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile, weighted_mean
-from rebalancer.forecast.prediction_interval import Margin, Outcome, learn, outcome_of
-from rebalancer.forecast.predictors import predictors
-from rebalancer.forecast.predictors.base import Past, Predictor
+from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
+from rebalancer.model.outcomes import ForecastOutcomes
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Forecast
 
 Floats = NDArray[np.float64]
-LEAST_DAYS_BEFORE = 3
-"""Days that a past prediction needs for its error to count for the margin."""
-MARGIN_WITHOUT_ERRORS = 0.3
-"""Share of the level, without past errors."""
 CHUNK_SERVICES = 256
 
 
@@ -61,21 +58,32 @@ def forecast(
     pools: Sequence[str],
     now: float,
     arrivals: Sequence[Arrival] = (),
+    outcomes: Sequence[ForecastOutcomes] = (),
 ) -> Forecasts:
-    """The next 24 hours of every node. `pool_of` (nodes,) indexes `pools`, -1 for a node in none."""
+    """The next 24 hours of every node. `pool_of` (nodes,) indexes `pools`, -1 for a node in none.
+
+    `outcomes`: of earlier forecasts of the cluster, from which margins and weights are learned.
+    """
     members = members_of(
         snapshot, pool_of=pool_of, pools=pools, generation=policy.generation, now=now, departed=leaving(snapshot)
     )
-    return look_ahead(history, members, policy=policy, now=now, arrivals=arrivals).forecasts
+    return look_ahead(history, members, policy=policy, now=now, arrivals=arrivals, outcomes=outcomes).forecasts
 
 
 def look_ahead(
-    history: History, members: Members, *, policy: Forecast, now: float, arrivals: Sequence[Arrival] = ()
+    history: History,
+    members: Members,
+    *,
+    policy: Forecast,
+    now: float,
+    arrivals: Sequence[Arrival] = (),
+    outcomes: Sequence[ForecastOutcomes] = (),
 ) -> Ahead:
     """The same, with its inputs."""
     window = Window.before(now)
     composition = compose(history.days, members, window)
     notes = [*history.notes]
+    usage = known_usage(composition, members)
     expected = _expect(composition, members, arrivals, notes)
     _spread_short_lived(composition, members)
     out: list[NodeForecast | None] = [None] * len(members.nodes)
@@ -84,7 +92,7 @@ def look_ahead(
         chosen = np.flatnonzero(members.pool == pool)
         if len(chosen):
             name = members.pools[pool] if pool >= 0 else ""
-            group = Group(composition, members, policy, name, chosen, now)
+            group = Group(composition, members, policy, name, chosen, now, outcomes, usage)
             groups.append(group)
             notes += group.notes
             for node, each in zip(chosen.tolist(), group.forecasts(), strict=True):
@@ -161,18 +169,6 @@ def _pool_forecast(composition: Composition, members: Members, policy: Forecast,
     )
 
 
-def margin_of(predictor: Predictor, past: Past, coverage: float) -> Margin | None:
-    """Margin from the predictor's errors within the days of `past`; None without errors."""
-    outcomes: list[Outcome] = []
-    for day in range(LEAST_DAYS_BEFORE, past.series.shape[1]):
-        before = past.before(day)
-        enough = np.isfinite(before.daily).sum(axis=1) >= LEAST_DAYS_BEFORE
-        if enough.any():
-            actual = np.where(enough, past.daily[:, day], np.nan)
-            outcomes.append(outcome_of(before, predictor.predict(before), actual))
-    return learn(outcomes, coverage)
-
-
 class Group:
     """Nodes of one pool, which share day weights, events and the margin's factor."""
 
@@ -184,9 +180,11 @@ class Group:
         pool: str,
         nodes: NDArray[np.intp],
         now: float,
+        outcomes: Sequence[ForecastOutcomes],
+        usage: KnownUsage,
     ) -> None:
         self.composition, self.members, self.policy = composition, members, policy
-        self.pool, self.nodes, self.now = pool, nodes, now
+        self.pool, self.nodes, self.now, self.usage = pool, nodes, now, usage
         window = composition.window
         self.weights = day_weights(policy.day_weights_of(pool), window.days)
         self.past_factor = uplift(policy.events, pool, window.times()).astype(np.float32)
@@ -203,20 +201,23 @@ class Group:
             self.expected = Past(applied.expected, weights=self.weights)
         self.notes = applied.notes
         self.factor_ahead = uplift(policy.events, pool, ahead)
+        self.node_levels = PoolNodes(
+            pool=pool,
+            names=[members.nodes[node] for node in nodes.tolist()],
+            capacity_millicores=members.capacity_millicores[nodes],
+            predictor=policy.predictor,
+            coverage=policy.coverage / 100.0,
+        ).predict(self.past, made_at=float(window.end_step * STEP_SECONDS), outcomes=outcomes)
 
     def forecasts(self) -> list[NodeForecast]:
         """Forecast of each node of the group."""
         past, window = self.past, self.composition.window
-        predictor = predictors()[self.policy.predictor]
-        prediction = predictor.predict(past)
-        learned = margin_of(predictor, past, self.policy.coverage / 100.0)
-        margin = learned or Margin(factor=MARGIN_WITHOUT_ERRORS)
-        level = margin.centre(prediction)
+        predicted = self.node_levels.predicted
+        level, added = predicted.level, predicted.upper - predicted.level
         days_used = np.isfinite(past.daily).sum(axis=1)
-        young = np.sqrt(window.days / np.maximum(days_used, 1))
-        added = np.maximum(margin.millicores(prediction, past.swing) * young, -level)
         if self.expected is not past:
             level, added = self._on_calendar_day(level + added)
+        added = added + self.usage.allowance[self.nodes]
         ahead = slot_profile(self.expected.series, self.weights)
         event_factor = _event_factor(ahead, self.factor_ahead)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
@@ -224,7 +225,8 @@ class Group:
         at, begins, ends = self._peak_times()
         peak = (level + added) * event_factor
         own_share = self.composition.own_share[self.nodes]
-        confidence = days_used / window.days * (0.5 + 0.5 * own_share)
+        known_share = np.minimum(self.usage.share[self.nodes], days_used / window.days)
+        confidence = known_share * (0.5 + 0.5 * own_share)
         profiles = np.roll(ahead, window.first_slot, axis=1)
         capacity = self.members.capacity_millicores[self.nodes]
         known = np.where(np.isfinite(past.daily), self.weights, 0.0)

@@ -22,6 +22,8 @@ FEW_DAYS = 0.25
 1 + this / n. Conformal theory has 1 for n independent errors; 0.25 fitted best on clusters with other seeds than the
 backtest's."""
 MOST_SHARE = 0.99
+MARGIN_WITHOUT_ERRORS = 0.3
+"""Share of the level, without past errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +69,14 @@ def outcome_of(past: Past, prediction: Prediction, actual: Floats) -> Outcome:
     return Outcome(prediction=prediction, swing=past.swing, level=past.level, actual=actual)
 
 
-def learn(outcomes: Sequence[Outcome], share: float) -> Margin | None:
+def learn(outcomes: Sequence[Outcome], share: float, *, a_day: int = 1) -> Margin | None:
     """Margin with which the share `share` of past actuals was covered; None without outcomes.
 
-    `outcomes`: by day, the newest last.
+    `outcomes`: the newest last, `a_day` of them on each day.
     """
     if not outcomes:
         return None
-    ages = np.arange(len(outcomes) - 1, -1, -1)
+    ages = np.arange(len(outcomes) - 1, -1, -1) / a_day
     sizes = [len(each.actual) for each in outcomes]
     weights = np.repeat(0.5 ** (ages / HALF_LIFE_DAYS), sizes)
     actual = np.concatenate([each.actual for each in outcomes])
@@ -86,7 +88,7 @@ def learn(outcomes: Sequence[Outcome], share: float) -> Margin | None:
         return None
     actual, swing, level = actual[usable], swing[usable], level[usable]
     weights, centres = weights[usable], centres[:, usable]
-    reached = min(share * (1.0 + FEW_DAYS / len(outcomes)), max(share, MOST_SHARE))
+    reached = conformal_share(share, max(len(outcomes) / a_day, 1.0))
     best: tuple[float, Margin] | None = None
     for version, centre in enumerate(centres):
         for unit in range(SCALES):
@@ -97,6 +99,11 @@ def learn(outcomes: Sequence[Outcome], share: float) -> Margin | None:
                 days = len(outcomes)
                 best = (loss, Margin(version=version, unit=unit, factor=factor, days=days))
     return None if best is None else best[1]
+
+
+def conformal_share(share: float, days: float) -> float:
+    """The share of past errors that a margin covers, so that the share `share` of new ones is covered."""
+    return min(share * (1.0 + FEW_DAYS / days), max(share, MOST_SHARE))
 
 
 def pinball(error: Floats, share: float) -> Floats:

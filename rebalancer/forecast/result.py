@@ -54,10 +54,11 @@ class NodeForecast:
     short_peak_millicores: float
     """Highest quarter of an hour of the profile; above `peak_millicores` for a short daily peak."""
     confidence: float
-    """0..1: share of known days x (0.5 + 0.5 x `own_share`)."""
+    """0..1: known share x (0.5 + 0.5 x `own_share`). The known share is the known days of the pods' services / 8,
+    weighted by the usage of each pod, and at most `days_used` / 8."""
     days_used: int
     margin: float
-    """Margin within `peak_millicores`."""
+    """Margin within `peak_millicores`, with the allowance for new services."""
     parts: ForecastParts
 
 

@@ -26,10 +26,11 @@ def flat(*levels: float) -> np.ndarray:
 
 
 def history(pods: Mapping[str, np.ndarray], nodes: Mapping[str, np.ndarray] | None = None) -> History:
-    """The days that end at MIDNIGHT. Series are (days, 288), the last row is yesterday; shorter ones began later."""
+    """The days that end at MIDNIGHT, at least eight. Series are (days, 288), the last row is yesterday; shorter ones
+    began later."""
     nodes = nodes or {}
     blocks = []
-    for back in range(DAYS, 0, -1):
+    for back in range(max([DAYS, *(len(each) for each in pods.values())]), 0, -1):
         there = [name for name, series in pods.items() if len(series) >= back and not np.isnan(series[-back]).all()]
         on = [name for name, series in nodes.items() if len(series) >= back]
         blocks.append(

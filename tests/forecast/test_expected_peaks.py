@@ -58,7 +58,7 @@ def test_what_is_flat_is_expected_to_stay_so() -> None:
 def test_the_course_follows_the_time_of_day_from_the_step_of_now_on() -> None:
     six = MIDNIGHT - DAY_SECONDS + 6 * HOUR
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
-    peaks = expect(history({"shop/web-0": wave(1000, top=100)}), snapshot, now=six + 299)
+    peaks = expect(history({"shop/web-0": wave(1000, top=100)}), snapshot, now=six + 299, predictor="weightedP95")
     assert peaks.starts_at == six
     assert peaks.node_at.tolist() == [MIDNIGHT - DAY_SECONDS + 100 * STEP_SECONDS]
     # its P95 is that of the forecast, 1000 * (1 + 0.5 * cos(0.025 of a turn))
@@ -70,23 +70,24 @@ def test_the_course_follows_the_time_of_day_from_the_step_of_now_on() -> None:
 
 
 def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
-    # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the one error of five days was a quarter
+    # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the largest practice error is a quarter of the mean of
+    # the days, which is 82.5 m now
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
     node_forecasts = look(past, snapshot, **options)
     peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
-    assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(23.75)
-    assert peaks.node_millicores == pytest.approx([118.75])
-    assert peaks.relief_millicores == pytest.approx([118.75])
-    assert peaks.pod_millicores == pytest.approx([118.75])
+    assert node_forecasts.forecasts.nodes[0].margin == pytest.approx(20.625)
+    assert peaks.node_millicores == pytest.approx([115.625])
+    assert peaks.relief_millicores == pytest.approx([115.625])
+    assert peaks.pod_millicores == pytest.approx([115.625])
     # and in what goes with it
     past = history({f"shop/web-{index}": flat(80, 80, 80, 80, 80, 80, 80, 100) for index in range(2)})
     one, other = (a_pod(f"web-{index}", **ON_A) for index in range(2))
     node_forecasts = look(past, world([a_node("a")], [one, other]), **options)
     peaks = node_forecasts.peaks(world([a_node("a")], [one]), now=MIDNIGHT)
-    assert peaks.node_millicores == pytest.approx([118.75])
-    assert peaks.relief_millicores == pytest.approx([118.75])
+    assert peaks.node_millicores == pytest.approx([115.625])
+    assert peaks.relief_millicores == pytest.approx([115.625])
 
 
 def test_what_has_been_falling_for_days_is_not_expected_to_fall_elsewhere_too() -> None:
@@ -104,8 +105,8 @@ def test_a_daily_peak_that_is_a_little_too_short_for_the_p95_is_not_taken_for_th
     hour[:, 100:113] *= 4  # an hour and five minutes; the P95 is that of the rest, and so is the margin as above
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     peaks = expect(history({"shop/web-0": hour}), snapshot, predictor="weightedP95", dayWeights={"weights": [3.0, 1.0]})
-    assert peaks.expected.min() == pytest.approx(118.75)
-    assert peaks.node_millicores == pytest.approx([4 * 118.75])
+    assert peaks.expected.min() == pytest.approx(115.625)
+    assert peaks.node_millicores == pytest.approx([4 * 115.625])
 
 
 def test_the_p95_of_the_course_is_the_forecast_and_a_short_daily_peak_stays_above_it() -> None:
@@ -120,7 +121,8 @@ def test_the_p95_of_the_course_is_the_forecast_and_a_short_daily_peak_stays_abov
     )
     node_forecasts = look(history({"shop/web-0": spiky(200, 900)}), snapshot)
     peaks = node_forecasts.peaks(snapshot, now=MIDNIGHT)
-    assert quantile(peaks.expected, P95)[0] == node_forecasts.forecasts.nodes[0].peak_millicores == pytest.approx(200)
+    assert quantile(peaks.expected, P95)[0] == pytest.approx(node_forecasts.forecasts.nodes[0].peak_millicores)
+    assert quantile(peaks.expected, P95)[0] == pytest.approx(200)
     assert peaks.node_millicores == pytest.approx([900])
     assert peaks.node_at.tolist() == [MIDNIGHT + 171 * STEP_SECONDS]  # smoothed over three steps
     # whoever takes the pod gets its spike too
@@ -213,7 +215,7 @@ def test_a_pod_that_is_busy_when_its_node_is_relieves_it_more_than_one_that_is_b
     series = {"shop/day-0": wave(1000), "shop/day-1": wave(1000), "shop/night-0": wave(1000, top=0)}
     pods = [a_pod(f"{name}-{index}", owner=name, **ON_A) for name, index in (("day", 0), ("day", 1), ("night", 0))]
     snapshot = world([a_node("a")], pods)
-    peaks = expect(history(series), snapshot)
+    peaks = expect(history(series), snapshot, predictor="weightedP95")
     # at noon 1500 + 1500 + 500
     assert peaks.node_millicores[0] == pytest.approx(3500, rel=2e-3)
     relief = by_pod(snapshot, peaks.relief_millicores)
@@ -313,7 +315,7 @@ def test_a_pod_that_came_raises_its_node_by_its_services_usual_replica() -> None
 
 def test_a_newcomer_gets_the_margin_of_its_node_but_not_that_of_an_idle_one() -> None:
     options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}
-    for level, last, ratio in ((80.0, 100.0, 1.25), (10.0, 1000.0, 2.0)):
+    for level, last, ratio in ((80.0, 100.0, 115.625 / 95), (10.0, 1000.0, 2.0)):
         series, pods = services("web")
         pods.append(a_pod("db-0", **ON_A))
         past = history(series | {"shop/db-0": flat(*[level] * 7, last)})
@@ -394,7 +396,7 @@ def test_a_forecast_laid_over_moved_pods_is_nearly_what_it_would_be_anew(seed: i
     assert np.abs(quick.expected / anew.expected - 1).mean() < 0.02
     # which says something only where the moves changed something
     before = base.peaks(world(nodes, pods), now=MIDNIGHT)
-    assert np.abs(before.expected / anew.expected - 1).mean(axis=1).max() > 0.1
+    assert np.abs(before.expected / anew.expected - 1).mean(axis=1).max() > 0.05
     # what pods have in their node's peak, where that is at the same time
     at_once = np.isclose(quick.node_at, anew.node_at, atol=2 * STEP_SECONDS)
     large = (anew.relief_millicores > 100) & at_once[after.pods.node]

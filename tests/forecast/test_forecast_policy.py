@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rebalancer.forecast.percentiles import day_weights
-from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from tests.builders import a_policy
 
@@ -29,7 +29,8 @@ def test_days_count_half_for_each_half_life_and_listed_weights_begin_with_the_ne
 
 def test_every_predictor_of_the_policy_exists() -> None:
     names = Forecast.model_json_schema()["properties"]["predictor"]["enum"]
-    assert set(names) <= predictors().keys()
+    assert set(names) - {COMBINED} <= predictors().keys()
+    assert own_predictor(COMBINED).name == "weightedP95"
 
 
 def test_an_events_times_are_read_with_their_zones() -> None:

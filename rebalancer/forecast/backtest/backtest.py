@@ -4,21 +4,23 @@ The margin of each predictor is derived from its own errors on earlier days. Err
 `backtest` uses recorded traces, `replay` a cluster's own days.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSearch, propose
-from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
+from rebalancer.forecast.backtest.rolling_origin import LearnedForecasts, RollingOrigin
 from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedDays, Score, compare
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile
+from rebalancer.forecast.node_levels import PoolNodes
+from rebalancer.forecast.peak_time import peak_slots
+from rebalancer.forecast.percentiles import P95, day_weights, quantile
 from rebalancer.forecast.prediction_interval import outcome_of
-from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
 from rebalancer.forecast.predictors.base import Past
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
@@ -29,9 +31,14 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 HIGH_SHARE = 0.75
 """A node of traces is hot on a day when the day's P95 is over this share of its capacity."""
-CLUSTERS = 5
+CLUSTERS = 2
 FIRST_PREDICTION, FIRST_SCORED = 3, 10
 """Days of traces: the first that is predicted, whose errors count for margins, and the first that is scored."""
+A_DAY = 4
+"""Forecasts on each day of traces, at equal distances from 00:00 on."""
+ORIGIN_STEPS = SLOTS // A_DAY
+SLOW = ("holtWinters", "stl")
+"""Predictors of about 8 ms a node and day, which are left out of traces."""
 LEAST_DAYS = FIRST_PREDICTION + 3
 SCATTER = 600
 """Most points of a plot."""
@@ -99,15 +106,21 @@ def backtest(
     policy = Forecast()
     runs = []
     days = max(len(trace) for trace in traces.values())
-    total = CLUSTERS * (days - FIRST_PREDICTION)
+    origins = range(FIRST_PREDICTION * SLOTS, (days - 1) * SLOTS + 1, ORIGIN_STEPS)
+    chosen = tuple(only) or tuple(name for name in compared() if name not in SLOW)
     for number in range(CLUSTERS):
-        run = TraceRun(cluster_of_traces(traces, seed + number), policy, tuple(only) or tuple(predictors()))
-        for day in range(FIRST_PREDICTION, days):
-            run.predict(day)
-            step(number * (days - FIRST_PREDICTION) + day - FIRST_PREDICTION + 1, total)
+        run = TraceRun(cluster_of_traces(traces, seed + number), policy, chosen)
+        for done, at in enumerate(origins, start=1):
+            run.predict(at)
+            step(number * len(origins) + done, CLUSTERS * len(origins))
         run.blocks.clear()
         runs.append(run)
     return summary(runs, POOLS, policy)
+
+
+def compared() -> tuple[str, ...]:
+    """Names of all that is compared: the predictors, the default last."""
+    return (*predictors(), COMBINED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,26 +146,35 @@ class Group:
 class Run:
     """Evaluation of one group over its days."""
 
-    def __init__(self, group: Group, policy: Forecast, chosen: Sequence[str]) -> None:
+    def __init__(self, group: Group, policy: Forecast, chosen: Sequence[str], *, a_day: int = 1) -> None:
         self.group = group
         available = predictors()
-        self.predictors = {name: available[name] for name in chosen}
         coverage, capacity = policy.coverage / 100.0, group.capacity_millicores
-        self.series = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
-        self.tops = {name: RollingOrigin(coverage=coverage, capacity_millicores=capacity) for name in chosen}
-        """For the highest quarter of an hour."""
+        self.predictors = {name: available[name] for name in chosen if name != COMBINED}
+        self.margins = {
+            name: RollingOrigin(coverage=coverage, capacity_millicores=capacity, a_day=a_day)
+            for name in self.predictors
+        }
+        self.learned = LearnedForecasts(tuple(_pool_nodes(group, policy))) if COMBINED in chosen else None
         self.search = WeightSearch(
-            predictor=available[policy.predictor],
+            predictor=own_predictor(policy.predictor),
             current=group.days,
             coverage=coverage,
             capacity_millicores=capacity,
         )
         self.days: list[str] = []
         self.actual: list[Floats] = []
-        self.highest: list[Floats] = []
+        self.times: list[tuple[int, int]] = []
+        """(weekday, hour) of each scored forecast."""
         self.hours_off: list[Floats] = []
+        self.hours_off_yesterday: list[Floats] = []
         self._used = np.zeros((2, len(group.nodes)))
         """Sum and number of the measured samples."""
+
+    @property
+    def series(self) -> Mapping[str, RollingOrigin | LearnedForecasts]:
+        """Forecasts by name."""
+        return self.margins if self.learned is None else {**self.margins, COMBINED: self.learned}
 
     @property
     def mean_millicores(self) -> Floats:
@@ -160,29 +182,28 @@ class Run:
         mean: Floats = np.maximum(self._used[0] / np.maximum(self._used[1], 1.0), 1.0)
         return mean
 
-    def see(self, day: str, before: Grid, came: Grid, *, scored: bool) -> None:
-        """Predict a day from (nodes, days, 288) the history `before` it, then record (nodes, 288) its actuals `came`,
-        NaN in the rows of nodes that are not scored."""
+    def see(self, day: str, before: Grid, came: Grid, *, made_at: float, scored: bool) -> None:
+        """Predict 24 hours from (nodes, days, 288) the history `before` them, then record (nodes, 288) their actuals
+        `came`, NaN in the rows of nodes that are not scored. `made_at`: their start, seconds since the epoch."""
         past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
         actual = quantile(came, P95)
-        smooth = np.mean([np.roll(came, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
-        counts = np.isfinite(actual)
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
-        highest = np.where(counts, np.nan_to_num(smooth, nan=-np.inf).max(axis=1), np.nan)
         for name, predictor in self.predictors.items():
-            prediction = predictor.predict(past)
-            self.series[name].see(outcome_of(past, prediction, actual), scored=scored)
-            self.tops[name].see(outcome_of(past, prediction, highest), scored=scored)
-        self.search.see(past, actual, scored=scored)
+            self.margins[name].see(outcome_of(past, predictor.predict(past), actual), scored=scored)
+        if self.learned is not None:
+            self.learned.see(past, actual, made_at=made_at, scored=scored)
+        if made_at % DAY_SECONDS == 0:
+            self.search.see(past, actual, scored=scored)
         if scored:
             self.days.append(day)
             self.actual.append(actual)
-            self.highest.append(highest)
-            profile = slot_profile(past.series, past.weights)
-            predicted = np.mean([np.roll(profile, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
-            apart = np.abs(_top(predicted) - _top(smooth))
-            hours = np.minimum(apart, SLOTS - apart) * (STEP_SECONDS / 3600.0)
-            self.hours_off.append(np.where(counts, hours, np.nan))
+            middle = int(made_at + DAY_SECONDS // 2)
+            self.times.append((middle // DAY_SECONDS % 7, int(made_at) % DAY_SECONDS // 3600))
+            smooth = _smooth(came)
+            counts = np.isfinite(actual)
+            self.hours_off.append(np.where(counts, _hours(peak_slots(past.series).slot, _top(smooth)), np.nan))
+            yesterday = _top(_smooth(past.series[:, -1]))
+            self.hours_off_yesterday.append(np.where(counts, _hours(yesterday, _top(smooth)), np.nan))
 
     def node_days(self, nodes: Bools) -> NodeDays:
         """Scored node days of some nodes."""
@@ -191,26 +212,55 @@ class Run:
         def flat(days: Sequence[Floats]) -> Floats:
             return np.array(days).reshape(-1, len(nodes))[:, nodes].ravel()
 
+        times = np.repeat(np.array(self.times, dtype=np.int64).reshape(-1, 2), int(nodes.sum()), axis=0)
         return NodeDays(
             actual=flat(self.actual),
-            highest=flat(self.highest),
             hours_off=flat(self.hours_off),
+            hours_off_yesterday=flat(self.hours_off_yesterday),
+            weekday=times[:, 0],
+            hour=times[:, 1],
             mean=np.tile(self.mean_millicores[nodes], len(self.days)),
             high=np.tile(group.high_millicores[nodes], len(self.days)),
             capacity=np.tile(group.capacity_millicores[nodes], len(self.days)),
             predicted={
-                name: PredictedDays(upper=flat(each.upper), centre=flat(each.centre), top=flat(self.tops[name].upper))
+                name: PredictedDays(upper=flat(each.upper), centre=flat(each.centre))
                 for name, each in self.series.items()
             },
         )
 
 
-def _top(smooth: Floats) -> NDArray[np.intp]:
+def _pool_nodes(group: Group, policy: Forecast) -> Iterator[tuple[NDArray[np.intp], PoolNodes]]:
+    for number, pool in enumerate(group.pools):
+        rows = np.flatnonzero(group.pool == number)
+        yield (
+            rows,
+            PoolNodes(
+                pool=pool,
+                names=[group.nodes[row] for row in rows.tolist()],
+                capacity_millicores=group.capacity_millicores[rows],
+                predictor=COMBINED,
+                coverage=policy.coverage / 100.0,
+            ),
+        )
+
+
+def _smooth(day: Grid) -> Grid:
+    """Mean of each step and its neighbours; the day is cyclic."""
+    return np.asarray(np.mean([np.roll(day, shift, axis=1) for shift in (-1, 0, 1)], axis=0))
+
+
+def _top(smooth: Floats | Grid) -> NDArray[np.intp]:
     return np.asarray(np.argmax(np.nan_to_num(smooth, nan=-np.inf), axis=1), dtype=np.intp)
 
 
+def _hours(predicted: NDArray[np.intp], actual: NDArray[np.intp]) -> Floats:
+    """Hours between two times of day."""
+    apart = np.abs(predicted - actual)
+    return np.asarray(np.minimum(apart, SLOTS - apart) * (STEP_SECONDS / 3600.0), dtype=np.float64)
+
+
 class TraceRun(Run):
-    """Evaluation on a cluster of traces. Call `predict` for each day, in order."""
+    """Evaluation on a cluster of traces. Call `predict` for each time, in order."""
 
     def __init__(self, cluster: TraceCluster, policy: Forecast, chosen: Sequence[str]) -> None:
         super().__init__(
@@ -224,24 +274,28 @@ class TraceRun(Run):
             ),
             policy,
             chosen,
+            a_day=A_DAY,
         )
         self.cluster = cluster
         self.blocks = [cluster.block(day) for day in range(cluster.days)]
         self.first_scored = min(FIRST_SCORED, cluster.days - 2)
 
-    def predict(self, day: int) -> None:
-        """Predict `day` at its start and record its actuals."""
-        window = Window.before(float(day * DAY_SECONDS))
-        known = self.blocks[max(0, day - window.days) : day]
-        series = compose(known, self.cluster.members(day), window).series
-        self.see(str(day), series, self.cluster.actual[:, day], scored=day >= self.first_scored)
+    def predict(self, at: int) -> None:
+        """Predict the 24 hours from step `at` of the traces, and record their actuals."""
+        window = Window.before(float(at * STEP_SECONDS))
+        known = self.blocks[max(0, window.start_step // SLOTS) : (at - 1) // SLOTS + 1]
+        series = compose(known, self.cluster.members(at), window).series
+        nodes = len(self.cluster.nodes)
+        came = self.cluster.actual.reshape(nodes, -1)[:, at : at + SLOTS]
+        self.see(
+            f"{at / SLOTS:g}", series, came, made_at=float(at * STEP_SECONDS), scored=at >= self.first_scored * SLOTS
+        )
 
 
 def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, notes: Sequence[str] = ()) -> Backtest:
     """Result of all runs, in total and by pool. Raises UnsafeDataError without a scored node day."""
-    available = predictors()
     node_days = NodeDays.joined([run.node_days(np.ones(len(run.group.nodes), dtype=np.bool_)) for run in runs])
-    total = compare(node_days, available)
+    total = compare(node_days)
     left_out = int(np.isnan(node_days.actual).sum())
     if not total.forecasts:
         raise UnsafeDataError(f"none of {left_out} node days has enough samples for a comparison")
@@ -251,8 +305,7 @@ def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, note
         coverage=policy.coverage / 100.0,
         total=total,
         pools={
-            pool: compare(NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs]), available)
-            for pool in pools
+            pool: compare(NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs])) for pool in pools
         },
         proposals=tuple(_proposal(runs, pool) for pool in pools),
         example=_example(runs),

@@ -14,12 +14,11 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, Backtest, Group, Run, summary
+from rebalancer.forecast.backtest.backtest import FIRST_PREDICTION, SLOW, Backtest, Group, Run, compared, summary
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.events import uplift
 from rebalancer.forecast.membership import Ints, Members, members_of
 from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.forecast.predictors import predictors
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
@@ -33,9 +32,7 @@ MOST_LEARNING_DAYS = 8
 """Half of the days, at most this many, are not scored."""
 KNOWN_SHARE = 0.9
 """Known share of the usage of a node's pods that a scored node day needs. Unknown usage counts as 0."""
-SLOW = ("holtWinters", "stl")
 MOST_NODES_FOR_SLOW = 500
-"""Slow predictors take about 8 ms a node and day."""
 
 
 def replay(
@@ -88,6 +85,7 @@ def replay(
                 date_of(day),
                 ((before[nodes] + own[nodes, None, None]) / earlier).astype(np.float32),
                 (used / later[-1]).astype(np.float32),
+                made_at=_start(day),
                 scored=day >= first_scored,
             )
         step(predicted_days.index(day) + 1, len(predicted_days))
@@ -127,7 +125,7 @@ def _groups(members: Members, policy: Forecast, highs: Mapping[str, float]) -> I
 
 
 def _predictors(only: Sequence[str], nodes: int, notes: list[str]) -> tuple[str, ...]:
-    chosen = tuple(only) or tuple(predictors())
+    chosen = tuple(only) or compared()
     if nodes <= MOST_NODES_FOR_SLOW or not set(SLOW) & set(chosen):
         return chosen
     notes.append(f"{' and '.join(SLOW)} are left out: too slow for {nodes} nodes")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import pinball
-from rebalancer.forecast.predictors.base import Predictor
+from rebalancer.forecast.predictors import predictors
 from rebalancer.model.forecasts import TOLERANCE
 
 Floats = NDArray[np.float64]
@@ -38,8 +38,12 @@ class Score:
     """With margin."""
     bare: Errors
     """Without margin."""
-    highest: Errors
-    """With a margin for the day's highest quarter of an hour instead of its P95."""
+    unlimited: Errors
+    """With margin, where forecasts are not limited to the capacity of the node."""
+    weekdays: tuple[float, ...]
+    """Share of days at or under the forecast, by weekday of the traces; NaN without any."""
+    hours: Mapping[int, float]
+    """The same by hour of the forecast."""
     hot_recall: float
     """Share of the hot days that were predicted; NaN without hot days."""
     hot_precision: float
@@ -56,6 +60,10 @@ class Comparison:
     hot_days: int
     peak_hour_error: float
     """Median hours between the predicted and the actual busiest quarter of an hour."""
+    peak_within_hour: float
+    """Share of days on which it was predicted within one hour."""
+    yesterday_within_hour: float
+    """The same of yesterday's busiest quarter of an hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +74,6 @@ class PredictedDays:
     """With margin."""
     centre: Floats
     """Without margin."""
-    top: Floats
-    """Of the day's highest quarter of an hour, with margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +82,13 @@ class NodeDays:
 
     actual: Floats
     """Actual P95 in millicores; NaN for a node day that is not scored."""
-    highest: Floats
-    """The highest quarter of an hour."""
     hours_off: Floats
-    """Hours between its predicted and its actual time."""
+    """Hours between the predicted and the actual time of the busiest quarter of an hour."""
+    hours_off_yesterday: Floats
+    """Hours between yesterday's and the actual time."""
+    weekday: NDArray[np.int64]
+    hour: NDArray[np.int64]
+    """Weekday (0 to 6) and hour of the forecast."""
     mean: Floats
     """Mean usage of the node."""
     high: Floats
@@ -93,45 +102,48 @@ class NodeDays:
     def joined(cls, parts: Sequence["NodeDays"]) -> "NodeDays":
         """Concatenation; all parts have the same predictors."""
 
-        def joined(arrays: Sequence[Floats]) -> Floats:
-            return np.concatenate(arrays)
-
         return cls(
-            actual=joined([part.actual for part in parts]),
-            highest=joined([part.highest for part in parts]),
-            hours_off=joined([part.hours_off for part in parts]),
-            mean=joined([part.mean for part in parts]),
-            high=joined([part.high for part in parts]),
-            capacity=joined([part.capacity for part in parts]),
+            actual=np.concatenate([part.actual for part in parts]),
+            hours_off=np.concatenate([part.hours_off for part in parts]),
+            hours_off_yesterday=np.concatenate([part.hours_off_yesterday for part in parts]),
+            weekday=np.concatenate([part.weekday for part in parts]),
+            hour=np.concatenate([part.hour for part in parts]),
+            mean=np.concatenate([part.mean for part in parts]),
+            high=np.concatenate([part.high for part in parts]),
+            capacity=np.concatenate([part.capacity for part in parts]),
             predicted={
                 name: PredictedDays(
-                    upper=joined([part.predicted[name].upper for part in parts]),
-                    centre=joined([part.predicted[name].centre for part in parts]),
-                    top=joined([part.predicted[name].top for part in parts]),
+                    upper=np.concatenate([part.predicted[name].upper for part in parts]),
+                    centre=np.concatenate([part.predicted[name].centre for part in parts]),
                 )
                 for name in parts[0].predicted
             },
         )
 
 
-def compare(days: NodeDays, predictors: Mapping[str, Predictor]) -> Comparison:
-    """Score of each predictor on the scored node days."""
+def compare(days: NodeDays) -> Comparison:
+    """Score of each predictor on the scored node days. Forecasts are limited to the capacity, as usage is."""
     counts = np.isfinite(days.actual)
-    actual, highest = days.actual[counts], days.highest[counts]
-    mean, high = days.mean[counts], days.high[counts]
+    actual, mean, high, capacity = (each[counts] for each in (days.actual, days.mean, days.high, days.capacity))
+    weekday, hour = days.weekday[counts], days.hour[counts]
     hot = actual > high
+    simple = {name for name, each in predictors().items() if each.simple}
     scores = []
     for name, predicted in days.predicted.items():
-        upper = predicted.upper[counts]
+        unlimited = predicted.upper[counts]
+        upper = np.minimum(unlimited, capacity)
         called = upper > high
         both = np.count_nonzero(hot & called)
+        covered = (actual - np.nan_to_num(upper)) / mean <= TOLERANCE
         scores.append(
             Score(
                 predictor=name,
-                simple=predictors[name].simple,
+                simple=name in simple,
                 errors=_errors(actual, upper, mean),
-                bare=_errors(actual, predicted.centre[counts], mean),
-                highest=_errors(highest, predicted.top[counts], mean),
+                bare=_errors(actual, np.minimum(predicted.centre[counts], capacity), mean),
+                unlimited=_errors(actual, unlimited, mean),
+                weekdays=tuple(_mean(covered[weekday == each]) for each in range(7)),
+                hours={int(each): _mean(covered[hour == each]) for each in np.unique(hour)},
                 hot_recall=float(both / np.count_nonzero(hot)) if hot.any() else float("nan"),
                 hot_precision=float(both / np.count_nonzero(called)) if called.any() else float("nan"),
             )
@@ -141,7 +153,13 @@ def compare(days: NodeDays, predictors: Mapping[str, Predictor]) -> Comparison:
         forecasts=len(actual),
         hot_days=int(np.count_nonzero(hot)),
         peak_hour_error=float(np.median(days.hours_off[counts])) if len(actual) else float("nan"),
+        peak_within_hour=_mean(days.hours_off[counts] <= 1.0),
+        yesterday_within_hour=_mean(days.hours_off_yesterday[counts] <= 1.0),
     )
+
+
+def _mean(values: NDArray[np.bool_]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def _errors(actual: Floats, forecast: Floats, mean: Floats) -> Errors:

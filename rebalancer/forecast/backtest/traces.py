@@ -29,6 +29,7 @@ SERVICES_PER_NODE = 3
 SIBLINGS = 2
 """Replicas of each service outside the evaluated nodes."""
 OWN_SHARE = 0.02
+WEEK_DAYS = 7
 BUSY_DAY, FILL = 0.5, (0.3, 0.95)
 """Quantile of the daily P95, and the range of its share of capacity: some nodes are hot on some days."""
 
@@ -56,7 +57,7 @@ class TraceCluster:
     pool: NDArray[np.int32]
     """(nodes,) index into `POOLS`"""
     actual: Grid
-    """(nodes, days, 288) usage of the nodes."""
+    """(nodes, days, 288) usage of the nodes; NaN where a trace of theirs has no sample."""
     pods: tuple[_Pod, ...]
 
     def block(self, day: int) -> DayBlock:
@@ -79,9 +80,8 @@ class TraceCluster:
     def nodes(self) -> tuple[str, ...]:
         return tuple(f"node-{index:02d}" for index in range(len(self.capacity_millicores)))
 
-    def members(self, day: int) -> Members:
-        """Assignment of pods to nodes at the start of `day`."""
-        at = day * SLOTS
+    def members(self, at: int) -> Members:
+        """Assignment of pods to nodes at step `at`."""
         there = sorted((pod for pod in self.pods if pod.node >= 0 and pod.first <= at < pod.end), key=lambda p: p.node)
         return Members(
             nodes=self.nodes,
@@ -137,12 +137,7 @@ def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
         for _ in range(PODS_PER_NODE[pool[node]]):
             at = 0
             while at < days * SLOTS:
-                # a service has a day of history before one of its pods arrives
-                running = [
-                    index
-                    for index in range(len(names))
-                    if (begins[index] * SLOTS + SLOTS * (at > 0)) <= at < ends[index] * SLOTS
-                ]
+                running = [index for index in range(len(names)) if begins[index] * SLOTS <= at < ends[index] * SLOTS]
                 if not running:
                     at += SLOTS
                     continue
@@ -154,12 +149,13 @@ def cluster_of_traces(traces: Mapping[str, Grid], seed: int) -> TraceCluster:
 
 
 def _begins(lengths: list[int], days: int, random: np.random.Generator) -> list[int]:
-    """First day of each trace: 0 for the longest, spread in random order for shorter ones."""
+    """First day of each trace: 0 for the longest, spread over whole weeks in random order for shorter ones."""
     order = random.permutation([index for index, length in enumerate(lengths) if length < days])
     begins = [0] * len(lengths)
     for place, index in enumerate(order.tolist()):
         room = days - lengths[index]
-        begins[index] = round(room * place / max(len(order) - 1, 1))
+        spread = room * place / max(len(order) - 1, 1)
+        begins[index] = min(round(spread / WEEK_DAYS) * WEEK_DAYS, room // WEEK_DAYS * WEEK_DAYS)
     return begins
 
 
@@ -167,10 +163,12 @@ def _with_nodes(
     pods: list[_Pod], names: list[str], pool: NDArray[np.int32], days: int, random: np.random.Generator
 ) -> TraceCluster:
     """Sum the usage of the nodes, choose their capacities, and limit usage to capacity."""
-    total = np.zeros((len(pool), days * SLOTS))
+    total, lost = np.zeros((len(pool), days * SLOTS)), np.zeros((len(pool), days * SLOTS), dtype=np.bool_)
     for pod in pods:
         if pod.node >= 0:
-            total[pod.node, pod.first : pod.end] += np.nan_to_num(pod.millicores[pod.first : pod.end])
+            used = pod.millicores[pod.first : pod.end]
+            total[pod.node, pod.first : pod.end] += np.nan_to_num(used)
+            lost[pod.node, pod.first : pod.end] |= np.isnan(used)
     daily = np.quantile(total.reshape(len(pool), days, SLOTS), P95, axis=2)
     capacity = np.maximum(np.quantile(daily, BUSY_DAY, axis=1), 100.0) / random.uniform(*FILL, len(pool))
     own = OWN_SHARE * capacity[:, None] * random.lognormal(0.0, NOISE, total.shape)
@@ -184,6 +182,6 @@ def _with_nodes(
         services=tuple(f"traces/s{index}" for index in range(len(names))),
         capacity_millicores=capacity,
         pool=pool,
-        actual=given.reshape(len(pool), days, SLOTS).astype(np.float32),
+        actual=np.where(lost, np.nan, given).reshape(len(pool), days, SLOTS).astype(np.float32),
         pods=tuple(pods),
     )

@@ -15,8 +15,8 @@ from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
 
 Floats = NDArray[np.float64]
 HISTOGRAM_HALF_LIFE_DAYS = 1.0
-RECENT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Weights of the last hours in the mixtures of `Combined`."""
+COMBINED = "combined"
+"""The default: all experts and regressions of `learner`, `weightedP95` among them."""
 HOURS = 24
 LEAST_DAYS = 2
 LEVEL, SEASON = 0.3, 0.2
@@ -93,21 +93,6 @@ class RecentHours:
         return Prediction(centres=last_known(past.late)[None])
 
 
-class Combined:
-    """The default: weighted daily P95 and the P95 of the last six hours, in five mixtures.
-
-    The days predict load that follows the time of day. The last hours predict load after a lasting change of level.
-    """
-
-    name = "combined"
-    simple = False
-
-    def predict(self, past: Past) -> Prediction:
-        days, hours = weighted_mean(past.daily, past.weights), last_known(past.late)
-        hours = np.where(np.isfinite(hours), hours, days)
-        return Prediction(centres=np.stack([days + (hours - days) * share for share in RECENT_SHARES]))
-
-
 class HoltWinters:
     """Exponential smoothing with a daily season."""
 
@@ -176,6 +161,10 @@ def predictors() -> Mapping[str, Predictor]:
         RecentHours(),
         HoltWinters(),
         SeasonalTrend(),
-        Combined(),
     )
     return {each.name: each for each in available}
+
+
+def own_predictor(name: str) -> Predictor:
+    """The predictor whose centre is the expert `own`."""
+    return predictors()[WeightedP95.name if name == COMBINED else name]

@@ -63,6 +63,10 @@ class Past:
             then.__dict__[name] = getattr(self, name)[:, :day]
         return then
 
+    def of_nodes(self, rows: NDArray[np.intp]) -> "Past":
+        """The history of some nodes."""
+        return Past(self.series[rows], weights=self.weights)
+
     def weighted(self, weights: Floats) -> "Past":
         """The same days with other weights."""
         other = Past(self.series, weights=weights)

@@ -1,0 +1,115 @@
+"""Forecasts of the nodes of one pool: levels of their history, and what was learned from earlier forecasts.
+
+Until outcomes of real forecasts exist, the history itself is the practice: forecasts are made from its first days and
+compared with the days after.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.forecast.learner import LAYOUT, Learner, Predicted, learn
+from rebalancer.forecast.level_shifts import raised_nodes
+from rebalancer.forecast.levels import Levels, days_before, mean_usage
+from rebalancer.forecast.percentiles import P95, quantile
+from rebalancer.forecast.predictors import COMBINED, own_predictor
+from rebalancer.forecast.predictors.base import Past
+from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, Grid
+from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
+
+Floats = NDArray[np.float64]
+SAMPLED_NODES = 100
+"""Nodes of a pool whose outcomes are kept: enough for its margins and weights."""
+LEAST_PRACTICE_DAYS = 3
+"""Days of history behind a practice forecast."""
+DAY_PERIODS = DAY_SECONDS // PERIOD_SECONDS
+ENOUGH_PERIODS = 2 * DAY_PERIODS
+"""Periods with real outcomes, without practice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLevels:
+    """Forecasts of the nodes of one pool."""
+
+    levels: Levels
+    predicted: Predicted
+    said: ForecastOutcomes
+    """Those of at most `SAMPLED_NODES` nodes, without actuals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolNodes:
+    """The nodes of one pool and the policy of their forecasts."""
+
+    pool: str
+    names: Sequence[str]
+    capacity_millicores: Floats
+    predictor: str
+    coverage: float
+    """0..1"""
+
+    def predict(self, past: Past, *, made_at: float, outcomes: Sequence[ForecastOutcomes] = ()) -> NodeLevels:
+        """The 24 hours from `made_at` (seconds since the epoch), the end of `past`.
+
+        `outcomes`: of all pools. Those whose 24 hours are not over at `made_at` are not used.
+        """
+        known = (*self._practice(past, made_at, outcomes), *outcomes)
+        levels = _levels_of(past, self.predictor)
+        predicted = self._learner(known, made_at).predict(levels, made_at=made_at)
+        sample = self._sample()
+        said = self._said(made_at, past.series[sample], levels.of_nodes(sample), predicted.uppers[sample])
+        return NodeLevels(levels=levels, predicted=predicted, said=said)
+
+    def _practice(self, past: Past, made_at: float, outcomes: Sequence[ForecastOutcomes]) -> list[ForecastOutcomes]:
+        """Outcomes of forecasts from the first days of `past`, until there are enough real ones."""
+        real = sum(each.pool == self.pool and each.made_at + DAY_SECONDS <= made_at for each in outcomes)
+        if real >= ENOUGH_PERIODS:
+            return []
+        series = past.series[self._sample()]
+        found: list[ForecastOutcomes] = []
+        most = (series.shape[1] - LEAST_PRACTICE_DAYS) * DAY_PERIODS
+        for periods in range(most, DAY_PERIODS - 1, -1):
+            at = made_at - periods * PERIOD_SECONDS
+            before, after = days_before(series, periods * PERIOD_SECONDS // STEP_SECONDS)
+            then = Past(before, weights=past.weights[-before.shape[1] :])
+            levels = _levels_of(then, self.predictor)
+            actual = np.where(levels.days >= LEAST_PRACTICE_DAYS, quantile(after, P95), np.nan)
+            if np.isfinite(actual).any():
+                predicted = self._learner(found, at).predict(levels, made_at=at)
+                found.append(self._said(at, before, levels, predicted.uppers).came(actual))
+        return found
+
+    def _learner(self, outcomes: Sequence[ForecastOutcomes], at: float) -> Learner:
+        alone = self.predictor != COMBINED
+        return learn(outcomes, pool=self.pool, coverage=self.coverage, now=at, alone=alone)
+
+    def _said(self, at: float, series: Grid, levels: Levels, uppers: Floats) -> ForecastOutcomes:
+        """Forecasts of the sampled nodes; all arguments are of these."""
+        sample = self._sample()
+        return ForecastOutcomes(
+            pool=self.pool,
+            made_at=at,
+            layout=LAYOUT,
+            nodes=tuple(self.names[node] for node in sample.tolist()),
+            features=levels.encoded(),
+            capacity=self.capacity_millicores[sample],
+            usage=mean_usage(series),
+            uppers=uppers,
+            actual=np.full(len(sample), np.nan),
+        )
+
+    def _sample(self) -> NDArray[np.intp]:
+        """Evenly spaced nodes."""
+        count = len(self.names)
+        return np.unique(np.linspace(0, count - 1, min(count, SAMPLED_NODES)).astype(np.intp))
+
+
+def _levels_of(past: Past, predictor: str) -> Levels:
+    own = own_predictor(predictor)
+    levels = Levels.of(past, own)
+    if predictor != COMBINED:
+        return levels
+    rows, raised = raised_nodes(past.series)
+    return levels.patched(rows, Levels.of(Past(raised, weights=past.weights), own)) if len(rows) else levels
