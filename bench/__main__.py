@@ -4,6 +4,7 @@ import sys
 from itertools import takewhile
 
 from bench import (
+    backtest,
     daemon_bench,
     daemon_cache,
     day_bench,
@@ -18,6 +19,7 @@ from bench import (
 )
 
 BENCHES = {
+    "backtest": backtest.main,
     "list": list_bench.main,
     "ledger": ledger_bench.main,
     "landing": landing.main,

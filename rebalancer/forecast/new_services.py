@@ -66,7 +66,7 @@ def known_usage(composition: Composition, members: Members) -> KnownUsage:
     total = of_pods + own
     return KnownUsage(
         share=np.divide(of_known + own, total, out=np.ones(nodes), where=total > 0),
-        allowance=np.bincount(members.node, weights=allowance, minlength=nodes),
+        allowance=np.bincount(members.node, weights=allowance, minlength=nodes).astype(np.float64),
     )
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from rebalancer.forecast import Forecasts, NodeForecast
+from rebalancer.forecast import Forecasts
 from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.history import DAY_SECONDS, SLOTS, History
+from rebalancer.model.history import SLOTS, History
 from rebalancer.model.snapshot import ClusterSnapshot
-from tests.builders import ANode, APod, a_node, a_pod
-from tests.forecast.builders import AGED, MIDNIGHT, flat, forecasts, history, the_forecast, world
+from tests.builders import a_node, a_pod
+from tests.forecast.builders import AGED, MIDNIGHT, forecasts, history, the_forecast, world
 
 HOUR = 3600.0
 OFFICE = np.clip(np.sin((np.arange(SLOTS) / SLOTS * 24 - 7) / 11 * np.pi), 0, None)
@@ -20,7 +20,8 @@ def of_nodes(*series: np.ndarray) -> tuple[History, ClusterSnapshot]:
     names = [f"n{number:02d}" for number in range(len(series))]
     past = history({f"shop/{name}-0": each.astype(np.float32) for name, each in zip(names, series, strict=True)})
     return past, world(
-        [a_node(name, cpu=64_000) for name in names], [a_pod(f"{name}-0", owner=name, node=name, age=AGED) for name in names]
+        [a_node(name, cpu=64_000) for name in names],
+        [a_pod(f"{name}-0", owner=name, node=name, age=AGED) for name in names],
     )
 
 

@@ -70,8 +70,8 @@ def test_the_course_follows_the_time_of_day_from_the_step_of_now_on() -> None:
 
 
 def test_the_margin_is_in_the_course_and_in_what_a_pod_brings() -> None:
-    # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the largest practice error is a quarter of the mean of
-    # the days, which is 82.5 m now
+    # days of 80 m and one of 100 m with weights 1/4 and 3/4: 95 m; the largest practice error is a quarter of the mean
+    # of the days, which is 82.5 m now
     past = history({"shop/web-0": flat(80, 80, 80, 80, 80, 80, 80, 100)})
     snapshot = world([a_node("a")], [a_pod("web-0", **ON_A)])
     options: dict[str, Any] = {"predictor": "weightedP95", "dayWeights": {"weights": [3.0, 1.0]}}

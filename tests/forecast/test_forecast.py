@@ -33,8 +33,8 @@ def test_the_hand_computed_example_holds_to_the_digit() -> None:
     assert found.parts.products == pytest.approx([0] * 6 + [80.6625, 286.9875], abs=1e-3)
     assert found.parts.weighted_p95 == pytest.approx(367.65, abs=1e-3)
     assert found.parts.level == pytest.approx(367.65, abs=1e-3)
-    # 17 practice forecasts, one each 6 hours: 13 errors of 0, then 4 of 60 with a mean of the days of 322.65; the quantile
-    # at 0.9 * (1 + 0.25 / 4.25) is the largest. The mean of the days is (7 * 322.65 + 382.65) / 8 = 330.15 now
+    # 17 practice forecasts, one each 6 hours: 13 errors of 0, then 4 of 60 with a mean of the days of 322.65; the
+    # quantile at 0.9 * (1 + 0.25 / 4.25) is the largest. The mean of the days is (7 * 322.65 + 382.65) / 8 = 330.15 now
     margin = 330.15 * 60 / 322.65
     assert found.margin == pytest.approx(margin, abs=1e-2)
     assert found.peak_millicores == pytest.approx(367.65 + margin, abs=1e-2)

@@ -21,11 +21,12 @@ def backtest_command(
     invocation: Invocation,
     command: typer.Context,
     traces: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--traces",
             envvar="REBALANCER_TRACES",
-            help="Folder of CSV files `timestamp,value`: 5-minute steps, CPU in percent of one machine.",
+            help="Folder of CSV files `timestamp,value`: 5-minute steps, CPU in percent of one machine. Repeat it for "
+            "several folders; REBALANCER_TRACES separates them by colons.",
             show_default=False,
         ),
     ] = None,
@@ -64,12 +65,24 @@ def backtest_command(
 
     if not LEAST_CLOSED_DAYS <= days <= MOST_DAYS:
         raise ConfigError(f"--days {days}: expected {LEAST_CLOSED_DAYS} to {MOST_DAYS}")
-    traces, policy = _one_source(command, traces, policy)
+    folders, policy = _one_source(command, traces or [], policy)
+    if plot is not None and len(folders) > 1:
+        raise ConfigError(f"--plot {plot}: expected one --traces folder, got {len(folders)}")
     from rebalancer.cli.output.backtest_plot import write_picture
-    from rebalancer.cli.output.backtest_report import document, print_report
+    from rebalancer.cli.output.backtest_report import document, print_folders, print_report
     from rebalancer.cli.output.json import print_json
     from rebalancer.policy.schema.forecast import Forecast
 
+    if len(folders) > 1:
+        compared = [(folder, *_of_traces(folder, seed)) for folder in folders]
+        if output is Output.JSON:
+            documents = [
+                {"folder": str(folder), **document(each, Forecast()), **used} for folder, each, used in compared
+            ]
+            print_json({"folders": documents, "seed": seed})
+        else:
+            print_folders(stdout_console(), [(str(folder), each) for folder, each, _ in compared])
+        return
     used: dict[str, Any]
     if policy is not None:
         from rebalancer.bootstrap.backtest import backtest_history
@@ -80,9 +93,8 @@ def backtest_command(
             result = backtest_history(loaded, settings, days=days, progress=progress)
         section, used = loaded.forecast, {"cluster": loaded.cluster, "days": days}
     else:
-        assert traces is not None
         section = Forecast()
-        result, used = _of_traces(traces, seed)
+        result, used = _of_traces(folders[0], seed)
     if plot is not None:
         write_picture(result, plot)
     if output is Output.JSON:
@@ -102,16 +114,16 @@ def _of_traces(folder: Path, seed: int) -> "tuple[Backtest, dict[str, Any]]":
     return result, {"traces": sorted(read), "seed": seed}
 
 
-def _one_source(command: typer.Context, traces: Path | None, policy: Path | None) -> tuple[Path | None, Path | None]:
-    """(traces, policy), one of them None. An option on the command line overrides an environment variable."""
-    if traces is None and policy is None:
+def _one_source(command: typer.Context, traces: list[Path], policy: Path | None) -> tuple[list[Path], Path | None]:
+    """(traces, policy), one of them empty. An option on the command line overrides an environment variable."""
+    if not traces and policy is None:
         raise ConfigError("expected --traces FOLDER, or --policy FILE for the cluster's own history")
-    if traces is None or policy is None:
+    if not traces or policy is None:
         return traces, policy
     typed = [name for name in ("traces", "policy") if _typed(command, name)]
     if len(typed) == 2:
         raise ConfigError("--traces and --policy: expected one of them")
-    return (None, policy) if typed == ["policy"] else (traces, None)
+    return ([], policy) if typed == ["policy"] else (traces, None)
 
 
 def _typed(command: typer.Context, name: str) -> bool:

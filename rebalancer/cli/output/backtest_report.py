@@ -1,5 +1,6 @@
 """A backtest as a JSON document and as tables."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ MORE_LOSS, COVERAGE_SLACK, RECALL = 0.05, 0.03, 0.90
 def acceptance_criteria(result: Backtest) -> list[dict[str, Any]]:
     """What the default predictor must reach, and its values; NaN without a hot day."""
     default, best = result.score(result.default), result.best_simple
-    less = 1.0 - default.errors.pinball / bar(best) if bar(best) > 0 else 0.0
+    less = less_loss(result)
     coverage = default.errors.coverage
     return [
         _at_least(f"lower loss than {best.predictor}, the best baseline", less, -MORE_LOSS),
@@ -30,6 +31,12 @@ def acceptance_criteria(result: Backtest) -> list[dict[str, Any]]:
         },
         _at_least("recall of hot days", default.hot_recall, RECALL),
     ]
+
+
+def less_loss(result: Backtest) -> float:
+    """Share of the best baseline's loss that the default saves; negative where it loses more."""
+    best = bar(result.best_simple)
+    return 1.0 - result.score(result.default).errors.pinball / best if best > 0 else 0.0
 
 
 def _at_least(name: str, value: float, least: float) -> dict[str, Any]:
@@ -143,6 +150,30 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
         console.print(f"{result.left_out} node days are excluded for insufficient data.")
     _print_proposals(console, result.proposals, policy, of_traces=of_traces)
     print_notes(console, result.notes)
+
+
+FOLDERS = ("LOSS AT 0.9", "BEST BASELINE", "LESS LOSS", "COVERAGE", "WEEKDAYS", "HOT RECALL", "PEAK WITHIN 1H")
+
+
+def print_folders(console: Console, results: Sequence[tuple[str, Backtest]]) -> None:
+    """The default in each folder of traces, the worst one first."""
+    table = plain_table("P95 of the next 24 hours, four forecasts a day, by folder", "FOLDER", *FOLDERS)
+    gains = {folder: less_loss(each) for folder, each in results}
+    for folder, result in sorted(results, key=lambda each: gains[each[0]]):
+        default, best = result.score(result.default), result.best_simple
+        weekdays = [each for each in default.weekdays if math.isfinite(each)]
+        table.add_row(
+            folder,
+            f"{default.errors.pinball:.4f}",
+            f"{best.predictor} {bar(best):.4f}",
+            share(gains[folder]),
+            share(default.errors.coverage),
+            f"{share(min(weekdays))} - {share(max(weekdays))}",
+            share(default.hot_recall),
+            f"{share(result.total.peak_within_hour)} (yesterday's {share(result.total.yesterday_within_hour)})",
+        )
+    console.print(table)
+    console.print(f"Mean: {share(sum(gains.values()) / len(gains))} less loss than the best baseline of each folder.")
 
 
 def _cells(score: Score) -> list[str]:

@@ -16,6 +16,7 @@ from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedD
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
+from rebalancer.forecast.new_services import known_usage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
 from rebalancer.forecast.percentiles import P95, day_weights, quantile
@@ -182,16 +183,27 @@ class Run:
         mean: Floats = np.maximum(self._used[0] / np.maximum(self._used[1], 1.0), 1.0)
         return mean
 
-    def see(self, day: str, before: Grid, came: Grid, *, made_at: float, scored: bool) -> None:
+    def see(
+        self,
+        day: str,
+        before: Grid,
+        came: Grid,
+        *,
+        made_at: float,
+        scored: bool,
+        allowance: Floats | None = None,
+    ) -> None:
         """Predict 24 hours from (nodes, days, 288) the history `before` them, then record (nodes, 288) their actuals
-        `came`, NaN in the rows of nodes that are not scored. `made_at`: their start, seconds since the epoch."""
+        `came`, NaN in the rows of nodes that are not scored. `made_at`: their start, seconds since the epoch. `allowance`
+        (nodes,): for new services."""
         past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
         actual = quantile(came, P95)
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
         for name, predictor in self.predictors.items():
             self.margins[name].see(outcome_of(past, predictor.predict(past), actual), scored=scored)
         if self.learned is not None:
-            self.learned.see(past, actual, made_at=made_at, scored=scored)
+            added = np.zeros(len(actual)) if allowance is None else allowance
+            self.learned.see(past, actual, allowance=added, made_at=made_at, scored=scored)
         if made_at % DAY_SECONDS == 0:
             self.search.see(past, actual, scored=scored)
         if scored:
@@ -284,11 +296,17 @@ class TraceRun(Run):
         """Predict the 24 hours from step `at` of the traces, and record their actuals."""
         window = Window.before(float(at * STEP_SECONDS))
         known = self.blocks[max(0, window.start_step // SLOTS) : (at - 1) // SLOTS + 1]
-        series = compose(known, self.cluster.members(at), window).series
+        members = self.cluster.members(at)
+        composition = compose(known, members, window)
         nodes = len(self.cluster.nodes)
         came = self.cluster.actual.reshape(nodes, -1)[:, at : at + SLOTS]
         self.see(
-            f"{at / SLOTS:g}", series, came, made_at=float(at * STEP_SECONDS), scored=at >= self.first_scored * SLOTS
+            f"{at / SLOTS:g}",
+            composition.series,
+            came,
+            made_at=float(at * STEP_SECONDS),
+            scored=at >= self.first_scored * SLOTS,
+            allowance=known_usage(composition, members).allowance,
         )
 
 

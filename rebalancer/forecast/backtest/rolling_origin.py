@@ -49,20 +49,23 @@ class LearnedForecasts:
         """`pools`: (rows, nodes) of each; together all rows."""
         self._pools = pools
         self._nodes = sum(len(rows) for rows, _ in pools)
-        self._outcomes: list[ForecastOutcomes] = []
+        self.outcomes: list[ForecastOutcomes] = []
         self.upper: list[Floats] = []
         self.centre: list[Floats] = []
 
-    def see(self, past: Past, actual: Floats, *, made_at: float, scored: bool) -> None:
-        """Forecast the 24 hours from `made_at` (seconds since the epoch), then add their actuals (nodes,)."""
-        over = [each for each in self._outcomes if each.made_at + DAY_SECONDS <= made_at]
+    def see(self, past: Past, actual: Floats, *, allowance: Floats, made_at: float, scored: bool) -> None:
+        """Forecast the 24 hours from `made_at` (seconds since the epoch), then add their actuals (nodes,).
+
+        `allowance` (nodes,): for new services, as in `new_services.KnownUsage`.
+        """
+        over = [each for each in self.outcomes if each.made_at + DAY_SECONDS <= made_at]
         upper, centre = np.full(self._nodes, np.nan), np.full(self._nodes, np.nan)
         for rows, nodes in self._pools:
             found = nodes.predict(past.of_nodes(rows), made_at=made_at, outcomes=over)
             upper[rows], centre[rows] = found.predicted.upper, found.predicted.level
             index = dict(zip(nodes.names, rows.tolist(), strict=True))
             came = actual[[index[name] for name in found.said.nodes]]
-            self._outcomes.append(found.said.came(came))
+            self.outcomes.append(found.said.came(came))
         if scored:
-            self.upper.append(upper)
+            self.upper.append(upper + allowance)
             self.centre.append(centre)
