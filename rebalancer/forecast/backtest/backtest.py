@@ -194,8 +194,10 @@ class Run:
         allowance: Floats | None = None,
     ) -> None:
         """Predict 24 hours from (nodes, days, 288) the history `before` them, then record (nodes, 288) their actuals
-        `came`, NaN in the rows of nodes that are not scored. `made_at`: their start, seconds since the epoch. `allowance`
-        (nodes,): for new services."""
+        `came`, NaN in the rows of nodes that are not scored.
+
+        `made_at`: their start, seconds since the epoch. `allowance` (nodes,): for new services.
+        """
         past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
         actual = quantile(came, P95)
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
