@@ -6,7 +6,7 @@ One learner makes the forecasts of the daemon, of `rebalancer forecast` and of t
 - Two linear quantile regressions over the levels: with published coefficients, and fitted to the outcomes toward these.
 - The forecast is their weighted mean. The weights are those of Bernstein online aggregation (Wintenberger 2017, Machine
   Learning 106) with the gradient of the pinball loss: the mean loss exceeds that of the best fixed weights, known only
-  afterwards, by no more than a multiple of sqrt(log(experts) / outcomes). Half of the weight stays where it
+  afterwards, by no more than a multiple of sqrt(log(experts) / outcomes). A fifth of the weight stays where it
   starts.
 
 Errors count as shares of a node's level, so large and small nodes count alike. An actual at capacity is a lower bound:
@@ -50,7 +50,7 @@ STRENGTH_DAYS = 100.0
 """The published coefficients count as much as the outcomes of so many days."""
 START = {"published": 0.2, "fitted": 0.5}
 """Start weights; the rest is shared equally."""
-KEPT_AT_START = 0.5
+KEPT_AT_START = 0.2
 OTHER_POOLS = 0.25
 """Weight of the outcomes of other pools."""
 MOST_WEIGHT = 20.0

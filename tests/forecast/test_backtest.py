@@ -180,7 +180,7 @@ def test_pools_are_parts_of_the_whole_and_each_gets_a_verdict() -> None:
 
 def test_missing_samples_of_a_trace_are_no_zero_usage() -> None:
     traces = some_traces()
-    traces["wave"][5:7] = np.nan
+    traces["wave"][10:12] = np.nan
     cluster = cluster_of_traces(traces, 1)
     assert np.isnan(cluster.actual).any()
     result = backtest(traces, seed=1, only=FAST)

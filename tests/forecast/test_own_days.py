@@ -77,7 +77,7 @@ def test_where_each_weekday_has_its_own_level_the_same_weekday_is_proposed_as_th
     assert loaded.forecast.day_weights_of("general").half_life == proposal.best.half_life
     assert loaded.forecast.day_weights_of("other") == Forecast().day_weights
     then = compared(kept(tmp_path, [], days=30), days=30, policy=loaded.forecast)
-    assert then.score("combined").errors.pinball < 0.9 * result.score("combined").errors.pinball
+    assert then.score("weightedP95").errors.pinball < 0.9 * result.score("weightedP95").errors.pinball
     assert not then.proposals[0].worth_it
 
 
