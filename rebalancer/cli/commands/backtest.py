@@ -78,9 +78,9 @@ def backtest_command(
         compared = [(folder, *_of_traces(folder, seed)) for folder in folders]
         if output is Output.JSON:
             documents = [
-                {"folder": str(folder), **document(each, Forecast()), **used} for folder, each, used in compared
+                {"traceFolder": str(folder), **document(each, Forecast()), **used} for folder, each, used in compared
             ]
-            print_json({"folders": documents, "seed": seed})
+            print_json({"traceFolders": documents, "seed": seed})
         else:
             print_folders(stdout_console(), [(str(folder), each) for folder, each, _ in compared])
         return

@@ -66,8 +66,8 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
         "forecasts": comparison.forecasts,
         "hotDays": comparison.hot_days,
         "peakHourErrorHours": round(comparison.peak_hour_error, 5),
-        "peakWithinHour": round(comparison.peak_within_hour, 5),
-        "peakWithinHourYesterday": round(comparison.yesterday_within_hour, 5),
+        "peakHourAccuracy": round(comparison.peak_within_hour, 5),
+        "peakHourAccuracyLastDay": round(comparison.yesterday_within_hour, 5),
     }
 
 
