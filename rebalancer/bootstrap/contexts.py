@@ -14,7 +14,7 @@ from rebalancer.model.ports import Clock, Progress
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.strategies import Need
-from rebalancer.store import database_exists
+from rebalancer.store import SqlRecords, database_exists
 from rebalancer.strategies import needs
 
 
@@ -35,7 +35,7 @@ def planning_context(
         context = make_context(
             policy, settings, client, clock, progress, stack, records=NullRecords(records), ledger=ledger, steer=steer
         )
-        yield _with_kept_history(context, policy, settings, stack)
+        yield _with_kept_history(context, policy, settings, stack, records)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def acting_context(
             stack.callback(lambda: context.soft_taint_controller.clear() if lease.holds() else None)
             if lease.term is not None:
                 ledger.fence(lease.term)  # from here on no older leader can reserve
-        yield _with_kept_history(context, policy, settings, stack)
+        yield _with_kept_history(context, policy, settings, stack, records)
 
 
 def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:
@@ -82,15 +82,21 @@ def read_cluster(settings: Settings, *, progress: Progress) -> ClusterSnapshot:
 
 
 def _with_kept_history(
-    context: CycleContext, policy: RebalancerPolicy, settings: Settings, stack: ExitStack
+    context: CycleContext,
+    policy: RebalancerPolicy,
+    settings: Settings,
+    stack: ExitStack,
+    records: SqlRecords | None,
 ) -> CycleContext:
-    """A command reads no history from Prometheus: it uses what the daemon or `rebalancer forecast` has stored here."""
+    """A command reads no history from Prometheus: it uses what the daemon or `rebalancer forecast` has stored here,
+    and the outcomes that the daemon has judged."""
     mode = policy.forecast.mode
     used = mode == "Act" or (mode != "Off" and Need.DAYS in needs(policy.strategies))
     if not used or not Path(settings.history_dir, policy.cluster).is_dir():
         return context
     from rebalancer.bootstrap.history import history_keeper
     from rebalancer.forecasting.loop import ForecastLoop
+    from rebalancer.forecasting.outcomes import OutcomeKeeper
 
     keeper = stack.enter_context(history_keeper(policy, settings, progress=context.progress, clock=context.clock))
     forecast_loop = ForecastLoop(
@@ -98,6 +104,7 @@ def _with_kept_history(
         keeper=keeper,
         clock=context.clock,
         ledger=context.ledger,
+        outcomes=OutcomeKeeper(records=records.outcomes()) if records is not None else None,
         own_pod=context.own_pod,
         reads_history=False,
     )

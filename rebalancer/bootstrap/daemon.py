@@ -19,6 +19,7 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.evaluation.loop import EvaluationLoop
 from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.kube.actions.events import KubeEvents
 from rebalancer.kube.client.client import ApiClient
 from rebalancer.kube.leader.leadership import Leadership
@@ -45,6 +46,7 @@ class DaemonResources:
     archive: SqlReading
     effect: SqlEffect
     forecasts: SqlForecasts
+    outcomes: OutcomeKeeper
     events: KubeEvents
     leadership: Leadership
     stack: ExitStack
@@ -113,6 +115,7 @@ class DaemonResources:
                 clock=clock,
                 ledger=self.ledger,
                 records=self.forecasts,
+                outcomes=self.outcomes,
                 own_pod=self.settings.own_pod,
             )
             context = replace(
@@ -154,6 +157,7 @@ def open_daemon_resources(
             archive=records.reading(),
             effect=records.effect(),
             forecasts=records.forecasts(),
+            outcomes=OutcomeKeeper(records=records.outcomes()),
             events=KubeEvents(client=client, clock=clock, instance=process_identity(settings)),
             leadership=Leadership(
                 make_lock=lambda: lease_lock(settings, client, policy, records, ledger, sighting), fence=ledger.fence

@@ -1,12 +1,14 @@
-"""CPU history, stored in a folder."""
+"""CPU history, stored in a folder, and outcomes of the forecasts that were made from it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rebalancer.bootstrap.database import kept_records
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.ports import Clock, Progress
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.prometheus.ranges import PrometheusHistory
@@ -40,3 +42,10 @@ def history_keeper(
         yield HistoryKeeper(source=source, blocks=blocks, clock=clock, days=days, stopping=stopping)
     finally:
         source.close()
+
+
+@contextmanager
+def kept_outcomes(policy: RebalancerPolicy, settings: Settings) -> Iterator[OutcomeKeeper | None]:
+    """Outcomes of the daemon's forecasts; None where there is no database yet. Raises ConfigError, ConnectError."""
+    with kept_records(policy, settings) as records:
+        yield None if records is None else OutcomeKeeper(records=records.outcomes())

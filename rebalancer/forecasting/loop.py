@@ -16,6 +16,7 @@ from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
 from rebalancer.forecasting.history import HistoryKeeper
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
 from rebalancer.model.forecasts import ForecastRecords
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, History
@@ -73,6 +74,9 @@ class ForecastLoop:
     clock: Clock
     ledger: Ledger | None = None
     records: ForecastRecords | None = None
+    """None: nothing is recorded, judged or verified."""
+    outcomes: OutcomeKeeper | None = None
+    """Outcomes of earlier forecasts, which forecasts learn from."""
     own_pod: tuple[str, str] | None = None
     reads_history: bool = True
     """Whether missing history is read. Otherwise a forecast is made on demand from the stored history."""
@@ -130,6 +134,7 @@ class ForecastLoop:
         policy, now = self.policy, self.clock.now()
         node_pools = NodePools.of(policy.pools, snapshot.nodes)
         pool_of = node_pools.of_node
+        known, outcome_notes = self.outcomes.known(now) if self.outcomes is not None else ((), ())
         open_evictions = self.ledger.open_evictions() if self.ledger is not None else ()
         node_forecasts = forecast_nodes(
             history,
@@ -144,6 +149,7 @@ class ForecastLoop:
                 pool_of=pool_of,
                 in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
             ),
+            outcomes=known,
         )
         admission = EvictionAdmission(
             policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now, own_pod=self.own_pod
@@ -169,7 +175,7 @@ class ForecastLoop:
             due=tuple(each for each in coming if acts and each.due(now, policy.forecast.interval)),
             peaks=peaks,
             known_until=known_until,
-            notes=notes,
+            notes=(*notes, *outcome_notes),
         )
 
     def _start_up(self) -> Callable[[str], float]:
@@ -194,6 +200,17 @@ class ForecastLoop:
                 self.records, forecasts, snapshot, policy=policy, peaks=peaks, hot_from=due, now=now
             ),
             *verify_due(self.records, history, snapshot, now=now).notes,
+            *self._learn(self.records, run, history),
+        )
+
+    def _learn(self, records: ForecastRecords, run: ForecastRun, history: History) -> tuple[str, ...]:
+        """Keep the forecasts of this period and judge those that are over. Returns the errors of the database."""
+        if self.outcomes is None:
+            return ()
+        blind = run.at - run.known_until > MAX_HISTORY_GAP_SECONDS
+        return (
+            *(() if blind else self.outcomes.keep(run.node_forecasts.said)),
+            *self.outcomes.judge(history, records, events=self.policy.forecast.events, now=run.at),
         )
 
 

@@ -1,10 +1,11 @@
 """Forecasts of nodes with the thresholds of their pools."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
 from rebalancer.forecasting.history import HistoryKeeper
+from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.ports import Clock, ClusterReader
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
@@ -29,28 +30,38 @@ class PooledForecast:
 
 
 def pooled_forecasts(
-    cluster: ClusterReader, keeper: HistoryKeeper, policy: RebalancerPolicy, *, clock: Clock
+    cluster: ClusterReader,
+    keeper: HistoryKeeper,
+    policy: RebalancerPolicy,
+    *,
+    clock: Clock,
+    outcomes: OutcomeKeeper | None = None,
 ) -> tuple[list[PooledForecast], Forecasts]:
     """Forecasts of all nodes, highest peak first; reads missing history.
+
+    `outcomes`: of the daemon's forecasts, which these learn from.
 
     Raises ConnectError or UnsafeDataError if the cluster cannot be read.
     """
     snapshot = cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
+    now = clock.now()
+    known, notes = outcomes.known(now) if outcomes is not None else ((), ())
     found = forecast(
         keeper.update(snapshot),
         snapshot,
         policy=policy.forecast,
         pool_of=node_pools.of_node,
         pools=[pool.name for pool in policy.pools],
-        now=clock.now(),
+        now=now,
+        outcomes=known,
     )
     out = []
     highs = {pool.name: fixed_high(pool) for pool in policy.pools}
     for node, pool in zip(found.nodes, node_pools.names, strict=True):
         out.append(PooledForecast(forecast=node, pool=pool, high=highs.get(pool)))
     out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))
-    return out, found
+    return out, replace(found, notes=(*found.notes, *notes))
 
 
 def _or_least(share: float) -> float:

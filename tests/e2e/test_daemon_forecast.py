@@ -66,6 +66,11 @@ def test_it_is_written_down_before_it_is_acted_on(lab: Lab, running: DaemonProce
     assert (node_name, before) == ("node-1", 1)
 
 
+def test_18_1_the_forecasts_of_a_pool_wait_for_their_outcomes(lab: Lab, running: DaemonProcess) -> None:
+    until(lambda: running.said("forecast run"), running.tell)
+    assert rows(running, "SELECT pool, evaluated_at, length(data) > 0 FROM forecast_outcomes") == [("all", None, 1)]
+
+
 def test_metrics_tell_what_is_expected(lab: Lab, running: DaemonProcess) -> None:
     until(lambda: running.metric("rebalancer_forecast_nodes", state="known") == 5, running.tell)
     assert running.metric("rebalancer_forecast_nodes", state="hot") == 1
