@@ -75,7 +75,7 @@ class NodeForecasts:
     expected: Expected
     """Arrivals in the trajectories."""
     said: tuple[ForecastOutcomes, ...]
-    """Forecasts of each pool's sampled nodes, whose actuals will be learned from."""
+    """Forecasts of the sampled nodes of each pool, whose actuals will be learned from; none for a calendar day."""
 
     def peaks(self, snapshot: ClusterSnapshot, *, now: float) -> Peaks:
         """Predicted peaks of the snapshot's nodes with their current pods, from `now` to the end of the horizon.
@@ -245,7 +245,7 @@ def forecast_nodes(
         services=services,
         pods=pods,
         expected=ahead.expected,
-        said=tuple(group.node_levels.said for group in ahead.groups),
+        said=tuple(group.node_levels.said for group in ahead.groups if group.expected is group.past),
     )
 
 
