@@ -25,7 +25,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Forecast
 
 NODES, FIRST_DAY, DAYS = 5_000, 20_000, 9
-SECONDS_AIM, PEAK_AIM_MIB = 5.0, 1536.0
+SECONDS_AIM, PEAK_AIM_MIB = 4.0, 1536.0
 YOUNG = 10
 """One pod in so many is young."""
 
