@@ -31,6 +31,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
+from rebalancer.strategies.resources import memory_reserve
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30
@@ -377,7 +378,10 @@ def planner_for(
         admission=a_door(snapshot, policy, standing),
         cpu_millicores=usage.pod_cpu_millicores,
         pools=pool_names(snapshot, policy),
-        **options,
+        **{
+            "reserve": memory_reserve(snapshot, usage, least=policy.guards.min_memory_available / 100, now=NOW),
+            **options,
+        },
     )
 
 

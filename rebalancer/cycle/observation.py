@@ -26,6 +26,7 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
+from rebalancer.strategies.resources import memory_reserve
 
 ANY = CycleRequest()
 """All strategies, all nodes."""
@@ -52,6 +53,8 @@ class Observation:
     """Effective CPU of nodes and pods."""
     loads: Loads
     """Real CPU of all nodes, with the thresholds of their pools: what every landing is checked against."""
+    reserve: Loads | None = None
+    """Real memory of all nodes and what must stay available of it; None where it isn't known."""
     drains: tuple[DrainedNode, ...] = ()
     """Nodes emptied in the last days, and what became of them."""
     relief_factor: Mapping[str, float] = field(default_factory=dict)
@@ -114,6 +117,7 @@ def observe(
         node_pools=node_pools,
         cpu=cpu,
         loads=base_loads(snapshot, node_pools, cpu, peaks),
+        reserve=memory_reserve(snapshot, usage, least=policy.guards.min_memory_available / 100, now=now),
         recent=recent,
         ledger_state=ledger_state,
         peaks=peaks,

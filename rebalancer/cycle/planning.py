@@ -100,6 +100,7 @@ class PlanningSession:
             cpu_millicores=seen.usage.pod_cpu_millicores,
             pools=seen.node_pools.names,
             base=seen.base,
+            reserve=seen.reserve,
             steering=steering,
             out_of_time=limit,
             share_of_time=limit.share,

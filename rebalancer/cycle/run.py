@@ -103,7 +103,7 @@ def execute_cycle(
     """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
-    report.notes += [closed_note(each) for each in seen.ledger_state.closed]
+    report.notes += [*(closed_note(each) for each in seen.ledger_state.closed), *seen.usage.notes]
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):

@@ -1,4 +1,4 @@
-"""CPU usage from metrics-server (`metrics.k8s.io`), for clusters without Prometheus.
+"""CPU and memory from metrics-server (`metrics.k8s.io`), for clusters without Prometheus.
 
 It keeps one sample for each node and pod and no history, so the stabilization window is waited for: nodes are read
 repeatedly until there are enough distinct samples, or twice the window's duration has passed.
@@ -19,10 +19,10 @@ from rebalancer.kube.snapshot.records import NodeMetrics, PodMetrics
 from rebalancer.kube.snapshot.times import epoch_seconds
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.quantity import cpu_millicores
+from rebalancer.model.quantity import cpu_millicores, memory_bytes
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.schema.usage import UsageSource
 
 NODE_METRICS = Resource(group="metrics.k8s.io", version="v1beta1", plural="nodes")
@@ -43,6 +43,8 @@ class _Rows:
     """The samples of one reading: each row is (nodes,)."""
 
     cpu: list[Floats] = field(default_factory=list)
+    memory: Floats = field(default_factory=lambda: _nothing(0))
+    """(nodes,) bytes, of the last reading."""
     times: list[Floats] = field(default_factory=list)
     broken: dict[int, str] = field(default_factory=dict)
     window_seconds: float = 0.0
@@ -66,11 +68,13 @@ class MetricsServerUsage:
         reached, UnsafeDataError when its responses can't be read.
         """
         rows = self._poll(snapshot)
-        pods = self._pod_cpu(snapshot)
+        pods, pod_memory = self._pods(snapshot)
         now = self._clock.now()
         cpu, times = rows.cpu[-1].copy(), rows.times[-1]
         problems = dict(self._problems(cpu, times, rows.broken, now))
         cpu[list(problems)] = np.nan
+        memory = rows.memory
+        memory[list(problems)] = np.nan
         fresh = np.isfinite(cpu)
         lag = float(np.max(now - times[fresh])) if fresh.any() else 0.0
         return Usage(
@@ -82,6 +86,10 @@ class MetricsServerUsage:
             pod_cpu_millicores=pods,
             sample_times=np.stack(rows.times),
             samples=np.stack(rows.cpu),
+            # the kubelet's working set, which counts against allocatable before it evicts
+            resources={
+                MEMORY: ResourceUsage(node=memory, capacity=snapshot.nodes.memory_allocatable_bytes, pod=pod_memory)
+            },
             problems=problems,
         )
 
@@ -102,6 +110,7 @@ class MetricsServerUsage:
 
     def _add_row(self, rows: _Rows, snapshot: ClusterSnapshot) -> None:
         cpu, times = _nothing(len(snapshot.nodes)), _nothing(len(snapshot.nodes))
+        rows.memory = _nothing(len(snapshot.nodes))
         rows.broken.clear()
         for metrics in self._list(NODE_METRICS, NodeMetrics):
             index = snapshot.node_index.get(metrics.metadata.name)
@@ -109,7 +118,8 @@ class MetricsServerUsage:
                 continue
             times[index] = epoch_seconds(metrics.timestamp)
             rows.window_seconds = max(rows.window_seconds, duration_seconds(metrics.window))
-            cpu[index] = _millicores([metrics.usage])
+            cpu[index] = _total([metrics.usage], "cpu", cpu_millicores)
+            rows.memory[index] = _finite(_total([metrics.usage], MEMORY, memory_bytes))
             if not math.isfinite(cpu[index]):
                 cpu[index] = np.nan
                 rows.broken[index] = str((metrics.usage or {}).get("cpu", "no cpu"))
@@ -143,8 +153,9 @@ class MetricsServerUsage:
                 detail = f"{age:.0f} s, allowed are {self._policy.max_sample_age:g} s"
                 yield node, Refusal.of(Reason.STALE_SAMPLE, detail)
 
-    def _pod_cpu(self, snapshot: ClusterSnapshot) -> Floats:
-        cpu = _nothing(len(snapshot.pods))
+    def _pods(self, snapshot: ClusterSnapshot) -> tuple[Floats, Floats]:
+        """(pods,) millicores and bytes."""
+        cpu, memory = _nothing(len(snapshot.pods)), _nothing(len(snapshot.pods))
         now = self._clock.now()
         found = {
             (metrics.metadata.namespace, metrics.metadata.name): metrics
@@ -155,9 +166,10 @@ class MetricsServerUsage:
             metrics = found.get((spaces[space], names[index]))
             if metrics is None or not now - epoch_seconds(metrics.timestamp) <= self._policy.max_sample_age:
                 continue
-            total = _millicores([container.usage for container in metrics.containers or ()])
-            cpu[index] = total if math.isfinite(total) else np.nan
-        return cpu
+            usages = [container.usage for container in metrics.containers or ()]
+            cpu[index] = _finite(_total(usages, "cpu", cpu_millicores))
+            memory[index] = _finite(_total(usages, MEMORY, memory_bytes))
+        return cpu, memory
 
     def _list(self, resource: Resource, item: type[Any]) -> Gathered[Any]:
         return _list(self._client, resource, item, self._progress)
@@ -192,16 +204,20 @@ def duration_seconds(text: str) -> float:
     return sum(float(number) * DURATION_UNITS[unit] for number, unit in DURATION_PART.findall(text))
 
 
-def _millicores(usages: Sequence[Mapping[str, str] | None]) -> float:
+def _total(usages: Sequence[Mapping[str, str] | None], name: str, amount_of: Callable[[str], float]) -> float:
     """The sum; NaN without any usage, or with one that is no number or below zero."""
     total = math.nan if not usages else 0.0
     for usage in usages:
         try:
-            amount = cpu_millicores(usage["cpu"]) if usage else math.nan
+            amount = amount_of(usage[name]) if usage else math.nan
         except (KeyError, ValueError):
             return math.nan
         total += amount if amount >= 0 else math.nan
     return total
+
+
+def _finite(amount: float) -> float:
+    return amount if math.isfinite(amount) else math.nan
 
 
 def _nothing(size: int) -> Floats:

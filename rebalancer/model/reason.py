@@ -208,6 +208,11 @@ class Reason(Code):
         "every node that would take the replacement would go over its target",
         BlockedReason.NO_TARGET_NODE,
     )
+    NO_NODE_WITH_MEMORY = (
+        "NoNodeWithMemory",
+        "too little real memory would stay available on every node that would take the replacement",
+        BlockedReason.NO_TARGET_NODE,
+    )
     WOULD_RETURN_TO_NODE = (
         "WouldReturnToNode",
         "kube-scheduler would put the replacement back on the same node",
@@ -216,6 +221,11 @@ class Reason(Code):
     TARGET_NODE_WITHOUT_HEADROOM = (
         "TargetNodeWithoutHeadroom",
         "kube-scheduler would put the replacement on a node without headroom in real CPU",
+        BlockedReason.NO_TARGET_NODE,
+    )
+    TARGET_NODE_WITHOUT_MEMORY = (
+        "TargetNodeWithoutMemory",
+        "kube-scheduler would put the replacement on a node where too little real memory would stay available",
         BlockedReason.NO_TARGET_NODE,
     )
     PLACEMENT_NOT_MODELLED = (
@@ -409,8 +419,12 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     ),
     Reason.NO_TARGET_NODE: "room by requests, or placement rules of the pod that admit more nodes",
     Reason.NO_NODE_WITH_HEADROOM: "less real CPU on those nodes, or more nodes",
+    Reason.NO_NODE_WITH_MEMORY: "less real memory in use on those nodes, more nodes, or guards.minMemoryAvailable",
     Reason.WOULD_RETURN_TO_NODE: "other placement rules or requests, or room on other nodes",
     Reason.TARGET_NODE_WITHOUT_HEADROOM: "less real CPU on that node, or a larger softTaint.maxNodes",
+    Reason.TARGET_NODE_WITHOUT_MEMORY: (
+        "less real memory in use on that node, a larger softTaint.maxNodes, or guards.minMemoryAvailable"
+    ),
     Reason.PLACEMENT_NOT_MODELLED: "placement rules, volumes or claims that are modelled",
     Reason.TARGET_NODE_UNAVAILABLE: "the node is gone, or safety.cooldowns.newNode after it joined",
     Reason.QUOTA_EXCEEDED: "room in the quota",

@@ -1,17 +1,35 @@
-"""Measured CPU of a snapshot's nodes and pods."""
+"""Measured usage of a snapshot's nodes and pods: CPU, and other resources by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import Floats
 
+MEMORY = "memory"
+"""The resource that is read without a line in the policy, besides CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUsage:
+    """Amounts of one resource in a unit of its own: bytes of memory, or a share 0..1 with a capacity of 1.
+
+    NaN = not known, as in `Usage`.
+    """
+
+    node: Floats
+    """(nodes,) in use, by everything on the node."""
+    capacity: Floats
+    """(nodes,) the whole of a share."""
+    pod: Floats
+    """(pods,)"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """CPU of nodes and pods from one source, at one moment.
+    """Usage of nodes and pods from one source, at one moment.
 
     NaN means "not known"; it never means zero. A node whose figure is unreliable (no sample, stale, not finite, two
     nodes with one name) is NaN, with the reason in `problems`.
@@ -35,10 +53,14 @@ class Usage:
     it."""
     contention: "Contention | None" = None
     """None where it was not requested."""
+    resources: Mapping[str, ResourceUsage] = field(default_factory=dict)
+    """Name -> amounts, of every resource besides CPU that the source has."""
     problems: Mapping[int, Refusal]
     """Node index -> why it is skipped."""
     warnings: tuple[str, ...] = ()
     """The source's warnings; not empty means the figures are partial."""
+    notes: tuple[str, ...] = ()
+    """What the source doesn't have, and what is not checked therefore."""
 
     @property
     def coverage(self) -> float:

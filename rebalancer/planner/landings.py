@@ -2,7 +2,8 @@
 
 A landing holds when, with all earlier moves of the plan counted, its node is open, stays at or under its target and
 repairs the finding in 99 % of the draws. The finding's own strategy is strict: a node without thresholds of it is no
-target. The thresholds of the other strategies and the pools' CPU targets hold for the nodes that have them.
+target. The thresholds of the other strategies and the pools' CPU targets hold for the nodes that have them. On any node
+a share of the real memory must stay available.
 
 In a simulation, nodes that bar the landing get our soft taint, as far as the budget goes.
 """
@@ -37,6 +38,8 @@ FEW_SOFT_TAINTS, FEW_SHARE = 8, 0.02
 """New soft taints that one eviction is worth, and as a share of all nodes: for more of them, two evictions of smaller
 pods are better."""
 
+GIB = 2.0**30
+
 MAX_RISK = 0.01
 """Probability of a landing that doesn't hold."""
 
@@ -61,6 +64,7 @@ class Landings:
         model: PlacementModel,
         found: Sequence[Findings],
         base: Loads | None,
+        reserve: Loads | None = None,
         steering: SoftTaintBudget | None,
     ) -> None:
         self.model = model
@@ -72,6 +76,9 @@ class Landings:
         self._all = [headroom for headroom in self.headrooms if headroom is not None]
         if base is not None:
             self._all.append(TargetHeadroom(base, model.closed))
+        self._reserve = None if reserve is None else TargetHeadroom(reserve, model.closed)
+        if self._reserve is not None:
+            self._all.append(self._reserve)
         self.even = EvenGroups(found, model.draws.count)
         self._risk: Floats = np.zeros(len(snapshot.nodes))
         """(nodes,) probability that a landing of this plan takes the node over its target."""
@@ -163,12 +170,21 @@ class Landings:
         spared &= self._risk[order] + risk[order] <= self._max_node_risk
         return [int(node) for node in order[~spared][::-1]]
 
-    def _risks(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing) -> Floats:
-        """(nodes,) the probability that the replacement lands there and must not."""
+    def _risks(
+        self,
+        pod: Pod,
+        finding: Finding,
+        headroom: TargetHeadroom | None,
+        landing: Landing,
+        *,
+        by_reserve: bool = True,
+    ) -> Floats:
+        """(nodes,) the probability that the replacement lands there and must not; without `by_reserve`, whatever memory
+        would stay available."""
         draws = self.model.draws
         nodes = draws.node[landing.slots]
-        row_takes = self._fits(pod, finding, headroom, landing.rows)
-        slots_take = self._slots_fit(pod, finding, headroom, nodes, landing.slots)
+        row_takes = self._fits(pod, finding, headroom, landing.rows, by_reserve=by_reserve)
+        slots_take = self._slots_fit(pod, finding, headroom, nodes, landing.slots, by_reserve=by_reserve)
         if (repairs := self._repairs(pod, finding)) is not None:
             row_takes &= repairs[landing.rows]
             slots_take &= self._slots_repair(pod, finding, nodes, draws.draw[landing.slots])
@@ -199,6 +215,8 @@ class Landings:
             code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
         elif repairs is not None and not repairs[worst]:
             code, said = Reason.TARGET_NODE_NOT_BETTER, f"{names[worst]}, with {text}"
+        elif self._barred_by_memory(pod, finding, headroom, landing, risk, worst):
+            code, said = Reason.TARGET_NODE_WITHOUT_MEMORY, f"{self._memory_left(pod, worst)}, with {text}"
         else:
             code, said = Reason.TARGET_NODE_WITHOUT_HEADROOM, f"{names[worst]}, with {text}"
         return Refusal.of(code, said), False
@@ -221,31 +239,82 @@ class Landings:
         everywhere = candidates & self._fits(pod, finding, headroom)
         if repairs is not None:
             everywhere &= repairs
-        return None if everywhere.any() else Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
+        if everywhere.any():
+            return None
+        if self._reserve is not None:
+            room = candidates & self._fits(pod, finding, headroom, by_reserve=False)
+            if repairs is not None:
+                room &= repairs
+            if room.any():
+                left = np.where(room, self._reserve.shares_left(self._reserve.coming[pod.index]), -np.inf)
+                best = int(np.lexsort((self._rank, -left))[0])
+                return Refusal.of(
+                    Reason.NO_NODE_WITH_MEMORY,
+                    f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(pod, best)}",
+                )
+        return Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
 
-    def _fits(self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows | None = None) -> Bools:
+    def _barred_by_memory(
+        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats, node: int
+    ) -> bool:
+        """Whether the landing on the node would hold in most draws but for the memory."""
+        if self._reserve is None:
+            return False
+        otherwise = self._risks(pod, finding, headroom, landing, by_reserve=False)
+        return bool(otherwise[node] < risk[node] / 2)
+
+    def _memory_left(self, pod: Pod, node: int) -> str:
+        """The memory that would stay available on the node, and the least that must."""
+        assert self._reserve is not None
+        loads = self._reserve.loads
+        room, least = float(loads.room[node, 0]), 1.0 - float(loads.target[node, 0] / loads.room[node, 0])
+        used = self._reserve.most(node, self.model.draws)[0] + self._reserve.coming[pod.index, 0]
+        left = max(room - float(used), 0.0)
+        return (
+            f"{self._snapshot.nodes.names[node]} would keep {left / room:.1%} of its memory "
+            f"({left / GIB:.1f} of {room / GIB:.1f} GiB), at least {least:.1%} must stay available"
+        )
+
+    def _fits(
+        self,
+        pod: Pod,
+        finding: Finding,
+        headroom: TargetHeadroom | None,
+        nodes: Rows | None = None,
+        *,
+        by_reserve: bool = True,
+    ) -> Bools:
         """(nodes,) of all nodes, or of `nodes`: open, and at or under every target with the pod, where no draw has a
         landing."""
         asked = np.arange(len(self.model.closed)) if nodes is None else nodes
         takes: Bools = ~self.model.closed[asked]
-        for each, load in self._judging(pod, headroom):
+        for each, load in self._judging(pod, headroom, by_reserve):
             takes &= each.takes(load, nodes, strict=each is headroom)
         return self._at_home(pod, finding, asked, takes)
 
     def _slots_fit(
-        self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, nodes: Rows, slots: Rows
+        self,
+        pod: Pod,
+        finding: Finding,
+        headroom: TargetHeadroom | None,
+        nodes: Rows,
+        slots: Rows,
+        *,
+        by_reserve: bool = True,
     ) -> Bools:
         """(slots,) the same with what landed in the slots."""
         takes: Bools = ~self.model.closed[nodes]
         if len(slots):
-            for each, load in self._judging(pod, headroom):
+            for each, load in self._judging(pod, headroom, by_reserve):
                 takes &= each.slots_take(load, nodes, slots, strict=each is headroom)
         return self._at_home(pod, finding, nodes, takes)
 
-    def _judging(self, pod: Pod, headroom: TargetHeadroom | None) -> Iterator[tuple[TargetHeadroom, Floats]]:
+    def _judging(
+        self, pod: Pod, headroom: TargetHeadroom | None, by_reserve: bool
+    ) -> Iterator[tuple[TargetHeadroom, Floats]]:
         """Each headroom that the landing must respect, with the pod's load."""
         for each in self._all:
-            if each is headroom or each.balances:
+            if by_reserve if each is self._reserve else each is headroom or each.balances:
                 yield each, each.coming[pod.index]
 
     def _at_home(self, pod: Pod, finding: Finding, nodes: Rows, takes: Bools) -> Bools:

@@ -22,6 +22,8 @@ LANDING_REFUSALS = (
     Reason.WOULD_RETURN_TO_NODE,
     Reason.TARGET_NODE_UNAVAILABLE,
     Reason.NO_NODE_WITH_HEADROOM,
+    Reason.NO_NODE_WITH_MEMORY,
+    Reason.TARGET_NODE_WITHOUT_MEMORY,
 )
 """Refusals that depend on the moves before."""
 

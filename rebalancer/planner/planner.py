@@ -81,6 +81,7 @@ class Planner:
         cpu_millicores: Floats,
         pools: Sequence[str],
         base: Loads | None = None,
+        reserve: Loads | None = None,
         steering: SoftTaintBudget | None = None,
         out_of_time: Callable[[], bool] = _never,
         share_of_time: Callable[[int], Callable[[], bool]] = _no_share,
@@ -89,12 +90,12 @@ class Planner:
         choice: Choice | None = None,
     ) -> None:
         """`placement` is the scheduler's view of the snapshot with no move counted yet, and this planner's until its
-        `start_over`. `cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where
-        unknown. `pools` (nodes,) names of the nodes' pools, empty for none. `base` is the load that every target node
-        is judged by, whichever strategy wants the move. `steering` makes the plan a simulation. Once `out_of_time`
-        returns True, nothing more is planned. `share_of_time` makes a limit of one of so many equal parts of the time
-        that is left: when it is spent, the other strategies come first. `patience` (seconds): the longest wait; nodes
-        of `urgent` (nodes,) don't wait."""
+        `start_over`. `cpu_millicores` (pods,) is the real CPU that moves are recorded with; NaN where unknown. `pools`
+        (nodes,) names of the nodes' pools, empty for none. `base` is the load that every target node is judged by,
+        whichever strategy wants the move; `reserve` the memory that must stay available on it. `steering` makes the
+        plan a simulation. Once `out_of_time` returns True, nothing more is planned. `share_of_time` makes a limit of
+        one of so many equal parts of the time that is left: when it is spent, the other strategies come first.
+        `patience` (seconds): the longest wait; nodes of `urgent` (nodes,) don't wait."""
         self._snapshot = snapshot
         self.admission = admission
         self._cpu = cpu_millicores
@@ -102,7 +103,9 @@ class Planner:
         self._pools = pools
         self._out_of_time, self._share_of_time = out_of_time, share_of_time
         self.placement = placement
-        self._landings = Landings(snapshot=snapshot, model=placement, found=found, base=base, steering=steering)
+        self._landings = Landings(
+            snapshot=snapshot, model=placement, found=found, base=base, reserve=reserve, steering=steering
+        )
         self._low_nodes = LowNodes(placement, pools=pools, names=snapshot.nodes.names)
         self._budgets = BudgetRoom(snapshot)
         self._moved: Bools = np.zeros(len(snapshot.pods), dtype=np.bool_)

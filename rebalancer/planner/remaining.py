@@ -35,6 +35,8 @@ SETTINGS: Mapping[Reason, str] = {
     Reason.LIMIT_SERVICE: "limits.service",
     Reason.LIMIT_REPLACEMENTS: "limits.replacements",
     Reason.LIMIT_IMAGE_PULLS: "limits.replacements.pullBytesPerPool",
+    Reason.NO_NODE_WITH_MEMORY: "guards.minMemoryAvailable",
+    Reason.TARGET_NODE_WITHOUT_MEMORY: "guards.minMemoryAvailable",
     Reason.POOL_FULL: "pools.thresholds.low",
     Reason.HIGH_UNREACHABLE: "strategies.args.bestEffort",
 }

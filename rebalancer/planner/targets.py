@@ -48,6 +48,18 @@ class TargetHeadroom:
         self.low: Bools = self._judged & _in_all((loads.node < loads.low) | self._unmarked)
         self._limit: Floats = loads.target * (1 + ROUNDING)
 
+    def shares_left(self, pod_load: Floats) -> Floats:
+        """(nodes,) the smallest share of a node, of all resources, that is left with `pod_load` (resources,) added,
+        where no draw has a landing."""
+        out: Floats = (1.0 - (self._sure + pod_load) / self.loads.room).min(axis=1)
+        return out
+
+    def most(self, node: int, draws: Draws) -> Floats:
+        """(resources,) the greatest load of the node in any draw."""
+        drawn = self._in_slots(draws.size)[draws.node == node]
+        out: Floats = self._sure[node] + drawn.max(axis=0, initial=0.0)
+        return out
+
     def expected(self, draws: Draws) -> Floats:
         """(nodes, resources) mean loads over the draws."""
         out = self._sure.copy()

@@ -1,11 +1,12 @@
 """The checks that `doctor` makes on Prometheus: reachable, metrics present, age of the newest sample."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.errors import RebalancerError
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import PrometheusClient
-from rebalancer.prometheus.queries import NODE_CPU, NODE_INFO, POD_CPU, UNAME, Queries, Query
+from rebalancer.prometheus.queries import NODE_CPU, NODE_INFO, POD_CPU, UNAME, Queries, Query, ResourceQuerySet
 
 EXPORTERS = {
     NODE_CPU: "node_exporter",
@@ -46,7 +47,7 @@ class Probe:
         return all(each.series for each in self.metrics if each.needed)
 
 
-def probe(client: PrometheusClient, queries: Queries) -> Probe:
+def probe(client: PrometheusClient, queries: Queries, resources: Sequence[ResourceQuerySet] = ()) -> Probe:
     """Raises ConnectError when Prometheus can't be reached at all; any other failure is part of the result."""
     version = client.version()
     metrics = [
@@ -57,6 +58,12 @@ def probe(client: PrometheusClient, queries: Queries) -> Probe:
     ]
     if queries.node_is_default:
         metrics += [_metric(client, name, needed=False) for name in (NODE_INFO, UNAME)]
+    metrics += [
+        _own(client, query, needed=not each.optional)
+        for each in resources
+        for query in (each.node, each.capacity, each.pod)
+        if query is not None
+    ]
     return Probe(url=client.url, version=version, metrics=tuple(metrics))
 
 
@@ -90,7 +97,7 @@ def _metric(client: PrometheusClient, name: str, *, needed: bool) -> MetricProbe
     )
 
 
-def _own(client: PrometheusClient, query: Query, *, freshness: Query | None = None) -> MetricProbe:
+def _own(client: PrometheusClient, query: Query, *, freshness: Query | None = None, needed: bool = True) -> MetricProbe:
     fix = "check the query, and the rule that records it, in Prometheus' own page"
     age = None
     try:
@@ -100,6 +107,6 @@ def _own(client: PrometheusClient, query: Query, *, freshness: Query | None = No
             age = times.at - float(times.values.max()) if len(times.values) else None
     except (RebalancerError, decode.BadAnswerError) as error:
         return MetricProbe(
-            name=query.field, needed=True, series=None, newest_age_seconds=None, error=str(error), fix=fix
+            name=query.field, needed=needed, series=None, newest_age_seconds=None, error=str(error), fix=fix
         )
-    return MetricProbe(name=query.field, needed=True, series=len(series.values), newest_age_seconds=age, fix=fix)
+    return MetricProbe(name=query.field, needed=needed, series=len(series.values), newest_age_seconds=age, fix=fix)

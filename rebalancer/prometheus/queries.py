@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rebalancer.model.errors import ConfigError
+from rebalancer.model.usage import MEMORY
 from rebalancer.policy.schema.types import format_duration
-from rebalancer.policy.schema.usage import UsageSource
+from rebalancer.policy.schema.usage import Prometheus, UsageSource
 from rebalancer.prometheus.decode import CONTAINER_LABEL
 
 NODE_CPU = "node_cpu_seconds_total"
@@ -24,6 +25,10 @@ POD_WAITING = "container_pressure_cpu_waiting_seconds_total"
 """The kubelet's, from Kubernetes 1.34 on by default (KubeletPSI), on nodes with cgroup v2."""
 PERIODS, THROTTLED_PERIODS = "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total"
 """cAdvisor's, of containers with a CPU limit."""
+NODE_MEMORY, NODE_MEMORY_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
+"""node_exporter's. Available memory includes what the kernel would take back from its caches."""
+POD_MEMORY = "container_memory_working_set_bytes"
+"""cAdvisor's: without caches that can be dropped at once, as the kubelet counts before it evicts."""
 NODE_INFO = "kube_node_info"
 UNAME = "node_uname_info"
 
@@ -64,6 +69,19 @@ class Queries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQuerySet:
+    """The queries of one resource besides CPU, in one unit."""
+
+    name: str
+    node: Query
+    capacity: Query | None
+    """None: `node` is a share, 0..1."""
+    pod: Query
+    optional: bool = False
+    """Default queries: a source that doesn't have their series lacks the resource, which is no error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionQueries:
     """The queries for Interference. They can't be configured: errors are reported under the strategy's name."""
 
@@ -88,6 +106,44 @@ def contention_queries(usage: UsageSource) -> ContentionQueries:
         node=Query(field="Interference, node pressure", promql=f"max by ({by_node}) (rate({NODE_WAITING}[{window}]))"),
         pod=Query(field="Interference, pod pressure", promql=f"max by ({by_pod}) ({of_containers(POD_WAITING)})"),
         throttled=Query(field="Interference, throttling", promql=f"max by ({by_pod}) ({throttled})"),
+    )
+
+
+def resource_queries(usage: UsageSource) -> tuple[ResourceQuerySet, ...]:
+    """The queries of all resources besides CPU: memory, and those of the policy."""
+    assert usage.prometheus is not None
+    prometheus = usage.prometheus
+    found = [
+        ResourceQuerySet(
+            name=each.name,
+            node=Query(field=f"usage.prometheus.resources[{index}].node", promql=each.node),
+            capacity=None
+            if each.capacity is None
+            else Query(field=f"usage.prometheus.resources[{index}].capacity", promql=each.capacity),
+            pod=Query(field=f"usage.prometheus.resources[{index}].pod", promql=each.pod),
+        )
+        for index, each in enumerate(prometheus.resources)
+    ]
+    if all(each.name != MEMORY for each in found):
+        found.insert(0, default_memory_queries(prometheus))
+    return tuple(found)
+
+
+def default_memory_queries(prometheus: Prometheus) -> ResourceQuerySet:
+    """Bytes of memory: what node_exporter counts as not available, and cAdvisor's working sets."""
+    node, pod = prometheus.node_cpu, prometheus.pod_cpu
+    by_node = _by(node.label, "node", CLUSTER_LABEL)
+    by_pod = _by(pod.namespace_label, pod.pod_label, pod.node_label)
+    containers = _selector(POD_MEMORY, *NAMED_CONTAINERS)
+    return ResourceQuerySet(
+        name=MEMORY,
+        node=Query(field="memory of nodes", promql=f"max by ({by_node}) ({NODE_MEMORY} - {NODE_MEMORY_AVAILABLE})"),
+        capacity=Query(field="capacity of nodes in memory", promql=f"max by ({by_node}) ({NODE_MEMORY})"),
+        pod=Query(
+            field="memory of pods",
+            promql=f"sum by ({by_pod}) (max by ({_by(by_pod, CONTAINER_LABEL)}) ({containers}))",
+        ),
+        optional=True,
     )
 
 

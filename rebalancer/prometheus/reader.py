@@ -28,8 +28,10 @@ from rebalancer.prometheus.queries import (
     Query,
     contention_queries,
     queries,
+    resource_queries,
     stabilization_offsets,
 )
+from rebalancer.prometheus.resources import read_resources
 from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, check_unit, millicores_per_unit
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ _STEPS = 5
 
 
 class PrometheusUsage:
-    """Reads real CPU from Prometheus; implements `model.ports.UsageReader`."""
+    """Reads measured usage from Prometheus; implements `model.ports.UsageReader`."""
 
     def __init__(self, usage: UsageSource, progress: Progress, *, contention: bool = False) -> None:
         """`contention`: also read CPU contention.
@@ -49,6 +51,7 @@ class PrometheusUsage:
         """
         self._queries = queries(usage)
         self._contention = contention_queries(usage) if contention else None
+        self._resources = resource_queries(usage)
         assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self._usage = usage
         self._prometheus = usage.prometheus
@@ -64,7 +67,7 @@ class PrometheusUsage:
     def probe(self) -> Probe:
         """The findings for `doctor`. Raises ConnectError when Prometheus can't be reached."""
         self._client.renew()
-        return probe(self._client, self._queries)
+        return probe(self._client, self._queries, self._resources)
 
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """Usage of the snapshot's nodes and pods.
@@ -105,11 +108,20 @@ class PrometheusUsage:
             if self._contention is None
             else self._contention_of(self._contention, snapshot, node_map, at, warnings)
         )
+        resources, notes = read_resources(
+            wanted=self._resources,
+            snapshot=snapshot,
+            node_map=node_map,
+            node_vector=lambda query: self._decoded(query, decode.vector, warnings, at=at),
+            pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, warnings, at=at),
+        )
         self._progress.step(SOURCE, _STEPS, _STEPS)
         bad = list(problems)
         millicores[bad] = np.nan
         if contention is not None:
             contention.node_pressure[bad] = np.nan
+        for each in resources.values():
+            each.node[bad] = np.nan
         times, samples = np.vstack([times, raw_times]), np.vstack([samples, millicores])
         times[:, bad] = np.nan
         samples[:, bad] = np.nan
@@ -123,8 +135,10 @@ class PrometheusUsage:
             samples=samples,
             departed_millicores=pods.departed,
             contention=contention,
+            resources=resources,
             problems=problems,
             warnings=tuple(dict.fromkeys(warnings)),
+            notes=tuple(notes),
         )
 
     def _decoded(

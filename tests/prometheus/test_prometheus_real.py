@@ -13,9 +13,10 @@ import pytest
 from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import MEMORY, Usage
 from tests.prometheus.builders import a_cluster, read, reader
 from tests.real.servers.prometheus import (
+    GIB,
     PrometheusServer,
     Series,
     cadvisor,
@@ -161,6 +162,17 @@ def test_a_query_too_long_for_a_url_is_understood(server: PrometheusServer, snap
     assert read(server.url, snapshot, podCPU=own).departed_millicores is None
 
 
+def test_19_1_memory_of_nodes_and_pods_is_read_without_duplicates(
+    server: PrometheusServer, snapshot: ClusterSnapshot
+) -> None:
+    memory = read(server.url, snapshot).resources[MEMORY]
+    at = list(NODES).index
+    assert (memory.node[at("one")], memory.capacity[at("one")]) == (4 * GIB, 16 * GIB)
+    assert memory.node[at("two")] == 4 * GIB
+    assert np.isnan(memory.node[at("missing")])
+    np.testing.assert_allclose(memory.pod, [0.75 * GIB, 0.125 * GIB, 0.1 * GIB, np.nan])
+
+
 def test_the_probe_tells_what_is_there_and_how_old(server: PrometheusServer) -> None:
     with closing(reader(server.url)) as opened:
         probe = opened.probe()
@@ -171,8 +183,12 @@ def test_the_probe_tells_what_is_there_and_how_old(server: PrometheusServer) -> 
         "container_cpu_usage_seconds_total": True,
         "kube_node_info": True,
         "node_uname_info": True,
+        "memory of nodes": True,
+        "capacity of nodes in memory": True,
+        "memory of pods": True,
     }
-    assert all(each.newest_age_seconds is not None and 0 <= each.newest_age_seconds < 16 for each in probe.metrics)
+    counters = [each for each in probe.metrics if not each.name.endswith(("memory", "nodes", "pods"))]
+    assert all(each.newest_age_seconds is not None and 0 <= each.newest_age_seconds < 16 for each in counters)
 
 
 def test_a_prometheus_without_any_of_the_metrics_says_what_to_install(snapshot: ClusterSnapshot) -> None:

@@ -73,10 +73,26 @@ class Breaks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         return not self.nodes or node in self.nodes
 
 
+class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Working set of a pod."""
+
+    base_bytes: float = 200 * 2.0**20
+    """Once it is warm."""
+    warm_seconds: float = 0.0
+    """From its start, with nothing, until it is warm."""
+
+    def __post_init__(self) -> None:
+        if self.base_bytes < 0 or self.warm_seconds < 0:
+            raise ValueError("base_bytes and warm_seconds must be at least 0")
+
+
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Behaviour of a pod in the lab."""
 
     cpu: CpuModel = CpuModel()
+    memory: MemoryModel = MemoryModel()
+    resources: dict[str, float] = {}
+    """Name -> amount of it that the pod uses, steadily."""
     group: str = ""
     """Pods of one group share `cpu.total`."""
     ready: bool = True

@@ -53,6 +53,7 @@ class Machine:
     address: str
     cores: float
     overhead_cores: float
+    memory_bytes: float
     start: float
     end: float = math.inf
 
@@ -161,6 +162,7 @@ class History:
             name=name,
             address=next((each["address"] for each in addresses if each["type"] == "InternalIP"), name),
             cores=parse_quantity(str(capacity.get("cpu", "1"))),
+            memory_bytes=parse_quantity(str(capacity.get("memory", "0"))),
             overhead_cores=float((node["metadata"].get("annotations") or {}).get(OVERHEAD, 0.0)),
             start=self._now(),
         )

@@ -13,9 +13,10 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rebalancer.lab.prometheus.promql import NotPlainError, Rate, Selector, parse, parse_rate
+from rebalancer.lab.prometheus.promql import NotPlainError, Rate, parse, parse_aggregation, parse_rate
 from rebalancer.lab.prometheus.rates import ContentionRates
-from rebalancer.lab.prometheus.series import Row, SeriesBook
+from rebalancer.lab.prometheus.row import Row
+from rebalancer.lab.prometheus.series import SeriesBook
 from rebalancer.lab.serving import ServedLab, json_response
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.snapshot import Floats
@@ -73,8 +74,9 @@ class PrometheusApi:
             case "/api/v1/query":
                 at = _time(one["time"]) if one.get("time") else now
                 query = _required(one, "query")
-                rate = parse_rate(query)
-                return self._instant(parse(query), at) if rate is None else self._rate_vector(rate, at)
+                if (rate := None if parse_aggregation(query) else parse_rate(query)) is not None:
+                    return self._rate_vector(rate, at)
+                return self._instant(query, at)
             case "/api/v1/query_range":
                 return self._range(one)
             case "/api/v1/series":
@@ -87,8 +89,16 @@ class PrometheusApi:
                 return {"version": "3.0.0+rebalancer.lab", "revision": "", "branch": "", "goVersion": ""}
         return None
 
-    def _instant(self, selector: Selector, at: float) -> dict[str, Any]:
-        rows = self._series.select(selector, np.array([at]))
+    def _rows(self, query: str, times: Floats) -> list[Row]:
+        aggregation = parse_aggregation(query)
+        return (
+            self._series.select(parse(query), times)
+            if aggregation is None
+            else self._series.aggregate(aggregation, times)
+        )
+
+    def _instant(self, query: str, at: float) -> dict[str, Any]:
+        rows = self._rows(query, np.array([at]))
         stamp = round(at, 3)
         shown = (row for row in rows if row.present[0])
         result = [{"metric": row.labels, "value": [stamp, _text(float(row.values[0]))]} for row in shown]
@@ -100,7 +110,7 @@ class PrometheusApi:
         return {"resultType": "vector", "result": result}
 
     def _range(self, one: dict[str, str]) -> dict[str, Any]:
-        selector = parse(_required(one, "query"))
+        query = _required(one, "query")
         start, end = _time(_required(one, "start")), _time(_required(one, "end"))
         step = _duration(_required(one, "step"))
         if end < start:
@@ -114,7 +124,7 @@ class PrometheusApi:
                 "Try decreasing the query resolution (?step=XX)"
             )
         times: Floats = start + step * np.arange(count, dtype=np.float64)
-        rows = self._series.select(selector, times)
+        rows = self._rows(query, times)
         stamps = [round(moment, 3) for moment in times.tolist()]
         return {"resultType": "matrix", "result": [_matrix(row, stamps) for row in rows]}
 

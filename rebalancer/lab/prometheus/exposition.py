@@ -11,9 +11,11 @@ import numpy as np
 
 from rebalancer.lab.clock import LabClock
 from rebalancer.lab.faults import Faults, Switchboard, names_node
+from rebalancer.lab.loads.amounts import memory
 from rebalancer.lab.loads.contention import ContentionModel
 from rebalancer.lab.loads.history import Columns, Machine, Stay
 from rebalancer.lab.loads.usage import UsageModel
+from rebalancer.lab.prometheus.gauges import AVAILABLE, TOTAL, WORKING_SET
 from rebalancer.lab.prometheus.rates import (
     CONTAINER_WAITING,
     NODE_WAITING,
@@ -22,7 +24,8 @@ from rebalancer.lab.prometheus.rates import (
     THROTTLED_PERIODS,
     container_labels,
 )
-from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of, node_labels
+from rebalancer.lab.prometheus.row import node_labels
+from rebalancer.lab.prometheus.series import CONTAINER_COUNTER, MODES, NODE_COUNTER, cores_of
 from rebalancer.model.history import DAY_SECONDS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -139,6 +142,7 @@ def text(counters: Counters, waiting: WaitingCounters, faults: Switchboard) -> s
         for name, image, share in stay.containers:
             lines.append(_line(CONTAINER_COUNTER, {**common, "container": name, "image": image}, value * share))
     lines += _waiting(waiting, machines, running, state)
+    lines += _memory(columns, now, state)
     lines += _head("machine_cpu_cores", "gauge", "Number of logical CPU cores.")
     for machine in machines:
         labels = {"node": machine.name, "instance": f"{machine.address}:10250", "job": "kubelet"}
@@ -183,6 +187,33 @@ def _waiting(
                 labels = labels[1:] if stay.limit_cores < float("inf") else []
             for each in labels:
                 yield _line(name, each, values[stay.uid])
+
+
+def _memory(columns: Columns, now: float, state: Faults) -> Iterator[str]:
+    used = memory(columns, np.array([now]))
+    addresses = {machine.name: machine.address for machine in columns.machines}
+    machines = [
+        (row, machine)
+        for row, machine in enumerate(columns.machines)
+        if used.up[row, 0] and not names_node(state.missing, machine.name)
+    ]
+    yield from _head(TOTAL, "gauge", "Memory information field MemTotal_bytes.")
+    for _, machine in machines:
+        yield _line(TOTAL, node_labels(machine.address), machine.memory_bytes)
+    yield from _head(AVAILABLE, "gauge", "Memory information field MemAvailable_bytes.")
+    for row, machine in machines:
+        value = machine.memory_bytes - float(used.nodes[row, 0])
+        value = float("nan") if names_node(state.nan, machine.name) else value
+        yield _line(AVAILABLE, node_labels(machine.address), value)
+    yield from _head(WORKING_SET, "gauge", "Current working set in bytes.")
+    for at, index in enumerate(used.rows.tolist()):
+        stay = columns.stays[index]
+        if names_node(state.missing, stay.node):
+            continue
+        labels, *containers = container_labels(stay, addresses[stay.node])
+        yield _line(WORKING_SET, labels, float(used.pods[at, 0]))
+        for each, (_, _, share) in zip(containers, stay.containers, strict=True):
+            yield _line(WORKING_SET, each, float(used.pods[at, 0]) * share)
 
 
 def _head(name: str, type_: str, meaning: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The part of PromQL that the lab supports: one plain selector, or `timestamp()` of one.
 
-And of the contention counters `max by (...) (rate(selector[5m]))`, or the same of one rate divided by another.
+And of the contention counters `max by (...) (rate(selector[5m]))`, or the same of one rate divided by another; of
+gauges `sum by (...)` and `max by (...)` of a selector, of the difference of two, or of such an aggregation.
 """
 
 import re
@@ -14,6 +15,7 @@ _MATCHER = re.compile(
     re.VERBOSE,
 )
 _MAX_BY = re.compile(r"^\s*max\s+by\s*\((?P<labels>[\w\s,]*)\)\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
+_AGGREGATION = re.compile(r"^\s*(?P<op>sum|max)\s+by\s*\((?P<labels>[\w\s,]*)\)\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
 _RATE = re.compile(r"^\s*rate\s*\((?P<selector>.*?)\[(?P<window>\w+)\]\s*\)\s*", re.DOTALL)
 _TIMESTAMP = re.compile(r"^\s*timestamp\s*\((?P<inner>.*)\)\s*$", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
@@ -63,6 +65,30 @@ class Rate:
     counter: Selector
     window: str
     per: Selector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """`sum` or `max` by labels, of a selector, of the difference of two, or of another aggregation."""
+
+    by_sum: bool
+    labels: tuple[str, ...]
+    of: "Selector | Aggregation"
+    less: Selector | None = None
+
+
+def parse_aggregation(query: str) -> Aggregation | None:
+    """Parse a query of gauges; None where it is none. Raises NotPlainError for one that the lab doesn't support."""
+    outer = _AGGREGATION.match(query)
+    if outer is None or "rate" in outer["inner"]:
+        return None
+    labels = tuple(each.strip() for each in outer["labels"].split(",") if each.strip())
+    of: Selector | Aggregation | None = parse_aggregation(outer["inner"])
+    less = None
+    if of is None:
+        first, minus, second = outer["inner"].partition(" - ")
+        of, less = parse(first), parse(second) if minus else None
+    return Aggregation(by_sum=outer["op"] == "sum", labels=labels, of=of, less=less)
 
 
 def parse_rate(query: str) -> Rate | None:

@@ -6,7 +6,7 @@ are the integral of the demand, without throttling; `/metrics` is exact. Sample 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from rebalancer.lab.clock import LabClock
 from rebalancer.lab.faults import Switchboard, names_node
 from rebalancer.lab.loads.cpu import integral_basis
 from rebalancer.lab.loads.usage import SCRAPE_SECONDS, Figures, UsageModel
-from rebalancer.lab.prometheus.promql import Selector
-from rebalancer.model.snapshot import Bools, Floats
+from rebalancer.lab.prometheus.gauges import Gauges
+from rebalancer.lab.prometheus.promql import Aggregation, Selector
+from rebalancer.lab.prometheus.row import Row, node_labels
+from rebalancer.model.snapshot import Floats
 
 NODE_SHARE = "instance:node_cpu_utilisation:rate5m"
 NODE_CORES = "node:cpu_usage:cores"
@@ -30,24 +32,6 @@ MODES: Mapping[str, tuple[float, float]] = {
     "user": (0.75, 0.0),
 }
 """Mode -> its part of the busy time, and of the idle time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One series. Arrays are (times,)."""
-
-    labels: dict[str, str]
-    node: str
-    """The node whose faults apply to it."""
-    values: Floats
-    present: Bools
-    raw: bool = False
-    """Scraped, rather than recorded by a rule: its sample time stands still when its target does."""
-
-
-def node_labels(address: str) -> dict[str, str]:
-    """Labels of node-exporter's series."""
-    return {"instance": f"{address}:9100", "job": "node-exporter"}
 
 
 def cores_of(cores: float) -> int:
@@ -74,6 +58,7 @@ class SeriesBook:
             "node_uname_info": self._node_uname_info,
             "machine_cpu_cores": self._machine_cpu_cores,
             "up": self._up,
+            **Gauges(usage.history).families,
         }
 
     def names(self) -> list[str]:
@@ -111,6 +96,29 @@ class SeriesBook:
                 labels = row.labels if selector.timestamps else {"__name__": selector.name, **row.labels}
                 shown.append(Row(labels=labels, node=row.node, values=values, present=present, raw=row.raw))
         return shown
+
+    def aggregate(self, wanted: Aggregation, times: Floats) -> list[Row]:
+        """The groups of an aggregation at `times` (ascending)."""
+        rows = self.select(wanted.of, times) if isinstance(wanted.of, Selector) else self.aggregate(wanted.of, times)
+        if wanted.less is not None:
+            others = {_key(_without_name(row.labels)): row for row in self.select(wanted.less, times)}
+            rows = [
+                replace(row, values=row.values - other.values, present=row.present & other.present)
+                for row in rows
+                if (other := others.get(_key(_without_name(row.labels)))) is not None
+            ]
+        groups: dict[tuple[tuple[str, str], ...], Row] = {}
+        join = np.add if wanted.by_sum else np.maximum
+        for row in rows:
+            labels = {name: row.labels[name] for name in wanted.labels if name in row.labels}
+            other = groups.get(_key(labels))
+            if other is None:
+                groups[_key(labels)] = replace(row, labels=labels)
+                continue
+            both = join(row.values, other.values)
+            values = np.where(row.present & other.present, both, np.where(row.present, row.values, other.values))
+            groups[_key(labels)] = replace(other, values=values, present=row.present | other.present)
+        return list(groups.values())
 
     # -- recording rules ----------------------------------------------------------------------------------------------
 
@@ -220,6 +228,10 @@ class SeriesBook:
                 labels = {"namespace": stay.namespace, "pod": stay.pod, "node": stay.node, "uid": stay.uid}
                 labels["job"] = "kube-state-metrics"
                 yield Row(labels=labels, node=stay.node, values=np.ones(len(times)), present=running, raw=True)
+
+
+def _without_name(labels: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if name != "__name__"}
 
 
 def _key(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

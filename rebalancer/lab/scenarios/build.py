@@ -151,6 +151,8 @@ def behaviour(spec: WorkloadSpec) -> Behaviour:
     """The behaviour of the workload's pods."""
     return Behaviour(
         cpu=spec.cpu,
+        memory=spec.memory,
+        resources=spec.resources,
         group=f"{spec.namespace}/{spec.name}" if spec.cpu.total is not None else "",
         ready=spec.ready,
         start_seconds=spec.start_seconds,

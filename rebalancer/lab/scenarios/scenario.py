@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import yaml
 
-from rebalancer.lab.loads.cpu import CpuModel
+from rebalancer.lab.loads.cpu import CpuModel, MemoryModel
 from rebalancer.lab.scenarios.specs import NodeSpec, Spec, WorkloadSpec
 from rebalancer.lab.scenarios.steps import Step
+from rebalancer.model.quantity import parse_quantity
 
 T = TypeVar("T")
 
@@ -55,9 +56,12 @@ def node(name: str, **fields: Any) -> NodeSpec:
 
 
 def workload(name: str, **fields: Any) -> WorkloadSpec:
-    """A workload; fields as in `WorkloadSpec`. `cpu` may be a number: the cores that each pod uses, steadily."""
+    """A workload; fields as in `WorkloadSpec`. `cpu` may be a number: the cores that each pod uses, steadily; so may
+    `memory`, in bytes, or be a quantity."""
     if isinstance(fields.get("cpu"), int | float):
         fields["cpu"] = CpuModel(base=float(fields["cpu"]))
+    if isinstance(fields.get("memory"), int | float | str):
+        fields["memory"] = MemoryModel(base_bytes=parse_quantity(str(fields["memory"])))
     return _convert({"name": name, **fields}, WorkloadSpec, f"workload {name}")
 
 
@@ -85,7 +89,8 @@ def load(name_or_path: str) -> Scenario:
 
 
 def parse(text: bytes, source: str) -> Scenario:
-    """A scenario from YAML. A plain number for `cpu` of a workload is its base. Raises ScenarioError."""
+    """A scenario from YAML. A plain number for `cpu` or a quantity for `memory` of a workload is its base. Raises
+    ScenarioError."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -96,6 +101,11 @@ def parse(text: bytes, source: str) -> Scenario:
     for each in document.get("workloads") or ():
         if isinstance(each, dict) and isinstance(each.get("cpu"), int | float):
             each["cpu"] = {"base": each["cpu"]}
+        if isinstance(each, dict) and isinstance(each.get("memory"), int | float | str):
+            try:
+                each["memory"] = {"base_bytes": parse_quantity(str(each["memory"]))}
+            except ValueError as error:
+                raise ScenarioError(f"{source}: {error}") from None
     return _convert(document, Scenario, source)
 
 

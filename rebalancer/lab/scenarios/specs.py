@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rebalancer.lab.loads.cpu import Breaks, CpuModel
+from rebalancer.lab.loads.cpu import Breaks, CpuModel, MemoryModel
 from rebalancer.model.history import DAY_SECONDS
 
 WorkloadKind = Literal[
@@ -86,6 +86,10 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     memory_limit: str = ""
     cpu: CpuModel = CpuModel()
     """CPU demand of each pod."""
+    memory: MemoryModel = MemoryModel()
+    """Working set of each pod."""
+    resources: dict[str, float] = {}
+    """Name -> amount of it that each pod uses; Prometheus has it as `lab_node_usage` and `lab_pod_usage`."""
     sidecar: str = ""
     """Name of a second container that uses a tenth of the pod's CPU and requests 10m and 32Mi."""
     pdb: PdbSpec | None = None

@@ -1,11 +1,20 @@
-"""The `guards` section of the policy file: which pods are never evicted."""
+"""The `guards` section of the policy file: which pods are never evicted, and where nothing may land."""
 
 from typing import Annotated
 
 from pydantic import model_validator
 
 from rebalancer.policy.schema.strategies import NamespaceFilter
-from rebalancer.policy.schema.types import AsTuple, Count, Duration, FieldError, NonEmpty, Section, Selector
+from rebalancer.policy.schema.types import (
+    AsTuple,
+    Count,
+    Duration,
+    FieldError,
+    NonEmpty,
+    PercentagePoints,
+    Section,
+    Selector,
+)
 
 
 class LabelFilter(Section):
@@ -110,6 +119,9 @@ class Guards(Section):
     """Filter by namespace."""
     labels: LabelFilter = LabelFilter()
     """Filter by pod labels."""
+    min_memory_available: PercentagePoints = 10.0
+    """No replacement lands on a node where less than this percentage of its real memory would stay available; 0: nodes
+    may be filled. Replacements count with what their siblings use."""
     ours: Ours = Ours()
     """Pods that rebalancer depends on."""
     overrides: Annotated[tuple[GuardOverride, ...], AsTuple] = ()

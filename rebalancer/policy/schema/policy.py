@@ -182,7 +182,7 @@ class RebalancerPolicy(Section):
     strategies: Annotated[tuple[Strategy, ...], AsTuple, Field(min_length=1)]
     """Strategies in use."""
     guards: Guards = Guards()
-    """Which pods are never evicted."""
+    """Which pods are never evicted, and where nothing may land."""
     limits: Limits = Limits()
     """How many evictions, and how fast."""
     windows: Windows = Windows()

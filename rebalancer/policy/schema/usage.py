@@ -1,4 +1,4 @@
-"""The `usage` section of the policy file: where real CPU comes from and when it is trusted."""
+"""The `usage` section of the policy file: where measured usage comes from and when it is trusted."""
 
 import ipaddress
 import re
@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.policy.schema.types import Duration, FieldError, NonEmpty, Percent, Section, at_least, format_duration
+from rebalancer.policy.schema.types import (
+    AsTuple,
+    Duration,
+    FieldError,
+    NonEmpty,
+    Percent,
+    Section,
+    at_least,
+    format_duration,
+)
 
 _URL = re.compile(
     r"https?://(?:[^/?#\[\]\s]*@)?(?:\[(?P<six>[^\[\]\s]+)\]|[^/?#\[\]\\:@\s]+)(?::(?P<port>\d{0,5}))?(?:[/?#]\S*)?"
@@ -61,6 +70,27 @@ class PodQuery(Section):
     """Label that holds the node. If series lack it, pods that left a node are known from rebalancer's records only."""
 
 
+class ResourceQueries(Section):
+    """Source of a resource besides CPU. All its queries use the same unit. Series are matched by the labels of
+    `nodeCPU` and `podCPU`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,61}[a-z0-9])?$")]
+    """Name of the resource, for example `disk-busy`. `memory` replaces the default queries for memory."""
+    node: NonEmpty
+    """PromQL with one series per node: the amount in use. Without `capacity` it is a share, 0..1."""
+    capacity: NonEmpty | None = None
+    """PromQL with one series per node: the amount that is the whole node."""
+    pod: NonEmpty
+    """PromQL with one series per pod: the amount that it uses."""
+
+    @field_validator("name")
+    @classmethod
+    def _not_cpu(cls, name: str) -> str:
+        if name in ("cpu", "pods"):
+            raise ValueError(f"expected a resource besides cpu and pods, got {name}: see nodeCPU and podCPU")
+        return name
+
+
 class RangeQueries(Section):
     """Load on Prometheus from reading the last days' CPU. Each day is read once, in queries of at most 2,000 series and
     288 points, two at a time."""
@@ -88,6 +118,8 @@ class Prometheus(Section):
     """HTTP headers, such as `X-Scope-OrgID` for a tenant. Not for secrets."""
     node_cpu: NodeQuery = Field(default=NodeQuery(), alias="nodeCPU")
     pod_cpu: PodQuery = Field(default=PodQuery(), alias="podCPU")
+    resources: Annotated[tuple[ResourceQueries, ...], AsTuple] = ()
+    """Resources besides CPU. Memory is read without an entry: from node_exporter and cAdvisor."""
     history: RangeQueries = RangeQueries()
 
     @field_validator("url")
@@ -99,6 +131,14 @@ class Prometheus(Section):
         if int(match["port"] or 0) > 65535:
             raise ValueError("expected a port of at most 65535")
         return url
+
+    @field_validator("resources")
+    @classmethod
+    def _distinct_resources(cls, resources: tuple[ResourceQueries, ...]) -> tuple[ResourceQueries, ...]:
+        names = [each.name for each in resources]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected distinct names of resources, got {', '.join(twice)} more than once")
+        return resources
 
     @model_validator(mode="after")
     def _one_authentication(self) -> "Prometheus":

@@ -21,6 +21,7 @@ import pytest
 
 from tests.real.servers.ports import start, stop
 
+GIB = 2.0**30
 SCRAPE_SECONDS = 15.0
 _DENSE_SECONDS = 900.0
 _SPARSE_SECONDS = 300.0
@@ -72,7 +73,8 @@ def node_exporter(
     ends_before_now: float = 0.0,
     extra: Mapping[str, str] | None = None,
 ) -> list[Series]:
-    """One node's counters, with `busy_cores` used of `cpus`; NaN writes counters that are not a number.
+    """One node's counters, with `busy_cores` used of `cpus`; NaN writes counters that are not a number. A quarter of
+    its 16 GiB of memory is in use.
 
     Waiting for disks and stolen time come on top of it, as nobody's use.
     """
@@ -90,6 +92,8 @@ def node_exporter(
                     ends_before_now=ends_before_now,
                 )
             )
+    for metric, amount in (("node_memory_MemTotal_bytes", 16 * GIB), ("node_memory_MemAvailable_bytes", 12 * GIB)):
+        out.append(Series(metric=metric, labels=labels, value=amount, ends_before_now=ends_before_now))
     out.append(
         Series(
             metric="node_uname_info",
@@ -109,7 +113,8 @@ def cadvisor(
     job: str = "kubelet",
     ends_before_now: float = 0.0,
 ) -> list[Series]:
-    """One pod's counters (cores by container), its pause container's and the whole pod's. An empty node = no label."""
+    """One pod's counters (cores by container), its pause container's and the whole pod's. An empty node = no label.
+    Memory is a GiB for each core."""
     labels = {
         "namespace": namespace,
         "pod": pod,
@@ -122,7 +127,7 @@ def cadvisor(
     rates = [({"container": name, "id": f"{pod_id}/{name}"}, rate) for name, rate in containers.items()]
     rates.append(({"container": "POD", "id": f"{pod_id}/pause"}, 0.001))
     rates.append(({"id": pod_id}, sum(containers.values()) + 0.001))
-    return [
+    counters = [
         Series(
             metric="container_cpu_usage_seconds_total",
             labels={**labels, **extra, "cpu": "total"},
@@ -131,6 +136,16 @@ def cadvisor(
         )
         for extra, rate in rates
     ]
+    gauges = [
+        Series(
+            metric="container_memory_working_set_bytes",
+            labels={**labels, **extra},
+            value=rate * GIB,
+            ends_before_now=ends_before_now,
+        )
+        for extra, rate in rates
+    ]
+    return [*counters, *gauges]
 
 
 def node_pressure(*, instance: str, share: float, job: str = "node-exporter") -> Series:

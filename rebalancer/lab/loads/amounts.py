@@ -1,0 +1,70 @@
+"""Amounts of memory and of named resources that pods and nodes use at any moment."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.lab.loads.history import Columns, Stay
+from rebalancer.model.snapshot import Bools, Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Amounts of one resource at some moments."""
+
+    rows: NDArray[np.int64]
+    """(pods,) indices into the stays of the columns: those that run at one of the moments."""
+    running: Bools
+    """(pods, times)"""
+    pods: Floats
+    """(pods, times)"""
+    nodes: Floats
+    """(machines, times) sum of its pods, no more than the capacity where it has one."""
+    up: Bools
+    """(machines, times)"""
+
+
+def memory(columns: Columns, times: Floats) -> Amounts:
+    """Bytes of working sets. A pod grows from nothing until it is warm."""
+
+    def of(stay: Stay) -> Floats:
+        model = stay.behaviour.memory
+        if not model.warm_seconds or stay.start == -np.inf:
+            return np.full(len(times), model.base_bytes)
+        grown: Floats = np.clip((times - stay.start) / model.warm_seconds, 0.0, 1.0) * model.base_bytes
+        return grown
+
+    capacity = np.array([machine.memory_bytes for machine in columns.machines])
+    return _amounts(columns, times, of, capacity)
+
+
+def named(columns: Columns, times: Floats, name: str) -> Amounts:
+    """Amounts of a resource of the scenario."""
+    without = np.full(len(columns.machines), np.inf)
+    return _amounts(columns, times, lambda stay: np.full(len(times), stay.behaviour.resources.get(name, 0.0)), without)
+
+
+def names(columns: Columns) -> list[str]:
+    """Resources that any pod uses."""
+    return sorted({name for stay in columns.stays for name in stay.behaviour.resources})
+
+
+def _amounts(columns: Columns, times: Floats, of: Callable[[Stay], Floats], capacity: Floats) -> Amounts:
+    rows = np.flatnonzero((columns.end > times[0]) & (columns.start <= times[-1]))
+    running = (columns.start[rows, None] <= times) & (times < columns.end[rows, None])
+    pods = np.zeros((len(rows), len(times)))
+    for at, row in enumerate(rows.tolist()):
+        pods[at] = of(columns.stays[row])
+    pods *= running
+    nodes = np.zeros((len(columns.machines), len(times)))
+    np.add.at(nodes, columns.node[rows], pods)
+    up = np.array([(machine.start <= times) & (times < machine.end) for machine in columns.machines], dtype=np.bool_)
+    return Amounts(
+        rows=rows,
+        running=running,
+        pods=pods,
+        nodes=np.minimum(nodes, capacity[:, None]),
+        up=up.reshape(nodes.shape),
+    )

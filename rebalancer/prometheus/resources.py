@@ -1,0 +1,72 @@
+"""Usage of resources besides CPU: memory, and those that the policy names with queries of its own."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.usage import ResourceUsage
+from rebalancer.prometheus import decode
+from rebalancer.prometheus.nodes import NodeMap, gather
+from rebalancer.prometheus.pods import pod_usage
+from rebalancer.prometheus.queries import Query, ResourceQuerySet
+from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, check_unit
+
+
+def read_resources(
+    *,
+    wanted: Sequence[ResourceQuerySet],
+    snapshot: ClusterSnapshot,
+    node_map: NodeMap,
+    node_vector: Callable[[Query], decode.Vector],
+    pod_vector: Callable[[Query], decode.PodVector],
+) -> tuple[dict[str, ResourceUsage], list[str]]:
+    """Name -> amounts, and a note for each optional resource that the source doesn't have.
+
+    Raises the errors of `node_vector` and `pod_vector`, which query Prometheus; ConfigError where a query of the policy
+    has no series of this cluster, or a share is no share.
+    """
+    found: dict[str, ResourceUsage] = {}
+    notes: list[str] = []
+    for each in wanted:
+        try:
+            found[each.name] = _read(each, snapshot, node_map, node_vector, pod_vector)
+        except ConfigError as error:
+            if not each.optional:
+                raise
+            notes.append(f"{each.name} is not known, so that no landing is checked by it: {error}")
+    return found, notes
+
+
+def _read(
+    wanted: ResourceQuerySet,
+    snapshot: ClusterSnapshot,
+    node_map: NodeMap,
+    node_vector: Callable[[Query], decode.Vector],
+    pod_vector: Callable[[Query], decode.PodVector],
+) -> ResourceUsage:
+    def of_nodes(query: Query) -> Floats:
+        vector = node_vector(query)
+        gathered = gather(labels=vector.labels, values=vector.values, node_map=node_map, merge_target_on=node_map.label)
+        if not gathered.has_series.any() and len(snapshot.nodes):
+            raise ConfigError(f"{query.field}: no series of a node of this cluster; query: {query.promql}")
+        return _amounts(gathered.values)
+
+    node = of_nodes(wanted.node)
+    if wanted.capacity is None:
+        capacity = np.ones(len(snapshot.nodes))
+        known = int(np.count_nonzero(np.isfinite(node)))
+        check_unit(node, snapshot.nodes, known=known, field=wanted.node.field, unit="share")
+    else:
+        capacity = of_nodes(wanted.capacity)
+        capacity[capacity == 0] = np.nan
+    pods = pod_usage(vector=pod_vector(wanted.pod), snapshot=snapshot, node_map=node_map, scale=1.0).pods
+    plausible = node <= capacity * MOST_PLAUSIBLE_SHARE
+    return ResourceUsage(node=np.where(plausible, node, np.nan), capacity=capacity, pod=pods)
+
+
+def _amounts(values: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        out: Floats = np.where(np.isfinite(values) & (values >= 0), values, np.nan)
+    return out

@@ -1,0 +1,103 @@
+"""Loads of resources besides CPU.
+
+A measurement of a pod is not what it uses after a move: it starts small, and grows to what its siblings use. Memory and
+most others, unlike CPU, don't depend on what else the node does, and are free as soon as the pod has left.
+"""
+
+import math
+from bisect import bisect_left, insort
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.model.plan import Loads
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SAME_AGE = 0.9
+"""A sibling is of a pod's age when it has this share of it."""
+
+GROWING_SECONDS = 3600.0
+"""A younger pod is expected to grow to what its older siblings use."""
+
+
+def memory_reserve(snapshot: ClusterSnapshot, usage: Usage, *, least: float, now: float) -> Loads | None:
+    """Real memory of all nodes, with a target that leaves `least` (0..1) of it available; None where it isn't known.
+
+    No node is hot by it. A node of unknown memory has no target.
+    """
+    memory = usage.resources.get(MEMORY)
+    if memory is None or not np.isfinite(memory.node).any():
+        return None
+    expected = expected_amounts(snapshot, memory.pod, unknown=snapshot.pods.memory_request_bytes)
+    node = expected_on_nodes(snapshot, memory, expected, now=now)[:, None]
+    target = np.where(np.isfinite(node), (1.0 - least) * memory.capacity[:, None], np.nan)
+    return Loads(
+        resources=(MEMORY,),
+        node=node,
+        room=memory.capacity[:, None],
+        high=np.full(node.shape, np.nan),
+        target=target,
+        low=target,
+        pod=expected[:, None],
+        relief=memory.pod[:, None],
+    )
+
+
+def expected_amounts(snapshot: ClusterSnapshot, measured: Floats, *, unknown: Floats) -> Floats:
+    """(pods,) the amount that each pod uses on another node: its own, or the median of its siblings of that age or
+    older, if that is more. `unknown` (pods,) is that of a pod without either."""
+    out: Floats = np.fmax(measured, _of_siblings(snapshot, measured))
+    return np.where(np.isfinite(out), out, unknown)
+
+
+def expected_on_nodes(snapshot: ClusterSnapshot, used: ResourceUsage, expected: Floats, *, now: float) -> Floats:
+    """(nodes,) the measured amount, with what pods on it that are still growing are expected to add."""
+    pods = snapshot.pods
+    staying = snapshot.active & ~pods.terminating
+    growing = staying & (~pods.ready | ~(pods.started <= now - GROWING_SECONDS))
+    more = np.where(growing, np.maximum(expected - np.nan_to_num(used.pod), 0.0), 0.0)
+    out: Floats = used.node + np.bincount(pods.node[growing], weights=more[growing], minlength=len(snapshot.nodes))
+    return out
+
+
+def _of_siblings(snapshot: ClusterSnapshot, measured: Floats) -> Floats:
+    """(pods,) the median of the other pods of its service that are of its age or older; NaN without any."""
+    pods = snapshot.pods
+    out = np.full(len(pods), np.nan)
+    if not len(snapshot.owners):
+        return out
+    owned = np.flatnonzero(snapshot.active & (pods.owner >= 0))
+    top = snapshot.top_owner[pods.owner[owned]]
+    # a pod that has not started is the youngest
+    ages = snapshot.taken - np.where(np.isfinite(pods.started[owned]), pods.started[owned], snapshot.taken)
+    order = np.lexsort((-ages, top))
+    owned, top, ages = owned[order], top[order], ages[order]
+    starts = np.flatnonzero(np.diff(top, prepend=-1))
+    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(top)], strict=True):
+        if end - first > 1:
+            members = owned[first:end]
+            out[members] = _running_medians(ages[first:end].tolist(), measured[members].tolist())
+    return out
+
+
+def _running_medians(ages: list[float], amounts: list[float]) -> list[float]:
+    """Of each pod the median of the other amounts of its age or older; `ages` descend. NaN is left out."""
+    known: list[float] = []
+    out, taken = [], 0
+    for age, own in zip(ages, amounts, strict=True):
+        while taken < len(ages) and ages[taken] >= SAME_AGE * age:
+            if not math.isnan(amounts[taken]):
+                insort(known, amounts[taken])
+            taken += 1
+        skipped = len(known) if math.isnan(own) else bisect_left(known, own)
+        others = len(known) - (not math.isnan(own))
+
+        def at(place: int, skipped: int = skipped) -> float:
+            return known[place + (place >= skipped)]
+
+        out.append((at((others - 1) // 2) + at(others // 2)) / 2 if others else float("nan"))
+    return out

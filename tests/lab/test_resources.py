@@ -1,0 +1,73 @@
+"""Memory and named resources of the lab, as its Prometheus and its metrics-server have them."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from rebalancer.bootstrap.adapters import usage_of
+from rebalancer.cycle.context import NullProgress
+from rebalancer.kube.client.client import connect
+from rebalancer.kube.snapshot.snapshot import KubeCluster
+from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.loads.cpu import MemoryModel
+from rebalancer.lab.scenarios.scenario import scenario
+from rebalancer.model.usage import MEMORY, Usage
+from rebalancer.policy import RebalancerPolicy
+from tests.programs.cli import policy_for
+
+GIB = 2.0**30
+START = 1_790_000_000.0
+DISK = {
+    "name": "disk-busy",
+    "node": 'lab_node_usage{resource="disk-busy"}',
+    "pod": 'lab_pod_usage{resource="disk-busy"}',
+}
+
+
+def usage_in(lab: Lab, tmp_path: Any, usage: dict[str, Any]) -> Usage:
+    policy = RebalancerPolicy.model_validate(
+        policy_for(lab.prometheus_url, usage={**usage, "stabilizationWindow": {"samples": 1, "duration": "0s"}})
+    )
+    with ExitStack() as stack:
+        client = connect(str(lab.write_kubeconfig(tmp_path / "config")), None, "test")
+        stack.callback(client.close)
+        snapshot = KubeCluster(client=client, clock=lab.clock, progress=NullProgress()).snapshot()
+        return usage_of(policy, client, lab.clock, NullProgress(), stack).read(snapshot)
+
+
+@pytest.mark.parametrize("source", ["Prometheus", "MetricsServer"])
+def test_19_1_the_lab_has_memory_of_nodes_and_pods(tmp_path: Any, source: str) -> None:
+    cluster = scenario(
+        nodes=[node("a", memory="16Gi"), node("b", memory="16Gi")],
+        workloads=[workload("web", place={"a": 2}, memory="3Gi", resources={"disk-busy": 0.3})],
+    )
+    with Lab.start(cluster, stepped=True, start_time=START) as lab:
+        usage: dict[str, Any] = {"source": "MetricsServer"}
+        if source == "Prometheus":
+            usage = {"prometheus": {**policy_for(lab.prometheus_url)["usage"]["prometheus"], "resources": [DISK]}}
+        found = usage_in(lab, tmp_path, usage)
+    memory = found.resources[MEMORY]
+    assert memory.node.tolist() == [6 * GIB, 0.0]
+    assert memory.capacity.tolist() == [16 * GIB, 16 * GIB]
+    assert memory.pod.tolist() == [3 * GIB, 3 * GIB]
+    assert found.notes == ()
+    if source == "Prometheus":
+        disk = found.resources["disk-busy"]
+        assert disk.node.tolist() == pytest.approx([0.6, 0.0])
+        assert disk.pod.tolist() == pytest.approx([0.3, 0.3])
+
+
+def test_19_1_a_new_pod_grows_until_it_is_warm(tmp_path: Any) -> None:
+    warm = MemoryModel(base_bytes=4 * GIB, warm_seconds=600.0)
+    cluster = scenario(nodes=[node("a")], workloads=[workload("web", place={"a": 1}, memory=warm)])
+    with Lab.start(cluster, stepped=True, start_time=START) as lab:
+        with lab.cluster.lock:
+            old = lab.cluster.store.all("pods")[0]
+            lab.cluster.store.remove("pods", old["metadata"]["namespace"], old["metadata"]["name"])
+        lab.clock.sleep(120)
+        young = usage_in(lab, tmp_path, {"source": "MetricsServer"}).resources[MEMORY].pod
+        lab.clock.sleep(900)
+        grown = usage_in(lab, tmp_path, {"source": "MetricsServer"}).resources[MEMORY].pod
+    assert 0 < young[-1] < 1 * GIB
+    assert grown[-1] == 4 * GIB

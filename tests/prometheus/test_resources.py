@@ -1,0 +1,100 @@
+"""Memory, and resources that the policy names with queries of its own."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.errors import ConfigError
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import MEMORY
+from rebalancer.policy.schema.usage import Prometheus
+from rebalancer.prometheus.queries import default_memory_queries
+from tests.prometheus.builders import OWN, a_cluster, fake_prometheus, read, usual, vector
+
+GIB = 2.0**30
+DISK = {"name": "disk-busy", "node": "disk:node", "pod": "disk:pod"}
+
+
+def two_nodes() -> ClusterSnapshot:
+    return a_cluster({"n1": ("10.0.0.1",), "n2": ("10.0.0.2",)}, {"shop/web-0": "n1"})
+
+
+def memory_answers(at: float) -> dict[str, Any]:
+    """What kube-prometheus-stack answers to the default queries."""
+    queries = default_memory_queries(Prometheus.model_validate({"url": "http://127.0.0.1", **OWN}))
+    assert queries.capacity is not None
+    return {
+        queries.node.promql: vector([({"node": "n1"}, 3 * GIB), ({"node": "n2"}, 1 * GIB)], at=at),
+        queries.capacity.promql: vector([({"node": "n1"}, 4 * GIB), ({"node": "n2"}, 4 * GIB)], at=at),
+        queries.pod.promql: vector([({"namespace": "shop", "pod": "web-0", "node": "n1"}, 2 * GIB)], at=at),
+    }
+
+
+def test_19_1_memory_is_read_by_default_in_bytes() -> None:
+    at = time.time()
+    answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)}
+    with fake_prometheus(answers) as fake:
+        usage = read(fake.url, two_nodes(), **OWN)
+    memory = usage.resources[MEMORY]
+    assert memory.node.tolist() == [3 * GIB, 1 * GIB]
+    assert memory.capacity.tolist() == [4 * GIB, 4 * GIB]
+    assert memory.pod.tolist() == [2 * GIB]
+    assert usage.notes == ()
+
+
+def test_19_1_a_source_without_memory_is_noted_and_no_error() -> None:
+    with fake_prometheus(usual({"n1": 0.5, "n2": 0.5})) as fake:
+        usage = read(fake.url, two_nodes(), **OWN)
+    assert usage.resources == {}
+    assert usage.warnings == ()
+    assert [note.split(",")[0] for note in usage.notes] == ["memory is not known"]
+
+
+def test_19_1_recording_rules_replace_the_default_queries_of_memory() -> None:
+    at = time.time()
+    rules = {"name": "memory", "node": "mem:used", "capacity": "mem:all", "pod": "mem:pod"}
+    answers = {
+        **usual({"n1": 0.5, "n2": 0.5}, at=at),
+        "mem:used": vector([({"node": "n1"}, 10)], at=at),
+        "mem:all": vector([({"node": "n1"}, 20), ({"node": "n2"}, 20)], at=at),
+        "mem:pod": vector([({"namespace": "shop", "pod": "web-0"}, 5)], at=at),
+    }
+    with fake_prometheus(answers) as fake:
+        memory = read(fake.url, two_nodes(), resources=[rules], **OWN).resources[MEMORY]
+    np.testing.assert_array_equal(memory.node, [10.0, np.nan])
+    assert memory.pod.tolist() == [5.0]
+
+
+def test_19_1_a_named_resource_without_capacity_is_a_share() -> None:
+    at = time.time()
+    answers = {
+        **usual({"n1": 0.5, "n2": 0.5}, at=at),
+        "disk:node": vector([({"node": "n1"}, 0.9), ({"node": "n2"}, "NaN")], at=at),
+        "disk:pod": vector([({"namespace": "shop", "pod": "web-0"}, 0.4)], at=at),
+    }
+    with fake_prometheus(answers) as fake:
+        disk = read(fake.url, two_nodes(), resources=[DISK], **OWN).resources["disk-busy"]
+    np.testing.assert_array_equal(disk.node, [0.9, np.nan])
+    assert disk.capacity.tolist() == [1.0, 1.0]
+    assert disk.pod.tolist() == [0.4]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [([], "resources[0].node: no series"), ([90, 80], "expected a share between 0 and 1, not percent")],
+)
+def test_19_1_a_named_resource_with_a_wrong_query_is_an_error(values: list[float], said: str) -> None:
+    at = time.time()
+    series = [({"node": f"n{index + 1}"}, value) for index, value in enumerate(values)]
+    answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), "disk:node": vector(series, at=at)}
+    with fake_prometheus(answers) as fake, pytest.raises(ConfigError) as error:
+        read(fake.url, two_nodes(), resources=[DISK], **OWN)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("resources", [[DISK, DISK], [{**DISK, "name": "cpu"}]])
+def test_19_1_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[str, str]]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Prometheus.model_validate({"url": "http://127.0.0.1", "resources": resources})
