@@ -105,6 +105,7 @@ class NodeForecasts:
             node_at=np.where(known, starts_at + at * STEP_SECONDS, np.nan),
             relief_millicores=self._reliefs(snapshot, matched, np.append(np.where(known, first + at, -1), -1)),
             pod_millicores=coming,
+            allowance_millicores=self.nodes.allowance[rows[:-1]],
             week=self._week(matched, rows[:-1], peak, coming),
         )
 

@@ -6,7 +6,7 @@ One learner makes the forecasts of the daemon, of `rebalancer forecast` and of t
 - Two linear quantile regressions over the levels: with published coefficients, and fitted to the outcomes toward these.
 - The forecast is their weighted mean. The weights are those of Bernstein online aggregation (Wintenberger 2017, Machine
   Learning 106) with the gradient of the pinball loss: the mean loss exceeds that of the best fixed weights, known only
-  afterwards, by no more than a multiple of sqrt(log(experts) / outcomes). A fifth of the weight stays where it
+  afterwards, by no more than a multiple of sqrt(log(experts) / outcomes). Half of the weight stays where it
   starts.
 
 Errors count as shares of a node's level, so large and small nodes count alike. An actual at capacity is a lower bound:
@@ -50,7 +50,7 @@ STRENGTH_DAYS = 100.0
 """The published coefficients count as much as the outcomes of so many days."""
 START = {"published": 0.2, "fitted": 0.5}
 """Start weights; the rest is shared equally."""
-KEPT_AT_START = 0.2
+KEPT_AT_START = 0.5
 OTHER_POOLS = 0.25
 """Weight of the outcomes of other pools."""
 MOST_WEIGHT = 20.0
@@ -61,6 +61,10 @@ LEAST_WEEKS, WEEKS = 4, 4.0
 """A weekday has a shift of its own from so many of its days on; it counts half after `WEEKS`."""
 FULL_SHARE = 0.97
 """An actual from this share of the capacity on is at capacity."""
+LEAST_WORKDAYS = 2
+"""A single high day is no week."""
+REST_MARGIN = 0.05
+"""Share of the same weekday last week that is added to it where rest days lie between."""
 REST_SHARE = 0.7
 """A day under this share of the same weekday last week is a rest day before it."""
 
@@ -111,7 +115,11 @@ class Learner:
         upper = np.maximum(np.maximum(shifted, 0.0), least)
         median = (1.0 + levels.columns @ published_coefficients(0.5)) * level
         # a predictor that is usually too high has a negative margin
-        centre = levels.centres[0] if self.alone else np.minimum(np.maximum(np.maximum(median, 0.0), least), upper)
+        centre = (
+            levels.centres[0]
+            if self.alone
+            else np.minimum(np.maximum(np.maximum(median, 0.0), least / (1.0 + REST_MARGIN)), upper)
+        )
         return Predicted(level=centre, upper=upper, uppers=np.vstack([uppers, final]).T)
 
 
@@ -122,14 +130,16 @@ def few_days(levels: Levels) -> Floats:
 
 
 def rest_floor(levels: Levels) -> Floats:
-    """(nodes,) the same weekday last week where rest days lie between it and now, else 0.
+    """(nodes,) the same weekday last week with a margin, where rest days lie between it and now, else 0.
 
-    Rest days are low, and were followed by a high day a week ago too.
+    Rest days are low, and were followed by a high day a week ago too, which was not the only one.
     """
     week = levels.week
     yesterday, week_before = levels.last, levels.daily[:, 0]
     rested = (yesterday <= REST_SHARE * week) & ~(week_before > REST_SHARE * week)
-    return np.where(rested, week, 0.0)
+    with np.errstate(invalid="ignore"):
+        rested &= (levels.daily > REST_SHARE * week[:, None]).sum(axis=1) >= LEAST_WORKDAYS
+    return np.where(rested, (1.0 + REST_MARGIN) * week, 0.0)
 
 
 def published_coefficients(share: float) -> Floats:

@@ -22,6 +22,8 @@ from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
 Floats = NDArray[np.float64]
 SAMPLED_NODES = 100
 """Nodes of a pool whose outcomes are kept: enough for its margins and weights."""
+LEAST_KNOWN_SHARE = 0.5
+"""Usage of services with known days, as a share of a node's, from which on its outcome is learned from."""
 LEAST_PRACTICE_DAYS = 3
 """Days of history behind a practice forecast."""
 DAY_PERIODS = DAY_SECONDS // PERIOD_SECONDS
@@ -50,16 +52,27 @@ class PoolNodes:
     coverage: float
     """0..1"""
 
-    def predict(self, past: Past, *, made_at: float, outcomes: Sequence[ForecastOutcomes] = ()) -> NodeLevels:
+    def predict(
+        self,
+        past: Past,
+        *,
+        made_at: float,
+        outcomes: Sequence[ForecastOutcomes] = (),
+        known_share: Floats | None = None,
+    ) -> NodeLevels:
         """The 24 hours from `made_at` (seconds since the epoch), the end of `past`.
 
-        `outcomes`: of all pools. Those whose 24 hours are not over at `made_at` are not used.
+        `outcomes`: of all pools. Those whose 24 hours are not over at `made_at` are not used. `known_share` (nodes,)
+        as in `new_services.KnownUsage`: of a node under `LEAST_KNOWN_SHARE` nothing is learned. None: 1.
         """
         known = (*self._practice(past, made_at, outcomes), *outcomes)
         levels = _levels_of(past, self.predictor)
         predicted = self._learner(known, made_at).predict(levels, made_at=made_at)
         sample = self._sample()
-        said = self._said(made_at, past.series[sample], levels.of_nodes(sample), predicted.uppers[sample])
+        uppers = predicted.uppers[sample]
+        if known_share is not None:
+            uppers = np.where(known_share[sample, None] >= LEAST_KNOWN_SHARE, uppers, np.nan)
+        said = self._said(made_at, past.series[sample], levels.of_nodes(sample), uppers)
         return NodeLevels(levels=levels, predicted=predicted, said=said)
 
     def _practice(self, past: Past, made_at: float, outcomes: Sequence[ForecastOutcomes]) -> list[ForecastOutcomes]:

@@ -207,7 +207,12 @@ class Group:
             capacity_millicores=members.capacity_millicores[nodes],
             predictor=policy.predictor,
             coverage=policy.coverage / 100.0,
-        ).predict(self.past, made_at=float(window.end_step * STEP_SECONDS), outcomes=outcomes)
+        ).predict(
+            self.past,
+            made_at=float(window.end_step * STEP_SECONDS),
+            outcomes=outcomes,
+            known_share=usage.share[nodes],
+        )
 
     def forecasts(self) -> list[NodeForecast]:
         """Forecast of each node of the group."""
@@ -217,7 +222,8 @@ class Group:
         days_used = np.isfinite(past.daily).sum(axis=1)
         if self.expected is not past:
             level, added = self._on_calendar_day(level + added)
-        added = added + self.usage.allowance[self.nodes]
+        allowance = self.usage.allowance[self.nodes]
+        added = added + allowance
         ahead = slot_profile(self.expected.series, self.weights)
         event_factor = _event_factor(ahead, self.factor_ahead)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
@@ -247,6 +253,7 @@ class Group:
                 confidence=float(confidence[row]),
                 days_used=int(days_used[row]),
                 margin=float(added[row] * event_factor[row]),
+                allowance=float(allowance[row] * event_factor[row]),
                 parts=ForecastParts(
                     day_starts=day_starts,
                     daily_p95=past.daily[row],

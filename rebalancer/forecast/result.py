@@ -59,6 +59,8 @@ class NodeForecast:
     days_used: int
     margin: float
     """Margin within `peak_millicores`, with the allowance for new services."""
+    allowance: float
+    """The part of the margin for new services: it keeps pods away, and starts no relief."""
     parts: ForecastParts
 
 

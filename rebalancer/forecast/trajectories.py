@@ -44,6 +44,8 @@ class NodeTrajectories:
     """(nodes + 1,) as in `Members`."""
     week: Floats
     """(nodes + 1,) highest daily P95 of the last seven days; NaN with too few days."""
+    allowance: Floats
+    """(nodes + 1,) millicores, for new services."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,7 @@ def node_trajectories(ahead: Ahead, services: SeasonalProfiles, pods: PodLoads, 
         ratio=_ratios(ahead.forecasts),
         factor=factor,
         week=_weeks(ahead, min_days),
+        allowance=np.array([*(each.allowance for each in found), 0.0]),
     )
 
 
@@ -167,7 +170,9 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
     trajectory, usual = (np.full((len(nodes) + 1, SLOTS), np.nan, dtype=np.float32) for _ in range(2))
     for group in ahead.groups:
         found = [nodes[node] for node in group.nodes.tolist()]
-        peak = np.array([each.peak_millicores if each.days_used >= min_days else np.nan for each in found])[:, None]
+        peak = np.array(
+            [each.peak_millicores - each.allowance if each.days_used >= min_days else np.nan for each in found]
+        )[:, None]
         weighted = weighted_mean(group.expected.daily, group.weights)[:, None]
         profile = np.roll([each.profile for each in found], -ahead.composition.window.first_slot, axis=1)
         smooth = _smooth(profile)
@@ -236,8 +241,8 @@ def _rises(three: Floats) -> Bools:
 
 def _ratios(forecasts: Forecasts) -> Floats:
     """(nodes + 1,) (peak / peak without margin) x event factor; the median where unknown."""
-    peak = np.array([each.peak_millicores for each in forecasts.nodes])
-    margin = np.array([each.margin for each in forecasts.nodes])
+    peak = np.array([each.peak_millicores - each.allowance for each in forecasts.nodes])
+    margin = np.array([each.margin - each.allowance for each in forecasts.nodes])
     events = np.array([each.parts.event_factor for each in forecasts.nodes])
     bare = peak - margin
     ratio = np.divide(peak, bare, out=np.full(len(peak), np.nan), where=bare > 0)

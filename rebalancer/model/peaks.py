@@ -38,6 +38,8 @@ class Peaks:
     """(pods,) decrease of the node's peak when the pod leaves."""
     pod_millicores: Floats
     """(pods,) largest increase of another node's peak when the pod lands there, margin included."""
+    allowance_millicores: Floats | None = None
+    """(nodes,) what new services may use beyond their expected CPU: counted for landings, not for relief. None: 0."""
     week: WeekPeaks | None = None
     """The coming week; None: not known."""
 

@@ -173,6 +173,7 @@ def cpu_loads(
     on_reference = replace(
         peaks,
         node_millicores=peaks.node_millicores * speed,
+        allowance_millicores=None if peaks.allowance_millicores is None else peaks.allowance_millicores * speed,
         pod_millicores=cpu.pods.on_reference(peaks.pod_millicores, snapshot),
         relief_millicores=cpu.pods.on_reference(peaks.relief_millicores, snapshot),
     )
@@ -195,6 +196,9 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
     high[unknown | ~(over & (due | now.hot))] = np.nan
     measured_target = now.target[:, 0].copy()
     measured_target[over & due & ~now.hot] = np.nan
+    if peaks.allowance_millicores is not None:
+        # little is known of new services: nothing lands beside them, and nobody is evicted because of it
+        peak = np.where(np.isfinite(high), peak, peak + np.nan_to_num(peaks.allowance_millicores))
     # a pod of unknown peak adds what it uses now
     coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
     return Loads(

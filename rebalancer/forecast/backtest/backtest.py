@@ -16,7 +16,7 @@ from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedD
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.new_services import known_usage
+from rebalancer.forecast.new_services import KnownUsage, known_usage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
 from rebalancer.forecast.percentiles import P95, day_weights, quantile
@@ -191,12 +191,12 @@ class Run:
         *,
         made_at: float,
         scored: bool,
-        allowance: Floats | None = None,
+        usage: KnownUsage | None = None,
     ) -> None:
         """Predict 24 hours from (nodes, days, 288) the history `before` them, then record (nodes, 288) their actuals
         `came`, NaN in the rows of nodes that are not scored.
 
-        `made_at`: their start, seconds since the epoch. `allowance` (nodes,): for new services.
+        `made_at`: their start, seconds since the epoch. `usage`: what is known of the nodes' services.
         """
         past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
         actual = quantile(came, P95)
@@ -204,8 +204,7 @@ class Run:
         for name, predictor in self.predictors.items():
             self.margins[name].see(outcome_of(past, predictor.predict(past), actual), scored=scored)
         if self.learned is not None:
-            added = np.zeros(len(actual)) if allowance is None else allowance
-            self.learned.see(past, actual, allowance=added, made_at=made_at, scored=scored)
+            self.learned.see(past, actual, usage=usage, made_at=made_at, scored=scored)
         if made_at % DAY_SECONDS == 0:
             self.search.see(past, actual, scored=scored)
         if scored:
@@ -308,7 +307,7 @@ class TraceRun(Run):
             came,
             made_at=float(at * STEP_SECONDS),
             scored=at >= self.first_scored * SLOTS,
-            allowance=known_usage(composition, members).allowance,
+            usage=known_usage(composition, members),
         )
 
 

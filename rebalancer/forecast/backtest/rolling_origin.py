@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.new_services import KnownUsage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.prediction_interval import Margin, Outcome, learn
 from rebalancer.forecast.predictors.base import Past, Prediction
@@ -53,19 +54,22 @@ class LearnedForecasts:
         self.upper: list[Floats] = []
         self.centre: list[Floats] = []
 
-    def see(self, past: Past, actual: Floats, *, allowance: Floats, made_at: float, scored: bool) -> None:
+    def see(self, past: Past, actual: Floats, *, usage: KnownUsage | None, made_at: float, scored: bool) -> None:
         """Forecast the 24 hours from `made_at` (seconds since the epoch), then add their actuals (nodes,).
 
-        `allowance` (nodes,): for new services, as in `new_services.KnownUsage`.
+        `usage`: what is known of the nodes' services; None: all.
         """
         over = [each for each in self.outcomes if each.made_at + DAY_SECONDS <= made_at]
         upper, centre = np.full(self._nodes, np.nan), np.full(self._nodes, np.nan)
         for rows, nodes in self._pools:
-            found = nodes.predict(past.of_nodes(rows), made_at=made_at, outcomes=over)
+            share = None if usage is None else usage.share[rows]
+            found = nodes.predict(past.of_nodes(rows), made_at=made_at, outcomes=over, known_share=share)
             upper[rows], centre[rows] = found.predicted.upper, found.predicted.level
+            if usage is not None:
+                upper[rows] += usage.allowance[rows]
             index = dict(zip(nodes.names, rows.tolist(), strict=True))
             came = actual[[index[name] for name in found.said.nodes]]
             self.outcomes.append(found.said.came(came))
         if scored:
-            self.upper.append(upper + allowance)
+            self.upper.append(upper)
             self.centre.append(centre)
