@@ -197,7 +197,7 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
     measured_target = now.target[:, 0].copy()
     measured_target[over & due & ~now.hot] = np.nan
     if peaks.allowance_millicores is not None:
-        # little is known of new services: nothing lands beside them, and nobody is evicted because of it
+        # little is known of new services: no pod lands on that, and none is evicted for it
         peak = np.where(np.isfinite(high), peak, peak + np.nan_to_num(peaks.allowance_millicores))
     # a pod of unknown peak adds what it uses now
     coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
