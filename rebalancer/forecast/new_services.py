@@ -12,20 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.compose import Composition
+from rebalancer.forecast.levels import LEAST_MILLICORES
 from rebalancer.forecast.membership import Members
-from rebalancer.forecast.percentiles import P95, quantile
-from rebalancer.model.history import SLOTS
+from rebalancer.forecast.percentiles import P95, quantile, slot_mean
+from rebalancer.forecast.prediction_interval import MARGIN_WITHOUT_ERRORS
+from rebalancer.model.history import SLOTS, Grid
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 HOURS = 24
 HOUR_STEPS = SLOTS // HOURS
 DEFAULT_GROWTH = 1.0
-"""Least allowance of a service without any known hour, as a share of its level; less in proportion to its known
-hours."""
-MOST_GROWTH = 9.0
-"""Greatest allowance as a share of the level: services that idle for hours may grow a hundredfold."""
-GROWTH_SHARE = 0.9
+"""Least allowance with few other services to compare with, as a share of the level: the day may be twice as high."""
+LEAST_GROWTH = MARGIN_WITHOUT_ERRORS
+"""The same with `LEAST_OTHERS` other services. Both are in proportion to the unknown hours."""
+LEAST_OTHERS = 10
+MOST_RATIO = 10.0
+"""Limit of P95 of the day / level: services that idle for hours may grow a hundredfold."""
+RATIO_SHARE = 0.9
 """Percentile over the other services."""
 MOST_OTHERS = 500
 """Compared services."""
@@ -43,55 +47,75 @@ class KnownUsage:
 
 def known_usage(composition: Composition, members: Members) -> KnownUsage:
     """Known share and allowance of each node. Expected arrivals are not included."""
-    profiles, window, nodes = composition.profiles, composition.window, len(members.nodes)
-    known_days, known_hours = profiles.known_days(), profiles.known_hours()
-    service = members.service
+    window, nodes = composition.window, len(members.nodes)
+    known_days, known_hours = composition.profiles.known_days(), composition.profiles.known_hours()
     # pods without a service, and old pods of Jobs, are known by their own samples
-    by_service = (service >= 0) & (np.append(known_days, 0.0)[service] > 0)
-    days = np.where(by_service, np.append(known_days, 0.0)[service], composition.pod_days)
-    level = _mean_of_known(composition.pod_daily)
-    level[members.short_lived] = 0.0
-    unknown = np.where(by_service, np.append(1.0 - known_hours.mean(axis=1), 1.0)[service], 1.0 - np.minimum(days, 1.0))
-    growth = DEFAULT_GROWTH * unknown
-    growth[by_service] = np.maximum(growth, _growths(composition, known_hours)[service])[by_service]
-    missing = np.maximum(members.request_millicores - level, 0.0) * unknown if len(members.request_millicores) else 0.0
-    # pods without any figure count with their request elsewhere
+    by_service = np.append(known_days > 0, False)[members.service]
+    days = np.where(by_service, np.append(known_days, 0.0)[members.service], composition.pod_days)
+    unknown_hours = np.append(1.0 - known_hours.mean(axis=1), 1.0)[members.service]
+    unknown = np.where(by_service, unknown_hours, 1.0 - np.minimum(days, 1.0))
+    growth = np.where(by_service, np.append(_growths(composition, known_hours), 0.0)[members.service], 0.0)
+    growth = np.where(by_service, growth, DEFAULT_GROWTH * unknown)
+    level = np.where(members.short_lived, 0.0, _mean_of_known(composition.pod_daily))
+    request = members.request_millicores if len(members.request_millicores) else np.zeros(len(level))
+    missing = np.maximum(request - level, 0.0) * unknown
+    # a pod without any figure counts with its request when the forecast is applied to a snapshot
     allowance = np.where(level > 0, np.maximum(growth * level, missing), 0.0)
-    of_pods = np.bincount(members.node, weights=level, minlength=nodes)
-    of_known = np.bincount(members.node, weights=level * np.minimum(days / window.days, 1.0), minlength=nodes)
-    known = np.isfinite(composition.series)
-    mean = np.where(known, composition.series, 0.0).sum(axis=(1, 2), dtype=np.float64)
-    mean /= np.maximum(known.sum(axis=(1, 2)), 1)
-    own = np.maximum(mean - of_pods, 0.0)
-    total = of_pods + own
+    expected = np.where(level > 0, level + allowance, np.where(members.short_lived, 0.0, request))
+    of_known = expected * np.minimum(days / window.days, 1.0)
+    allowances, of_pods, all_pods, known = (
+        np.bincount(members.node, weights=each, minlength=nodes).astype(np.float64)
+        for each in (allowance, level, expected, of_known)
+    )
+    own = np.maximum(_mean(composition.series) - of_pods, 0.0)
+    total = all_pods + own
     return KnownUsage(
-        share=np.divide(of_known + own, total, out=np.ones(nodes), where=total > 0),
-        allowance=np.bincount(members.node, weights=allowance, minlength=nodes).astype(np.float64),
+        share=np.divide(known + own, total, out=np.ones(nodes), where=total > 0),
+        allowance=allowances,
     )
 
 
 def _growths(composition: Composition, known_hours: Bools) -> Floats:
-    """(services + 1,) growth from the P95 of a service's known hours to that of its day: the 90th percentile over the
-    services of which all hours are known; 0 where all or none are known, and at the end."""
-    out = np.zeros(len(known_hours) + 1)
-    whole = np.flatnonzero(known_hours.all(axis=1))
-    new = np.flatnonzero(~known_hours.all(axis=1) & known_hours.any(axis=1))
-    if not len(whole) or not len(new):
+    """(services,) how much higher the P95 of the day may be than what a service has shown, as a share of the mean of
+    what it has shown; 0 where all hours are known."""
+    unknown = 1.0 - known_hours.mean(axis=1)
+    out = np.zeros(len(unknown))
+    new = np.flatnonzero((unknown > 0) & (unknown < 1))
+    if not len(new):
         return out
+    whole = np.flatnonzero(unknown == 0)
     others = whole[np.unique(np.linspace(0, len(whole) - 1, min(len(whole), MOST_OTHERS)).astype(np.intp))]
-    days = composition.profiles.mean(others).reshape(len(others), composition.window.days, SLOTS)
-    known = np.isfinite(days)
-    usual = np.where(known, days, np.float32(0)).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    usual = _usual_day(composition, others)
     daily = quantile(usual, P95)
+    out[new] = (LEAST_GROWTH if len(others) >= LEAST_OTHERS else DEFAULT_GROWTH) * unknown[new]
+    shown = _usual_day(composition, new)
+    steps = np.isfinite(shown)
+    level = np.maximum(np.where(steps, shown, 0.0).sum(axis=1) / np.maximum(steps.sum(axis=1), 1), LEAST_MILLICORES)
+    # other hours are imputed with the mean
+    reached = quantile(np.where(steps, shown, level[:, None].astype(np.float32)), P95) / level
     # services that started together have shown the same hours
     patterns, which = np.unique(known_hours[new], axis=0, return_inverse=True)
     for number, hours in enumerate(patterns):
-        shown = quantile(np.ascontiguousarray(usual[:, np.repeat(hours, HOUR_STEPS)]), P95)
-        usable = shown > 0
+        same_hours = usual[:, np.repeat(hours, HOUR_STEPS)].mean(axis=1)
+        usable = same_hours > 0
         if usable.any():
-            growth = float(np.quantile(daily[usable] / shown[usable], GROWTH_SHARE)) - 1.0
-            out[new[which.reshape(-1) == number]] = min(max(growth, 0.0), MOST_GROWTH)
+            ratio = min(float(np.quantile(daily[usable] / same_hours[usable], RATIO_SHARE)), MOST_RATIO)
+            mine = which.reshape(-1) == number
+            out[new[mine]] = np.maximum(out[new[mine]], ratio - reached[mine])
     return out
+
+
+def _usual_day(composition: Composition, services: NDArray[np.intp]) -> Grid:
+    """(services, 288) mean of a replica over the days; NaN where unknown."""
+    days = composition.profiles.mean(services).reshape(len(services), composition.window.days, SLOTS)
+    return slot_mean(days, np.ones(composition.window.days))
+
+
+def _mean(series: Grid) -> Floats:
+    """(nodes,) mean of the known steps; 0 without any."""
+    known = np.isfinite(series)
+    total = np.where(known, series, np.float32(0)).sum(axis=(1, 2), dtype=np.float64)
+    return np.asarray(total / np.maximum(known.sum(axis=(1, 2)), 1), dtype=np.float64)
 
 
 def _mean_of_known(daily: Floats) -> Floats:
