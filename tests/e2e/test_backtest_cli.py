@@ -45,7 +45,7 @@ def test_the_document_compares_every_predictor_and_names_the_default(traces: Pat
     rows = {row["predictor"]: row for row in document["predictors"]}
     assert all(row.keys() >= KEYS for row in rows.values())
     assert {name for name, row in rows.items() if row["baseline"]} == {"lastDay", "max", "decayingHistogram"}
-    assert {"combined", "weightedP95", "slotPercentile", "recentHours", "holtWinters", "stl"} <= rows.keys()
+    assert {"combined", "weightedP95", "slotPercentile", "recentHours"} <= rows.keys()
     assert document["traces"] == ["one", "two"]
     assert [each["pool"] for each in document["pools"]] == ["small", "large"]
     assert all(row.keys() >= KEYS for each in document["pools"] for row in each["predictors"])

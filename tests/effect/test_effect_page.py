@@ -45,7 +45,7 @@ def test_its_numbers_are_those_of_the_code() -> None:
     for said, holds in [
         ("`effect.detailRetention`, 30 days by default", kept == 30),
         ("evictions, hours of the pools | 400 days", details.HISTORY_SECONDS == 400 * DAY_SECONDS),
-        ("forecasts | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
+        ("forecasts and their outcomes | 90 days", pruning.FORECASTS_SECONDS == 90 * DAY_SECONDS),
         ("covers the last 30 days of the report", FORECASTS_SECONDS == 30 * DAY_SECONDS),
         ("fewer than five matched days", ENOUGH_DAYS == 5),
         ("nodes over 10 %", MOVED == 0.10),
