@@ -31,7 +31,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
-from rebalancer.strategies.resources import memory_reserve
+from rebalancer.strategies.resources import memory_reserve, with_resources
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30
@@ -340,7 +340,14 @@ def view_of(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, *
             "usage": usage,
             "node_pools": node_pools,
             "cpu": cpu,
-            "base": base_loads(snapshot, node_pools, cpu, fields.get("peaks")),
+            "base": with_resources(
+                base_loads(snapshot, node_pools, cpu, fields.get("peaks")),
+                snapshot,
+                node_pools,
+                usage,
+                now=now,
+                occupied=True,
+            ),
             "strategy": policy.strategies[0],
             "source": policy.usage,
             "recent": recent,

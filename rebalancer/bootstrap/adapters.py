@@ -156,6 +156,11 @@ def usage_of(
         return MetricsServerUsage(client=client, policy=policy.usage, clock=clock, progress=progress)
     from rebalancer.prometheus.reader import PrometheusUsage
 
-    reader = PrometheusUsage(policy.usage, progress, contention=Need.CONTENTION in needs(policy.strategies))
+    reader = PrometheusUsage(
+        policy.usage,
+        progress,
+        contention=Need.CONTENTION in needs(policy.strategies),
+        stabilized=policy.threshold_resources,
+    )
     stack.callback(reader.close)
     return reader

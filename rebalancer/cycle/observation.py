@@ -17,7 +17,7 @@ from rebalancer.cycle.soft_taints import our_cordons
 from rebalancer.model.drains import DrainedNode
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
-from rebalancer.model.plan import Loads
+from rebalancer.model.plan import PREDICTED, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -26,7 +26,7 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
-from rebalancer.strategies.resources import memory_reserve
+from rebalancer.strategies.resources import memory_reserve, with_resources
 
 ANY = CycleRequest()
 """All strategies, all nodes."""
@@ -116,7 +116,9 @@ def observe(
         usage=usage,
         node_pools=node_pools,
         cpu=cpu,
-        loads=base_loads(snapshot, node_pools, cpu, peaks),
+        loads=with_resources(
+            base_loads(snapshot, node_pools, cpu, peaks), snapshot, node_pools, usage, now=now, occupied=True
+        ),
         reserve=memory_reserve(snapshot, usage, least=policy.guards.min_memory_available / 100, now=now),
         recent=recent,
         ledger_state=ledger_state,
@@ -192,7 +194,8 @@ def _with_measured_relief(loads: Loads, seen: Observation) -> Loads:
         return loads
     of_pool = np.array([*(seen.relief_factor.get(pool.name, 1.0) for pool in seen.node_pools.pools), 1.0])
     of_node = np.append(of_pool[seen.pool_of], 1.0)  # pods on no node come last
-    relief = loads.relieved * of_node[seen.snapshot.pods.node][:, None]
+    by_cpu = np.array([name in ("cpu", *PREDICTED) for name in loads.resources])
+    relief = loads.relieved * np.where(by_cpu, of_node[seen.snapshot.pods.node][:, None], 1.0)
     return replace(loads, relief=relief, of_all=loads.relieved_by_all)
 
 

@@ -23,7 +23,7 @@ from rebalancer.model.limits import Pause
 from rebalancer.model.slo import SloReader, SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import CpuThresholds, NodePools
+from rebalancer.policy.pools import NodePools, NodeThresholds
 
 LAG_SECONDS = 300.0
 """Delay behind now: samples come late, and cycles have to be recorded first."""
@@ -156,7 +156,7 @@ class _SloRun:
         # hours are of the nodes that are there
         count = len(self._snapshot.nodes)
         samples = replace(samples, nodes=samples.nodes[:count], shares=samples.shares[:, :count])
-        thresholds = CpuThresholds(*(each[:, :count] for each in thresholds))
+        thresholds = NodeThresholds(*(each[:, :count] for each in thresholds))
         before = {each.pool: each for each in self.records.hours(hour * HOUR_SECONDS, (hour + 1) * HOUR_SECONDS)}
         hours = pool_hours(samples, thresholds, self._snapshot, self._node_pools, hour=hour, before=before)
         self.records.put_hours(hours, read_until=end)
@@ -168,7 +168,7 @@ class _SloRun:
     # ---- episodes
 
     def _episodes(
-        self, samples: SloSamples, thresholds: CpuThresholds, node_pools: NodePools, *, until: float, end: float
+        self, samples: SloSamples, thresholds: NodeThresholds, node_pools: NodePools, *, until: float, end: float
     ) -> list[HotEpisode]:
         """New, continued and ended episodes."""
         column = {name: index for index, name in enumerate(samples.nodes)}
@@ -197,7 +197,7 @@ class _SloRun:
 
 
 def _episode(
-    span: HotSpan, samples: SloSamples, thresholds: CpuThresholds, pool: str, before: HotEpisode | None
+    span: HotSpan, samples: SloSamples, thresholds: NodeThresholds, pool: str, before: HotEpisode | None
 ) -> HotEpisode:
     times, last = samples.times, math.inf if span.ended_at is None else span.ended_at
     inside = samples.shares[(times >= span.started_at) & (times <= last), span.node]

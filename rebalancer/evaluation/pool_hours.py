@@ -10,7 +10,7 @@ from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.slo import SloSamples
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import CpuThresholds, NodePools
+from rebalancer.policy.pools import NodePools, NodeThresholds
 
 Floats = NDArray[np.float64]
 
@@ -18,7 +18,7 @@ NOT_PLACED = ("DaemonSet", "Node")
 """Kinds of owners whose pods are bound to their node."""
 
 
-def thresholds_of(samples: SloSamples, node_pools: NodePools, policy: RebalancerPolicy) -> CpuThresholds:
+def thresholds_of(samples: SloSamples, node_pools: NodePools, policy: RebalancerPolicy) -> NodeThresholds:
     """(times, nodes) what the samples are compared with: the hot-node SLO's threshold, else each pool's own high."""
     thresholds = node_pools.thresholds(samples.shares)
     if policy.effect.hot_node_slo.threshold is not None:
@@ -28,7 +28,7 @@ def thresholds_of(samples: SloSamples, node_pools: NodePools, policy: Rebalancer
 
 def pool_hours(
     samples: SloSamples,
-    thresholds: CpuThresholds,
+    thresholds: NodeThresholds,
     snapshot: ClusterSnapshot,
     node_pools: NodePools,
     *,
@@ -92,7 +92,7 @@ def _requested(snapshot: ClusterSnapshot, members: NDArray[np.intp]) -> float:
 
 
 def _new_pods(
-    samples: SloSamples, thresholds: CpuThresholds, snapshot: ClusterSnapshot, hour: int
+    samples: SloSamples, thresholds: NodeThresholds, snapshot: ClusterSnapshot, hour: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(pods,) created in the hour and placed; and those of them whose node was over its target then."""
     pods = snapshot.pods

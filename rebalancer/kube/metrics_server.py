@@ -43,8 +43,8 @@ class _Rows:
     """The samples of one reading: each row is (nodes,)."""
 
     cpu: list[Floats] = field(default_factory=list)
-    memory: Floats = field(default_factory=lambda: _nothing(0))
-    """(nodes,) bytes, of the last reading."""
+    memory: list[Floats] = field(default_factory=list)
+    """Bytes."""
     times: list[Floats] = field(default_factory=list)
     broken: dict[int, str] = field(default_factory=dict)
     window_seconds: float = 0.0
@@ -73,8 +73,8 @@ class MetricsServerUsage:
         cpu, times = rows.cpu[-1].copy(), rows.times[-1]
         problems = dict(self._problems(cpu, times, rows.broken, now))
         cpu[list(problems)] = np.nan
-        memory = rows.memory
-        memory[list(problems)] = np.nan
+        memory = np.stack(rows.memory)
+        memory[:, list(problems)] = np.nan
         fresh = np.isfinite(cpu)
         lag = float(np.max(now - times[fresh])) if fresh.any() else 0.0
         return Usage(
@@ -88,7 +88,12 @@ class MetricsServerUsage:
             samples=np.stack(rows.cpu),
             # the kubelet's working set, which counts against allocatable before it evicts
             resources={
-                MEMORY: ResourceUsage(node=memory, capacity=snapshot.nodes.memory_allocatable_bytes, pod=pod_memory)
+                MEMORY: ResourceUsage(
+                    node=memory[-1].copy(),
+                    capacity=snapshot.nodes.memory_allocatable_bytes,
+                    pod=pod_memory,
+                    samples=memory,
+                )
             },
             problems=problems,
         )
@@ -110,7 +115,7 @@ class MetricsServerUsage:
 
     def _add_row(self, rows: _Rows, snapshot: ClusterSnapshot) -> None:
         cpu, times = _nothing(len(snapshot.nodes)), _nothing(len(snapshot.nodes))
-        rows.memory = _nothing(len(snapshot.nodes))
+        memory = _nothing(len(snapshot.nodes))
         rows.broken.clear()
         for metrics in self._list(NODE_METRICS, NodeMetrics):
             index = snapshot.node_index.get(metrics.metadata.name)
@@ -119,15 +124,16 @@ class MetricsServerUsage:
             times[index] = epoch_seconds(metrics.timestamp)
             rows.window_seconds = max(rows.window_seconds, duration_seconds(metrics.window))
             cpu[index] = _total([metrics.usage], "cpu", cpu_millicores)
-            rows.memory[index] = _finite(_total([metrics.usage], MEMORY, memory_bytes))
+            memory[index] = _finite(_total([metrics.usage], MEMORY, memory_bytes))
             if not math.isfinite(cpu[index]):
                 cpu[index] = np.nan
                 rows.broken[index] = str((metrics.usage or {}).get("cpu", "no cpu"))
         # A poll without a newer sample of any node adds no distinct sample.
         if rows.times and np.array_equal(rows.times[-1], times, equal_nan=True):
-            rows.cpu[-1] = cpu
+            rows.cpu[-1], rows.memory[-1] = cpu, memory
             return
         rows.cpu.append(cpu)
+        rows.memory.append(memory)
         rows.times.append(times)
 
     def _stabilized(self, rows: _Rows, now: float) -> bool:

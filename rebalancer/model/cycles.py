@@ -49,6 +49,8 @@ class RecordedFinding:
     high: float | None
     target: float | None
     reason: str
+    resource: str = "cpu"
+    """Of the three shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

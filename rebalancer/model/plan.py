@@ -26,8 +26,9 @@ MIN_RELIEF = 0.02
 class Loads:
     """The load that a strategy balances, in one or more resources, and its thresholds.
 
-    Real CPU is one resource; `source: Requests` has three (cpu, memory, pods). All figures, thresholds too, are in the
-    resource's own unit (millicores, bytes, pieces), so that a share is never rounded. NaN = not known, not evaluated.
+    Real CPU is one resource, and so are others with thresholds; `source: Requests` has three (cpu, memory, pods). All
+    figures, thresholds too, are in the resource's own unit (millicores, bytes, pieces), so that a share is never
+    rounded. NaN = not known, not evaluated.
     """
 
     resources: tuple[str, ...]
@@ -127,6 +128,8 @@ class Finding:
     """COOL: the share that is too high, and its thresholds; NaN for other goals."""
     high: float = float("nan")
     target: float = float("nan")
+    resource: str = "cpu"
+    """COOL: the resource of these shares."""
     goal: Goal = Goal.COOL
     wanted: int | None = None
     """REMOVE: the number of pods of `among` to evict; None = all candidates that may go."""

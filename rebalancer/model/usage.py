@@ -25,6 +25,9 @@ class ResourceUsage:
     """(nodes,) the whole of a share."""
     pod: Floats
     """(pods,)"""
+    samples: Floats
+    """(samples, nodes) amounts at the times of `Usage.samples`; the last row is now, and the only one of a resource
+    without thresholds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.policy.pools import CpuThresholds, NodePools
+from rebalancer.policy.pools import NodePools, NodeThresholds
 from rebalancer.policy.schema.limits import resolve
 from rebalancer.policy.schema.schedule import DAY_SECONDS, Instants
 from rebalancer.policy.schema.windows import SEARCH_DAYS, Window, show_time
@@ -107,7 +107,7 @@ def predicted_hot_nodes(
     return sorted(found, key=lambda each: (math.inf if each.start_by is None else each.start_by, each.node_name))
 
 
-def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodePools) -> CpuThresholds:
+def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodePools) -> NodeThresholds:
     """Of the pools in which a strategy evaluates real CPU."""
     cooling = [each for each in policy.strategies if each.by_cpu]
     pools = [

@@ -600,7 +600,8 @@ class Planner:
                 service_identity=traits.identity,
                 level=traits.level,
                 owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
-                cools=finding.goal is Goal.COOL,
+                # what became of it is assessed by CPU
+                cools=finding.goal is Goal.COOL and finding.resource == "cpu",
                 once=finding.goal is Goal.REMOVE and not finding.recurs,
                 pod_index=pod.index,
                 node_index=finding.node,

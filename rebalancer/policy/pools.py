@@ -1,4 +1,4 @@
-"""The pool of each node, and the CPU thresholds that make it hot there."""
+"""The pool of each node, and the thresholds that make it hot there."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.match import selector_matches
 from rebalancer.model.snapshot import Nodes
-from rebalancer.policy.schema.policy import Pool, Thresholds
+from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
 
 Floats = NDArray[np.float64]
 
 
-class CpuThresholds(NamedTuple):
-    """Shares of CPU capacity; arrays have a last axis of nodes, NaN where a node has none."""
+class NodeThresholds(NamedTuple):
+    """Shares of capacity; arrays have a last axis of nodes, NaN where a node has none."""
 
     high: Floats
     target: Floats
@@ -57,14 +57,14 @@ class NodePools:
         """Indices of the nodes of a pool."""
         return np.flatnonzero(self.of_node == pool)
 
-    def thresholds(self, shares: Floats, pools: Collection[int] | None = None) -> CpuThresholds:
+    def thresholds(self, shares: Floats, pools: Collection[int] | None = None) -> NodeThresholds:
         """The thresholds of each node, in the shape of `shares` (nodes,) or (times, nodes).
 
         Deviation mode lies around the mean of the pool's shares, at each moment its own. NaN for nodes without a pool,
         of pools without thresholds, and of pools that are not among `pools` (indices; None = all).
         """
         rows = np.atleast_2d(shares)
-        out = [np.full(rows.shape, np.nan) for _ in CpuThresholds._fields]
+        out = [np.full(rows.shape, np.nan) for _ in NodeThresholds._fields]
         for index, pool in enumerate(self.pools):
             members = self.members(index)
             if pool.thresholds is None or not len(members) or (pools is not None and index not in pools):
@@ -73,7 +73,22 @@ class NodePools:
             for at in moments:
                 for column, value in zip(out, cpu_thresholds(pool.thresholds, rows[at, members]), strict=True):
                     column[at, members] = value
-        return CpuThresholds(*(column.reshape(shares.shape) for column in out))
+        return NodeThresholds(*(column.reshape(shares.shape) for column in out))
+
+    @cached_property
+    def resources(self) -> tuple[str, ...]:
+        """Names of the resources besides CPU that a pool has thresholds of, in order."""
+        return resources_with_thresholds(self.pools)
+
+    def resource_thresholds(self, name: str, pools: Collection[int] | None = None) -> NodeThresholds:
+        """(nodes,) thresholds of a resource besides CPU, as shares; NaN as in `thresholds`."""
+        out = [np.full(len(self.node_names), np.nan) for _ in NodeThresholds._fields]
+        for index, pool in enumerate(self.pools):
+            marks = None if pool.thresholds is None else pool.thresholds.resources.get(name)
+            if marks is not None and (pools is None or index in pools):
+                for column, percent in zip(out, (marks.high, marks.target, marks.low), strict=True):
+                    column[self.members(index)] = percent / 100
+        return NodeThresholds(*out)
 
 
 def _assigned(

@@ -5,7 +5,7 @@ response also shows the server's clock, which is compared with the snapshot's, b
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -44,14 +44,22 @@ _STEPS = 5
 class PrometheusUsage:
     """Reads measured usage from Prometheus; implements `model.ports.UsageReader`."""
 
-    def __init__(self, usage: UsageSource, progress: Progress, *, contention: bool = False) -> None:
-        """`contention`: also read CPU contention.
+    def __init__(
+        self,
+        usage: UsageSource,
+        progress: Progress,
+        *,
+        contention: bool = False,
+        stabilized: Collection[str] = (),
+    ) -> None:
+        """`contention`: also read CPU contention. `stabilized`: names of the resources that a node can be hot by.
 
         Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
         """
         self._queries = queries(usage)
         self._contention = contention_queries(usage) if contention else None
         self._resources = resource_queries(usage)
+        self._stabilized = stabilized
         assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self._usage = usage
         self._prometheus = usage.prometheus
@@ -114,6 +122,8 @@ class PrometheusUsage:
             node_map=node_map,
             node_vector=lambda query: self._decoded(query, decode.vector, warnings, at=at),
             pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, warnings, at=at),
+            node_samples=lambda query: self._ranged(query, node_map, at, warnings, keep_older=False),
+            stabilized=self._stabilized,
         )
         self._progress.step(SOURCE, _STEPS, _STEPS)
         bad = list(problems)
@@ -122,6 +132,7 @@ class PrometheusUsage:
             contention.node_pressure[bad] = np.nan
         for each in resources.values():
             each.node[bad] = np.nan
+            each.samples[:, bad] = np.nan
         times, samples = np.vstack([times, raw_times]), np.vstack([samples, millicores])
         times[:, bad] = np.nan
         samples[:, bad] = np.nan
@@ -239,29 +250,28 @@ class PrometheusUsage:
         self, snapshot: ClusterSnapshot, node_map: NodeMap, scale: Floats, at: float, warnings: list[str]
     ) -> tuple[Floats, Floats]:
         """Raw times and millicores before now, each (readings, nodes), oldest first."""
-        offsets = stabilization_offsets(self._usage)
-        count = len(snapshot.nodes)
-        if not offsets:
-            return np.empty((0, count)), np.empty((0, count))
-        step = offsets[-1]
-        start, end = at - offsets[0], at - step
-
-        def ranged(query: Query, progress: int, *, keep_older: bool) -> Floats:
-            self._progress.step(SOURCE, progress, _STEPS)
-            answer = self._client.query_range(query, start=start, end=end, step=step)
-            matrix = self._read(query, answer, decode.matrix, warnings)
-            return _readings(
-                matrix, node_map, shape=(len(offsets), count), start=start, step=step, keep_older=keep_older
-            )
-
-        samples = ranged(self._queries.node, 2, keep_older=False) * scale
-        times = ranged(self._queries.freshness, 3, keep_older=True)
+        self._progress.step(SOURCE, 2, _STEPS)
+        samples = self._ranged(self._queries.node, node_map, at, warnings, keep_older=False) * scale
+        self._progress.step(SOURCE, 3, _STEPS)
+        times = self._ranged(self._queries.freshness, node_map, at, warnings, keep_older=True)
         capacity = snapshot.nodes.cpu_capacity_millicores
         with np.errstate(invalid="ignore"):
             bad = ~np.isfinite(samples) | (samples < 0) | ((capacity > 0) & (samples > capacity * MOST_PLAUSIBLE_SHARE))
         samples[bad] = np.nan
         times[bad] = np.nan
         return times, samples
+
+    def _ranged(self, query: Query, node_map: NodeMap, at: float, warnings: list[str], *, keep_older: bool) -> Floats:
+        """(readings, nodes) over the stabilization window before now, oldest first."""
+        offsets = stabilization_offsets(self._usage)
+        if not offsets:
+            return np.empty((0, node_map.count))
+        step = offsets[-1]
+        start, end = at - offsets[0], at - step
+        answer = self._client.query_range(query, start=start, end=end, step=step)
+        matrix = self._read(query, answer, decode.matrix, warnings)
+        shape = len(offsets), node_map.count
+        return _readings(matrix, node_map, shape=shape, start=start, step=step, keep_older=keep_older)
 
     def _pods(self, snapshot: ClusterSnapshot, node_map: NodeMap, at: float, warnings: list[str]) -> PodUsage:
         vector = self._decoded(self._queries.pod, self._pod_decoder.vector, warnings, at=at, step=4)

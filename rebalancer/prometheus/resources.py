@@ -1,6 +1,7 @@
 """Usage of resources besides CPU: memory, and those that the policy names with queries of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +22,11 @@ def read_resources(
     node_map: NodeMap,
     node_vector: Callable[[Query], decode.Vector],
     pod_vector: Callable[[Query], decode.PodVector],
+    node_samples: Callable[[Query], Floats],
+    stabilized: Collection[str] = (),
 ) -> tuple[dict[str, ResourceUsage], list[str]]:
-    """Name -> amounts, and a note for each optional resource that the source doesn't have.
+    """Name -> amounts, and a note for each optional resource that the source doesn't have. `node_samples` returns
+    (samples, nodes) before now; it is called for the resources of `stabilized`.
 
     Raises the errors of `node_vector` and `pod_vector`, which query Prometheus; ConfigError where a query of the policy
     has no series of this cluster, or a share is no share.
@@ -31,7 +35,12 @@ def read_resources(
     notes: list[str] = []
     for each in wanted:
         try:
-            found[each.name] = _read(each, snapshot, node_map, node_vector, pod_vector)
+            now = _read(each, snapshot, node_map, node_vector, pod_vector)
+            if each.name in stabilized:
+                before = _amounts(node_samples(each.node))
+                before[before > now.capacity * MOST_PLAUSIBLE_SHARE] = np.nan
+                now = replace(now, samples=np.vstack([before, now.samples]))
+            found[each.name] = now
         except ConfigError as error:
             if not each.optional:
                 raise
@@ -63,7 +72,8 @@ def _read(
         capacity[capacity == 0] = np.nan
     pods = pod_usage(vector=pod_vector(wanted.pod), snapshot=snapshot, node_map=node_map, scale=1.0).pods
     plausible = node <= capacity * MOST_PLAUSIBLE_SHARE
-    return ResourceUsage(node=np.where(plausible, node, np.nan), capacity=capacity, pod=pods)
+    node = np.where(plausible, node, np.nan)
+    return ResourceUsage(node=node, capacity=capacity, pod=pods, samples=node[None, :])
 
 
 def _amounts(values: Floats) -> Floats:

@@ -194,12 +194,17 @@ def _with_reserve(base: Loads, reserve: float) -> Loads:
 
 
 def _by_cpu(view: StrategyView, base: Loads) -> _Shares:
-    """By real CPU, in the strategy's pools."""
+    """By real CPU and the other resources with thresholds, in the strategy's pools."""
     now, room = base.node[:, 0], base.room[:, 0]
     mine = view.in_chosen_pools
     share = _lately(view, now) / room
     low = np.where(mine, base.low[:, 0] / room, np.nan)
-    return _Shares(words=("real CPU",), share=share[:, None], low=low[:, None])
+    others = [base.resources.index(name) for name in view.node_pools.resources if name in base.resources]
+    return _Shares(
+        words=("real CPU", *(f"real {base.resources[at]}" for at in others)),
+        share=np.column_stack([share, base.node[:, others] / base.room[:, others]]),
+        low=np.column_stack([low, np.where(mine[:, None], base.low[:, others] / base.room[:, others], np.nan)]),
+    )
 
 
 def _lately(view: StrategyView, now: Floats) -> Floats:

@@ -1,9 +1,10 @@
 """LowNodeUtilization: nodes over `high`, to be cooled to `target`, while others are under `low`.
 
-Load is real CPU (corrected for recent moves) or requests. By real CPU a node is found only when it was hot in enough
-distinct fresh samples (the stabilization window), and not within a rate window after an eviction from it. Predicted
-peaks are a second load: no replacement lands where the peak would exceed the target, and a node that is due for relief
-ahead of its peak is found although it is cool now.
+Load is real CPU (corrected for recent moves), with other resources that the pool has thresholds of, or requests. By
+real load a node is found only when it was hot in enough distinct fresh samples (the stabilization window), and not
+within a rate window after an eviction from it. It is relieved of the resources that it is hot by. Predicted peaks are a
+second load: no replacement lands where the peak would exceed the target, and a node that is due for relief ahead of its
+peak is found although it is cool now.
 """
 
 from datetime import UTC, datetime
@@ -16,8 +17,11 @@ from rebalancer.model.reason import Reason, Refusal
 from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
+from rebalancer.strategies.resources import only_what_is_hot, with_resources
 from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
+
+Floats = NDArray[np.float64]
 
 SPAN_SHARE = 0.8
 """Share of the stabilization window that samples must span: the outer ones may lie a scrape interval inside."""
@@ -48,6 +52,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
     # measured load comes before predicted load
     measured = over & [name != PEAK for name in loads.resources]
+    peak = loads.resources.index(PEAK) if PEAK in loads.resources else None
     worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
     by = f" ({view.overrides[node].source})" if node in view.overrides else ""
     if loads.resources[worst] == PEAK:
@@ -56,16 +61,22 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
             f"to be cooled to {target[worst]:.1%}"
         )
     else:
-        what = "real CPU" if view.strategy.by_cpu else f"requested {loads.resources[worst]}"
+        resource = loads.resources[worst]
+        what = f"{'real' if view.strategy.by_cpu else 'requested'} {resource}".replace("real cpu", "real CPU")
+        by = by if not view.strategy.by_cpu or resource == "cpu" else ""
         reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
-        reason += _changes(view, node, float(target[worst]))
-        if loads.resources[-1] == PEAK and over[-1]:
-            reason += f"; a peak of {share[-1]:.1%} is expected at {_clock(view, node)}"
+        if resource == "cpu":
+            reason += _changes(view, node, float(target[worst]))
+        if view.strategy.by_cpu:
+            reason += _others(loads, over & (np.arange(len(over)) != worst), share, high)
+        if peak is not None and over[peak]:
+            reason += f"; a peak of {share[peak]:.1%} is expected at {_clock(view, node)}"
     finding = Finding(
         strategy=view.strategy.name,
         node=node,
         pool=view.node_pools.names[node],
         reason=reason,
+        resource="cpu" if loads.resources[worst] == PEAK else loads.resources[worst],
         cpu_share=float(share[worst]),
         high=float(high[worst]),
         target=float(target[worst]),
@@ -73,6 +84,15 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         best_effort=view.strategy.args.best_effort,
     )
     return float(np.nanmax(share - target)), finding
+
+
+def _others(loads: Loads, over: NDArray[np.bool_], share: Floats, high: Floats) -> str:
+    """The other measured resources that the node is over."""
+    return "".join(
+        f"; real {'CPU' if name == 'cpu' else name} {share[at]:.1%} is over high {high[at]:.1%}"
+        for at, name in enumerate(loads.resources)
+        if over[at] and name != PEAK
+    )
 
 
 def _changes(view: StrategyView, node: int, target: float) -> str:
@@ -89,15 +109,20 @@ def _changes(view: StrategyView, node: int, target: float) -> str:
 
 
 def _cpu_loads(view: StrategyView) -> Loads:
-    return cpu_loads(
+    pools = [index for index, _ in view.chosen_pools]
+    loads = cpu_loads(
         view.snapshot,
         view.node_pools,
         view.cpu,
         view.peaks,
-        pools=[index for index, _ in view.chosen_pools],
+        pools=pools,
         overrides=view.overrides,
         due=view.due,
     )
+    if not view.node_pools.resources:
+        return loads
+    loads = with_resources(loads, view.snapshot, view.node_pools, view.usage, now=view.now, occupied=False, pools=pools)
+    return only_what_is_hot(loads, ("cpu", *view.node_pools.resources))
 
 
 def _due(view: StrategyView, loads: Loads, node: int) -> bool:
@@ -152,12 +177,31 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
 
 
 def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
-    """Why a hot node is not stable yet: too few distinct samples, too short a time, or cool in between."""
+    """Why a hot node is not stable yet; None where it is in one of the resources that it is hot by."""
+    refusals = []
+    for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
+        name = loads.resources[at]
+        if name in (PEAK, "cpu"):
+            capacity, samples = view.snapshot.nodes.cpu_capacity_millicores, view.usage.samples
+            high = loads.high[node, 0] / loads.room[node, 0]
+        else:
+            capacity, samples = loads.room[:, at], view.usage.resources[name].samples
+            high = loads.high[node, at] / loads.room[node, at]
+        refusal = _hot_throughout(view, samples[:, node] / capacity[node], high, node)
+        if refusal is None:
+            return None
+        refusals.append(refusal)
+    return refusals[0]
+
+
+def _hot_throughout(view: StrategyView, shares: Floats, high: float, node: int) -> Refusal | None:
+    """Why a node is not stable yet: too few distinct samples, too short a time, or cool in between. `shares`
+    (samples,)."""
     wanted, over = view.source.stabilization_window.samples, view.source.stabilization_window.duration
-    times, samples = view.usage.sample_times[:, node], view.usage.samples[:, node]
-    known = np.isfinite(times) & np.isfinite(samples)
+    times = view.usage.sample_times[-len(shares) :, node]
+    known = np.isfinite(times) & np.isfinite(shares)
     distinct = np.unique(times[known])
-    hot = samples[known] / view.snapshot.nodes.cpu_capacity_millicores[node] > loads.high[node, 0] / loads.room[node, 0]
+    hot = shares[known] > high
     if not hot.all():
         return Refusal.of(
             Reason.STABILIZATION_WINDOW, f"{np.count_nonzero(~hot)} of the last {len(hot)} readings were not hot"

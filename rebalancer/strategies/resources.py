@@ -6,6 +6,8 @@ most others, unlike CPU, don't depend on what else the node does, and are free a
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.model.plan import Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.policy.pools import NodePools
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -45,6 +48,65 @@ def memory_reserve(snapshot: ClusterSnapshot, usage: Usage, *, least: float, now
         pod=expected[:, None],
         relief=memory.pod[:, None],
     )
+
+
+def with_resources(
+    loads: Loads,
+    snapshot: ClusterSnapshot,
+    node_pools: NodePools,
+    usage: Usage,
+    *,
+    now: float,
+    occupied: bool,
+    pools: Collection[int] | None = None,
+) -> Loads:
+    """`loads` with a column for each resource that a pool has thresholds of; `pools` as in `NodePools.thresholds`.
+
+    `occupied`: as landings count, with terminating pods and with what growing pods are expected to add; otherwise as a
+    node is found hot. A node of unknown amount is not hot, and takes nothing where it has a target.
+    """
+    for name in node_pools.resources:
+        used = usage.resources.get(name) or _unknown(snapshot)
+        unknown = snapshot.pods.memory_request_bytes if name == MEMORY else np.zeros(len(snapshot.pods))
+        expected = expected_amounts(snapshot, used.pod, unknown=unknown)
+        node = expected_on_nodes(snapshot, used, expected, now=now) if occupied else _without_leaving(snapshot, used)
+        marks = node_pools.resource_thresholds(name, pools)
+        room = np.where(np.isfinite(used.capacity), used.capacity, 1.0)
+        columns = {
+            "node": node,
+            "room": room,
+            "high": marks.high * room,
+            "target": marks.target * room,
+            "low": marks.low * room,
+            "pod": expected,
+        }
+        wide = {each: np.column_stack([getattr(loads, each), column]) for each, column in columns.items()}
+        relief = np.column_stack([loads.relieved, used.pod])
+        loads = replace(loads, resources=(*loads.resources, name), relief=relief, **wide)
+    return loads
+
+
+def only_what_is_hot(loads: Loads, names: Collection[str]) -> Loads:
+    """`loads` in which a hot node has no target in those of these resources that it is not hot by: it is relieved of
+    what it has too much of, and of nothing else."""
+    over: Bools = np.asarray(loads.node > loads.high, dtype=np.bool_)
+    hot = np.asarray(over.any(axis=1), dtype=np.bool_)
+    spared = hot[:, None] & ~over & np.array([name in names for name in loads.resources])
+    return replace(loads, target=np.where(spared, np.nan, loads.target)) if spared.any() else loads
+
+
+def _unknown(snapshot: ClusterSnapshot) -> ResourceUsage:
+    nodes = np.full(len(snapshot.nodes), np.nan)
+    return ResourceUsage(node=nodes, capacity=nodes, pod=np.full(len(snapshot.pods), np.nan), samples=nodes[None, :])
+
+
+def _without_leaving(snapshot: ClusterSnapshot, used: ResourceUsage) -> Floats:
+    """(nodes,) the measured amount without that of terminating pods."""
+    pods = snapshot.pods
+    leaving = snapshot.active & pods.terminating
+    gone = np.bincount(pods.node[leaving], weights=np.nan_to_num(used.pod[leaving]), minlength=len(snapshot.nodes))
+    out: Floats = np.maximum(used.node - gone, 0.0)
+    return out
 
 
 def expected_amounts(snapshot: ClusterSnapshot, measured: Floats, *, unknown: Floats) -> Floats:

@@ -21,7 +21,10 @@ def memory_of(nodes: Sequence[float], pods: Sequence[float], *, capacity: float 
     return {
         "resources": {
             MEMORY: ResourceUsage(
-                node=np.array(nodes) * GIB, capacity=np.full(len(nodes), capacity * GIB), pod=np.array(pods) * GIB
+                node=np.array(nodes) * GIB,
+                capacity=np.full(len(nodes), capacity * GIB),
+                pod=np.array(pods) * GIB,
+                samples=np.array(nodes)[None, :] * GIB,
             )
         }
     }

@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
-from rebalancer.lab import Scenario
+import numpy as np
+import pytest
+
+from rebalancer.lab import Lab, Scenario
+from rebalancer.lab.loads.amounts import memory, named
 from tests.stories.scenarios.stage import (
+    Stage,
     a_machine,
     a_scenario,
     a_stage,
@@ -44,3 +49,116 @@ def test_19_3_what_a_policy_allows_may_fill_the_memory(tmp_path: Path) -> None:
         stage.lab.clock.sleep(60)
         log = stage.lab.log.entries()
     assert [(each.service, each.target) for each in moves(log)] == [("web", "cold")]
+
+
+# ---- thresholds by resource
+
+DISK = {
+    "name": "disk-busy",
+    "node": 'lab_node_usage{resource="disk-busy"}',
+    "pod": 'lab_pod_usage{resource="disk-busy"}',
+}
+
+
+def pools(**resources: object) -> list[dict[str, object]]:
+    """CPU as in the other stories, and these resources."""
+    marks = {"high": 75, "target": 65, "low": 50, "resources": resources}
+    return [{"name": "all", "selector": {}, "thresholds": marks}]
+
+
+def shares_of(lab: Lab) -> tuple[dict[str, float], dict[str, float]]:
+    """Node -> share of CPU and of memory in fact."""
+    columns, now = lab.usage.history.columns(), np.array([lab.clock.now()])
+    used = memory(columns, now).nodes[:, 0]
+    names = [machine.name for machine in columns.machines]
+    of_memory = [float(each / machine.memory_bytes) for each, machine in zip(used, columns.machines, strict=True)]
+    return lab.truth.node_cpu_share(lab.clock.now()), dict(zip(names, of_memory, strict=True))
+
+
+def settled(stage: Stage) -> set[tuple[str, str]]:
+    """Service and target of all moves of six cycles."""
+    for _ in range(6):
+        stage.turn()
+    stage.lab.clock.sleep(120)
+    return {(each.service, each.target) for each in moves(stage.lab.log.entries())}
+
+
+def test_19_2_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(tmp_path: Path) -> None:
+    """`busy` has the memory and not the CPU that the large pods need."""
+    names = ("hot", "busy", "free")
+    cluster = a_scenario(
+        [a_machine(name, memory="16Gi") for name in names],
+        [
+            burner("burner", "busy", 10.0),
+            service("large", {"hot": 4, "free": 1}, cpu=1.0, memory="3Gi"),
+            service("small", {"hot": 4}, cpu=1.0, memory="128Mi"),
+        ],
+    )
+    with a_stage(cluster, tmp_path, pools=pools(memory={"high": 75, "target": 65, "low": 50})) as stage:
+        before, full = shares_of(stage.lab)
+        assert full["hot"] > 0.75 > before["hot"]
+        assert settled(stage) == {("large", "free")}
+        (finding, node) = stage.reports[0].findings[0]
+        cpu, of_memory = shares_of(stage.lab)
+    assert (finding.resource, node) == ("memory", "hot")
+    assert max(of_memory.values()) <= 0.65
+    assert max(cpu.values()) <= 0.65
+
+
+def test_19_2_a_node_hot_by_cpu_alone_is_cooled_and_no_node_gets_hot_by_memory(tmp_path: Path) -> None:
+    """`full` has the CPU and not the memory that the pods need."""
+    cluster = a_scenario(
+        [a_machine(name, memory="16Gi") for name in ("hot", "full", "free")],
+        [
+            burner("burner", "hot", 9.0),
+            burner("cache", "full", 0.0, memory="10Gi"),
+            service("web", {"hot": 4}, cpu=1.0, memory="1Gi"),
+        ],
+    )
+    with a_stage(cluster, tmp_path, pools=pools(memory={"high": 75, "target": 65, "low": 64})) as stage:
+        found = settled(stage)
+        cpu, of_memory = shares_of(stage.lab)
+    assert found == {("web", "free")}
+    assert max(cpu.values()) <= 0.65
+    assert max(of_memory.values()) <= 0.65
+
+
+def test_19_2_a_disk_busy_resource_of_the_user_balances_with_lines_of_the_policy_only(tmp_path: Path) -> None:
+    cluster = a_scenario(
+        [a_machine(name) for name in ("hot", "b", "c")],
+        [
+            service("writer", {"hot": 3}, cpu=0.2, resources={"disk-busy": 0.3}),
+            service("web", {"hot": 3, "b": 1}, cpu=0.2, resources={"disk-busy": 0.0}),
+        ],
+    )
+    marks = {"disk-busy": {"high": 75, "target": 65, "low": 50}}
+    with a_stage(cluster, tmp_path, pools=pools(**marks), own_resources=[DISK]) as stage:
+        found = settled(stage)
+        columns = stage.lab.usage.history.columns()
+        busy = named(columns, np.array([stage.lab.clock.now()]), "disk-busy").nodes[:, 0]
+    assert {name for name, _ in found} == {"writer"}
+    assert busy.max() <= 0.65
+    assert busy.sum() == pytest.approx(0.9)
+
+
+def test_19_2_a_policy_without_memory_thresholds_plans_the_same_moves_as_before(tmp_path: Path) -> None:
+    """The same cluster, with memory that no threshold forbids and with hardly any."""
+
+    def moved(folder: Path, amount: str) -> list[tuple[str, str, str]]:
+        folder.mkdir()
+        cluster = a_scenario(
+            [a_machine(name, memory="64Gi") for name in ("hot", "b", "c")],
+            [
+                burner("burner", "hot", 9.0, memory=amount),
+                service("web", {"hot": 3, "b": 2}, memory=amount),
+                service("api", {"hot": 2, "c": 1}, memory=amount),
+            ],
+        )
+        with a_stage(cluster, folder) as stage:
+            for _ in range(3):
+                stage.turn()
+            stage.lab.clock.sleep(60)
+            log = stage.lab.log.entries()
+        return [(each.service, each.source, each.target) for each in moves(log)]
+
+    assert moved(tmp_path / "much", "5Gi") == moved(tmp_path / "little", "1Mi") != []

@@ -241,7 +241,7 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             {
                 "strategy": finding.strategy,
                 "node": node,
-                **pick(finding, "pool", "goal", "cpu_share", "high", "target", "reason"),
+                **pick(finding, "pool", "goal", "resource", "cpu_share", "high", "target", "reason"),
             }
             for finding, node in report.findings
         ],

@@ -24,7 +24,7 @@ class ResourceLoad:
 
     resource: str
     measured: float | None
-    """Measured CPU, without moves that it doesn't show yet; None for other loads."""
+    """As measured, without moves that it doesn't show yet; None for requests and predicted peaks."""
     load: float | None
     high: float | None
     target: float | None
@@ -107,11 +107,18 @@ def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str])
 def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[ResourceLoad, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
-    by_cpu = set(loads.resources) <= {"cpu", *PREDICTED}
+    real = set(loads.resources) <= {"cpu", *PREDICTED, *usage.resources}
+
+    def measured_in(resource: str) -> float | None:
+        used = usage.resources.get(resource)
+        if not real or used is None:
+            return measured if real and resource == "cpu" else None
+        return _share(used.node[node], used.capacity[node])
+
     return tuple(
         ResourceLoad(
             resource=resource,
-            measured=measured if by_cpu and resource not in PREDICTED else None,
+            measured=measured_in(resource),
             load=_share(loads.node[node, at], room[at]),
             high=_share(loads.high[node, at], room[at]),
             target=_share(loads.target[node, at], room[at]),

@@ -1,9 +1,11 @@
 """The policy file: pools, thresholds and the root document. The reference and the JSON Schema are generated from it."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.model.usage import MEMORY
 from rebalancer.policy.schema.alerts import Alerts
 from rebalancer.policy.schema.forecast import Forecast
 from rebalancer.policy.schema.guards import Guards
@@ -35,6 +37,26 @@ SCHEMA_ID = "https://rebalancer.dev/schemas/policy/v1alpha1.json"
 Resource = Literal["cpu", "memory", "pods"]
 
 
+class ResourceThresholds(Section):
+    """Measured share of a resource at which a node is hot, to which it is cooled, and below which there is room."""
+
+    high: Percent
+    """A node above it is hot. Percent of the node's capacity."""
+    target: Percent
+    """A hot node is cooled to it, and no target node may exceed it. Must be below `high`."""
+    low: Percent
+    """A pod is not evicted while no node to which it can go is below it, and below `low` of all other resources."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "ResourceThresholds":
+        if not self.low <= self.target < self.high:
+            raise FieldError(
+                "target",
+                f"expected low <= target < high, got {self.low:g}, {self.target:g} and {self.high:g}",
+            )
+        return self
+
+
 class Thresholds(Section):
     """Real CPU at which a node is hot, to which it is cooled, and below which there is room for more."""
 
@@ -51,6 +73,9 @@ class Thresholds(Section):
     """Deviation mode: `high`, `target` and `low` are relative to the mean of the pool's nodes."""
     floor: Percent | None = None
     """Deviation mode: a node below this percentage of its capacity is never hot, however idle the others are."""
+    resources: dict[str, ResourceThresholds] = {}
+    """Thresholds of resources besides CPU: `memory`, and names of `usage.prometheus.resources`. A node above any `high`
+    is hot."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Thresholds":
@@ -238,6 +263,23 @@ class RebalancerPolicy(Section):
         return self
 
     @model_validator(mode="after")
+    def _resources_are_measured(self) -> "RebalancerPolicy":
+        measured = {MEMORY}
+        if self.usage.source == "Prometheus" and self.usage.prometheus is not None:
+            measured |= {each.name for each in self.usage.prometheus.resources}
+        for index, pool in enumerate(self.pools):
+            for name in pool.thresholds.resources if pool.thresholds is not None else ():
+                if name not in measured:
+                    at = ("pools", index, "thresholds", "resources")
+                    raise FieldError(at, f"expected names of {', '.join(sorted(measured))}, got {name!r}")
+        return self
+
+    @property
+    def threshold_resources(self) -> tuple[str, ...]:
+        """Names of the resources besides CPU that a pool has thresholds of."""
+        return resources_with_thresholds(self.pools)
+
+    @model_validator(mode="after")
     def _no_strategy_twice(self) -> "RebalancerPolicy":
         every_pool = [pool.name for pool in self.pools]
         for index, later in enumerate(self.strategies):
@@ -292,6 +334,11 @@ class RebalancerPolicy(Section):
         ]
         spans = [rate.per for scope in scopes for rate in scope.evictions]
         return max([*spans, *(scope.spacing or 0.0 for scope in scopes)])
+
+
+def resources_with_thresholds(pools: Iterable[Pool]) -> tuple[str, ...]:
+    """Names of the resources besides CPU that one of these pools has thresholds of, in order."""
+    return tuple(sorted({name for pool in pools if pool.thresholds is not None for name in pool.thresholds.resources}))
 
 
 def policy_schema() -> dict[str, Any]:

@@ -254,7 +254,7 @@ def _summary(row: RowMapping, outcomes: Mapping[str, int]) -> CycleSummary:
 
 
 def _finding(row: RowMapping, *, at: float) -> RecordedFinding:
-    same = ("cycle", "node", "strategy", "high", "target", "reason")
+    same = ("cycle", "node", "strategy", "resource", "high", "target", "reason")
     return RecordedFinding(at=at, share=row["cpu_share"], **{name: row[name] for name in same})
 
 

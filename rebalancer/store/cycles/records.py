@@ -168,6 +168,7 @@ class SqlRecords:
                 "node": node,
                 "pool": finding.pool,
                 "strategy": finding.strategy,
+                "resource": finding.resource,
                 "cpu_share": finding.cpu_share,
                 "high": finding.high,
                 "target": finding.target,

@@ -138,6 +138,7 @@ FINDINGS = Table(
     Column("node", Text, nullable=False),
     Column("pool", Text, nullable=False),
     Column("strategy", Text, nullable=False),
+    Column("resource", Text, nullable=False, server_default="cpu"),  # of the three shares
     Column("cpu_share", Measure),
     Column("high", Measure),
     Column("target", Measure),

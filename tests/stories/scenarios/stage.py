@@ -52,10 +52,11 @@ class Stage:
         return self.cycle()
 
 
-def stories_policy(lab: Lab, **sections: Any) -> dict[str, Any]:
-    """The document; `sections` replace top-level ones."""
+def stories_policy(lab: Lab, *, own_resources: Iterable[dict[str, str]] = (), **sections: Any) -> dict[str, Any]:
+    """The document; `sections` replace top-level ones, `own_resources` are named by queries."""
     said = policy_for(lab.prometheus_url, **{"safety": {"cooldowns": NO_COOLDOWNS}, **sections})
     said["usage"] = {**said["usage"], "rateWindow": f"{RATE_WINDOW:g}s"}
+    said["usage"]["prometheus"]["resources"] = list(own_resources)
     return said
 
 

@@ -1,0 +1,176 @@
+"""Thresholds by resource: hot by any, relieved of what it has too much of, no landing over a target of another."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.model.usage import ResourceUsage
+from rebalancer.policy import RebalancerPolicy
+from rebalancer.strategies.high_node_utilization import find as find_low
+from rebalancer.strategies.low_node_utilization import find
+from rebalancer.strategies.view import Findings
+from tests.builders import APod, Outcome, a_node, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
+
+NODES = ("hot", "b", "c")
+LICENCES = {"name": "licences", "node": "lic:node", "capacity": "lic:all", "pod": "lic:pod"}
+
+
+def by_resources(*strategies: Mapping[str, Any], **marks: Any) -> RebalancerPolicy:
+    """CPU 75/65/50, and 80/70/50 of each resource of `marks`, where it has no own."""
+    usual = {"high": 80, "target": 70, "low": 50}
+    thresholds = {
+        "high": 75,
+        "target": 65,
+        "low": 50,
+        "resources": {name: each or usual for name, each in marks.items()},
+    }
+    return a_policy(
+        pools=[{"name": "general", "selector": {"matchLabels": {"pool": "general"}}, "thresholds": thresholds}],
+        usage={"prometheus": {"url": "http://127.0.0.1:9090", "resources": [LICENCES]}},
+        strategies=list(strategies) or [{"name": "LowNodeUtilization"}],
+        guards={"minReplicas": 1},
+    )
+
+
+def amounts(nodes: Sequence[float], pods: Sequence[float], rows: int = 5, **fields: Any) -> ResourceUsage:
+    """Of 100 on each node, as long as the stabilization window."""
+    node = np.array(nodes, dtype=float)
+    return ResourceUsage(
+        **{
+            "node": node,
+            "capacity": np.full(len(node), 100.0),
+            "pod": np.array(pods, dtype=float),
+            "samples": np.repeat(node[None, :], rows, axis=0),
+            **fields,
+        }
+    )
+
+
+class Scene:
+    """Three nodes of 16,000 millicores with these pods."""
+
+    def __init__(
+        self,
+        cpu: Sequence[float],
+        pods: Sequence[APod],
+        resources: Mapping[str, ResourceUsage],
+        policy: RebalancerPolicy,
+    ) -> None:
+        nodes = [a_node(name, used=used) for name, used in zip(NODES, cpu, strict=True)]
+        self.snapshot, self.policy = cluster(nodes, pods), policy
+        self.usage = usage_of(self.snapshot, nodes, pods, resources=resources)
+        self.view = view_of(self.snapshot, self.usage, policy)
+
+    def find(self) -> Findings:
+        return find(self.view)
+
+    def plan(self) -> Outcome:
+        planner = planner_for(self.snapshot, self.usage, self.policy, base=self.view.base, reserve=None)
+        return carry_out(planner, self.snapshot)
+
+
+def test_19_2_a_node_is_hot_by_any_resource_and_the_finding_names_it() -> None:
+    pods = replicas("web", {"hot": 3}, used=500.0)
+    scene = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
+    (finding,) = scene.find().findings
+    assert (finding.resource, finding.cpu_share, finding.high, finding.target) == ("memory", 0.9, 0.8, 0.7)
+    assert finding.reason == "real memory 90.0% is over high 80.0%, to be cooled to 70.0%"
+
+
+def test_19_2_a_node_that_is_hot_by_two_names_both() -> None:
+    pods = replicas("web", {"hot": 3}, used=500.0)
+    scene = Scene([12_800, 0, 0], pods, {"memory": amounts([90, 20, 20], [30, 30, 30])}, by_resources(memory=None))
+    (finding,) = scene.find().findings
+    assert finding.resource == "memory"
+    assert "; real CPU 80.0% is over high 75.0%" in finding.reason
+
+
+def test_19_2_the_victim_relieves_the_resource_that_exceeds() -> None:
+    """One pod has the CPU, the other one the memory."""
+    pods = [
+        APod(name="busy", node="hot", owner="busy", used=4_000.0),
+        APod(name="large", node="hot", owner="large", used=100.0),
+    ]
+    memory = {"memory": amounts([90, 10, 10], [1, 25])}
+    assert Scene([11_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["large"]
+    memory = {"memory": amounts([75, 10, 10], [1, 25])}
+    assert Scene([13_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["busy"]
+
+
+def test_19_2_no_landing_goes_over_the_target_of_another_resource() -> None:
+    """`b` and `c` have room for memory, and only one of them for CPU; and the other way round."""
+    pods = [APod(name="large", node="hot", owner="large", used=2_000.0, cpu=12_000)]
+    memory = {"memory": amounts([90, 10, 10], [25])}
+    nowhere = Scene([8_000, 9_000, 9_000], pods, memory, by_resources(memory=None)).plan()
+    assert nowhere.refusals == {"large": "PoolFull"}
+    full = {"memory": amounts([20, 60, 60], [25])}
+    nowhere = Scene([13_000, 100, 100], pods, full, by_resources(memory={"high": 80, "target": 70, "low": 65})).plan()
+    assert nowhere.refusals == {"large": "NoNodeWithHeadroom"}
+
+
+def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> None:
+    pods = [APod(name=f"p{at}", node="hot", owner=f"own{at}", used=100.0) for at in range(3)]
+    used = {"licences": amounts([95, 0, 0], [30, 5, 5])}
+    outcome = Scene([2_000] * 3, pods, used, by_resources(licences=None)).plan()
+    assert outcome.pods == ["p0"]
+    assert "real licences 95.0% is over high 80.0%" in outcome.accepted[0].reason
+
+
+def test_19_2_a_policy_without_thresholds_of_a_resource_plans_as_before() -> None:
+    pods = replicas("web", {"hot": 4}, used=1_000.0)
+    plain = by_resources()
+    with_memory = Scene([13_000, 0, 0], pods, {"memory": amounts([99, 50, 50], [9] * 4)}, plain)
+    without = Scene([13_000, 0, 0], pods, {}, plain)
+    assert with_memory.plan().moves == without.plan().moves != []
+    assert with_memory.view.base.resources == ("cpu",)
+
+
+def test_19_2_hot_in_too_few_samples_waits_for_more() -> None:
+    pods = replicas("web", {"hot": 3}, used=500.0)
+    samples = np.array([[50.0, 20, 20]] + [[90.0, 20, 20]] * 4)
+    memory = {"memory": amounts([90, 20, 20], [30, 30, 30], samples=samples)}
+    found = Scene([2_000] * 3, pods, memory, by_resources(memory=None)).find()
+    assert found.findings == ()
+    assert "1 of the last 5 readings were not hot" in found.skipped[0].message
+
+
+def test_19_2_a_terminating_pod_needs_no_second_relief() -> None:
+    pods = [
+        APod(name="going", node="hot", owner="web", used=500.0, terminating=True),
+        APod(name="stays", node="hot", owner="web", used=500.0),
+    ]
+    memory = {"memory": amounts([90, 20, 20], [30, 30])}
+    scene = Scene([2_000] * 3, pods, memory, by_resources(memory=None))
+    assert scene.find().findings == ()
+    at = scene.view.base.resources.index("memory")
+    assert scene.view.base.node[0, at] == 90.0
+
+
+def test_19_2_nothing_lands_where_a_resource_with_thresholds_is_not_known() -> None:
+    pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
+    memory = {"memory": amounts([20, float("nan"), float("nan")], [5])}
+    assert Scene([13_000, 0, 0], pods, memory, by_resources(memory=None)).plan().moves == []
+
+
+def test_19_2_a_node_is_low_only_by_all_resources() -> None:
+    drain = {"name": "HighNodeUtilization", "args": {"source": "CPU"}}
+    pods = [APod(name="a", node="b", owner="a", used=100.0), APod(name="b", node="c", owner="b", used=100.0)]
+    policy = by_resources(drain, memory=None)
+    scene = Scene([9_000, 500, 500], pods, {"memory": amounts([60, 60, 10], [5, 5])}, policy)
+    (finding,) = find_low(scene.view).findings
+    assert NODES[finding.node] == "c"
+    assert "real memory 10.0% is under low 50.0%" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("marks", "said"),
+    [
+        ({"gpu-memory": None}, "expected names of licences, memory, got 'gpu-memory'"),
+        ({"memory": {"high": 60, "target": 70, "low": 50}}, "expected low <= target < high"),
+    ],
+)
+def test_19_2_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        by_resources(**marks)
