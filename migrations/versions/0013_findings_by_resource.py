@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("findings", sa.Column("resource", sa.Text(), nullable=False, server_default="cpu"))
+    op.add_column("findings", sa.Column("resource", sa.Text()))
 
 
 def downgrade() -> None:

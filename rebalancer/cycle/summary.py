@@ -1,12 +1,14 @@
 """A cycle's report: nodes, findings, refusals and what the limits leave."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.simulation import AppliedTaints
-from rebalancer.model.eviction import MAY_HAVE_HAPPENED
-from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal
+from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
+from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, ResourceShare
 from rebalancer.planner import Planner
 from rebalancer.planner.remaining import remaining_of
 from rebalancer.strategies import Findings
@@ -39,8 +41,17 @@ def describe(
         ]
     refused = taints.refusals(planner.refusals())
     report.refusals += refused
-    over = dict.fromkeys(planner.outcome.still_hot())
-    shares = [(names[node], seen.node_pools.names[node], float(planned[node] / room[node])) for node in over]
+    resources = _resource_shares(planner, seen, happened)
+    over = {finding.node: finding.resource for finding in reversed(planner.outcome.still_hot())}
+    shares = [
+        (
+            names[node],
+            seen.node_pools.names[node],
+            resource if resource in resources else "cpu",
+            float(resources[resource][1][node] if resource in resources else planned[node] / room[node]),
+        )
+        for node, resource in reversed(over.items())
+    ]
     report.remaining = remaining_of(shares, refused)
     for check in planner.admission.rules.every_check(()):
         if check.kind in ("rate", "inFlight"):
@@ -57,9 +68,31 @@ def describe(
                 cpu_planned_p99=_share(high_planned[index], room[index]) if uncertain[index] else None,
                 hot=bool(hot[index]),
                 high=float(high[index]) if np.isfinite(high[index]) else None,
+                resources=tuple(
+                    ResourceShare(
+                        resource=name,
+                        before=_share(before[index], 1.0),
+                        planned=_share(after[index], 1.0),
+                    )
+                    for name, (before, after) in resources.items()
+                ),
             )
         )
 
 
 def _share(millicores: float, room: float) -> float | None:
     return float(millicores / room) if np.isfinite(millicores) and room > 0 else None
+
+
+def _resource_shares(
+    planner: Planner, seen: Observation, moves: Sequence[Eviction]
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Resource besides CPU that pools have thresholds of -> shares (nodes,) before and with these moves."""
+    out = {}
+    for name in seen.node_pools.resources:
+        used = seen.usage.resources.get(name)
+        if used is not None:
+            coming = seen.loads.pod[:, seen.loads.resources.index(name)]
+            planned = planner.outcome.planned_amount(used.node, used.pod, coming, moves)
+            out[name] = used.node / used.capacity, planned / used.capacity
+    return out

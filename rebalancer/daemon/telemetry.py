@@ -35,7 +35,7 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
     for scope, left in report.limits_left.items():
         metrics.limit_left.labels(scope=scope).set(left)
     for finding, _ in report.findings:
-        metrics.findings.labels(pool=finding.pool, strategy=finding.strategy).inc()
+        metrics.findings.labels(pool=finding.pool, strategy=finding.strategy, resource=finding.resource).inc()
     for each in report.evictions:
         code = str(each.code) if each.code else ""
         metrics.evictions.labels(pool=each.pool, outcome=str(each.outcome), code=code).inc()

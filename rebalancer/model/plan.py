@@ -180,6 +180,16 @@ class Trigger(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceShare:
+    """A node's share of a resource besides CPU before and as planned; None = not known."""
+
+    resource: str
+    before: float | None
+    planned: float | None
+    """Mean over the draws of the plan's landings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLine:
     """A node's CPU share before, as planned, and as measured afterwards."""
 
@@ -194,6 +204,8 @@ class NodeLine:
     hot: bool = False
     high: float | None = None
     """Share of real CPU over which it is hot; None = it was not evaluated."""
+    resources: tuple[ResourceShare, ...] = ()
+    """Of the resources besides CPU that pools have thresholds of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +214,8 @@ class RemainingHotNode:
 
     name: str
     pool: str
-    cpu_planned: float
-    """Share of the node's capacity."""
+    share_planned: float
+    """Share of the node's capacity in `resource`."""
     code: Reason
     """The reason that keeps most of its load there."""
     message: str
@@ -211,6 +223,8 @@ class RemainingHotNode:
     """Policy key that would help most; empty = none would."""
     value: str = ""
     """A value of it that would do; empty = not known."""
+    resource: str = "cpu"
+    """The resource that it stays hot by."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.eviction import Eviction
-from rebalancer.model.plan import Goal, Loads, PodRefusal
+from rebalancer.model.plan import Finding, Goal, Loads, PodRefusal
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.placement.landing import Placed, PlacementModel
@@ -100,6 +100,19 @@ class PlanOutcome:
         high = np.percentile(drawn, 99.0, axis=0, method="higher")
         return sure + drawn.mean(axis=0), sure + high
 
+    def planned_amount(self, node: Floats, leaving: Floats, coming: Floats, moves: Sequence[Eviction]) -> Floats:
+        """(nodes,) mean, over the draws, of `node` (amounts of a resource) with these moves. `leaving` and `coming`
+        (pods,): what a pod takes off its node, and what it adds to another."""
+        out, draws = node.copy(), self._placement.draws.count
+        for move in moves:
+            out[move.node_index] -= float(np.nan_to_num(leaving[move.pod_index]))
+            placed, more = self._placed.get(move.pod_index), float(np.nan_to_num(coming[move.pod_index]))
+            if placed is not None and placed.node >= 0:
+                out[placed.node] += more
+            elif placed is not None:
+                np.add.at(out, placed.winners, more / draws)
+        return out
+
     @property
     def refused(self) -> Mapping[int, Refusal]:
         """Pod -> why it was not chosen."""
@@ -110,10 +123,10 @@ class PlanOutcome:
         """Whether a candidate was refused for its landing."""
         return any(each.code in LANDING_REFUSALS and not self._moved[pod] for pod, each in self._refused.items())
 
-    def still_hot(self) -> list[int]:
-        """Nodes that were to be cooled and stay over their `high`, in the order of the findings."""
+    def still_hot(self) -> list[Finding]:
+        """Findings of nodes that were to be cooled and stay over their `high`, in their order."""
         return [
-            finding.node
+            finding
             for at, findings in enumerate(self._found)
             for finding in findings.findings
             if (headroom := self._headrooms[at]) is not None

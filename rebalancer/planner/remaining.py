@@ -1,6 +1,7 @@
 """Nodes that stay hot after a plan: what keeps the load there, and which setting would help most."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from rebalancer.model.plan import PodRefusal, RemainingHotNode
 from rebalancer.model.reason import Reason
@@ -46,13 +47,18 @@ NOT_THE_CAUSE = (Reason.GOAL_REACHED, Reason.NO_RELIEF, Reason.DAEMONSET_POD, Re
 """Codes that explain a node only where nothing else does."""
 
 
-def remaining_of(nodes: Iterable[tuple[str, str, float]], refusals: Sequence[PodRefusal]) -> list[RemainingHotNode]:
-    """`nodes`: (name, pool, planned share of CPU) of each node that stays hot."""
+def remaining_of(
+    nodes: Iterable[tuple[str, str, str, float]], refusals: Sequence[PodRefusal]
+) -> list[RemainingHotNode]:
+    """`nodes`: (name, pool, resource, planned share of it) of each node that stays hot."""
     by_node: dict[str, list[PodRefusal]] = {}
     for each in refusals:
         if each.name:
             by_node.setdefault(each.node, []).append(each)
-    return [_remaining(name, pool, share, by_node.get(name, [])) for name, pool, share in nodes]
+    return [
+        replace(_remaining(name, pool, share, by_node.get(name, [])), resource=resource)
+        for name, pool, resource, share in nodes
+    ]
 
 
 def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal]) -> RemainingHotNode:
@@ -64,7 +70,7 @@ def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal
         weight[each.code] = weight.get(each.code, 0.0) + (each.cpu_millicores or 0.0)
     if not weight:
         return RemainingHotNode(
-            name=name, pool=pool, cpu_planned=share, code=Reason.NO_POD_USAGE, message="it has no candidates"
+            name=name, pool=pool, share_planned=share, code=Reason.NO_POD_USAGE, message="it has no candidates"
         )
     code = max(weight, key=lambda each: (weight[each], each))
     largest = max(
@@ -73,7 +79,7 @@ def _remaining(name: str, pool: str, share: float, refusals: Sequence[PodRefusal
     return RemainingHotNode(
         name=name,
         pool=pool,
-        cpu_planned=share,
+        share_planned=share,
         code=code,
         message=f"{largest.namespace}/{largest.name}: {largest.message}",
         setting=largest.setting or SETTINGS.get(code, ""),

@@ -71,7 +71,8 @@ def _read(
         return query.where(*within, table.c.node.in_(nodes))
 
     # only findings of hot nodes have a share, and the standard of hot nodes is one of CPU
-    hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None), FINDINGS.c.resource == "cpu")
+    by_cpu = FINDINGS.c.resource.is_(None) | (FINDINGS.c.resource == "cpu")
+    hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None), by_cpu)
     cooled = set()
     for row in connection.execute(hot.order_by(FINDINGS.c.id)):
         # of several strategies the first; its mark may be another resource's, so it is not taken for `high`

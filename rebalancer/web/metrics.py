@@ -43,7 +43,9 @@ class Metrics:
         self.stage_duration = self._histogram(
             "stage_duration_seconds", "Duration of each stage of a cycle.", _STAGE_BUCKETS, "stage"
         )
-        self.findings = self._counter("findings", "Nodes that strategies found.", "pool", "strategy")
+        self.findings = self._counter(
+            "findings", "Nodes that strategies found, by the resource of hot ones.", "pool", "strategy", "resource"
+        )
         self.evictions = self._counter(
             "evictions",
             "Evictions by outcome; code is the reason of a failed or refused call, else empty.",

@@ -38,7 +38,7 @@ def a_waiting_move(pod: str = "cart-8", **fields: Any) -> Any:
 STAYS = RemainingHotNode(
     name="hot-2",
     pool="general",
-    cpu_planned=0.81,
+    share_planned=0.81,
     code=Reason.LIMIT_NODE,
     message="6 of 6 in 5m",
     setting="limits.node.evictions",
@@ -119,7 +119,7 @@ def test_json_names_the_setting_that_holds_a_refusal() -> None:
 
 
 def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() -> None:
-    alone = RemainingHotNode(name="hot-3", pool="", cpu_planned=0.9, code=Reason.BARE_POD, message="a bare pod")
+    alone = RemainingHotNode(name="hot-3", pool="", share_planned=0.9, code=Reason.BARE_POD, message="a bare pod")
     report = a_report(remaining=[STAYS, alone])
     assert section(tables(report), "Nodes that stay hot") == [
         "hot-2 general 81.0% LimitNode 6 of 6 in 5m limits.node.evictions: 8 per 5m",
@@ -129,7 +129,9 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
     assert first == {
         "node": "hot-2",
         "pool": "general",
+        "resource": "cpu",
         "cpuSharePlanned": 0.81,
+        "sharePlanned": 0.81,
         "code": "LimitNode",
         "message": "6 of 6 in 5m",
         "setting": "limits.node.evictions",

@@ -8,7 +8,7 @@ from tests.programs.cli import rebalancer
 MOST_EVICTIONS = 7
 
 DOCUMENT_KEYS = {"schemaVersion", "cycle", "nodes", "findings", "evictions", "refusals"}
-NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot"}
+NODE_KEYS = {"name", "pool", "cpuShareBefore", "cpuSharePlanned", "cpuShareAfter", "hot", "resources"}
 FINDING_KEYS = {"strategy", "node", "pool", "cpuShare", "high", "target", "reason"}
 EVICTION_KEYS = {
     "namespace", "pod", "uid", "node", "service", "cpuMillicores", "targetNode", "targetNodes", "outcome",

@@ -122,13 +122,37 @@ BY_METRICS = {"thresholds": {"cpu": 20, "memory": 30}, "targetThresholds": {"cpu
 @pytest.mark.parametrize("how", [{"metricsServer": True}, {"source": "KubernetesMetrics"}])
 @pytest.mark.parametrize("top", [{"metricsCollector": {"enabled": True}}, {"metricsProviders": [{"source": "KubernetesMetrics"}]}])  # fmt: skip
 def test_usage_of_the_metrics_server_becomes_real_cpu(how: dict[str, Any], top: dict[str, Any]) -> None:
-    ours, differences = imported(theirs(("LowNodeUtilization", {**BY_METRICS, "metricsUtilization": how}), **top))
+    ours, _ = imported(theirs(("LowNodeUtilization", {**BY_METRICS, "metricsUtilization": how}), **top))
     assert ours.usage.source == "MetricsServer"
     assert ours.strategies[0].by_cpu
     marks = ours.pools[0].thresholds
     assert marks is not None
     assert (marks.high, marks.target, marks.low) == (50, 45, 20)
-    assert "only CPU is balanced" in told(differences, "targetThresholds.memory").why
+    assert {name: (each.high, each.target, each.low) for name, each in marks.resources.items()} == {
+        "memory": (60, 55, 30)
+    }
+
+
+def test_19_5_thresholds_of_memory_alone_are_taken_over() -> None:
+    """CPU has thresholds too in our format: those by which no node is hot."""
+    args = {"thresholds": {"memory": 30}, "targetThresholds": {"memory": 60}}
+    metrics = {"metricsUtilization": {"source": "KubernetesMetrics"}}
+    policy = theirs(("LowNodeUtilization", args | metrics), metricsCollector={"enabled": True})
+    ours, differences = imported(policy)
+    marks = ours.pools[0].thresholds
+    assert marks is not None
+    assert marks.high == 100
+    assert marks.resources["memory"].high == 60
+    assert told(differences, "args.thresholds").kind == "different"
+
+
+def test_19_5_deviation_of_memory_is_a_difference() -> None:
+    how = {"metricsUtilization": {"source": "KubernetesMetrics"}, "useDeviationThresholds": True}
+    policy = theirs(("LowNodeUtilization", {**BY_METRICS, **how}), metricsCollector={"enabled": True})
+    ours, differences = imported(policy)
+    assert ours.pools[0].thresholds is not None
+    assert ours.pools[0].thresholds.resources == {}
+    assert "only CPU and memory are balanced" in told(differences, "targetThresholds.memory").why
 
 
 def test_a_prometheus_query_is_taken_over_and_its_freshness_is_for_a_person_to_decide() -> None:

@@ -225,6 +225,14 @@ def test_a_real_cycle_writes_down_what_it_looked_at(tmp_path: Path) -> None:
     assert by_hand.examples[0].startswith("burn/burner")
 
 
+def test_19_5_a_finding_by_another_resource_has_found_no_node_that_is_hot_by_the_slo(
+    records: SqlRecords, effect: EffectRecords
+) -> None:
+    a_cycle(records, "memory", at=NOW, findings=[(build_finding(resource="memory"), "n1")], evictions=[])
+    (seen,) = effect.node_observations(["n1"], NOW, NOW + 60).get("n1", [None])
+    assert seen is None or seen.finding is None
+
+
 def test_who_removes_pods_for_another_reason_has_found_no_hot_node(records: SqlRecords, effect: EffectRecords) -> None:
     nan = float("nan")
     other = build_finding(strategy="RemoveDuplicates", cpu_share=nan, high=nan, target=nan, goal=Goal.REMOVE)

@@ -50,7 +50,7 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         build_line(name="n2", before=None, planned=math.nan),
         build_line(cpu_after=0.66, hot=True, high=0.8),
     ]
-    report.findings += [(build_finding(), "n1"), (build_finding(cpu_share=math.nan), "n2")]
+    report.findings += [(build_finding(), "n1"), (build_finding(cpu_share=math.nan, resource="memory"), "n2")]
     report.refusals += [build_refusal(pod="web-9", detail="3 minutes"), build_refusal(node="n2", pod="")]
     report.stopped = Refusal.of(Reason.LEASE_LOST, "another holder")
     report.finished_at = NOW + 30
@@ -86,6 +86,7 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         ("n2", None, 0.8, 0.7),
     ]
     assert back["findings"][0]["reason"] == "91 % of CPU used, above 80 %"
+    assert [each["resource"] for each in back["findings"]] == ["cpu", "memory"]
     assert back["evictions"][0] == {
         "id": first.record,
         "cycle": "c1",

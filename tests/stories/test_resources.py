@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rebalancer.cli.output.cycle import cycle_document
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.amounts import memory, named
 from tests.stories.scenarios.stage import (
@@ -100,7 +101,13 @@ def test_19_2_a_node_hot_by_memory_alone_is_cooled_and_no_node_gets_hot_by_cpu(t
         assert settled(stage) == {("large", "free")}
         (finding, node) = stage.reports[0].findings[0]
         cpu, of_memory = shares_of(stage.lab)
+        line = next(each for each in stage.reports[0].nodes if each.name == "hot")
+        document = cycle_document(stage.reports[0])
     assert (finding.resource, node) == ("memory", "hot")
+    assert [(each.resource, each.before) for each in line.resources] == [("memory", full["hot"])]
+    assert line.resources[0].planned == pytest.approx(full["hot"] - 3 / 16 * len(stage.reports[0].evictions))
+    assert document["findings"][0]["resource"] == "memory"
+    assert {each["name"]: each["resources"][0]["resource"] for each in document["nodes"]}["hot"] == "memory"
     assert max(of_memory.values()) <= 0.65
     assert max(cpu.values()) <= 0.65
 

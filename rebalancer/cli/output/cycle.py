@@ -164,7 +164,8 @@ def _print_remaining(console: Console, report: CycleReport, *, each: bool) -> No
     table = plain_table(f"Nodes that stay hot{more}", "NODE", "POOL", "PLANNED", "CODE", "REASON", "WOULD HELP MOST")
     for node in shown:
         helps = f"{node.setting}: {node.value}" if node.value else node.setting
-        pool, planned = node.pool or UNKNOWN, share(node.cpu_planned)
+        pool, planned = node.pool or UNKNOWN, share(node.share_planned)
+        planned += "" if node.resource == "cpu" else f" {node.resource}"
         table.add_row(node.name, pool, planned, str(node.code), node.message, helps or UNKNOWN)
     console.print(table)
 
@@ -214,6 +215,13 @@ def print_nodes(console: Console, lines: Iterable[NodeLine], *, all_nodes: bool)
         cells = (share(line.cpu_before), "->", _planned(line), "->", share(line.cpu_after))
         table.add_row(name, line.pool or UNKNOWN, *cells)
     console.print(table)
+    for resource in dict.fromkeys(each.resource for line in shown for each in line.resources):
+        table = plain_table(f"Node {resource}", "NODE", "POOL", "BEFORE", "", "PLANNED")
+        for line in shown:
+            of = next(each for each in line.resources if each.resource == resource)
+            name = Text(line.name, style="bold red" if line.hot else "")
+            table.add_row(name, line.pool or UNKNOWN, share(of.before), "->", share(of.planned))
+        console.print(table)
 
 
 def _planned(line: NodeLine) -> str:
@@ -223,7 +231,8 @@ def _planned(line: NodeLine) -> str:
 
 
 def _changes(line: NodeLine) -> bool:
-    return line.cpu_before is not None and line.cpu_planned is not None and line.cpu_before != line.cpu_planned
+    shares = [(line.cpu_before, line.cpu_planned), *((each.before, each.planned) for each in line.resources)]
+    return any(before is not None and planned is not None and before != planned for before, planned in shares)
 
 
 def cycle_document(report: CycleReport) -> dict[str, Any]:
@@ -256,7 +265,9 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             {
                 "node": node.name,
                 "pool": node.pool or None,
-                "cpuSharePlanned": node.cpu_planned,
+                "resource": node.resource,
+                "cpuSharePlanned": node.share_planned if node.resource == "cpu" else None,
+                "sharePlanned": node.share_planned,
                 **pick(node, "code", "message"),
                 "setting": node.setting or None,
                 "value": node.value or None,
@@ -297,6 +308,10 @@ def _node(line: NodeLine) -> dict[str, Any]:
         "cpuSharePlannedP99": line.cpu_planned if line.cpu_planned_p99 is None else line.cpu_planned_p99,
         "cpuShareAfter": line.cpu_after,
         "hot": line.hot,
+        "resources": [
+            {"resource": each.resource, "shareBefore": each.before, "sharePlanned": each.planned}
+            for each in line.resources
+        ],
     }
 
 

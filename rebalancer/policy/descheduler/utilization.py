@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from rebalancer.model.usage import MEMORY
 from rebalancer.policy.descheduler.notes import DECIDE, DIFFERENT, UNSUPPORTED, FieldPath, Keys, Notes
 
 REQUESTED = ("cpu", "memory", "pods")
@@ -103,15 +104,16 @@ def _by_cpu(
     relative: bool,
 ) -> dict[str, Any] | None:
     chosen = next((name for name in ("cpu", MEASURED) if name in high), None)
+    by_memory = MEMORY in high and chosen != MEASURED and not relative
     for name in high:
-        if name != chosen:
+        if name != chosen and not (name == MEMORY and by_memory):
             for key in ("thresholds", "targetThresholds"):
-                notes.add((*args.at, key, name), UNSUPPORTED, "only CPU is balanced by real usage")
-    if chosen is None:
+                notes.add((*args.at, key, name), UNSUPPORTED, "only CPU and memory are balanced by real usage")
+    if chosen is None and not by_memory:
         return None
     why = "a node must be hot in several samples, and only as many pods are evicted as cool it"
     notes.add(args.at, DIFFERENT, why, "usage.stabilizationWindow")
-    if relative:
+    if relative and chosen is not None:
         thresholds.cpu = {
             "high": max(high[chosen], 2.0),
             "target": max(high[chosen] - HYSTERESIS, 1.0),
@@ -126,9 +128,16 @@ def _by_cpu(
             "pools[].thresholds.floor",
         )
         _note_target(args, notes)
-    else:
+    elif chosen is not None:
         top, target, bottom = _apart(high[chosen], low[chosen], args, notes)
         thresholds.cpu = {"high": top, "target": target, "low": bottom}
+    else:
+        why = "thresholds of memory stand beside those of CPU, by which no node is found hot here"
+        notes.add((*args.at, "thresholds"), DIFFERENT, why, "pools[].thresholds")
+        thresholds.cpu = {"high": FULL, "target": FILLED, "low": FILLED}
+    if by_memory:
+        top, target, bottom = _apart(high[MEMORY], low[MEMORY], args, notes)
+        thresholds.cpu["resources"] = {MEMORY: {"high": top, "target": target, "low": bottom}}
     return {"source": "CPU"}
 
 

@@ -254,8 +254,9 @@ def _summary(row: RowMapping, outcomes: Mapping[str, int]) -> CycleSummary:
 
 
 def _finding(row: RowMapping, *, at: float) -> RecordedFinding:
-    same = ("cycle", "node", "strategy", "resource", "high", "target", "reason")
-    return RecordedFinding(at=at, share=row["cpu_share"], **{name: row[name] for name in same})
+    same = ("cycle", "node", "strategy", "high", "target", "reason")
+    shares = {"share": row["cpu_share"], "resource": row["resource"] or "cpu"}
+    return RecordedFinding(at=at, **shares, **{name: row[name] for name in same})
 
 
 def _refusals(row: RowMapping, *, at: float, cycles: int = 1) -> RefusalGroup:

@@ -138,7 +138,7 @@ FINDINGS = Table(
     Column("node", Text, nullable=False),
     Column("pool", Text, nullable=False),
     Column("strategy", Text, nullable=False),
-    Column("resource", Text, nullable=False, server_default="cpu"),  # of the three shares
+    Column("resource", Text),  # of the three shares; NULL: written before 0013, CPU or what the reason names
     Column("cpu_share", Measure),
     Column("high", Measure),
     Column("target", Measure),
