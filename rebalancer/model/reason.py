@@ -220,7 +220,7 @@ class Reason(Code):
     )
     TARGET_NODE_WITHOUT_HEADROOM = (
         "TargetNodeWithoutHeadroom",
-        "kube-scheduler would put the replacement on a node without headroom in real CPU",
+        "kube-scheduler would put the replacement on a node without headroom",
         BlockedReason.NO_TARGET_NODE,
     )
     TARGET_NODE_WITHOUT_MEMORY = (
@@ -278,7 +278,7 @@ class Reason(Code):
     NODE_NOT_DRAINABLE = "NodeNotDrainable", "the node can't be drained"
     DRAIN_QUEUED = "DrainQueued", "other nodes are drained first"
     NOT_CORDONED = "NotCordoned", "its node is drained only once it is cordoned"
-    NO_POD_USAGE = "NoPodUsage", "its CPU isn't known", BlockedReason.NO_CANDIDATES
+    NO_POD_USAGE = "NoPodUsage", "its usage isn't known", BlockedReason.NO_CANDIDATES
     PLANNING_TIMEOUT = "PlanningTimeout", "the cycle's planning time was used up", BlockedReason.POOR_SELECTION
 
     # Admission.
@@ -418,10 +418,10 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
         "the Ready replacement, safety.inFlight.maxLate after its deadline, or `rebalancer resolve eviction`"
     ),
     Reason.NO_TARGET_NODE: "room by requests, or placement rules of the pod that admit more nodes",
-    Reason.NO_NODE_WITH_HEADROOM: "less real CPU on those nodes, or more nodes",
+    Reason.NO_NODE_WITH_HEADROOM: "less real load on those nodes, or more nodes",
     Reason.NO_NODE_WITH_MEMORY: "less real memory in use on those nodes, more nodes, or guards.minMemoryAvailable",
     Reason.WOULD_RETURN_TO_NODE: "other placement rules or requests, or room on other nodes",
-    Reason.TARGET_NODE_WITHOUT_HEADROOM: "less real CPU on that node, or a larger softTaint.maxNodes",
+    Reason.TARGET_NODE_WITHOUT_HEADROOM: "less real load on that node, or a larger softTaint.maxNodes",
     Reason.TARGET_NODE_WITHOUT_MEMORY: (
         "less real memory in use on that node, a larger softTaint.maxNodes, or guards.minMemoryAvailable"
     ),
@@ -433,15 +433,15 @@ LIFTED_BY: Final[Mapping[Reason, str]] = {
     Reason.POOL_FULL: "a node under its low, or a higher low",
     Reason.TARGET_NODE_NOT_BETTER: "room on a node where it is better",
     Reason.NO_BETTER_NODE: "room on a node where it is better",
-    Reason.NO_RELIEF: "more real CPU of the pod",
+    Reason.NO_RELIEF: "more real load of the pod",
     Reason.HIGH_UNREACHABLE: "less load that stays, more pods that may go, or args.bestEffort of the strategy",
-    Reason.GOAL_REACHED: "more real CPU on the node",
+    Reason.GOAL_REACHED: "more real load on the node",
     Reason.ENOUGH_EVICTED: "the next cycle, where more is to be evicted",
     Reason.ALREADY_BALANCED: "a less even spread",
     Reason.NODE_NOT_DRAINABLE: "what lifts the refusal of the pods that it names",
     Reason.DRAIN_QUEUED: "the end of the drains before it",
     Reason.NOT_CORDONED: "the cordon, which the plan's own cycle sets",
-    Reason.NO_POD_USAGE: "samples of the pod's CPU",
+    Reason.NO_POD_USAGE: "samples of the pod's usage",
     Reason.PLANNING_TIMEOUT: "the next cycle",
     Reason.LIMIT_CYCLE: "the next cycle, or limits.perCycle",
     Reason.LIMIT_GLOBAL: "time: the sliding window of the limit; in flight: a Ready replacement",

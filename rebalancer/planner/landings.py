@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import Finding, Loads
+from rebalancer.model.plan import PREDICTED, Finding, Loads
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.landing import Landing, Placed, PlacementModel
@@ -74,8 +74,9 @@ class Landings:
         ]
         """For each strategy's findings; None where it balances nothing."""
         self._all = [headroom for headroom in self.headrooms if headroom is not None]
-        if base is not None:
-            self._all.append(TargetHeadroom(base, model.closed))
+        self._base = None if base is None else TargetHeadroom(base, model.closed)
+        if self._base is not None:
+            self._all.append(self._base)
         self._reserve = None if reserve is None else TargetHeadroom(reserve, model.closed)
         if self._reserve is not None:
             self._all.append(self._reserve)
@@ -252,7 +253,24 @@ class Landings:
                     Reason.NO_NODE_WITH_MEMORY,
                     f"{np.count_nonzero(room)} nodes have headroom in all else; {self._memory_left(pod, best)}",
                 )
-        return Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests")
+        resource = self._resource_over(pod, candidates)
+        return Refusal.of(Reason.NO_NODE_WITH_HEADROOM, f"{count} nodes fit by requests{resource}")
+
+    def _resource_over(self, pod: Pod, candidates: Bools) -> str:
+        """The resource besides CPU that the node with the least overshoot would go over; empty where it is CPU."""
+        if self._base is None or set(self._base.loads.resources) <= {"cpu", *PREDICTED}:
+            return ""
+        loads, over = self._base.loads, self._base.overshoot(self._base.coming[pod.index])
+        worst = np.where(candidates & ~self.model.closed, over.max(axis=1), np.inf)
+        node = int(np.lexsort((self._rank, worst))[0])
+        at = int(np.argmax(over[node]))
+        if loads.resources[at] in ("cpu", *PREDICTED) or not 0 < worst[node] < np.inf:
+            return ""
+        target = float(loads.target[node, at] / loads.room[node, at])
+        return (
+            f"; {self._snapshot.nodes.names[node]} would be at {target + float(over[node, at]):.1%} of its "
+            f"{loads.resources[at]}, its target is {target:.1%}"
+        )
 
     def _barred_by_memory(
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats, node: int

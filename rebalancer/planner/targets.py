@@ -54,6 +54,12 @@ class TargetHeadroom:
         out: Floats = (1.0 - (self._sure + pod_load) / self.loads.room).min(axis=1)
         return out
 
+    def overshoot(self, pod_load: Floats) -> Floats:
+        """(nodes, resources) load over the target with `pod_load` (resources,) added, as a share of the node, where no
+        draw has a landing; -inf without a target."""
+        over = (self._sure + pod_load - self.loads.target) / self.loads.room
+        return np.where(np.isfinite(over), over, -np.inf)
+
     def most(self, node: int, draws: Draws) -> Floats:
         """(resources,) the greatest load of the node in any draw."""
         drawn = self._in_slots(draws.size)[draws.node == node]

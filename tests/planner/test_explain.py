@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rebalancer.cli.output.explanations import pod_document
@@ -12,6 +13,7 @@ from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.scheduler import SchedulerConfig, SchedulerProfile
 from rebalancer.model.snapshot import FAILED, PENDING
+from rebalancer.model.usage import MEMORY, ResourceUsage
 from rebalancer.placement.board import Board
 from rebalancer.placement.engine import Engine
 from rebalancer.placement.landing import PlacementModel
@@ -45,12 +47,13 @@ def scene_of(
     config: SchedulerConfig | None = None,
     stopped: Refusal | None = None,
     policy: dict[str, Any] | None = None,
+    measured: dict[str, ResourceUsage] | None = None,
     **fields: Any,
 ) -> ExplainContext:
-    """What a dry cycle sees and plans."""
+    """What a dry cycle sees and plans. `measured`: resources besides CPU."""
     rules = a_policy(**(policy or {}))
     snapshot = cluster(nodes, pods, **fields)
-    usage = usage_of(snapshot, nodes, pods)
+    usage = usage_of(snapshot, nodes, pods, resources=measured or {})
     report = CycleReport(id="1", cluster="test", trigger=Trigger.MANUAL, dry_run=True, started_at=NOW, stopped=stopped)
     planner = planner_for(snapshot, usage, rules)
     while stopped is None and (move := planner.next_move()) is not None:
@@ -98,6 +101,25 @@ def hot_world(**fields: Any) -> tuple[list[ANode], list[APod]]:
         *replicas("cart", {"n1": 1, "n2": 1}, used=800.0),
     ]
     return nodes, pods
+
+
+def test_19_5_a_node_has_a_line_for_each_resource_and_pods_their_shares() -> None:
+    nodes, pods = [a_node("n1"), a_node("n2")], replicas("web", {"n1": 3}, used=500.0)
+    node = np.array([90.0, 10.0])
+    memory = ResourceUsage(
+        node=node, capacity=np.full(2, 100.0), pod=np.array([30.0, 20.0, np.nan]), samples=np.tile(node, (5, 1))
+    )
+    marks = {"high": 75, "target": 65, "low": 50, "resources": {MEMORY: {"high": 85, "target": 75, "low": 50}}}
+    pools = [{"name": "general", "selector": {"matchLabels": {"pool": "general"}}, "thresholds": marks}]
+    found = of_node(scene_of(nodes, pods, policy={"pools": pools}, measured={MEMORY: memory}), "n1")
+    by_cpu, by_memory = found.evaluations[0].thresholds
+    assert (by_cpu.resource, by_cpu.hot) == ("cpu", False)
+    assert (by_memory.resource, by_memory.measured, by_memory.high, by_memory.hot) == (MEMORY, 0.9, 0.85, True)
+    assert {each.name: each.resource_shares[MEMORY] for each in found.pods} == {
+        "web-0": 0.3,
+        "web-1": 0.2,
+        "web-2": None,
+    }
 
 
 # ---- pods

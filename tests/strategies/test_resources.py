@@ -108,6 +108,8 @@ def test_19_2_no_landing_goes_over_the_target_of_another_resource() -> None:
     full = {"memory": amounts([20, 60, 60], [25])}
     nowhere = Scene([13_000, 100, 100], pods, full, by_resources(memory={"high": 80, "target": 70, "low": 65})).plan()
     assert nowhere.refusals == {"large": "NoNodeWithHeadroom"}
+    (refusal,) = nowhere.planner.refusals()
+    assert "2 nodes fit by requests; b would be at 85.0% of its memory, its target is 70.0%" in refusal.message
 
 
 def test_19_2_a_resource_of_the_users_own_needs_lines_of_the_policy_only() -> None:

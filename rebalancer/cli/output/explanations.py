@@ -165,6 +165,7 @@ def node_document(found: NodeExplanation) -> dict[str, Any]:
                 "pod": each.name,
                 "service": each.service or None,
                 **pick(each, "cpu_millicores", "cpu_share", "cpu_request_millicores"),
+                "resources": [{"resource": name, "share": of} for name, of in each.resource_shares.items()],
                 "targetNode": each.target_node[0] if each.target_node is not None else None,
                 "targetNodeProbability": each.target_node[1] if each.target_node is not None else None,
                 "code": each.code,
@@ -245,7 +246,8 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
     if len(shown) < len(found.pods):
         title += f" ({len(shown)} of {len(found.pods)}, all with --all)"
     wider = ("SERVICE", "REQUEST") if wide else ()
-    table = plain_table(title, "POD", *wider, "CPU", "OF NODE", "", "REASON")
+    resources = [f"OF {name.upper()}" for name in shown[0].resource_shares]
+    table = plain_table(title, "POD", *wider, "CPU", "OF NODE", *resources, "", "REASON")
     for pod in shown:
         cpu = millicores(pod.cpu_millicores, unknown="?")
         if pod.target_node is not None:
@@ -253,7 +255,8 @@ def _print_pods(console: Console, found: NodeExplanation, *, wide: bool, all_pod
         else:
             verdict, because = Text(str(pod.code or "keep")), pod.message
         extra = (pod.service or "-", f"{pod.cpu_request_millicores:.0f}m") if wide else ()
-        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), verdict, because)
+        others = map(share, pod.resource_shares.values())
+        table.add_row(f"{pod.namespace}/{pod.name}", *extra, cpu, share(pod.cpu_share), *others, verdict, because)
     console.print(table)
 
 

@@ -1,6 +1,6 @@
 """Explanation of a node: its thresholds, the pods that may be evicted, and the services that are placed on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,8 @@ class PodLine:
     cpu_share: float | None
     """Of the node's capacity."""
     cpu_request_millicores: float
+    resource_shares: Mapping[str, float | None]
+    """Resource besides CPU that a strategy balances -> share of the node's capacity; None = not known."""
     target_node: tuple[str, float] | None
     """(node, probability) of a planned move; None also for a pod without a replacement."""
     code: Reason | None
@@ -134,6 +136,8 @@ def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
     moved_to = {each.pod_index: next(iter(each.target_nodes), None) for each in report.evictions}
     refused = {(each.namespace, each.name): each for each in report.refusals if each.name}
     hot = hot_enough(scene, node)
+    balanced = {name for each in scene.found if each.loads is not None for name in each.loads.resources}
+    resources = {name: used for name, used in scene.usage.resources.items() if name in balanced}
     lines = []
     for index in snapshot.pods_on(node).tolist():
         if not snapshot.active[index]:
@@ -155,6 +159,9 @@ def _pod_lines(scene: ExplainContext, node: int) -> list[PodLine]:
                 cpu_millicores=cpu if np.isfinite(cpu) else None,
                 cpu_share=_share(cpu, snapshot.nodes.cpu_capacity_millicores[node]),
                 cpu_request_millicores=float(snapshot.pods.cpu_request_millicores[index]),
+                resource_shares={
+                    name: _share(used.pod[index], used.capacity[node]) for name, used in resources.items()
+                },
                 target_node=target,
                 code=None if target is not None else code,
                 message="" if target is not None else message,
