@@ -53,6 +53,10 @@ START = {"published": 0.2, "fitted": 0.5}
 KEPT_AT_START = 0.5
 OTHER_POOLS = 0.25
 """Weight of the outcomes of other pools."""
+ENOUGH_PERIODS = 112
+"""Periods with outcomes of a pool, four weeks, from which on those of other pools are not needed."""
+MOST_ROWS = 12_000
+"""Rows of the regression; of more, evenly spaced ones stand for all."""
 MOST_WEIGHT = 20.0
 """Limit of level / mean usage, as which a node's errors count in the regression."""
 UNKNOWN_DAYS = 2.0
@@ -156,9 +160,9 @@ def learn(
 
     `alone`: the forecast is the configured predictor with its margin.
     """
-    rows = [
-        _Rows.of(each, pool, now) for each in outcomes if each.layout == LAYOUT and each.made_at + DAY_SECONDS <= now
-    ]
+    over = [each for each in outcomes if each.layout == LAYOUT and each.made_at + DAY_SECONDS <= now]
+    own = [each for each in over if each.pool == pool]
+    rows = [_Rows.of(each, pool, now) for each in (own if len(own) >= ENOUGH_PERIODS else over)]
     rows = sorted((each for each in rows if each.count), key=lambda each: each.period)
     start = start_weights(alone=alone)
     published = published_coefficients(coverage)
@@ -177,11 +181,13 @@ def learn(
     margins = np.array([_quantile(each, joined.weight, share) for each in errors])
     if alone:
         return Learner(coverage=coverage, margins=margins, coefficients=published, weights=start, alone=True)
-    usable = np.isfinite(joined.levels.columns).all(axis=1)
+    usable = np.flatnonzero(np.isfinite(joined.levels.columns).all(axis=1))
+    each_of = max(-(-len(usable) // MOST_ROWS), 1)
+    usable = usable[::each_of]
     coefficients = fit(
         joined.levels.columns[usable],
         (joined.actual / joined.level - 1.0)[usable],
-        weights=(joined.weight * joined.importance)[usable],
+        weights=(joined.weight * joined.importance)[usable] * each_of,
         cap=(joined.cap * FULL_SHARE / joined.level - 1.0)[usable],
         share=coverage,
         toward=published,
