@@ -115,7 +115,10 @@ class HandMade:
         return views.CyclePage(
             record=CycleRecord(
                 summary=line,
-                findings=(a_finding(),),
+                findings=(
+                    a_finding(),
+                    a_finding(node="node-2", resource="memory", share=0.87, reason="over its high"),
+                ),
                 evictions=tuple(self.moves),
                 refusals=tuple(self.refusals),
                 nodes=(

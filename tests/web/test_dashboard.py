@@ -92,6 +92,12 @@ def test_a_decision_is_two_clicks_away_from_the_overview(get: Callable[[str], An
         assert said in shown
 
 
+def test_19_5_a_finding_by_another_resource_names_it_beside_its_share(get: Callable[[str], Answer]) -> None:
+    shown = "".join(page_of(get(f"/cycles/{CYCLE}")).one("main").text.split())
+    assert "memory" in shown
+    assert "91.2%cpu" not in shown
+
+
 def test_the_map_tells_in_words_and_numbers_what_it_tells_in_colours(
     views: HandMade, get: Callable[[str], Answer]
 ) -> None:

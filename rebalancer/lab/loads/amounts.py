@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.lab.loads.cpu import USUAL_MEMORY
 from rebalancer.lab.loads.history import Columns, Stay
 from rebalancer.model.snapshot import Bools, Floats
 
@@ -30,7 +31,7 @@ def memory(columns: Columns, times: Floats) -> Amounts:
     """Bytes of working sets. A pod grows from nothing until it is warm."""
 
     def of(stay: Stay) -> Floats:
-        model = stay.behaviour.memory
+        model = stay.behaviour.memory or USUAL_MEMORY
         if not model.warm_seconds or stay.start == -np.inf:
             return np.full(len(times), model.base_bytes)
         grown: Floats = np.clip((times - stay.start) / model.warm_seconds, 0.0, 1.0) * model.base_bytes

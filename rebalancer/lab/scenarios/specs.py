@@ -86,8 +86,8 @@ class WorkloadSpec(Spec, frozen=True, kw_only=True):
     memory_limit: str = ""
     cpu: CpuModel = CpuModel()
     """CPU demand of each pod."""
-    memory: MemoryModel = MemoryModel()
-    """Working set of each pod."""
+    memory: MemoryModel | None = None
+    """Working set of each pod; 200 MiB when absent."""
     resources: dict[str, float] = {}
     """Name -> amount of it that each pod uses; Prometheus has it as `lab_node_usage` and `lab_pod_usage`."""
     sidecar: str = ""
