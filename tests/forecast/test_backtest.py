@@ -10,7 +10,6 @@ import pytest
 from rebalancer.cli.output.backtest_report import less_loss
 from rebalancer.cli.traces import read_traces
 from rebalancer.forecast.backtest.backtest import TraceRun, backtest
-from rebalancer.forecast.backtest.scores import NodeDays, PredictedDays, better_predictor
 from rebalancer.forecast.backtest.traces import cluster_of_traces
 from rebalancer.forecast.percentiles import day_weights, quantile, slot_profile
 from rebalancer.forecast.predict import look_ahead
@@ -228,27 +227,3 @@ def test_the_default_holds_its_aims_on_real_traces() -> None:
         assert loss > -0.1, (folder, loss)
         assert result.score("combined").errors.coverage == pytest.approx(0.9, abs=0.04)
         assert result.score("combined").hot_recall > 0.87
-
-
-def test_18_6_a_predictor_with_less_loss_on_both_halves_is_proposed() -> None:
-    random = np.random.default_rng(7)
-    actual = random.uniform(500, 1000, 200)
-    times = np.zeros(200, dtype=np.int64)
-
-    def days(**uppers: np.ndarray) -> NodeDays:
-        return NodeDays(
-            actual=actual,
-            hours_off=actual * 0,
-            hours_off_yesterday=actual * 0,
-            weekday=times,
-            hour=times,
-            mean=actual * 0 + 700,
-            high=actual * 0 + 900,
-            capacity=actual * 0 + 2000,
-            predicted={name: PredictedDays(upper=upper, centre=upper) for name, upper in uppers.items()},
-        )
-
-    half = np.where(np.arange(200) < 100, actual + 10, actual + 500)
-    assert better_predictor(days(combined=actual + 300, lastDay=actual + 100), "combined") == "lastDay"
-    assert better_predictor(days(combined=actual + 300, lastDay=half), "combined") is None
-    assert better_predictor(days(combined=actual + 300, holtWinters=actual), "combined") is None

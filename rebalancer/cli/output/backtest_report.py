@@ -52,7 +52,6 @@ def document(result: Backtest, policy: Forecast) -> dict[str, Any]:
         "acceptanceCriteria": acceptance_criteria(result),
         "pools": [{"pool": pool, **_comparison(each)} for pool, each in result.pools.items()],
         "proposal": {
-            "predictor": result.better,
             "policy": as_policy(result.proposals, policy),
             "pools": [_proposal(each) for each in result.proposals],
         },
@@ -149,8 +148,6 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
         console.print(f"Coverage by weekday: {', '.join(map(share, default.weekdays))}; by hour: {hours}.")
     if result.left_out:
         console.print(f"{result.left_out} node days are excluded for insufficient data.")
-    if result.better is not None:
-        console.print(f"Predictor: {result.better} had less loss on both halves of the days: forecast.predictor.")
     _print_proposals(console, result.proposals, policy, of_traces=of_traces)
     print_notes(console, result.notes)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.day_weights import Losses, Proposal, WeightSearch, propose
 from rebalancer.forecast.backtest.rolling_origin import LearnedForecasts, RollingOrigin
-from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedDays, Score, better_predictor, compare
+from rebalancer.forecast.backtest.scores import Comparison, NodeDays, PredictedDays, Score, compare
 from rebalancer.forecast.backtest.traces import POOLS, TraceCluster, cluster_of_traces
 from rebalancer.forecast.compose import compose
 from rebalancer.forecast.membership import Ints
@@ -74,8 +74,6 @@ class Backtest:
     example: Example
     scatter: Floats
     """(2, points) actuals and forecasts of the default, as shares of capacity."""
-    better: str | None = None
-    """A predictor of the policy with clearly less loss than the configured one."""
     left_out: int = 0
     """Node days without enough samples."""
     notes: tuple[str, ...] = ()
@@ -331,7 +329,6 @@ def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, note
         proposals=tuple(_proposal(runs, pool) for pool in pools),
         example=_example(runs),
         scatter=_scatter(node_days, default),
-        better=better_predictor(node_days, default),
         left_out=left_out,
         notes=tuple(notes),
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +9,9 @@ from numpy.typing import NDArray
 from rebalancer.forecast.prediction_interval import pinball
 from rebalancer.forecast.predictors import predictors
 from rebalancer.model.forecasts import TOLERANCE
-from rebalancer.policy.schema.forecast import PredictorName
 
 Floats = NDArray[np.float64]
 LOSS_AT = 0.9
-LEAST_GAIN = 0.05
-"""Least gain worth another predictor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,24 +156,6 @@ def compare(days: NodeDays) -> Comparison:
         peak_within_hour=_mean(days.hours_off[counts] <= 1.0),
         yesterday_within_hour=_mean(days.hours_off_yesterday[counts] <= 1.0),
     )
-
-
-def better_predictor(days: NodeDays, default: str) -> str | None:
-    """The predictor of the policy that had clearly less loss than `default` on the earlier and on the later half of the
-    node days; None without one."""
-    counts = np.flatnonzero(np.isfinite(days.actual))
-    halves = [half for half in np.array_split(counts, 2) if len(half)]
-    if len(halves) < 2 or default not in days.predicted:
-        return None
-
-    def losses(name: str) -> Floats:
-        upper = np.minimum(days.predicted[name].upper, days.capacity)
-        return np.array([_errors(days.actual[half], upper[half], days.mean[half]).pinball for half in halves])
-
-    bar = losses(default) * (1.0 - LEAST_GAIN)
-    others = {name: losses(name) for name in days.predicted if name != default and name in get_args(PredictorName)}
-    better = {name: float(found.sum()) for name, found in others.items() if (found < bar).all()}
-    return min(better, key=better.__getitem__) if better else None
 
 
 def _mean(values: NDArray[np.bool_]) -> float:
