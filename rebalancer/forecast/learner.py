@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,21 @@ from rebalancer.forecast.prediction_interval import (
     conformal_share,
     weighted_quantile,
 )
+from rebalancer.forecast.predictors import COMBINED
 from rebalancer.forecast.quantile_regression import fit
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
-from rebalancer.policy.schema.forecast import HISTORY_DAYS
+from rebalancer.policy.schema.forecast import HISTORY_DAYS, PredictorName
 
 Floats = NDArray[np.float64]
 LAYOUT = 1
+
+
+def layout_of(predictor: str) -> int:
+    """Layout of the outcomes of a predictor, whose level is one of the columns."""
+    return LAYOUT * 100 + get_args(PredictorName).index(predictor)
+
+
 FORECASTS = (*EXPERTS, "highestBare", "published", "fitted")
 """What is weighted: the experts with margins, the highest day without, and the regressions."""
 PUBLISHED = {
@@ -57,6 +66,9 @@ ENOUGH_PERIODS = 112
 """Periods with outcomes of a pool, four weeks, from which on those of other pools are not needed."""
 MOST_ROWS = 12_000
 """Rows of the regression; of more, evenly spaced ones stand for all."""
+SMALL_SHARE = 0.5
+"""Nodes under this share of the median level count less: one that was nearly idle is many times over its level when it
+fills up."""
 MOST_WEIGHT = 20.0
 """Limit of level / mean usage, as which a node's errors count in the regression."""
 UNKNOWN_DAYS = 2.0
@@ -65,8 +77,9 @@ LEAST_WEEKS, WEEKS = 4, 4.0
 """A weekday has a shift of its own from so many of its days on; it counts half after `WEEKS`."""
 FULL_SHARE = 0.97
 """An actual from this share of the capacity on is at capacity."""
-LEAST_WORKDAYS = 2
-"""A single high day is no week."""
+LEAST_WORKDAYS, MOST_DAYS = 2, 4
+"""High days that a week needs: a single one is none. Where the day before the same weekday is unknown most days must be
+high, else the level has fallen."""
 REST_MARGIN = 0.05
 """Share of the same weekday last week that is added to it where rest days lie between."""
 REST_SHARE = 0.7
@@ -140,9 +153,11 @@ def rest_floor(levels: Levels) -> Floats:
     """
     week = levels.week
     yesterday, week_before = levels.last, levels.daily[:, 0]
-    rested = (yesterday <= REST_SHARE * week) & ~(week_before > REST_SHARE * week)
     with np.errstate(invalid="ignore"):
-        rested &= (levels.daily > REST_SHARE * week[:, None]).sum(axis=1) >= LEAST_WORKDAYS
+        rested = (yesterday <= REST_SHARE * week) & ~(week_before > REST_SHARE * week)
+        rested &= (levels.daily > REST_SHARE * week[:, None]).sum(axis=1) >= np.where(
+            np.isfinite(week_before), LEAST_WORKDAYS, MOST_DAYS
+        )
     return np.where(rested, (1.0 + REST_MARGIN) * week, 0.0)
 
 
@@ -154,13 +169,19 @@ def published_coefficients(share: float) -> Floats:
 
 
 def learn(
-    outcomes: Iterable[ForecastOutcomes], *, pool: str, coverage: float, now: float, alone: bool = False
+    outcomes: Iterable[ForecastOutcomes],
+    *,
+    pool: str,
+    coverage: float,
+    now: float,
+    predictor: PredictorName = COMBINED,
 ) -> Learner:
-    """Learn from the outcomes whose 24 hours are over at `now`.
+    """Learn from the outcomes of the predictor whose 24 hours are over at `now`.
 
-    `alone`: the forecast is the configured predictor with its margin.
+    With another one than `combined` the forecast is its level with a margin.
     """
-    over = [each for each in outcomes if each.layout == LAYOUT and each.made_at + DAY_SECONDS <= now]
+    alone = predictor != COMBINED
+    over = [each for each in outcomes if usable(each, predictor, now)]
     own = [each for each in over if each.pool == pool]
     rows = [_Rows.of(each, pool, now) for each in (own if len(own) >= ENOUGH_PERIODS else over)]
     rows = sorted((each for each in rows if each.count), key=lambda each: each.period)
@@ -181,14 +202,14 @@ def learn(
     margins = np.array([_quantile(each, joined.weight, share) for each in errors])
     if alone:
         return Learner(coverage=coverage, margins=margins, coefficients=published, weights=start, alone=True)
-    usable = np.flatnonzero(np.isfinite(joined.levels.columns).all(axis=1))
-    each_of = max(-(-len(usable) // MOST_ROWS), 1)
-    usable = usable[::each_of]
+    chosen = np.flatnonzero(np.isfinite(joined.levels.columns).all(axis=1))
+    each_of = max(-(-len(chosen) // MOST_ROWS), 1)
+    chosen = chosen[::each_of]
     coefficients = fit(
-        joined.levels.columns[usable],
-        (joined.actual / joined.level - 1.0)[usable],
-        weights=(joined.weight * joined.importance)[usable] * each_of,
-        cap=(joined.cap * FULL_SHARE / joined.level - 1.0)[usable],
+        joined.levels.columns[chosen],
+        (joined.actual / joined.level - 1.0)[chosen],
+        weights=(joined.weight * joined.importance)[chosen] * each_of,
+        cap=(joined.cap * FULL_SHARE / joined.level - 1.0)[chosen],
         share=coverage,
         toward=published,
         strength=STRENGTH_DAYS,
@@ -200,6 +221,13 @@ def learn(
         weights=(1.0 - KEPT_AT_START) * _aggregate(rows, start, coverage) + KEPT_AT_START * start,
         weekdays=_weekday_shifts(rows, coverage),
     )
+
+
+def usable(outcomes: ForecastOutcomes, predictor: PredictorName, now: float) -> bool:
+    """Whether anything can be learned from outcomes at `now`."""
+    if outcomes.layout != layout_of(predictor) or outcomes.made_at + DAY_SECONDS > now:
+        return False
+    return bool((np.isfinite(outcomes.actual) & np.isfinite(outcomes.uppers).all(axis=1)).any())
 
 
 def start_weights(*, alone: bool = False) -> Floats:
@@ -244,6 +272,7 @@ class _Rows:
     @classmethod
     def of(cls, outcomes: ForecastOutcomes, pool: str, now: float) -> "_Rows":
         known = np.isfinite(outcomes.actual) & np.isfinite(outcomes.uppers).all(axis=1)
+        known &= np.isfinite(outcomes.capacity)
         levels = Levels.decoded(outcomes.features[known])
         cap = outcomes.capacity[known]
         age = (now - outcomes.made_at) / DAY_SECONDS - 1.0
@@ -256,7 +285,9 @@ class _Rows:
             cap=cap,
             actual=np.minimum(outcomes.actual[known], cap),
             uppers=outcomes.uppers[known],
-            weight=(each if outcomes.pool == pool else OTHER_POOLS * each) * (levels.days / HISTORY_DAYS) ** 2,
+            weight=(each if outcomes.pool == pool else OTHER_POOLS * each)
+            * (levels.days / HISTORY_DAYS) ** 2
+            * np.minimum(levels.level / (SMALL_SHARE * np.median(levels.level)), 1.0),
             importance=np.minimum(levels.level / outcomes.usage[known], MOST_WEIGHT),
         )
 
@@ -300,6 +331,9 @@ def _aggregate(rows: Sequence[_Rows], start: Floats, coverage: float) -> Floats:
 
 def _weekday_shifts(rows: Sequence[_Rows], coverage: float) -> dict[int, float]:
     """Weekday -> shift of its forecasts, for weekdays with enough days."""
+    whole = _Rows.joined(rows)
+    # the rows' own forecasts may have been made for another coverage
+    usual = _quantile((whole.actual - whole.limited(whole.uppers[:, -1])) / whole.level, whole.weight, coverage)
     found = {}
     for weekday in range(7):
         mine = [each for each in rows if each.weekday == weekday]
@@ -307,7 +341,7 @@ def _weekday_shifts(rows: Sequence[_Rows], coverage: float) -> dict[int, float]:
         if days >= LEAST_WEEKS:
             joined = _Rows.joined(mine)
             errors = (joined.actual - joined.limited(joined.uppers[:, -1])) / joined.level
-            found[weekday] = _quantile(errors, joined.weight, coverage) * days / (days + WEEKS)
+            found[weekday] = (_quantile(errors, joined.weight, coverage) - usual) * days / (days + WEEKS)
     return found
 
 

@@ -14,6 +14,8 @@ LEAST_STEPS = SLOTS // 4
 MOSTLY = 0.95
 """Share of the steps that must be above."""
 LEAST_RATIO, MOST_RATIO = 1.25, 4.0
+BUSY_SHARE = 0.5
+"""At hours under this share of the node's mean a shift adds its own size to the day; at others it scales the day."""
 BLOCK_STEPS = 12
 """Steps by which the start of a shift is found."""
 LEAST_DAYS = 3
@@ -25,15 +27,19 @@ def raised_nodes(series: Grid) -> tuple[NDArray[np.intp], Grid]:
     late, before = series[:, -1, -LEAST_STEPS:], series[:, :-1, -LEAST_STEPS:]
     highest = np.where(np.isfinite(before), before, -np.inf).max(axis=1, initial=-np.inf)
     with np.errstate(invalid="ignore"):
-        above = late >= LEAST_RATIO * highest
+        above = (late >= LEAST_RATIO * highest) & np.isfinite(highest)
     known_days = np.isfinite(before).any(axis=2).sum(axis=1)
     found = np.flatnonzero((above.sum(axis=1) >= MOSTLY * LEAST_STEPS) & (known_days >= LEAST_DAYS))
     raised = series[found].reshape(len(found), days * SLOTS)
     for row, node in enumerate(found.tolist()):
         usual = np.where(np.isfinite(series[node, :-1]), series[node, :-1], -np.inf).max(axis=0)
         steps = _steps_above(series[node, -1], usual)
-        ratio = np.nanmean(late[node]) / max(float(np.nanmean(before[node])), 1e-9)
-        raised[row, : days * SLOTS - steps] *= np.float32(np.clip(ratio, 1.0, MOST_RATIO))
+        now, then, mean = (float(np.nanmean(each)) for each in (late[node], before[node], series[node]))
+        earlier = raised[row, : days * SLOTS - steps]
+        if then < BUSY_SHARE * mean:
+            earlier += np.float32(max(now - then, 0.0))
+        else:
+            earlier *= np.float32(np.clip(now / max(then, 1e-9), 1.0, MOST_RATIO))
     return found, raised.reshape(len(found), days, SLOTS)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.learner import LAYOUT, Learner, Predicted, learn
+from rebalancer.forecast.learner import Learner, Predicted, layout_of, learn, usable
 from rebalancer.forecast.level_shifts import raised_nodes
 from rebalancer.forecast.levels import Levels, days_before, mean_usage
 from rebalancer.forecast.percentiles import P95, quantile
@@ -18,6 +18,7 @@ from rebalancer.forecast.predictors import COMBINED, own_predictor
 from rebalancer.forecast.predictors.base import Past
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, Grid
 from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
+from rebalancer.policy.schema.forecast import PredictorName
 
 Floats = NDArray[np.float64]
 SAMPLED_NODES = 100
@@ -48,7 +49,7 @@ class PoolNodes:
     pool: str
     names: Sequence[str]
     capacity_millicores: Floats
-    predictor: str
+    predictor: PredictorName
     coverage: float
     """0..1"""
 
@@ -77,7 +78,7 @@ class PoolNodes:
 
     def _practice(self, past: Past, made_at: float, outcomes: Sequence[ForecastOutcomes]) -> list[ForecastOutcomes]:
         """Outcomes of forecasts from the first days of `past`, until there are enough real ones."""
-        real = sum(each.pool == self.pool and each.made_at + DAY_SECONDS <= made_at for each in outcomes)
+        real = sum(each.pool == self.pool and usable(each, self.predictor, made_at) for each in outcomes)
         if real >= ENOUGH_PERIODS:
             return []
         series = past.series[self._sample()]
@@ -95,8 +96,7 @@ class PoolNodes:
         return found
 
     def _learner(self, outcomes: Sequence[ForecastOutcomes], at: float) -> Learner:
-        alone = self.predictor != COMBINED
-        return learn(outcomes, pool=self.pool, coverage=self.coverage, now=at, alone=alone)
+        return learn(outcomes, pool=self.pool, coverage=self.coverage, now=at, predictor=self.predictor)
 
     def _said(self, at: float, series: Grid, levels: Levels, uppers: Floats) -> ForecastOutcomes:
         """Forecasts of the sampled nodes; all arguments are of these."""
@@ -104,7 +104,7 @@ class PoolNodes:
         return ForecastOutcomes(
             pool=self.pool,
             made_at=at,
-            layout=LAYOUT,
+            layout=layout_of(self.predictor),
             nodes=tuple(self.names[node] for node in sample.tolist()),
             features=levels.encoded(),
             capacity=self.capacity_millicores[sample],

@@ -270,9 +270,9 @@ class Group:
         ]
 
     def _on_calendar_day(self, upper: Floats) -> tuple[Floats, Floats]:
-        """Level and margin of a horizon with a calendar day: the margin relative to the weighted daily P95 is that of
+        """Level and margin of a horizon with a calendar day: the margin relative to the level is that of
         an ordinary day, for which the forecast is `upper`."""
-        level, usual = (weighted_mean(each.daily, self.weights) for each in (self.expected, self.past))
+        level, usual = weighted_mean(self.expected.daily, self.weights), self.node_levels.predicted.level
         more = np.divide(upper, usual, out=np.ones(len(level)), where=usual > 0)
         return level, level * np.maximum(more - 1.0, 0.0)
 

@@ -99,7 +99,7 @@ def actual_p95(
     """(nodes,) P95 of the 24 hours, millicores; None while samples are to come.
 
     NaN for nodes with samples of less than half of the steps, and nodes that pods were evicted from (`moved`, by node,
-    at any time); for all nodes while a declared event touches the time.
+    at any time) or whose replacements landed there; for all nodes while a declared event touches the time.
     """
     made_at, until = outcomes.made_at, outcomes.made_at + DAY_SECONDS
     first = int(made_at // STEP_SECONDS)
@@ -109,5 +109,6 @@ def actual_p95(
         return np.full(len(outcomes.nodes), np.nan)
     series = [samples.node(node, first, first + SLOTS) for node in outcomes.nodes]
     actual = quantile(np.array(series, dtype=np.float32).reshape(-1, SLOTS), P95)
-    relieved = [any(made_at <= each.at < until for each in moved.get(node, ())) for node in outcomes.nodes]
-    return np.where(relieved, np.nan, actual)
+    during = [each for of_node in moved.values() for each in of_node if made_at <= each.at < until]
+    touched = {each.node for each in during} | {each.replacement_node or each.target_node for each in during}
+    return np.where([node in touched for node in outcomes.nodes], np.nan, actual)

@@ -15,7 +15,7 @@ from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.forecasting.node_forecasts import pooled_forecasts
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.errors import ConnectError
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.eviction import Outcome, TargetNode
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, History
 from rebalancer.model.outcomes import KEPT_DAYS, PERIOD_SECONDS, ForecastOutcomes
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -223,10 +223,10 @@ def test_18_1_commands_learn_from_the_daemons_outcomes_and_write_nothing(
     assert len(daemon.waiting()) == waiting
 
 
-def evict(records: SqlRecords, node: str, outcome: Outcome = Outcome.EVICTED) -> None:
+def evict(records: SqlRecords, node: str, outcome: Outcome = Outcome.EVICTED, target: str = "n9") -> None:
     report = build_report(cycle=f"{node}-{outcome.value}")
     records.begin(report)
-    eviction = build_eviction(node=node, pod=f"pod-of-{node}-{outcome.value}")
+    eviction = build_eviction(node=node, pod=f"pod-of-{node}-{outcome.value}", target_nodes=(TargetNode(target, 1.0),))
     eviction.record = records.planned(report, eviction)
     eviction.outcome = outcome
     records.outcome(eviction)
@@ -245,6 +245,15 @@ def test_18_1_evicted_nodes_are_not_learned_from(daemon: Daemon, hours: float, k
     daemon.look(TOMORROW + 900)
     [judged] = daemon.judged()
     assert np.isfinite(judged.actual).tolist() == known
+
+
+def test_18_1_nodes_where_replacements_landed_are_not_learned_from(daemon: Daemon) -> None:
+    daemon.look(MIDNIGHT)
+    daemon.clock.at = MIDNIGHT + 3600
+    evict(daemon.records, "n9", target="n2")
+    daemon.look(TOMORROW + 900)
+    [judged] = daemon.judged()
+    assert np.isfinite(judged.actual).tolist() == [True, False]
 
 
 def test_18_1_nodes_with_few_samples_are_not_learned_from(daemon: Daemon) -> None:

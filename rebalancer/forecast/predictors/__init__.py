@@ -6,6 +6,7 @@ statsmodels (150 MiB) on first use.
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
 
 Floats = NDArray[np.float64]
 HISTOGRAM_HALF_LIFE_DAYS = 1.0
-COMBINED = "combined"
+COMBINED: Final = "combined"
 """The default: all experts and regressions of `learner`, `weightedP95` among them."""
 HOURS = 24
 LEAST_DAYS = 2
