@@ -86,7 +86,7 @@ def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Fi
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if strategy.by_cpu:
             for finding in findings.findings:
-                if finding.goal is Goal.COOL:
+                if finding.goal is Goal.COOL and finding.resource == "cpu":
                     out.setdefault(finding.node, finding)
     return out
 

@@ -600,8 +600,7 @@ class Planner:
                 service_identity=traits.identity,
                 level=traits.level,
                 owner_uid=snapshot.owners[int(snapshot.top_owner[owner])].uid,
-                # assessments measure CPU alone
-                cools=finding.goal is Goal.COOL and finding.resource == "cpu",
+                cools=finding.goal is Goal.COOL,
                 once=finding.goal is Goal.REMOVE and not finding.recurs,
                 pod_index=pod.index,
                 node_index=finding.node,

@@ -120,9 +120,10 @@ class PrometheusUsage:
             wanted=self._resources,
             snapshot=snapshot,
             node_map=node_map,
-            node_vector=lambda query: self._decoded(query, decode.vector, warnings, at=at),
-            pod_vector=lambda query: self._decoded(query, self._pod_decoder.vector, warnings, at=at),
+            node_vector=lambda query, partial: self._decoded(query, decode.vector, partial, at=at),
+            pod_vector=lambda query, partial: self._decoded(query, self._pod_decoder.vector, partial, at=at),
             node_samples=lambda query: self._ranged(query, node_map, at, warnings, keep_older=False),
+            warnings=warnings,
             stabilized=self._stabilized,
         )
         self._progress.step(SOURCE, _STEPS, _STEPS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.model.errors import ConfigError
+from rebalancer.model.errors import ConfigError, ConnectError
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import ResourceUsage
 from rebalancer.prometheus import decode
@@ -20,13 +20,16 @@ def read_resources(
     wanted: Sequence[ResourceQuerySet],
     snapshot: ClusterSnapshot,
     node_map: NodeMap,
-    node_vector: Callable[[Query], decode.Vector],
-    pod_vector: Callable[[Query], decode.PodVector],
+    node_vector: Callable[[Query, list[str]], decode.Vector],
+    pod_vector: Callable[[Query, list[str]], decode.PodVector],
     node_samples: Callable[[Query], Floats],
+    warnings: list[str],
     stabilized: Collection[str] = (),
 ) -> tuple[dict[str, ResourceUsage], list[str]]:
     """Name -> amounts, and a note for each optional resource that the source doesn't have. `node_samples` returns
-    (samples, nodes) before now; it is called for the resources of `stabilized`.
+    (samples, nodes) before now; it is called for the resources of `stabilized`. `node_vector` and `pod_vector` add
+    Prometheus' warnings to a list. Those of a resource that is needed are added to `warnings`: an optional one that no
+    node can be hot by is left out when its answers fail or are partial.
 
     Raises the errors of `node_vector` and `pod_vector`, which query Prometheus; ConfigError where a query of the policy
     has no series of this cluster, or a share is no share.
@@ -34,17 +37,24 @@ def read_resources(
     found: dict[str, ResourceUsage] = {}
     notes: list[str] = []
     for each in wanted:
+        partial: list[str] = []
+        needed = not each.optional or each.name in stabilized
         try:
-            now = _read(each, snapshot, node_map, node_vector, pod_vector)
+            now = _read(each, snapshot, node_map, node_vector, pod_vector, partial)
             if each.name in stabilized:
                 before = _amounts(node_samples(each.node))
                 before[before > now.capacity * MOST_PLAUSIBLE_SHARE] = np.nan
                 now = replace(now, samples=np.vstack([before, now.samples]))
-            found[each.name] = now
-        except ConfigError as error:
-            if not each.optional:
+        except (ConfigError, ConnectError) as error:
+            if not each.optional or (needed and not isinstance(error, ConfigError)):
                 raise
             notes.append(f"{each.name} is not known, so that no landing is checked by it: {error}")
+            continue
+        if partial and not needed:
+            notes.append(f"{each.name} is not known, so that no landing is checked by it: {'; '.join(partial)}")
+            continue
+        warnings.extend(partial)
+        found[each.name] = now
     return found, notes
 
 
@@ -52,11 +62,12 @@ def _read(
     wanted: ResourceQuerySet,
     snapshot: ClusterSnapshot,
     node_map: NodeMap,
-    node_vector: Callable[[Query], decode.Vector],
-    pod_vector: Callable[[Query], decode.PodVector],
+    node_vector: Callable[[Query, list[str]], decode.Vector],
+    pod_vector: Callable[[Query, list[str]], decode.PodVector],
+    warnings: list[str],
 ) -> ResourceUsage:
     def of_nodes(query: Query) -> Floats:
-        vector = node_vector(query)
+        vector = node_vector(query, warnings)
         gathered = gather(labels=vector.labels, values=vector.values, node_map=node_map, merge_target_on=node_map.label)
         if not gathered.has_series.any() and len(snapshot.nodes):
             raise ConfigError(f"{query.field}: no series of a node of this cluster; query: {query.promql}")
@@ -70,7 +81,7 @@ def _read(
     else:
         capacity = of_nodes(wanted.capacity)
         capacity[capacity == 0] = np.nan
-    pods = pod_usage(vector=pod_vector(wanted.pod), snapshot=snapshot, node_map=node_map, scale=1.0).pods
+    pods = pod_usage(vector=pod_vector(wanted.pod, warnings), snapshot=snapshot, node_map=node_map, scale=1.0).pods
     plausible = node <= capacity * MOST_PLAUSIBLE_SHARE
     node = np.where(plausible, node, np.nan)
     return ResourceUsage(node=node, capacity=capacity, pod=pods, samples=node[None, :])

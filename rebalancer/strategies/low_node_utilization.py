@@ -7,6 +7,7 @@ second load: no replacement lands where the peak would exceed the target, and a 
 peak is found although it is cool now.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -32,18 +33,22 @@ def find(view: StrategyView) -> Findings:
     loads = _cpu_loads(view) if view.strategy.by_cpu else _request_loads(view)
     skipped = _unjudged(view)
     over = loads.node > loads.high  # NaN compares false
+    momentary = np.zeros(over.shape, dtype=np.bool_)
     found: list[tuple[float, Finding]] = []
     for node in np.flatnonzero(over.any(axis=1)):
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
-        # an alert has waited for its rule's `for`; a predicted peak has nothing to wait for
-        waits = view.strategy.by_cpu and int(node) not in view.overrides and not _due(view, loads, int(node))
-        refusal = _stabilized(view, loads, int(node)) if waits else None
-        if refusal is not None:
-            skipped[int(node)] = refusal
-            continue
-        found.append(_finding(view, loads, int(node), over[node]))
+        if view.strategy.by_cpu and not _due(view, loads, int(node)):
+            refusals = _momentary(view, loads, int(node))
+            if len(refusals) == np.count_nonzero(over[node]):
+                skipped[int(node)] = next(iter(refusals.values()))
+                continue
+            momentary[node, list(refusals)] = True
+        found.append(_finding(view, loads, int(node), over[node] & ~momentary[node]))
     found.sort(key=lambda each: (-each[0], view.snapshot.nodes.names[each[1].node]))
+    if momentary.any():
+        high, target = (np.where(momentary, np.nan, each) for each in (loads.high, loads.target))
+        loads = replace(loads, high=high, target=target)
     return Findings(loads=loads, findings=tuple(finding for _, finding in found), skipped=skipped)
 
 
@@ -122,7 +127,7 @@ def _cpu_loads(view: StrategyView) -> Loads:
     if not view.node_pools.resources:
         return loads
     loads = with_resources(loads, view.snapshot, view.node_pools, view.usage, now=view.now, occupied=False, pools=pools)
-    return only_what_is_hot(loads, ("cpu", *view.node_pools.resources))
+    return only_what_is_hot(loads, loads.resources)
 
 
 def _due(view: StrategyView, loads: Loads, node: int) -> bool:
@@ -176,11 +181,13 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     return {**out, **view.usage.problems, **settling(view)}
 
 
-def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
-    """Why a hot node is not stable yet; None where it is in one of the resources that it is hot by."""
-    refusals = []
+def _momentary(view: StrategyView, loads: Loads, node: int) -> dict[int, Refusal]:
+    """Index of a resource that a node is hot by -> why it has not been for long enough."""
+    refusals: dict[int, Refusal] = {}
     for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
         name = loads.resources[at]
+        if node in view.overrides and name in (PEAK, "cpu"):
+            continue  # an alert has waited for its rule's `for`
         if name in (PEAK, "cpu"):
             capacity, samples = view.snapshot.nodes.cpu_capacity_millicores, view.usage.samples
             high = loads.high[node, 0] / loads.room[node, 0]
@@ -188,10 +195,9 @@ def _stabilized(view: StrategyView, loads: Loads, node: int) -> Refusal | None:
             capacity, samples = loads.room[:, at], view.usage.resources[name].samples
             high = loads.high[node, at] / loads.room[node, at]
         refusal = _hot_throughout(view, samples[:, node] / capacity[node], high, node)
-        if refusal is None:
-            return None
-        refusals.append(refusal)
-    return refusals[0]
+        if refusal is not None:
+            refusals[at] = refusal
+    return refusals
 
 
 def _hot_throughout(view: StrategyView, shares: Floats, high: float, node: int) -> Refusal | None:

@@ -81,7 +81,7 @@ def with_resources(
             "pod": expected,
         }
         wide = {each: np.column_stack([getattr(loads, each), column]) for each, column in columns.items()}
-        relief = np.column_stack([loads.relieved, used.pod])
+        relief = np.column_stack([loads.relieved, np.nan_to_num(used.pod)])
         loads = replace(loads, resources=(*loads.resources, name), relief=relief, **wide)
     return loads
 
@@ -136,6 +136,7 @@ def _of_siblings(snapshot: ClusterSnapshot, measured: Floats) -> Floats:
     top = snapshot.top_owner[pods.owner[owned]]
     # a pod that has not started is the youngest
     ages = snapshot.taken - np.where(np.isfinite(pods.started[owned]), pods.started[owned], snapshot.taken)
+    ages = np.maximum(ages, 0.0)  # clocks differ, and a list is read after its time
     order = np.lexsort((-ages, top))
     owned, top, ages = owned[order], top[order], ages[order]
     starts = np.flatnonzero(np.diff(top, prepend=-1))
@@ -161,5 +162,5 @@ def _running_medians(ages: list[float], amounts: list[float]) -> list[float]:
         def at(place: int, skipped: int = skipped) -> float:
             return known[place + (place >= skipped)]
 
-        out.append((at((others - 1) // 2) + at(others // 2)) / 2 if others else float("nan"))
+        out.append((at((others - 1) // 2) + at(others // 2)) / 2 if others > 0 else float("nan"))
     return out

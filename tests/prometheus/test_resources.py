@@ -11,7 +11,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.queries import default_memory_queries
-from tests.prometheus.builders import OWN, a_cluster, fake_prometheus, read, usual, vector
+from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, usual, vector
 
 GIB = 2.0**30
 DISK = {"name": "disk-busy", "node": "disk:node", "pod": "disk:pod"}
@@ -98,3 +98,30 @@ def test_19_1_a_named_resource_with_a_wrong_query_is_an_error(values: list[float
 def test_19_1_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[str, str]]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Prometheus.model_validate({"url": "http://127.0.0.1", "resources": resources})
+
+
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [
+        (422, {"status": "error", "errorType": "execution", "error": "too many samples"}),
+        (503, {"status": "error", "errorType": "timeout", "error": "query timed out"}),
+        (200, None),
+    ],
+    ids=["too much", "slow", "partial"],
+)
+def test_19_1_memory_that_can_not_be_read_stops_no_policy_without_thresholds_of_it(
+    status: int, content: dict[str, Any] | None
+) -> None:
+    at = time.time()
+    plain = by_query({**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)})
+    failed = content or {**vector([], at=at), "warnings": ["a store is unavailable"]}
+
+    def answer(asked: Any) -> Any:
+        return (status, failed) if "memory" in asked.params.get("query", "") else plain(asked)
+
+    with fake_prometheus(answer) as fake:
+        usage = read(fake.url, two_nodes(), **OWN)
+    assert usage.warnings == ()
+    assert "memory" not in usage.resources
+    assert any("memory is not known" in note for note in usage.notes)
+    assert np.isfinite(usage.node_cpu_millicores).all()

@@ -10,6 +10,7 @@ from rebalancer.model.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies.high_node_utilization import find as find_low
 from rebalancer.strategies.low_node_utilization import find
+from rebalancer.strategies.resources import expected_amounts
 from rebalancer.strategies.view import Findings
 from tests.builders import APod, Outcome, a_node, a_policy, carry_out, cluster, planner_for, replicas, usage_of, view_of
 
@@ -176,3 +177,27 @@ def test_19_2_a_node_is_low_only_by_all_resources() -> None:
 def test_19_2_thresholds_are_of_measured_resources_and_in_order(marks: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         by_resources(**marks)
+
+
+def test_19_3_pods_that_started_after_the_snapshots_time_are_the_youngest() -> None:
+    nodes = [a_node(name, used=1000.0) for name in NODES]
+    pods = replicas("new", {"b": 1, "c": 1}, used=50.0, age=-2.0)
+    snapshot = cluster(nodes, pods)
+    usage = usage_of(snapshot, nodes, pods, resources={"memory": amounts([10, 10, 10], [1, 2])})
+    expected = expected_amounts(snapshot, usage.resources["memory"].pod, unknown=np.zeros(2))
+    assert expected.tolist() == [2.0, 2.0]
+
+
+def test_19_2_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stable_one() -> None:
+    pods = [
+        APod(name="busy", node="hot", owner="busy", used=4_000.0),
+        APod(name="large", node="hot", owner="large", used=100.0),
+    ]
+    memory = amounts([90, 10, 10], [1, 25], samples=np.array([[30.0, 10, 10]] * 4 + [[90.0, 10, 10]]))
+    assert Scene([13_000, 0, 0], pods, {"memory": memory}, by_resources(memory=None)).plan().pods == ["busy"]
+
+
+def test_19_2_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() -> None:
+    pods = [APod(name=f"p{index}", node="hot", owner=f"o{index}", used=1_500.0) for index in range(4)]
+    unknown = amounts([95, 0, 0], [np.nan] * 4)
+    assert Scene([13_000, 0, 0], pods, {"licences": unknown}, by_resources(licences=None)).plan().pods
