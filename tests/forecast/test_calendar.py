@@ -123,8 +123,8 @@ def test_18_3_a_forecast_of_a_holiday_has_the_level_the_time_and_the_course_of_a
     assert holiday.days_used == 8
     usual = the_forecast(past, snapshot)
     assert usual.peak_millicores >= 970.0
-    # the same margin relative to the weighted days
-    assert holiday.peak_millicores / 400.0 == pytest.approx(usual.peak_millicores / usual.parts.weighted_p95)
+    # the same margin relative to the level
+    assert holiday.peak_millicores / 400.0 == pytest.approx(usual.peak_millicores / usual.parts.level)
     assert holiday.confidence == usual.confidence
     assert "goes by sunday" in forecasts(past, snapshot, calendar=calendar).notes[0]
     course = expect(past, snapshot, calendar=calendar).expected[0]
