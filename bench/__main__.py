@@ -5,6 +5,7 @@ from itertools import takewhile
 
 from bench import (
     backtest,
+    coefficients,
     daemon_bench,
     daemon_cache,
     day_bench,
@@ -20,6 +21,7 @@ from bench import (
 
 BENCHES = {
     "backtest": backtest.main,
+    "coefficients": coefficients.main,
     "list": list_bench.main,
     "ledger": ledger_bench.main,
     "landing": landing.main,

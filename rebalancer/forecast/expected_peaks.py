@@ -74,7 +74,7 @@ class NodeForecasts:
     pods: PodLoads
     expected: Expected
     """Arrivals in the trajectories."""
-    said: tuple[ForecastOutcomes, ...]
+    unjudged: tuple[ForecastOutcomes, ...]
     """Forecasts of the sampled nodes of each pool, whose actuals will be learned from; none for a calendar day."""
 
     def peaks(self, snapshot: ClusterSnapshot, *, now: float) -> Peaks:
@@ -246,7 +246,7 @@ def forecast_nodes(
         services=services,
         pods=pods,
         expected=ahead.expected,
-        said=tuple(group.node_levels.said for group in ahead.groups if group.expected is group.past),
+        unjudged=tuple(group.node_levels.unjudged for group in ahead.groups if group.expected is group.past),
     )
 
 

@@ -22,6 +22,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.compose import FULL_SHARE
 from rebalancer.forecast.levels import EXPERTS, Levels
 from rebalancer.forecast.prediction_interval import (
     HALF_LIFE_DAYS,
@@ -53,8 +54,8 @@ PUBLISHED = {
     0.95: (0.0, 0.15, 0.05, 1.02, 0.22, 0.20, 0.01, -0.21, 0.84),
     0.98: (0.0, 0.15, 0.10, 2.09, -0.28, 0.12, 0.03, -0.36, 1.25),
 }
-"""Quantile -> coefficients of `Levels.columns`, fitted on thirteen sets of traces (docs/forecast.md). They change
-little when any one of the sets is left out."""
+"""Quantile -> coefficients of `Levels.columns`, fitted on twelve sets of traces (docs/forecast.md); `make bench
+ONLY=coefficients` fits them to folders of traces."""
 STRENGTH_DAYS = 100.0
 """The published coefficients count as much as the outcomes of so many days."""
 START = {"published": 0.2, "fitted": 0.5}
@@ -75,8 +76,6 @@ UNKNOWN_DAYS = 2.0
 """Changes from day to day that are added when all days are unknown, in proportion for some."""
 LEAST_WEEKS, WEEKS = 4, 4.0
 """A weekday has a shift of its own from so many of its days on; it counts half after `WEEKS`."""
-FULL_SHARE = 0.97
-"""An actual from this share of the capacity on is at capacity."""
 LEAST_WORKDAYS, MOST_DAYS = 2, 4
 """High days that a week needs: a single one is none. Where the day before the same weekday is unknown most days must be
 high, else the level has fallen."""

@@ -36,9 +36,8 @@ ENOUGH_PERIODS = 2 * DAY_PERIODS
 class NodeLevels:
     """Forecasts of the nodes of one pool."""
 
-    levels: Levels
     predicted: Predicted
-    said: ForecastOutcomes
+    unjudged: ForecastOutcomes
     """Those of at most `SAMPLED_NODES` nodes, without actuals."""
 
 
@@ -73,8 +72,8 @@ class PoolNodes:
         uppers = predicted.uppers[sample]
         if known_share is not None:
             uppers = np.where(known_share[sample, None] >= LEAST_KNOWN_SHARE, uppers, np.nan)
-        said = self._said(made_at, past.series[sample], levels.of_nodes(sample), uppers)
-        return NodeLevels(levels=levels, predicted=predicted, said=said)
+        unjudged = self._unjudged(made_at, past.series[sample], levels.of_nodes(sample), uppers)
+        return NodeLevels(predicted=predicted, unjudged=unjudged)
 
     def _practice(self, past: Past, made_at: float, outcomes: Sequence[ForecastOutcomes]) -> list[ForecastOutcomes]:
         """Outcomes of forecasts from the first days of `past`, until there are enough real ones."""
@@ -92,13 +91,13 @@ class PoolNodes:
             actual = np.where(levels.days >= LEAST_PRACTICE_DAYS, quantile(after, P95), np.nan)
             if np.isfinite(actual).any():
                 predicted = self._learner(found, at).predict(levels, made_at=at)
-                found.append(self._said(at, before, levels, predicted.uppers).came(actual))
+                found.append(self._unjudged(at, before, levels, predicted.uppers).judged_by(actual))
         return found
 
     def _learner(self, outcomes: Sequence[ForecastOutcomes], at: float) -> Learner:
         return learn(outcomes, pool=self.pool, coverage=self.coverage, now=at, predictor=self.predictor)
 
-    def _said(self, at: float, series: Grid, levels: Levels, uppers: Floats) -> ForecastOutcomes:
+    def _unjudged(self, at: float, series: Grid, levels: Levels, uppers: Floats) -> ForecastOutcomes:
         """Forecasts of the sampled nodes; all arguments are of these."""
         sample = self._sample()
         return ForecastOutcomes(

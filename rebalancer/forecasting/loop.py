@@ -209,7 +209,7 @@ class ForecastLoop:
             return ()
         blind = run.at - run.known_until > MAX_HISTORY_GAP_SECONDS
         return (
-            *(() if blind else self.outcomes.keep(run.node_forecasts.said)),
+            *(() if blind else self.outcomes.keep(run.node_forecasts.unjudged)),
             *self.outcomes.judge(history, records, events=self.policy.forecast.events, now=run.at),
         )
 

@@ -80,7 +80,7 @@ class OutcomeKeeper:
             for each in due:
                 actual = actual_p95(each, samples, moved=moved, events=events, now=now)
                 if actual is not None:
-                    judged.append(each.came(actual))
+                    judged.append(each.judged_by(actual))
             self.records.judge_outcomes(judged)
         except RebalancerError as error:
             return (f"outcomes of forecasts are not judged: {error}",)

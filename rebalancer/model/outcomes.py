@@ -41,7 +41,7 @@ class ForecastOutcomes:
         """Number of its period."""
         return int(self.made_at // PERIOD_SECONDS)
 
-    def came(self, actual: Floats) -> "ForecastOutcomes":
+    def judged_by(self, actual: Floats) -> "ForecastOutcomes":
         """The same with (nodes,) actuals."""
         return replace(self, actual=actual)
 

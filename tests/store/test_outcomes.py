@@ -58,7 +58,7 @@ def same(one: ForecastOutcomes, other: ForecastOutcomes) -> bool:
 
 
 def came(outcomes: ForecastOutcomes, first: float = 100.5) -> ForecastOutcomes:
-    return outcomes.came(first + np.arange(len(outcomes.nodes), dtype=np.float64))
+    return outcomes.judged_by(first + np.arange(len(outcomes.nodes), dtype=np.float64))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_18_1_outcomes_come_back_as_they_were_kept(outcomes: OutcomeRecords) -> 
     assert due[1].uppers.shape == (3, 4)
     assert outcomes.outcomes(0.0) == []
 
-    partly = kept[0].came(np.array([1.5, np.nan, 2.5]))
+    partly = kept[0].judged_by(np.array([1.5, np.nan, 2.5]))
     outcomes.judge_outcomes([partly, came(kept[1])])
 
     judged = outcomes.outcomes(0.0)

@@ -68,8 +68,8 @@ class LearnedForecasts:
             if usage is not None:
                 upper[rows] += usage.allowance[rows]
             index = dict(zip(nodes.names, rows.tolist(), strict=True))
-            came = actual[[index[name] for name in found.said.nodes]]
-            self.outcomes.append(found.said.came(came))
+            came = actual[[index[name] for name in found.unjudged.nodes]]
+            self.outcomes.append(found.unjudged.judged_by(came))
         if scored:
             self.upper.append(upper)
             self.centre.append(centre)
