@@ -3,12 +3,13 @@
 import math
 
 from rebalancer.bootstrap.contexts import read_cluster
-from rebalancer.bootstrap.history import history_keeper
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay
 from rebalancer.model.ports import Progress
+from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 
@@ -20,8 +21,8 @@ def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int,
     """
     clock = SystemClock()
     snapshot = read_cluster(settings, progress=progress)
-    with history_keeper(policy, settings, progress=progress, clock=clock, days=days) as keeper:
-        history = keeper.update(snapshot)
+    with history_keepers(policy, settings, progress=progress, clock=clock, days=days) as keepers:
+        history = keepers[CPU].update(snapshot)
         return replay(
             history,
             snapshot,

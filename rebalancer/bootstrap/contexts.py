@@ -94,14 +94,14 @@ def _with_kept_history(
     used = mode == "Act" or (mode != "Off" and Need.DAYS in needs(policy.strategies))
     if not used or not Path(settings.history_dir, policy.cluster).is_dir():
         return context
-    from rebalancer.bootstrap.history import history_keeper
+    from rebalancer.bootstrap.history import history_keepers
     from rebalancer.forecasting.loop import ForecastLoop
     from rebalancer.forecasting.outcomes import OutcomeKeeper
 
-    keeper = stack.enter_context(history_keeper(policy, settings, progress=context.progress, clock=context.clock))
+    keepers = stack.enter_context(history_keepers(policy, settings, progress=context.progress, clock=context.clock))
     forecast_loop = ForecastLoop(
         policy=policy,
-        keeper=keeper,
+        keepers=keepers,
         clock=context.clock,
         ledger=context.ledger,
         outcomes=OutcomeKeeper(records=records.outcomes()) if records is not None else None,

@@ -14,7 +14,7 @@ from rebalancer.bootstrap.adapters import (
     without_stabilization,
 )
 from rebalancer.bootstrap.database import create_database, records_of
-from rebalancer.bootstrap.history import history_keeper
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress, SystemClock
 from rebalancer.evaluation.loop import EvaluationLoop
@@ -108,10 +108,12 @@ class DaemonResources:
         instant_usage = usage_of(instant, self.client, clock, progress, own)
         forecast_loop = None
         if policy.forecast.mode != "Off":
-            keeper = history_keeper(policy, self.settings, progress=progress, clock=clock, stopping=stopping)
+            keepers = own.enter_context(
+                history_keepers(policy, self.settings, progress=progress, clock=clock, stopping=stopping)
+            )
             forecast_loop = ForecastLoop(
                 policy=policy,
-                keeper=own.enter_context(keeper),
+                keepers=keepers,
                 clock=clock,
                 ledger=self.ledger,
                 records=self.forecasts,

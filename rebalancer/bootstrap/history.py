@@ -1,7 +1,7 @@
-"""CPU history, stored in a folder, and outcomes of the forecasts that were made from it."""
+"""History of each resource, stored in folders, and outcomes of the forecasts that were made from it."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rebalancer.bootstrap.database import kept_records
@@ -10,13 +10,15 @@ from rebalancer.cycle.context import SystemClock
 from rebalancer.forecasting.history import DAYS, HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.ports import Clock, Progress
+from rebalancer.model.usage import CPU, MEMORY
 from rebalancer.policy import RebalancerPolicy
-from rebalancer.prometheus.ranges import PrometheusHistory
+from rebalancer.prometheus.queries import resource_queries
+from rebalancer.prometheus.ranges import PrometheusHistory, QueryBudget
 from rebalancer.store import BlockStore
 
 
 @contextmanager
-def history_keeper(
+def history_keepers(
     policy: RebalancerPolicy,
     settings: Settings,
     *,
@@ -24,24 +26,43 @@ def history_keeper(
     clock: Clock | None = None,
     days: int = DAYS,
     stopping: Callable[[], bool] = lambda: False,
-) -> Iterator[HistoryKeeper]:
-    """A keeper of the last days of CPU: those that forecasts need, or `days` if that is more. Raises ConfigError.
+) -> Iterator[Mapping[str, HistoryKeeper]]:
+    """Resource -> keeper of its last days: those that forecasts need, or `days` if that is more. CPU comes first, then
+    memory, then the others that have thresholds. Raises ConfigError.
 
     A long reading ends when `stopping` returns true, and continues the next time.
     """
     days = max(days, DAYS)
     clock = clock or SystemClock()
-    folder = Path(settings.history_dir)
+    folder, cluster = Path(settings.history_dir), policy.cluster
     if policy.usage.source == "MetricsServer":
-        blocks = BlockStore(folder, cluster=policy.cluster, source="observed")
-        yield HistoryKeeper(source=None, blocks=blocks, clock=clock, days=days)
+        yield {
+            name: HistoryKeeper(
+                source=None,
+                blocks=BlockStore(folder, cluster=cluster, source="observed", resource=name),
+                clock=clock,
+                days=days,
+                resource=name,
+            )
+            for name in (CPU, MEMORY)
+        }
         return
-    source = PrometheusHistory(policy.usage, clock=clock, progress=progress, stopping=stopping)
-    try:
-        blocks = BlockStore(folder, cluster=policy.cluster, source=source.identity)
-        yield HistoryKeeper(source=source, blocks=blocks, clock=clock, days=days, stopping=stopping)
-    finally:
-        source.close()
+    assert policy.usage.prometheus is not None
+    budget = QueryBudget(policy.usage.prometheus.history.queries_per_hour, clock)
+    wanted = (MEMORY, *policy.threshold_resources)
+    with ExitStack() as stack:
+        keepers = {}
+        for queries in (None, *(each for each in resource_queries(policy.usage) if each.name in wanted)):
+            source = PrometheusHistory(
+                policy.usage, clock=clock, progress=progress, stopping=stopping, resource=queries, budget=budget
+            )
+            stack.callback(source.close)
+            name = CPU if queries is None else queries.name
+            blocks = BlockStore(folder, cluster=cluster, source=source.identity, resource=name)
+            keepers[name] = HistoryKeeper(
+                source=source, blocks=blocks, clock=clock, days=days, resource=name, stopping=stopping
+            )
+        yield keepers
 
 
 @contextmanager

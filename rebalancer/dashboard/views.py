@@ -30,7 +30,7 @@ from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.ports import Clock, Inbox, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import CPU, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.web import views
@@ -232,7 +232,7 @@ class LiveViews:
             return []
         out: list[tuple[float, float | None]] = []
         for day in range(int(since // DAY_SECONDS), int(until // DAY_SECONDS) + 1):
-            block = forecast_loop.keeper.nodes_of(day)
+            block = forecast_loop.keepers[CPU].nodes_of(day)
             if block is None or line.name not in block[0]:
                 continue
             shares = block[1][block[0].index(line.name)] / room

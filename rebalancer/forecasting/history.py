@@ -1,4 +1,4 @@
-"""The days of CPU that forecasts are made from: read from Prometheus once, kept on disk, and carried on.
+"""The days of one resource that forecasts are made from: read from Prometheus once, kept on disk, and carried on.
 
 Today goes first and only its new steps are queried; then the days that are missing, newest first, as far as the hour's
 queries reach. Without Prometheus each cycle's own usage is collected, so that days build up as they pass.
@@ -23,12 +23,13 @@ from rebalancer.model.history import (
     History,
     HistorySource,
     StoredDay,
+    block_units,
     date_of,
     slot_of,
 )
 from rebalancer.model.ports import Clock
-from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
+from rebalancer.model.usage import CPU, Usage
 
 DAYS = 8
 """Closed days that are kept, besides today."""
@@ -54,9 +55,11 @@ class HistoryKeeper:
         blocks: DayStore,
         clock: Clock,
         days: int = DAYS,
+        resource: str = CPU,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`source` None: history is collected from what `observe` receives."""
+        """`source` None: history is collected from what `observe` receives. `resource` names what it is of."""
+        self.resource = resource
         self._source = source
         self._blocks = blocks
         self._clock = clock
@@ -97,13 +100,17 @@ class HistoryKeeper:
         """Collect one cycle's usage; nothing is done where Prometheus remembers it."""
         if self._source is not None:
             return
+        amounts = _amounts(usage, self.resource)
+        if amounts is None:
+            return
+        of_nodes, of_pods = amounts
         slot = self._collected.setdefault(slot_of(usage.at), _Slot())
         namespaces, active = snapshot.namespaces, snapshot.active.tolist()
-        pods = zip(
-            snapshot.pods.names, snapshot.pods.namespace.tolist(), usage.pod_cpu_millicores.tolist(), strict=True
+        pods = zip(snapshot.pods.names, snapshot.pods.namespace.tolist(), of_pods.tolist(), strict=True)
+        slot.pods.add(
+            (f"{namespaces[at]}/{name}", used) for (name, at, used), on in zip(pods, active, strict=True) if on
         )
-        slot.pods.add((f"{namespaces[at]}/{name}", cpu) for (name, at, cpu), on in zip(pods, active, strict=True) if on)
-        slot.nodes.add(zip(snapshot.nodes.names, usage.node_cpu_millicores.tolist(), strict=True))
+        slot.nodes.add(zip(snapshot.nodes.names, of_nodes.tolist(), strict=True))
         if len(self._collected) > _MOST_COLLECTED:
             try:
                 self._flush(slot_of(self._clock.now() - _LAG_SECONDS)[0])
@@ -214,6 +221,14 @@ class HistoryKeeper:
         yield from (f"{date_of(day)}: Prometheus has no samples" for day in absent if day > before)
         if waiting := [day for day in missing if day not in self._absent]:
             yield f"{len(waiting)} of {self._days} days are still to be read, the newest {date_of(waiting[-1])}"
+
+
+def _amounts(usage: Usage, resource: str) -> tuple[Floats, Floats] | None:
+    """(nodes,) and (pods,) amounts in units of day blocks; None where the source doesn't have the resource."""
+    if resource == CPU:
+        return usage.node_cpu_millicores, usage.pod_cpu_millicores
+    found = usage.resources.get(resource)
+    return None if found is None else (found.node * block_units(resource), found.pod * block_units(resource))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ Between two runs a cycle applies the last forecast to its own snapshot. A foreca
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -24,7 +24,7 @@ from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Trigger
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import CPU, Usage
 from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -56,6 +56,8 @@ class ForecastRun:
     """End of the newest step of history, seconds since the epoch."""
     notes: tuple[str, ...] = ()
     """Errors and warnings."""
+    histories: Mapping[str, History] = field(default_factory=dict)
+    """Resource -> its days."""
 
     def request(self) -> CycleRequest | None:
         """The cycle to run now; None if no relief is due."""
@@ -70,7 +72,8 @@ class ForecastLoop:
     """The loop of one policy. `look` and `record_usage` are for one thread each, `peaks` for any."""
 
     policy: RebalancerPolicy
-    keeper: HistoryKeeper
+    keepers: Mapping[str, HistoryKeeper]
+    """Resource -> its keeper, CPU among them."""
     clock: Clock
     ledger: Ledger | None = None
     records: ForecastRecords | None = None
@@ -101,8 +104,13 @@ class ForecastLoop:
     def look(self, snapshot: ClusterSnapshot) -> ForecastRun:
         """Renew the forecast; reads missing history within its time budget."""
         with self._keeping:
-            history = self.keeper.update(snapshot) if self.reads_history else self.keeper.kept()
-        run = self._forecast(snapshot, history)
+            # in their order: the other resources get what CPU leaves of the queries of the hour
+            histories = {
+                name: keeper.update(snapshot) if self.reads_history else keeper.kept()
+                for name, keeper in self.keepers.items()
+            }
+        history = histories[CPU]
+        run = replace(self._forecast(snapshot, history), histories=histories)
         self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, history)))
         return run
 
@@ -128,7 +136,8 @@ class ForecastLoop:
         """Add a cycle's usage to the history if no Prometheus keeps it."""
         if self.policy.usage.source == "MetricsServer":
             with self._keeping:
-                self.keeper.observe(snapshot, usage)
+                for keeper in self.keepers.values():
+                    keeper.observe(snapshot, usage)
 
     def _forecast(self, snapshot: ClusterSnapshot, history: History) -> ForecastRun:
         policy, now = self.policy, self.clock.now()

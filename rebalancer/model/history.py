@@ -1,4 +1,4 @@
-"""CPU of the last days, in steps of five minutes: the input of forecasts.
+"""Usage of the last days, in steps of five minutes: the input of forecasts. Each resource has days of its own.
 
 A day is a UTC day. A closed day never changes, so it is stored as a block and read once; only today is read again.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import CPU, MEMORY
 
 STEP_SECONDS = 300
 SLOTS = 288
@@ -22,10 +23,19 @@ DAY_SECONDS = 86_400
 
 Grid = NDArray[np.float32]
 
+MIB = 2.0**20
+
+
+def block_units(resource: str) -> float:
+    """Units of a day block in one unit of `Usage`. Blocks have millicores of CPU, MiB of memory, and thousandths of the
+    unit of any other resource, so that the figures of all have about the size of millicores."""
+    return {CPU: 1.0, MEMORY: 1.0 / MIB}.get(resource, 1000.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DayBlock:
-    """One day. Values are mean millicores over each step, NaN where there is no sample."""
+    """One day of one resource. Values are mean millicores over each step, NaN where there is no sample. Of resources
+    besides CPU they are amounts at the end of each step, in units of `block_units`."""
 
     day: int
     """Days since the epoch, UTC."""
@@ -88,7 +98,7 @@ class DayPull(Protocol):
 
 
 class HistorySource(Protocol):
-    """Reads days of CPU."""
+    """Reads days of one resource."""
 
     @property
     def identity(self) -> str:

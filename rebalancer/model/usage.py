@@ -8,8 +8,9 @@ import numpy as np
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import Floats
 
+CPU = "cpu"
 MEMORY = "memory"
-"""The resource that is read without a line in the policy, besides CPU."""
+"""Besides CPU, the resource that is read without a line in the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

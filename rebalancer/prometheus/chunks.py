@@ -15,6 +15,8 @@ from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.queries import (
     Queries,
     Query,
+    ResourceQuerySet,
+    default_memory_queries,
     default_node_query,
     default_pod_query,
     node_counters,
@@ -119,6 +121,30 @@ def chunked_queries(
         series_at_most=SERIES_AT_MOST,
     )
     return nodes, pods
+
+
+def chunked_resource_queries(wanted: ResourceQuerySet, prometheus: Prometheus) -> tuple[ChunkedQuery, ChunkedQuery]:
+    """The queries of nodes and of pods of a resource besides CPU."""
+    node, pod = prometheus.node_cpu, prometheus.pod_cpu
+    of_nodes, of_pods = (node.label,), (pod.node_label, pod.namespace_label)
+    if not wanted.optional:
+        return _own(wanted.node, labels=of_nodes, of_pods=False), _own(wanted.pod, labels=of_pods, of_pods=True)
+
+    def default(*, pods: bool) -> ChunkedQuery:
+        def promql(matchers: Matchers) -> str:
+            found = default_memory_queries(prometheus, matchers)
+            return (found.pod if pods else found.node).promql
+
+        return ChunkedQuery(
+            field=(wanted.pod if pods else wanted.node).field,
+            of_pods=pods,
+            promql=promql,
+            count=lambda label, matchers: f"count by ({label}) ({promql(matchers)})",
+            labels=of_pods if pods else of_nodes,
+            series_at_most=SERIES_AT_MOST,
+        )
+
+    return default(pods=False), default(pods=True)
 
 
 def _own(query: Query, *, labels: tuple[str, ...], of_pods: bool) -> ChunkedQuery:

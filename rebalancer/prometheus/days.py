@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from rebalancer.model.day_grid import DayGrid
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.prometheus.decode import Lines, PodLines
 from rebalancer.prometheus.nodes import NodeMap, host_of, same_target, shown
-from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, millicores_per_unit
 
 _SHOWN_GAPS = 3
 _SHORT_GAP = 2
@@ -33,6 +32,18 @@ class _Claims:
     other: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """From the units of the queries to those of day blocks."""
+
+    node: Floats
+    """(nodes,) units of a block in one unit of the node query; NaN where unknown."""
+    pod: float
+    """The same of the pod query."""
+    most: Floats
+    """(nodes,) the largest plausible amount of a node, in units of a block; NaN where unknown."""
+
+
 class DayOfSeries:
     """Collects the responses of a day."""
 
@@ -44,21 +55,21 @@ class DayOfSeries:
         end: int,
         snapshot: ClusterSnapshot,
         node_map: NodeMap,
-        node_unit: str,
+        units: "Units",
         merge_target_on: str | None,
     ) -> None:
         """For the slots from `first` up to, not including, `end`.
 
-        `node_unit` is `share` or `cores`. With `merge_target_on` (a label), node series with that label and the cluster
+        With `merge_target_on` (a label), node series with that label and the cluster
         in common are two jobs' scrapes of one target.
         """
         self._day, self._first, self._end = day, first, end
         self._pods = DayGrid(first=first, end=end, rows=len(snapshot.pods) + len(snapshot.pods) // 8)
         self._nodes = DayGrid(first=first, end=end, rows=len(snapshot.nodes))
         self._names = snapshot.nodes.names
-        self._scale = millicores_per_unit(snapshot.nodes, node_unit)
-        self._most = capacities(snapshot.nodes) * MOST_PLAUSIBLE_SHARE
-        self._most_of_a_pod = float(np.nanmax(self._most)) if np.isfinite(self._most).any() else np.inf
+        self._units = units
+        most = units.most
+        self._most_of_a_pod = float(np.nanmax(most)) if np.isfinite(most).any() else np.inf
         self._born = _first_slots(snapshot.nodes.created, day)
         self._node_map = node_map
         self._merge_target_on = merge_target_on
@@ -74,15 +85,15 @@ class DayOfSeries:
             if not found:
                 self._unmatched = labels
             for index in found:
-                millicores = self._sound(row * np.float32(self._scale[index]), self._most[index])
+                millicores = self._sound(row * np.float32(self._units.node[index]), self._units.most[index])
                 if not self._names_it(labels, index):
                     # an address is reused by another machine once its own is gone
                     millicores[: max(self._born[index] - first, 0)] = np.nan
                 self._claim(index, labels, millicores, first, several=len(found) > 1)
 
     def add_pods(self, lines: PodLines, values: Grid, first: int) -> None:
-        """`values` (series, slots) in cores, from slot `first` on."""
-        millicores = self._sound(values * np.float32(1000.0), self._most_of_a_pod)
+        """`values` (series, slots) in the query's unit, from slot `first` on."""
+        millicores = self._sound(values * np.float32(self._units.pod), self._most_of_a_pod)
         elsewhere = []
         for namespace, pod, node, row in _views(lines, millicores):
             if not (namespace and pod):
@@ -134,7 +145,7 @@ class DayOfSeries:
             yield "no series of pods"
 
     def _sound(self, values: Grid, most: float) -> Grid:
-        """The values without those that can't be CPU."""
+        """The values without those that can't be usage."""
         with np.errstate(invalid="ignore"):
             bad = ~np.isnan(values) & ~((values >= 0) & (values <= most if np.isfinite(most) else np.isfinite(values)))
         self._odd += int(np.count_nonzero(bad))

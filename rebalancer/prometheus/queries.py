@@ -129,16 +129,18 @@ def resource_queries(usage: UsageSource) -> tuple[ResourceQuerySet, ...]:
     return tuple(found)
 
 
-def default_memory_queries(prometheus: Prometheus) -> ResourceQuerySet:
-    """Bytes of memory: what node_exporter counts as not available, and cAdvisor's working sets."""
+def default_memory_queries(prometheus: Prometheus, matchers: Sequence[str] = ()) -> ResourceQuerySet:
+    """Bytes of memory: what node_exporter counts as not available, and cAdvisor's working sets. `matchers` (PromQL)
+    restrict the series."""
     node, pod = prometheus.node_cpu, prometheus.pod_cpu
     by_node = _by(node.label, "node", CLUSTER_LABEL)
     by_pod = _by(pod.namespace_label, pod.pod_label, pod.node_label)
-    containers = _selector(POD_MEMORY, *NAMED_CONTAINERS)
+    containers = _selector(POD_MEMORY, *NAMED_CONTAINERS, *matchers)
+    whole, available = (_selector(name, *matchers) for name in (NODE_MEMORY, NODE_MEMORY_AVAILABLE))
     return ResourceQuerySet(
         name=MEMORY,
-        node=Query(field="memory of nodes", promql=f"max by ({by_node}) ({NODE_MEMORY} - {NODE_MEMORY_AVAILABLE})"),
-        capacity=Query(field="capacity of nodes in memory", promql=f"max by ({by_node}) ({NODE_MEMORY})"),
+        node=Query(field="memory of nodes", promql=f"max by ({by_node}) ({whole} - {available})"),
+        capacity=Query(field="capacity of nodes in memory", promql=f"max by ({by_node}) ({whole})"),
         pod=Query(
             field="memory of pods",
             promql=f"sum by ({by_pod}) (max by ({_by(by_pod, CONTAINER_LABEL)}) ({containers}))",
@@ -235,7 +237,7 @@ def stabilization_offsets(usage: UsageSource) -> tuple[float, ...]:
 
 
 def _selector(name: str, *matchers: str) -> str:
-    return f"{name}{{{','.join(matchers)}}}"
+    return f"{name}{{{','.join(matchers)}}}" if matchers else name
 
 
 def _by(*labels: str) -> str:

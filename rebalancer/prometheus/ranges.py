@@ -1,4 +1,4 @@
-"""Days of CPU at 5-minute steps, in queries of bounded size.
+"""Days of CPU, or of another resource, at 5-minute steps, in queries of bounded size.
 
 The value of slot s is the query's at the slot's end: with a rate over five minutes, the mean of the slot. Two queries
 run at a time, and at most as many an hour as the policy allows. A query that exceeds Prometheus' limits is repeated in
@@ -13,18 +13,37 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+import numpy as np
+
 from rebalancer.model.errors import ConfigError, ConnectError
-from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS, SLOTS, STEP_SECONDS, DayBlock, Grid, date_of
+from rebalancer.model.history import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    SLOTS,
+    STEP_SECONDS,
+    DayBlock,
+    Grid,
+    block_units,
+    date_of,
+)
 from rebalancer.model.ports import Clock, Progress
-from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.snapshot import ClusterSnapshot, Nodes
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
-from rebalancer.prometheus.chunks import ChunkedQuery, Matchers, QueryChunk, chunked_queries, query_chunks
+from rebalancer.prometheus.chunks import (
+    ChunkedQuery,
+    Matchers,
+    QueryChunk,
+    chunked_queries,
+    chunked_resource_queries,
+    query_chunks,
+)
 from rebalancer.prometheus.client import PrometheusClient, TooMuchError
-from rebalancer.prometheus.days import DayOfSeries
+from rebalancer.prometheus.days import DayOfSeries, Units
 from rebalancer.prometheus.nodes import NodeMap
 from rebalancer.prometheus.pool import AT_ONCE, ClientPool
-from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, queries
+from rebalancer.prometheus.queries import NODE_BY_FIELD, Query, ResourceQuerySet, queries
+from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, millicores_per_unit
 
 _FEWEST_SLOTS = 12
 
@@ -36,19 +55,19 @@ class _LaterError(Exception):
 
 
 class QueryBudget:
-    """A limit on queries in any hour. Not kept over a restart."""
+    """A limit on queries in any hour, for all resources together. Not kept over a restart."""
 
     def __init__(self, per_hour: int, clock: Clock) -> None:
-        self._most = per_hour
+        self.per_hour = per_hour
         self._clock = clock
         self._sent: deque[float] = deque()
 
-    def take(self) -> bool:
-        """Count one query; False when none is left."""
+    def take(self, *, spare: int = 0) -> bool:
+        """Count one query; False when no more than `spare` are left."""
         now = self._clock.now()
         while self._sent and not now - HOUR_SECONDS < self._sent[0] <= now:  # also when the clock was set back
             self._sent.popleft()
-        if len(self._sent) >= self._most:
+        if len(self._sent) + spare >= self.per_hour:
             return False
         self._sent.append(now)
         return True
@@ -74,19 +93,27 @@ class PrometheusHistory:
         clock: Clock,
         progress: Progress,
         stopping: Callable[[], bool] = lambda: False,
+        resource: ResourceQuerySet | None = None,
+        budget: QueryBudget | None = None,
     ) -> None:
         """Raises ConfigError for credentials, a CA or label names that can't be used; no query is sent yet.
 
-        `stopping` is evaluated before each query.
+        `stopping` is evaluated before each query. `resource`: None for CPU. `budget` is shared by the sources of all
+        resources; None: one of its own. Those besides CPU leave half of it.
         """
         self.queries = queries(usage)
         assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self.prometheus = usage.prometheus
-        self.budget = QueryBudget(usage.prometheus.history.queries_per_hour, clock)
+        self.resource = resource
+        self.budget = budget or QueryBudget(usage.prometheus.history.queries_per_hour, clock)
+        self._spare = 0 if resource is None else self.budget.per_hour // 2
         self.progress = progress
         self.stopping = stopping
         window = max(usage.rate_window, float(STEP_SECONDS))
-        self.nodes, self.pods = chunked_queries(self.queries, usage.prometheus, window_seconds=window)
+        if resource is None:
+            self.nodes, self.pods = chunked_queries(self.queries, usage.prometheus, window_seconds=window)
+        else:
+            self.nodes, self.pods = chunked_resource_queries(resource, usage.prometheus)
         self.slots_at_most = SLOTS
         """Halved whenever Prometheus refused or failed to answer more."""
         pod = usage.prometheus.pod_cpu
@@ -97,6 +124,27 @@ class PrometheusHistory:
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
+
+    @property
+    def label(self) -> str:
+        """The resource, for messages."""
+        return "CPU" if self.resource is None else self.resource.name
+
+    @property
+    def merge_target_on(self) -> str | None:
+        """As for `DayOfSeries`."""
+        default = self.queries.node_is_default if self.resource is None else self.resource.optional
+        return self.prometheus.node_cpu.label if default else None
+
+    def units(self, nodes: Nodes) -> Units:
+        """Units of the queries."""
+        most = capacities(nodes) * MOST_PLAUSIBLE_SHARE
+        if self.resource is None:
+            return Units(node=millicores_per_unit(nodes, self.queries.node_unit), pod=1000.0, most=most)
+        unit = block_units(self.resource.name)
+        is_share = self.resource.capacity is None
+        most = np.full(len(nodes), MOST_PLAUSIBLE_SHARE * unit if is_share else np.inf)
+        return Units(node=np.full(len(nodes), unit), pod=unit, most=most)
 
     @property
     def identity(self) -> str:
@@ -139,7 +187,7 @@ class PrometheusHistory:
 
     def spend(self) -> None:
         """Count a query. Raises _LaterError."""
-        if self.stopping() or not self.budget.take():
+        if self.stopping() or not self.budget.take(spare=self._spare):
             raise _LaterError
 
     def label_sets(self, metric: str) -> Sequence[Labels]:
@@ -196,8 +244,8 @@ class PrometheusDay:
             end=end,
             snapshot=snapshot,
             node_map=self._node_map,
-            node_unit=source.queries.node_unit,
-            merge_target_on=node.label if source.queries.node_is_default else None,
+            units=source.units(snapshot.nodes),
+            merge_target_on=source.merge_target_on,
         )
         self._open: deque[QueryChunk] | None = None
         self._done = 0
@@ -272,9 +320,8 @@ class PrometheusDay:
                     except (ConnectError, ConfigError, _LaterError) as error:
                         open_chunks.appendleft(chunk)
                         stop = stop or error
-                self._source.progress.step(
-                    f"CPU of {date_of(self._day)}", self._done, self._done + len(open_chunks) + len(running)
-                )
+                step = f"{self._source.label} of {date_of(self._day)}"
+                self._source.progress.step(step, self._done, self._done + len(open_chunks) + len(running))
         if stop is not None:
             raise stop
 

@@ -1,6 +1,7 @@
 """Day blocks: usage history as files, a cache that may be deleted at any time and is then filled again.
 
-One file a day and cluster, `<directory>/<cluster>/<date>.day`:
+One file a day and cluster, `<directory>/<cluster>/<date>.day`; of resources besides CPU in a folder of their own,
+`<directory>/<cluster>/<resource>/<date>.day`:
 
     magic and version | length of the head | CRC-32 of all that follows | grids | names | head (JSON)
 
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.history import SLOTS, DayBlock, Grid, StoredDay, date_of
+from rebalancer.model.usage import CPU
 
 _MAGIC = b"RBDAY\x00\x00\x01"
 """The last byte is the version."""
@@ -63,11 +66,13 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 class BlockStore:
     """The days of one cluster; implements `model.history.DayStore`. Not for several threads or processes at once."""
 
-    def __init__(self, directory: Path, *, cluster: str, source: str) -> None:
+    def __init__(self, directory: Path, *, cluster: str, source: str, resource: str = CPU) -> None:
         """`source` is the identity of the queries: days of another source are replaced."""
         self._cluster = cluster
         self._source = source
         self._folder = directory / cluster
+        if resource != CPU:
+            self._folder /= quote(resource, safe="")
         self._checked: dict[Path, tuple[tuple[int, int], StoredDay]] = {}
         self._notes: list[str] = []
 
@@ -161,8 +166,8 @@ class BlockStore:
         )
 
     def drop(self, *, before: int) -> None:
-        """Remove all earlier days."""
-        for path in self._folder.glob("*.*"):  # what a killed process left of a file, too
+        """Remove all earlier days; CPU's store also those of resources that the policy doesn't name any more."""
+        for path in self._folder.rglob("*.*"):  # what a killed process left of a file, too
             day = _day_of(path)
             if day is not None and day < before:
                 path.unlink(missing_ok=True)

@@ -115,7 +115,7 @@ class Daemon:
     def restart(self, **fields: Any) -> None:
         given: dict[str, Any] = {
             "policy": self.policy,
-            "keeper": self.past,
+            "keepers": {"cpu": self.past},
             "clock": self.clock,
             "records": self.records.forecasts(),
             "outcomes": OutcomeKeeper(records=self.records.outcomes()),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.history import history_keeper
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import NullProgress
 from rebalancer.cycle.request import CycleRequest
@@ -68,9 +68,9 @@ def a_foreseeing_stage(cluster: Scenario, folder: Path, *, start: float, **secti
         )
         with (
             acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
-            history_keeper(policy, settings, progress=NullProgress(), clock=lab.clock) as keeper,
+            history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
         ):
-            lookout = ForecastLoop(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
+            lookout = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
             knowing = replace(world, peaks=lookout.peaks, service_day_profiles=lookout.service_day_profiles)
             yield ForeseeingStage(lab=lab, policy=policy, settings=settings, world=knowing, lookout=lookout)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.bootstrap.contexts import acting_context
-from rebalancer.bootstrap.history import history_keeper
+from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.request import CycleRequest
@@ -57,9 +57,9 @@ def a_night(folder: Path, **forecast: Any) -> Iterator[tuple[Lab, RebalancerPoli
         )
         with (
             acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
-            history_keeper(policy, settings, progress=NullProgress(), clock=lab.clock) as keeper,
+            history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
         ):
-            lookout = ForecastLoop(policy=policy, keeper=keeper, clock=lab.clock, ledger=world.ledger)
+            lookout = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
             yield lab, policy, replace(world, peaks=lookout.peaks), lookout
 
 

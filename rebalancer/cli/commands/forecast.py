@@ -42,7 +42,7 @@ def forecast(
         raise ConfigError("--since: expected with --accuracy")
     policy, settings = invocation.policy, invocation.settings
     from rebalancer.bootstrap.contexts import planning_context
-    from rebalancer.bootstrap.history import history_keeper, kept_outcomes
+    from rebalancer.bootstrap.history import history_keepers, kept_outcomes
     from rebalancer.cli.output.forecasts import forecast_document, print_forecasts
     from rebalancer.cli.output.json import print_json
     from rebalancer.cli.output.progress import TerminalProgress
@@ -51,10 +51,12 @@ def forecast(
     with (
         TerminalProgress() as progress,
         planning_context(policy, settings, progress=progress) as context,
-        history_keeper(policy, settings, progress=progress) as keeper,
+        history_keepers(policy, settings, progress=progress) as keepers,
         kept_outcomes(policy, settings) as outcomes,
     ):
-        found, forecasts = pooled_forecasts(context.cluster, keeper, policy, clock=context.clock, outcomes=outcomes)
+        found, forecasts = pooled_forecasts(
+            context.cluster, keepers["cpu"], policy, clock=context.clock, outcomes=outcomes
+        )
     if node:
         unknown = sorted(set(node) - {each.forecast.node for each in found})
         if unknown:
