@@ -11,6 +11,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.model.annotations import is_kept
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.objects import LabelSelector, PodTemplate, Taint
+from rebalancer.model.plan import Loads
 from rebalancer.model.snapshot import (
     RUNNING,
     ClusterSnapshot,
@@ -31,7 +32,7 @@ from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies import Findings, StrategyView, strategy_for
 from rebalancer.strategies.loads import base_loads, effective_cpu
-from rebalancer.strategies.resources import memory_reserve, with_resources
+from rebalancer.strategies.resources import expected_by_resource, memory_reserve, with_resources
 
 NOW = 1_800_000_000.0
 GIB = 2.0**30
@@ -345,6 +346,7 @@ def view_of(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy, *
                 snapshot,
                 node_pools,
                 usage,
+                expected_by_resource(snapshot, node_pools, usage),
                 now=now,
                 occupied=True,
             ),
@@ -386,10 +388,16 @@ def planner_for(
         cpu_millicores=usage.pod_cpu_millicores,
         pools=pool_names(snapshot, policy),
         **{
-            "reserve": memory_reserve(snapshot, usage, least=policy.guards.min_memory_available / 100, now=NOW),
+            "reserve": a_reserve(snapshot, usage, policy),
             **options,
         },
     )
+
+
+def a_reserve(snapshot: ClusterSnapshot, usage: Usage, policy: RebalancerPolicy) -> Loads | None:
+    """The memory that must stay available."""
+    expected = expected_by_resource(snapshot, NodePools.of(policy.pools, snapshot.nodes), usage)
+    return memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=NOW)
 
 
 def placement_from(snapshot: ClusterSnapshot, options: dict[str, Any]) -> PlacementModel:

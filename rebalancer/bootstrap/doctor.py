@@ -174,7 +174,7 @@ def _permissions(client: ApiClient, policy: RebalancerPolicy, settings: Settings
 
 def _prometheus(policy: RebalancerPolicy) -> Iterator[Check]:
     try:
-        with closing(PrometheusUsage(policy.usage, NullProgress())) as reader:
+        with closing(PrometheusUsage(policy.usage, NullProgress(), stabilized=policy.threshold_resources)) as reader:
             found = reader.probe()
     except RebalancerError as error:
         yield Check(name="prometheus", ok=False, detail=str(error), fix=PROMETHEUS_FIX, exit_code=error.exit_code)

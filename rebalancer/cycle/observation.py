@@ -26,7 +26,7 @@ from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.strategies import Need, PluginStrategy
 from rebalancer.strategies import Findings, StrategyView, needs, strategy_for
 from rebalancer.strategies.loads import CpuLoads, base_loads, effective_cpu
-from rebalancer.strategies.resources import memory_reserve, with_resources
+from rebalancer.strategies.resources import expected_by_resource, memory_reserve, with_resources
 
 ANY = CycleRequest()
 """All strategies, all nodes."""
@@ -110,6 +110,7 @@ def observe(
         in_background=evacuated,
         generation=policy.forecast.generation,
     )
+    expected = expected_by_resource(snapshot, node_pools, usage)
     peaks = context.peaks(snapshot, now) if policy.forecast.mode == "Act" else None
     return Observation(
         snapshot=snapshot,
@@ -117,9 +118,9 @@ def observe(
         node_pools=node_pools,
         cpu=cpu,
         loads=with_resources(
-            base_loads(snapshot, node_pools, cpu, peaks), snapshot, node_pools, usage, now=now, occupied=True
+            base_loads(snapshot, node_pools, cpu, peaks), snapshot, node_pools, usage, expected, now=now, occupied=True
         ),
-        reserve=memory_reserve(snapshot, usage, least=policy.guards.min_memory_available / 100, now=now),
+        reserve=memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=now),
         recent=recent,
         ledger_state=ledger_state,
         peaks=peaks,

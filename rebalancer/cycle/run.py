@@ -19,6 +19,7 @@ from rebalancer.cycle.ledger_state import closed_note
 from rebalancer.cycle.observation import ANY, Observation, find, high_thresholds, observe, unsafe
 from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.request import CycleRequest
+from rebalancer.cycle.resource_notes import resource_notes
 from rebalancer.cycle.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
@@ -103,7 +104,11 @@ def execute_cycle(
     """The stages in their order. `snapshot` is the cluster where it has been read already."""
     with timed(report, "observe"):
         seen = observe(context, policy, writes=not report.dry_run, snapshot=snapshot)
-    report.notes += [*(closed_note(each) for each in seen.ledger_state.closed), *seen.usage.notes]
+    report.notes += [
+        *(closed_note(each) for each in seen.ledger_state.closed),
+        *seen.usage.notes,
+        *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
+    ]
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):

@@ -1,6 +1,7 @@
 """Whether a node that is cooled has target nodes under their `low`: in its pool, or in another where the pod fits."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,26 @@ class LowNodes:
                 return None
         closed = np.flatnonzero(_under(headroom.loads) & self._model.closed & own)
         if not len(closed):
-            return Refusal.of(Reason.POOL_FULL)
+            return Refusal.of(Reason.POOL_FULL, _unknown(headroom.loads, own, self._names))
         first = int(closed[0])
         more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
         are = "are" if more else "is"
         return Refusal.of(
             Reason.POOL_FULL, f"{self._names[first]}{more} {are}, but closed ({self._model.why_closed(first)})"
         )
+
+
+def _unknown(loads: Loads, own: Bools, names: Sequence[str]) -> str:
+    """The nodes of the pool that would be under their `low` but for a resource that isn't known; empty without one."""
+    unknown = np.isfinite(loads.target) & ~np.isfinite(loads.node)
+    low = own & unknown.any(axis=1) & _under(replace(loads, target=np.where(unknown, np.nan, loads.target)))
+    low |= own & (unknown | ~np.isfinite(loads.target)).all(axis=1) & unknown.any(axis=1)
+    lacking = np.flatnonzero(low)
+    if not len(lacking):
+        return ""
+    of = " and ".join(np.array(loads.resources)[unknown[lacking].any(axis=0)].tolist())
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return f"{of} of {names[int(lacking[0])]}{more} isn't known"
 
 
 def _under(loads: Loads) -> Bools:

@@ -1,6 +1,6 @@
 """The checks that `doctor` makes on Prometheus: reachable, metrics present, age of the newest sample."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rebalancer.model.errors import RebalancerError
@@ -14,6 +14,8 @@ EXPORTERS = {
     POD_CPU: "cAdvisor (the kubelet's /metrics/cadvisor)",
     NODE_INFO: "kube-state-metrics",
 }
+
+OWN_FIX = "check the query, and the rule that records it, in Prometheus' own page"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,17 @@ class Probe:
         return all(each.series for each in self.metrics if each.needed)
 
 
-def probe(client: PrometheusClient, queries: Queries, resources: Sequence[ResourceQuerySet] = ()) -> Probe:
-    """Raises ConnectError when Prometheus can't be reached at all; any other failure is part of the result."""
+def probe(
+    client: PrometheusClient,
+    queries: Queries,
+    resources: Sequence[ResourceQuerySet] = (),
+    *,
+    needed: Collection[str] = (),
+) -> Probe:
+    """`needed`: names of the resources that a pool has thresholds of.
+
+    Raises ConnectError when Prometheus can't be reached at all; any other failure is part of the result.
+    """
     version = client.version()
     metrics = [
         _metric(client, NODE_CPU, needed=True)
@@ -59,7 +70,14 @@ def probe(client: PrometheusClient, queries: Queries, resources: Sequence[Resour
     if queries.node_is_default:
         metrics += [_metric(client, name, needed=False) for name in (NODE_INFO, UNAME)]
     metrics += [
-        _own(client, query, needed=not each.optional)
+        _own(
+            client,
+            query,
+            needed=not each.optional or each.name in needed,
+            fix=f"{each.name} has thresholds: scrape what its query reads, or set usage.prometheus.resources"
+            if each.optional and each.name in needed
+            else OWN_FIX,
+        )
         for each in resources
         for query in (each.node, each.capacity, each.pod)
         if query is not None
@@ -97,8 +115,14 @@ def _metric(client: PrometheusClient, name: str, *, needed: bool) -> MetricProbe
     )
 
 
-def _own(client: PrometheusClient, query: Query, *, freshness: Query | None = None, needed: bool = True) -> MetricProbe:
-    fix = "check the query, and the rule that records it, in Prometheus' own page"
+def _own(
+    client: PrometheusClient,
+    query: Query,
+    *,
+    freshness: Query | None = None,
+    needed: bool = True,
+    fix: str = OWN_FIX,
+) -> MetricProbe:
     age = None
     try:
         series = decode.vector(client.query(query).result)

@@ -75,7 +75,7 @@ class PrometheusUsage:
     def probe(self) -> Probe:
         """The findings for `doctor`. Raises ConnectError when Prometheus can't be reached."""
         self._client.renew()
-        return probe(self._client, self._queries, self._resources)
+        return probe(self._client, self._queries, self._resources, needed=self._stabilized)
 
     def read(self, snapshot: ClusterSnapshot) -> Usage:
         """Usage of the snapshot's nodes and pods.

@@ -10,9 +10,12 @@ from rebalancer.model.snapshot import ClusterSnapshot, Floats
 from rebalancer.model.usage import ResourceUsage
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.nodes import NodeMap, gather
-from rebalancer.prometheus.pods import pod_usage
+from rebalancer.prometheus.pods import PodUsage, pod_usage
 from rebalancer.prometheus.queries import Query, ResourceQuerySet
-from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, check_unit
+from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, check_capacity, check_unit
+
+MOST_OF_PODS = 10.0
+"""Pods may be measured with more than their nodes, such as shared pages, but not with many times that."""
 
 
 def read_resources(
@@ -32,7 +35,8 @@ def read_resources(
     node can be hot by is left out when its answers fail or are partial.
 
     Raises the errors of `node_vector` and `pod_vector`, which query Prometheus; ConfigError where a query of the policy
-    has no series of this cluster, or a share is no share.
+    has no series of this cluster, a share is no share, or the queries of a
+    resource have several units.
     """
     found: dict[str, ResourceUsage] = {}
     notes: list[str] = []
@@ -81,10 +85,25 @@ def _read(
     else:
         capacity = of_nodes(wanted.capacity)
         capacity[capacity == 0] = np.nan
-    pods = pod_usage(vector=pod_vector(wanted.pod, warnings), snapshot=snapshot, node_map=node_map, scale=1.0).pods
+        if not wanted.optional:
+            check_capacity(node / capacity, snapshot.nodes, field=wanted.capacity.field)
+    pods = pod_usage(vector=pod_vector(wanted.pod, warnings), snapshot=snapshot, node_map=node_map, scale=1.0)
+    if not wanted.optional:
+        _check_pods(wanted.pod, pods, node, snapshot)
     plausible = node <= capacity * MOST_PLAUSIBLE_SHARE
     node = np.where(plausible, node, np.nan)
-    return ResourceUsage(node=node, capacity=capacity, pod=pods, samples=node[None, :])
+    return ResourceUsage(node=node, capacity=capacity, pod=pods.pods, samples=node[None, :])
+
+
+def _check_pods(query: Query, pods: PodUsage, node: Floats, snapshot: ClusterSnapshot) -> None:
+    """ConfigError where no pod has a series although nodes are in use, or where pods use many times what nodes do."""
+    used, of_pods = float(np.nansum(node)), float(np.nansum(pods.pods))
+    if not pods.matched and used > 0 and snapshot.active.any():
+        raise ConfigError(f"{query.field}: no series of a pod of this cluster; query: {query.promql}")
+    if of_pods > MOST_OF_PODS * used > 0:
+        raise ConfigError(
+            f"{query.field}: its pods use {of_pods / used:.4g} times what the nodes do: expected the same unit for both"
+        )
 
 
 def _amounts(values: Floats) -> Floats:

@@ -19,6 +19,18 @@ def millicores_per_unit(nodes: Nodes, unit: str) -> Floats:
     return np.full(len(nodes), 1000.0) if unit == "cores" else capacities(nodes)
 
 
+def check_capacity(shares: Floats, nodes: Nodes, *, field: str) -> None:
+    """A capacity in another unit than the amounts: ConfigError when half of the known `shares` (nodes,) are
+    impossible."""
+    wrong = np.isfinite(shares) & (shares > MOST_PLAUSIBLE_SHARE)
+    if wrong.any() and np.count_nonzero(wrong) * 2 >= np.count_nonzero(np.isfinite(shares)):
+        example = int(np.flatnonzero(wrong)[0])
+        raise ConfigError(
+            f"{field}: {nodes.names[example]} uses {shares[example]:.4g} times its capacity: expected the unit of "
+            "`node`"
+        )
+
+
 def check_unit(shares: Floats, nodes: Nodes, *, known: int, field: str, unit: str, hint: str = "") -> None:
     """A query in the wrong unit would make all nodes hot: ConfigError when half of the `known` values are impossible.
 

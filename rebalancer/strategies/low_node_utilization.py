@@ -126,7 +126,10 @@ def _cpu_loads(view: StrategyView) -> Loads:
     )
     if not view.node_pools.resources:
         return loads
-    loads = with_resources(loads, view.snapshot, view.node_pools, view.usage, now=view.now, occupied=False, pools=pools)
+    expected = {name: view.base.pod[:, at] for at, name in enumerate(view.base.resources)}
+    loads = with_resources(
+        loads, view.snapshot, view.node_pools, view.usage, expected, now=view.now, occupied=False, pools=pools
+    )
     return only_what_is_hot(loads, loads.resources)
 
 

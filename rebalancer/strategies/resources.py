@@ -6,7 +6,7 @@ most others, unlike CPU, don't depend on what else the node does, and are free a
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,22 @@ GROWING_SECONDS = 3600.0
 """A younger pod is expected to grow to what its older siblings use."""
 
 
-def memory_reserve(snapshot: ClusterSnapshot, usage: Usage, *, least: float, now: float) -> Loads | None:
+Expected = Mapping[str, Floats]
+"""Name of a resource -> (pods,) the amount that each pod uses on another node."""
+
+
+def expected_by_resource(snapshot: ClusterSnapshot, node_pools: NodePools, usage: Usage) -> Expected:
+    """Of memory and of each resource that a pool has thresholds of. Made once for a cycle: it looks at every pod."""
+    return {
+        name: expected_amounts(snapshot, used.pod, unknown=_unmeasured(snapshot, name, used))
+        for name in dict.fromkeys((MEMORY, *node_pools.resources))
+        if (used := usage.resources.get(name)) is not None
+    }
+
+
+def memory_reserve(
+    snapshot: ClusterSnapshot, usage: Usage, expected: Expected, *, least: float, now: float
+) -> Loads | None:
     """Real memory of all nodes, with a target that leaves `least` (0..1) of it available; None where it isn't known.
 
     No node is hot by it. A node of unknown memory has no target.
@@ -35,8 +50,8 @@ def memory_reserve(snapshot: ClusterSnapshot, usage: Usage, *, least: float, now
     memory = usage.resources.get(MEMORY)
     if memory is None or not np.isfinite(memory.node).any():
         return None
-    expected = expected_amounts(snapshot, memory.pod, unknown=snapshot.pods.memory_request_bytes)
-    node = expected_on_nodes(snapshot, memory, expected, now=now)[:, None]
+    grown = expected[MEMORY]
+    node = expected_on_nodes(snapshot, memory, grown, now=now)[:, None]
     target = np.where(np.isfinite(node), (1.0 - least) * memory.capacity[:, None], np.nan)
     return Loads(
         resources=(MEMORY,),
@@ -45,7 +60,7 @@ def memory_reserve(snapshot: ClusterSnapshot, usage: Usage, *, least: float, now
         high=np.full(node.shape, np.nan),
         target=target,
         low=target,
-        pod=expected[:, None],
+        pod=grown[:, None],
         relief=memory.pod[:, None],
     )
 
@@ -55,6 +70,7 @@ def with_resources(
     snapshot: ClusterSnapshot,
     node_pools: NodePools,
     usage: Usage,
+    expected: Expected,
     *,
     now: float,
     occupied: bool,
@@ -67,9 +83,8 @@ def with_resources(
     """
     for name in node_pools.resources:
         used = usage.resources.get(name) or _unknown(snapshot)
-        unknown = snapshot.pods.memory_request_bytes if name == MEMORY else np.zeros(len(snapshot.pods))
-        expected = expected_amounts(snapshot, used.pod, unknown=unknown)
-        node = expected_on_nodes(snapshot, used, expected, now=now) if occupied else _without_leaving(snapshot, used)
+        grown = expected.get(name, used.pod)
+        node = expected_on_nodes(snapshot, used, grown, now=now) if occupied else _without_leaving(snapshot, used)
         marks = node_pools.resource_thresholds(name, pools)
         room = np.where(np.isfinite(used.capacity), used.capacity, 1.0)
         columns = {
@@ -78,7 +93,7 @@ def with_resources(
             "high": marks.high * room,
             "target": marks.target * room,
             "low": marks.low * room,
-            "pod": expected,
+            "pod": grown,
         }
         wide = {each: np.column_stack([getattr(loads, each), column]) for each, column in columns.items()}
         relief = np.column_stack([loads.relieved, np.nan_to_num(used.pod)])
@@ -93,6 +108,16 @@ def only_what_is_hot(loads: Loads, names: Collection[str]) -> Loads:
     hot = np.asarray(over.any(axis=1), dtype=np.bool_)
     spared = hot[:, None] & ~over & np.array([name in names for name in loads.resources])
     return replace(loads, target=np.where(spared, np.nan, loads.target)) if spared.any() else loads
+
+
+def _unmeasured(snapshot: ClusterSnapshot, name: str, used: ResourceUsage) -> Floats:
+    """(pods,) the amount of a pod without a measurement and without siblings that have one: its request of memory; of
+    another resource what its node uses besides its measured pods, which it can't exceed. NaN where that isn't known."""
+    if name == MEMORY:
+        return snapshot.pods.memory_request_bytes
+    active, on = snapshot.active, snapshot.pods.node
+    measured = np.bincount(on[active], weights=np.nan_to_num(used.pod[active]), minlength=len(used.node))
+    return np.append(np.maximum(used.node - measured, 0.0), 0.0)[on]  # pods on no node come last
 
 
 def _unknown(snapshot: ClusterSnapshot) -> ResourceUsage:
@@ -112,7 +137,7 @@ def _without_leaving(snapshot: ClusterSnapshot, used: ResourceUsage) -> Floats:
 def expected_amounts(snapshot: ClusterSnapshot, measured: Floats, *, unknown: Floats) -> Floats:
     """(pods,) the amount that each pod uses on another node: its own, or the median of its siblings of that age or
     older, if that is more. `unknown` (pods,) is that of a pod without either."""
-    out: Floats = np.fmax(measured, _of_siblings(snapshot, measured))
+    out: Floats = np.fmax(measured, _of_siblings(snapshot, measured, unknown))
     return np.where(np.isfinite(out), out, unknown)
 
 
@@ -126,8 +151,9 @@ def expected_on_nodes(snapshot: ClusterSnapshot, used: ResourceUsage, expected: 
     return out
 
 
-def _of_siblings(snapshot: ClusterSnapshot, measured: Floats) -> Floats:
-    """(pods,) the median of the other pods of its service that are of its age or older; NaN without any."""
+def _of_siblings(snapshot: ClusterSnapshot, measured: Floats, unknown: Floats) -> Floats:
+    """(pods,) the median of the other pods of its service that are of its age or older. Where only younger ones and
+    not the pod itself are measured, it is that of all of them, or `unknown`, if that is more; NaN without any."""
     pods = snapshot.pods
     out = np.full(len(pods), np.nan)
     if not len(snapshot.owners):
@@ -143,7 +169,12 @@ def _of_siblings(snapshot: ClusterSnapshot, measured: Floats) -> Floats:
     for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(top)], strict=True):
         if end - first > 1:
             members = owned[first:end]
-            out[members] = _running_medians(ages[first:end].tolist(), measured[members].tolist())
+            amounts = measured[members]
+            medians = np.array(_running_medians(ages[first:end].tolist(), amounts.tolist()))
+            missing = np.isnan(amounts) & np.isnan(medians)
+            if missing.any() and not missing.all():
+                medians[missing] = np.fmax(np.nanmedian(amounts), unknown[members[missing]])
+            out[members] = medians
     return out
 
 

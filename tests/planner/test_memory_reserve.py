@@ -143,6 +143,6 @@ def test_19_3_pods_that_are_still_growing_fill_their_node() -> None:
     memory = usage.resources[MEMORY]
     grown = expected_amounts(snapshot, memory.pod, unknown=memory.pod)
     assert (expected_on_nodes(snapshot, memory, grown, now=NOW) / GIB).tolist() == [8, 8]
-    reserve = memory_reserve(snapshot, usage, least=0.1, now=NOW)
+    reserve = memory_reserve(snapshot, usage, {MEMORY: grown}, least=0.1, now=NOW)
     assert reserve is not None
     assert (reserve.node / GIB).ravel().tolist() == [8, 8]

@@ -35,8 +35,8 @@ def a_source(url: str, *, usage: Mapping[str, Any] | None = None, **fields: Any)
     )
 
 
-def reader(url: str, *, contention: bool = False, **fields: Any) -> PrometheusUsage:
-    return PrometheusUsage(a_source(url, **fields), NoProgress(), contention=contention)
+def reader(url: str, *, contention: bool = False, stabilized: Sequence[str] = (), **fields: Any) -> PrometheusUsage:
+    return PrometheusUsage(a_source(url, **fields), NoProgress(), contention=contention, stabilized=stabilized)
 
 
 def read(url: str, snapshot: ClusterSnapshot, *, contention: bool = False, **fields: Any) -> Usage:

@@ -1,6 +1,7 @@
 """Memory, and resources that the policy names with queries of its own."""
 
 import time
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY
 from rebalancer.policy.schema.usage import Prometheus
 from rebalancer.prometheus.queries import default_memory_queries
-from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, usual, vector
+from tests.prometheus.builders import OWN, a_cluster, by_query, fake_prometheus, read, reader, usual, vector
 
 GIB = 2.0**30
 DISK = {"name": "disk-busy", "node": "disk:node", "pod": "disk:pod"}
@@ -94,6 +95,44 @@ def test_19_1_a_named_resource_with_a_wrong_query_is_an_error(values: list[float
     assert said in str(error.value)
 
 
+NETWORK = {"name": "network", "node": "net:node", "capacity": "net:all", "pod": "net:pod"}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "pods", "said"),
+    [
+        (1_000.0, [], "resources[0].pod: no series of a pod of this cluster; query: net:pod"),
+        (1.0, [50.0], "resources[0].capacity: n1 uses 100 times its capacity: expected the unit of `node`"),
+        (1_000.0, [51_200.0], "resources[0].pod: its pods use 256 times what the nodes do: expected the same unit"),
+    ],
+    ids=["no pods", "capacity", "pods"],
+)
+def test_19_5_queries_of_a_resource_in_several_units_are_an_error(
+    capacity: float, pods: list[float], said: str
+) -> None:
+    at = time.time()
+    answers = {
+        **usual({"n1": 0.5, "n2": 0.5}, at=at),
+        "net:node": vector([({"node": "n1"}, 100.0), ({"node": "n2"}, 100.0)], at=at),
+        "net:all": vector([({"node": "n1"}, capacity), ({"node": "n2"}, capacity)], at=at),
+        "net:pod": vector([({"namespace": "shop", "pod": "web-0", "node": "n1"}, each) for each in pods], at=at),
+    }
+    with fake_prometheus(answers) as fake, pytest.raises(ConfigError) as error:
+        read(fake.url, two_nodes(), resources=[NETWORK], **OWN)
+    assert said in str(error.value)
+
+
+def test_19_5_a_resource_that_nothing_uses_has_no_pods() -> None:
+    at = time.time()
+    answers = {
+        **usual({"n1": 0.5, "n2": 0.5}, at=at),
+        "disk:node": vector([({"node": "n1"}, 0.0), ({"node": "n2"}, 0.0)], at=at),
+        "disk:pod": vector([], at=at),
+    }
+    with fake_prometheus(answers) as fake:
+        assert "disk-busy" in read(fake.url, two_nodes(), resources=[DISK], **OWN).resources
+
+
 @pytest.mark.parametrize("resources", [[DISK, DISK], [{**DISK, "name": "cpu"}]])
 def test_19_1_names_of_resources_are_distinct_and_not_cpu(resources: list[dict[str, str]]) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -125,3 +164,12 @@ def test_19_1_memory_that_can_not_be_read_stops_no_policy_without_thresholds_of_
     assert "memory" not in usage.resources
     assert any("memory is not known" in note for note in usage.notes)
     assert np.isfinite(usage.node_cpu_millicores).all()
+
+
+def test_19_5_doctor_fails_where_memory_has_thresholds_and_no_series() -> None:
+    with fake_prometheus(usual({"n1": 0.5, "n2": 0.5})) as fake:
+        for stabilized, needed in (((), False), ((MEMORY,), True)):
+            with closing(reader(fake.url, stabilized=stabilized, **OWN)) as opened:
+                found = [each for each in opened.probe().metrics if "memory" in each.name]
+            assert [(each.series, each.needed) for each in found] == [(0, needed)] * 3
+            assert ("memory has thresholds" in found[0].fix) is needed

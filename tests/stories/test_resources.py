@@ -1,10 +1,12 @@
 """Resources besides CPU in lives of clusters: memory, and one of the user's own."""
 
+import ast
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rebalancer
 from rebalancer.cli.output.cycle import cycle_document
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.amounts import memory, named
@@ -169,3 +171,52 @@ def test_19_2_a_policy_without_memory_thresholds_plans_the_same_moves_as_before(
         return [(each.service, each.source, each.target) for each in moves(log)]
 
     assert moved(tmp_path / "much", "5Gi") == moved(tmp_path / "little", "1Mi") != []
+
+
+LICENCES = {
+    "name": "licences",
+    "node": 'lab_node_usage{resource="licences"}',
+    "capacity": 'lab_node_usage{resource="licences-installed"}',
+    "pod": 'lab_pod_usage{resource="licences"}',
+}
+
+
+def test_19_2_a_fourth_resource_needs_lines_of_the_policy_only(tmp_path: Path) -> None:
+    """`hot` exceeds by licences alone. `b` has no licences left, `c` no disk, `d` no memory: only `e` has all four."""
+    names = ("hot", "b", "c", "d", "e")
+    installed = [burner(f"server-{name}", name, 0.0, resources={"licences-installed": 40.0}) for name in names]
+    cluster = a_scenario(
+        [a_machine(name, memory="16Gi") for name in names],
+        [
+            *installed,
+            burner("editor", "b", 0.0, resources={"licences": 24.0}),
+            burner("log", "c", 0.0, resources={"disk-busy": 0.64}),
+            burner("cache", "d", 0.0, memory="10Gi"),
+            service("cad", {"hot": 4}, cpu=0.5, memory="1Gi", resources={"licences": 8.0, "disk-busy": 0.02}),
+            service("web", {"hot": 2}, cpu=0.5, memory="1Gi", resources={"licences": 0.0, "disk-busy": 0.0}),
+        ],
+    )
+    marks = {name: {"high": 75, "target": 65, "low": 64} for name in ("memory", "disk-busy", "licences")}
+    with a_stage(cluster, tmp_path, pools=pools(**marks), own_resources=[DISK, LICENCES]) as stage:
+        found = settled(stage)
+        columns, now = stage.lab.usage.history.columns(), np.array([stage.lab.clock.now()])
+        licences = named(columns, now, "licences").nodes[:, 0] / 40.0
+        (finding, _) = stage.reports[0].findings[0]
+    assert (finding.resource, finding.cpu_share) == ("licences", pytest.approx(0.8))
+    assert found == {("cad", "e")}
+    assert licences.max() <= 0.65
+
+
+def test_19_2_no_file_of_the_product_names_a_resource_of_the_users() -> None:
+    """Docstrings may, as examples."""
+    named_here = {DISK["name"], LICENCES["name"], "disk_busy", "network"}
+    for path in Path(rebalancer.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        examples = {
+            id(each.value)
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+        }
+        words = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and id(each) not in examples}
+        words |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+        assert not words & named_here, path

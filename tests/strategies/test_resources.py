@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rebalancer.cycle.resource_notes import resource_notes
 from rebalancer.model.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies.high_node_utilization import find as find_low
@@ -199,5 +200,81 @@ def test_19_2_a_resource_that_was_high_for_a_moment_is_not_relieved_with_a_stabl
 
 def test_19_2_a_pod_without_a_figure_of_another_resource_still_relieves_cpu() -> None:
     pods = [APod(name=f"p{index}", node="hot", owner=f"o{index}", used=1_500.0) for index in range(4)]
-    unknown = amounts([95, 0, 0], [np.nan] * 4)
+    unknown = amounts([95, 0, 0], [np.nan] * 3 + [94])
     assert Scene([13_000, 0, 0], pods, {"licences": unknown}, by_resources(licences=None)).plan().pods
+
+
+# ---- what isn't known
+
+
+def test_19_3_a_pod_without_a_series_counts_with_the_median_of_its_siblings() -> None:
+    """Its siblings are younger: what they use is no less likely than nothing."""
+    ages = (9_000.0, 900.0, 800.0, 700.0)
+    pods = [APod(name=f"web-{at}", node="b", owner="web", age=age) for at, age in enumerate(ages)]
+    snapshot = cluster([a_node("b")], pods)
+    expected = expected_amounts(snapshot, np.array([np.nan, 30.0, 10.0, 20.0]), unknown=np.zeros(4))
+    assert expected[0] == 20.0
+
+
+@pytest.mark.parametrize(("measured", "moved"), [(94.0, True), (20.0, False), (np.nan, False)])
+def test_19_3_a_pod_of_unknown_amount_uses_no_more_than_its_node_does_besides_the_others(
+    measured: float, moved: bool
+) -> None:
+    """Of 95 of `hot` either the pod beside it uses nearly all, or the pod itself may use too much for the others."""
+    pods = [
+        APod(name="unknown", node="hot", owner="unknown", used=3_000.0),
+        APod(name="other", node="hot", owner="other", used=10.0, cpu=15_000),
+    ]
+    licences = {"licences": amounts([95, 0, 0], [np.nan, measured])}
+    policy = by_resources(licences={"high": 99, "target": 70, "low": 50})
+    assert Scene([13_000, 0, 0], pods, licences, policy).plan().pods == (["unknown"] if moved else [])
+
+
+def test_19_3_a_pod_of_unknown_amount_lands_nowhere_where_its_nodes_amount_is_unknown_too() -> None:
+    pods = [APod(name="unknown", node="hot", owner="unknown", used=3_000.0)]
+    licences = {"licences": amounts([np.nan, 0, 0], [np.nan])}
+    assert Scene([13_000, 0, 0], pods, licences, by_resources(licences=None)).plan().moves == []
+
+
+def test_19_5_a_pool_that_is_full_for_want_of_a_measurement_says_so() -> None:
+    pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
+    scene = Scene([13_000, 0, 0], pods, {}, by_resources(memory=None))
+    (refusal,) = scene.plan().planner.refusals()
+    assert refusal.code == "PoolFull"
+    assert "memory of b and 1 more isn't known" in refusal.message
+    some = {"memory": amounts([20, np.nan, 90], [5])}
+    (refusal,) = Scene([13_000, 0, 0], pods, some, by_resources(memory=None)).plan().planner.refusals()
+    assert "memory of b isn't known" in refusal.message
+
+
+def notes(scene: Scene) -> list[str]:
+    return resource_notes(scene.snapshot, scene.usage, scene.view.node_pools)
+
+
+def test_19_5_a_resource_with_thresholds_that_is_not_measured_is_noted() -> None:
+    pods = [APod(name="a", node="hot", owner="a", used=3_000.0)]
+    assert notes(Scene([13_000, 0, 0], pods, {}, by_resources(memory=None))) == [
+        "memory has thresholds in general and isn't measured: no node there is hot by it, and nothing lands there"
+    ]
+    assert notes(Scene([13_000, 0, 0], pods, {}, by_resources())) == []
+
+
+def test_19_5_nodes_and_pods_whose_amount_is_not_known_are_noted() -> None:
+    pods = replicas("web", {"hot": 2}, used=500.0)
+    used = {"memory": amounts([20, np.nan, 20], [5, np.nan]), "licences": amounts([5, 5, np.nan], [np.nan, 5])}
+    assert notes(Scene([2_000] * 3, pods, used, by_resources(licences=None))) == [
+        "memory of 1 of 3 nodes isn't known (b): no landing there is checked by it",
+        "memory of 1 of 2 pods isn't known (shop/web-1): each counts with the median of its siblings, or with its "
+        "request",
+        "licences of 1 of 3 nodes isn't known (c): nothing lands there",
+        "licences of 1 of 2 pods isn't known (shop/web-0): each counts with the median of its siblings, or with what "
+        "its node uses besides its measured pods",
+    ]
+    assert notes(Scene([2_000] * 3, pods, used, by_resources()))[0].startswith("memory of 1 of 3 nodes")
+
+
+def test_19_2_a_move_off_a_node_that_is_hot_by_memory_cools_it() -> None:
+    """So the cooldown of a pool that scales up holds for it."""
+    pods = replicas("web", {"hot": 3}, used=500.0)
+    outcome = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30] * 3)}, by_resources(memory=None)).plan()
+    assert [each.cools for each in outcome.accepted] == [True]
