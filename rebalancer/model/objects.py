@@ -135,6 +135,8 @@ class PodTemplate(Noun, frozen=True):
     """(protocol, port, host IP) of every host port; the IP is 0.0.0.0 where none is given."""
     cpu_request_millicores: float = 0.0
     memory_request_bytes: float = 0.0
+    memory_limits: tuple[float, ...] = ()
+    """Bytes that each container may use, sidecars included, or the pod as a whole; empty where one has no limit."""
     cpu_scored_millicores: float = 0.0
     """As kube-scheduler scores it: 100m for each container that requests no CPU."""
     memory_scored_bytes: float = 0.0

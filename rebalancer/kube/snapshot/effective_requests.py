@@ -6,7 +6,7 @@ resize in place that the kubelet has not carried out yet counts by its spec.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.kube.snapshot.records import Container, Resources
@@ -58,6 +58,22 @@ def effective_requests(
         scored_on_arrival=arriving,
         extended={name: amount for name, amount in totals.items() if amount > 0},
     )
+
+
+def memory_limits(containers: Sequence[Container], pod_level: Resources | None) -> tuple[float, ...]:
+    """As `PodTemplate.memory_limits`; `containers` are those that run. Raises ValueError for something that is no
+    quantity."""
+    of_pod = _memory_limit(pod_level)
+    if of_pod is not None:
+        return (of_pod,)
+    found = [_memory_limit(each.resources) for each in containers]
+    known = tuple(each for each in found if each is not None)
+    return known if len(known) == len(found) else ()
+
+
+def _memory_limit(resources: Resources | None) -> float | None:
+    limits = resources.limits if resources is not None else None
+    return None if limits is None or limits.memory is None else parse_quantity(limits.memory)
 
 
 def whole_up(amount: float) -> float:

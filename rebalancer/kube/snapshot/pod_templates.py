@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests
+from rebalancer.kube.snapshot.effective_requests import Requests, effective_requests, memory_limits
 from rebalancer.kube.snapshot.records import Container, Pod, Template, VolumeSource
 from rebalancer.model.annotations import is_kept
 from rebalancer.model.objects import PodTemplate, Volume
@@ -174,6 +174,7 @@ def decode_template(blob: bytes) -> PodTemplate:
         host_ports=_host_ports([*containers, *sidecars]),
         cpu_request_millicores=figures.cpu_millicores,
         memory_request_bytes=figures.memory_bytes,
+        memory_limits=memory_limits([*containers, *sidecars], template.resources),
         cpu_scored_millicores=figures.cpu_scored_millicores,
         memory_scored_bytes=figures.memory_scored_bytes,
         scored_on_arrival=figures.scored_on_arrival,

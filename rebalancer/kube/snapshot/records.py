@@ -95,8 +95,15 @@ class PodMeta(Wire, frozen=True):
     owner_references: list[OwnerReference] | None = None
 
 
+class Limits(Wire, frozen=True):
+    """The limits that are read."""
+
+    memory: str | None = None
+
+
 class Resources(Wire, frozen=True):
     requests: dict[str, str] | None = None
+    limits: Limits | None = None
 
 
 class Port(Wire, frozen=True):

@@ -36,6 +36,7 @@ def template_of(labels: Mapping[str, str], spec: Obj) -> PodTemplate:
         host_ports=_host_ports([*containers, *(each for each in inits if _stays(each))]),
         cpu_request_millicores=round(requested.pop("cpu", 0.0) * 1000.0, 6),
         memory_request_bytes=requested.pop("memory", 0.0),
+        memory_limits=_memory_limits(spec),
         cpu_scored_millicores=round(scored.get("cpu", 0.0) * 1000.0, 6),
         memory_scored_bytes=scored.get("memory", 0.0),
         extended_requests={name: amount for name, amount in requested.items() if amount > 0},
@@ -64,6 +65,15 @@ def effective(spec: Obj, defaults: Mapping[str, float] | None = None) -> Amounts
     total = {name: max(peak.get(name, 0.0) for peak in peaks) for peak in peaks for name in peak}
     total.update(_parsed((spec.get("resources") or {}).get("requests")))
     return _sum([total, _parsed(spec.get("overhead"))])
+
+
+def _memory_limits(spec: Obj) -> tuple[float, ...]:
+    """Bytes; of the whole pod where it has a limit, else of each running container, and none where one has none."""
+    running = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
+    limits = [_parsed((each.get("resources") or {}).get("limits")).get("memory") for each in (spec, *running)]
+    if limits[0] is not None:
+        return (limits[0],)
+    return tuple(each for each in limits[1:] if each is not None) if None not in limits[1:] else ()
 
 
 def _parsed(amounts: Mapping[str, Any] | None) -> Amounts:
