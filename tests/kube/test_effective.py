@@ -1,7 +1,7 @@
 import pytest
 
-from rebalancer.kube.snapshot.effective_requests import effective_requests
-from rebalancer.kube.snapshot.records import Container, Resources
+from rebalancer.kube.snapshot.effective_requests import effective_requests, memory_limits
+from rebalancer.kube.snapshot.records import Container, Limits, Resources
 
 MIB = 2.0**20
 
@@ -97,3 +97,15 @@ def test_other_resources_are_kept_by_name() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="lots"):
         effective_requests(containers=[container("lots")])
+
+
+def limited(memory: str | None) -> Container:
+    return Container(image="i", resources=Resources(limits=Limits(memory=memory)))
+
+
+def test_19_4_leak_limits_are_those_of_all_containers_or_of_the_pod() -> None:
+    assert memory_limits([limited("1Gi"), limited("256Mi")], None) == (1024 * MIB, 256 * MIB)
+    assert memory_limits([limited("1Gi"), limited(None)], None) == ()
+    assert memory_limits([limited("1Gi"), container("1")], None) == ()
+    assert memory_limits([container()], Resources(limits=Limits(memory="2Gi"))) == (2048 * MIB,)
+    assert memory_limits([], None) == ()

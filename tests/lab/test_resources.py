@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rebalancer.bootstrap.adapters import usage_of
@@ -10,13 +11,14 @@ from rebalancer.cycle.context import NullProgress
 from rebalancer.kube.client.client import connect
 from rebalancer.kube.snapshot.snapshot import KubeCluster
 from rebalancer.lab import Lab, node, workload
+from rebalancer.lab.loads.amounts import memory
 from rebalancer.lab.loads.cpu import MemoryModel
 from rebalancer.lab.scenarios.scenario import scenario
 from rebalancer.model.usage import MEMORY, Usage
 from rebalancer.policy import RebalancerPolicy
 from tests.programs.cli import policy_for
 
-GIB = 2.0**30
+GIB, MIB = 2.0**30, 2.0**20
 START = 1_790_000_000.0
 DISK = {
     "name": "disk-busy",
@@ -47,10 +49,10 @@ def test_19_1_the_lab_has_memory_of_nodes_and_pods(tmp_path: Any, source: str) -
         if source == "Prometheus":
             usage = {"prometheus": {**policy_for(lab.prometheus_url)["usage"]["prometheus"], "resources": [DISK]}}
         found = usage_in(lab, tmp_path, usage)
-    memory = found.resources[MEMORY]
-    assert memory.node.tolist() == [6 * GIB, 0.0]
-    assert memory.capacity.tolist() == [16 * GIB, 16 * GIB]
-    assert memory.pod.tolist() == [3 * GIB, 3 * GIB]
+    of_memory = found.resources[MEMORY]
+    assert of_memory.node.tolist() == [6 * GIB, 0.0]
+    assert of_memory.capacity.tolist() == [16 * GIB, 16 * GIB]
+    assert of_memory.pod.tolist() == [3 * GIB, 3 * GIB]
     assert found.notes == ()
     if source == "Prometheus":
         disk = found.resources["disk-busy"]
@@ -71,3 +73,31 @@ def test_19_1_a_new_pod_grows_until_it_is_warm(tmp_path: Any) -> None:
         grown = usage_in(lab, tmp_path, {"source": "MetricsServer"}).resources[MEMORY].pod
     assert 0 < young[-1] < 1 * GIB
     assert grown[-1] == 4 * GIB
+
+
+def test_19_4_leak_in_the_lab_is_killed_at_its_limit_and_begins_again() -> None:
+    """200 MiB and 100 MiB an hour; at 700 MiB its containers are OOM-killed."""
+    model = MemoryModel(base_bytes=200 * MIB, growth_bytes_per_hour=100 * MIB)
+    cluster = scenario(
+        nodes=[node("a", memory="16Gi")],
+        workloads=[workload("leaky", place={"a": 1}, memory=model, memory_limit="700Mi", age_seconds=3600.0)],
+    )
+
+    def used(lab: Lab) -> float:
+        return float(memory(lab.usage.history.columns(), np.array([lab.clock.now()])).pods[0, 0]) / MIB
+
+    with Lab.start(cluster, stepped=True, start_time=START) as lab:
+        assert used(lab) == pytest.approx(300)
+        lab.clock.sleep(3.99 * 3600)
+        assert used(lab) == pytest.approx(699)
+        assert lab.log.entries("broken") == ()
+        lab.clock.sleep(3 * 3600)
+        (killed,) = lab.log.entries("broken")
+        assert (killed.at - START, killed.detail) == (4 * 3600, "OOMKilled")
+        (pod,) = lab.cluster.pods(workload="leaky")
+        (status,) = pod["status"]["containerStatuses"]
+        assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 137)
+        assert used(lab) == pytest.approx(200 + 299, abs=1)
+        # what was used before the restart is remembered
+        before = memory(lab.usage.history.columns(), np.array([START + 3.5 * 3600]))
+        assert before.pods[0, 0] / MIB == pytest.approx(650)

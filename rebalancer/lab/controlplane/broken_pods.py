@@ -3,12 +3,16 @@
 from typing import Any
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.loads.cpu import Breaks
+from rebalancer.lab.controlplane.pod_templates import template_of
+from rebalancer.lab.loads.cpu import Breaks, behaviour_of
+from rebalancer.lab.loads.history import started_at
 from rebalancer.lab.scenarios.build import set_ready
+from rebalancer.model.history import HOUR_SECONDS
 
 Obj = dict[str, Any]
 
 WAITING = "CrashLoopBackOff"
+OOM_KILLED, OOM_EXIT_CODE = "OOMKilled", 137
 FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS = 10.0, 300.0
 FORGIVEN_SECONDS = 600.0
 """After running for this long a container starts from the first back-off again (pkg/kubelet, `containerBackOff`)."""
@@ -25,6 +29,16 @@ def back_off_seconds(pod: Obj, how: Breaks | None) -> float:
         return FIRST_BACK_OFF_SECONDS
     count = max(each["restartCount"] for each in pod["status"]["containerStatuses"])
     return float(min(LONGEST_BACK_OFF_SECONDS, FIRST_BACK_OFF_SECONDS * 2 ** min(count, 10)))
+
+
+def out_of_memory(pod: Obj) -> tuple[float, Breaks] | None:
+    """(lab time, how) of the OOM kill of a running pod that leaks and has a memory limit."""
+    model = behaviour_of(pod).memory
+    started, limits = started_at(pod), template_of({}, pod["spec"]).memory_limits
+    if model is None or started is None or not limits:
+        return None
+    seconds = max(sum(limits) - model.base_bytes, 0.0) / model.growth_bytes_per_hour * HOUR_SECONDS
+    return started + seconds, Breaks(after_seconds=seconds, exit_code=OOM_EXIT_CODE, reason=OOM_KILLED)
 
 
 def break_down(pod: Obj, how: Breaks, now: float) -> None:

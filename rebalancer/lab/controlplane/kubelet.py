@@ -7,7 +7,14 @@ CPU usage continues meanwhile.
 from typing import Any
 
 from rebalancer.lab.clock import timestamp
-from rebalancer.lab.controlplane.broken_pods import back_off_seconds, break_down, fail, is_waiting, restart
+from rebalancer.lab.controlplane.broken_pods import (
+    back_off_seconds,
+    break_down,
+    fail,
+    is_waiting,
+    out_of_memory,
+    restart,
+)
 from rebalancer.lab.loads.cpu import Breaks, behaviour_of
 from rebalancer.lab.log import Entry, EventLog
 from rebalancer.lab.objects.disruption import is_finished, is_ready, is_terminating
@@ -95,6 +102,8 @@ class Kubelet:
                 self._at(pod, _RESTART, now + back_off_seconds(pod, behaviour.breaks))
             elif behaviour.breaks is not None and behaviour.breaks.on(node_name):
                 self._at(pod, _BREAK, now + behaviour.breaks.after_seconds)
+            elif behaviour.leaks and (kill := out_of_memory(pod)) is not None:
+                self._at(pod, _BREAK, max(now, kill[0]))
 
     def _pull_seconds(self, image: Obj | None) -> float:
         if image is None or self._pull_bytes_per_second is None:
@@ -129,7 +138,10 @@ class Kubelet:
             self._store.change("pods", pod, lambda new: self.start(new, now, ready=False))
             self._note("started", pod, now)
         elif step == _BREAK and pod["status"]["phase"] == "Running" and not is_waiting(pod):
-            self.end_containers(pod, behaviour_of(pod).breaks or Breaks(after_seconds=0.0), now)
+            behaviour = behaviour_of(pod)
+            kill = out_of_memory(pod) if behaviour.leaks else None
+            how = behaviour.breaks or (kill[1] if kill is not None else Breaks(after_seconds=0.0))
+            self.end_containers(pod, how, now)
         elif step == _RESTART and is_waiting(pod):
             self._store.change("pods", pod, lambda new: restart(new, now))
             behaviour = behaviour_of(pod)
@@ -145,7 +157,8 @@ class Kubelet:
 
     def end_containers(self, pod: Obj, how: Breaks, now: float) -> None:
         """A running pod's containers end: they wait for a restart, or it has failed. The caller holds the lock."""
-        self._due.pop((pod["metadata"]["uid"], _READY), None)
+        for step in (_READY, _BREAK):
+            self._due.pop((pod["metadata"]["uid"], step), None)
         self._store.change("pods", pod, lambda new: (break_down if how.restarts else fail)(new, how, now))
         self._note("broken" if how.restarts else "failed", pod, now, detail=how.pod_reason or how.reason)
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from rebalancer.lab.loads.cpu import USUAL_MEMORY
 from rebalancer.lab.loads.history import Columns, Stay
+from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.snapshot import Bools, Floats
 
 
@@ -28,17 +29,25 @@ class Amounts:
 
 
 def memory(columns: Columns, times: Floats) -> Amounts:
-    """Bytes of working sets. A pod grows from nothing until it is warm."""
+    """Bytes of working sets. A pod grows from nothing until it is warm; a leak goes on until its containers restart."""
 
     def of(stay: Stay) -> Floats:
         model = stay.behaviour.memory or USUAL_MEMORY
+        leaked = _since_start(stay, times) / HOUR_SECONDS * model.growth_bytes_per_hour
         if not model.warm_seconds or stay.start == -np.inf:
-            return np.full(len(times), model.base_bytes)
+            return model.base_bytes + leaked
         grown: Floats = np.clip((times - stay.start) / model.warm_seconds, 0.0, 1.0) * model.base_bytes
-        return grown
+        return grown + leaked
 
     capacity = np.array([machine.memory_bytes for machine in columns.machines])
     return _amounts(columns, times, of, capacity)
+
+
+def _since_start(stay: Stay, times: Floats) -> Floats:
+    """(times,) seconds since its containers started."""
+    starts = np.array([-np.inf, *stay.container_starts])
+    last = starts[np.searchsorted(starts, times, side="right") - 1]
+    return np.where(np.isfinite(last), times - last, 0.0)
 
 
 def named(columns: Columns, times: Floats, name: str) -> Amounts:

@@ -80,10 +80,12 @@ class MemoryModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Once it is warm."""
     warm_seconds: float = 0.0
     """From its start, with nothing, until it is warm."""
+    growth_bytes_per_hour: float = 0.0
+    """In addition, for as long as its containers run: a leak. At the pod's memory limit they are OOM-killed."""
 
     def __post_init__(self) -> None:
-        if self.base_bytes < 0 or self.warm_seconds < 0:
-            raise ValueError("base_bytes and warm_seconds must be at least 0")
+        if self.base_bytes < 0 or self.warm_seconds < 0 or self.growth_bytes_per_hour < 0:
+            raise ValueError("base_bytes, warm_seconds and growth_bytes_per_hour must be at least 0")
 
 
 USUAL_MEMORY = MemoryModel()
@@ -107,6 +109,11 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     sidecar: str = ""
     image_bytes: float | None = None
     """Size of the first container's image; a node reports only images whose size is known."""
+
+    @property
+    def leaks(self) -> bool:
+        """Whether its memory grows for as long as its containers run."""
+        return self.memory is not None and self.memory.growth_bytes_per_hour > 0
 
 
 def behaviour_of(pod: dict[str, Any]) -> Behaviour:

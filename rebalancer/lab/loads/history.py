@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.lab.clock import LabClock
+from rebalancer.lab.clock import LabClock, seconds_of
 from rebalancer.lab.loads.cpu import OVERHEAD, Behaviour, Curve, behaviour_of, coefficients, curve
 from rebalancer.lab.objects.store import Change
 from rebalancer.model.quantity import parse_quantity
@@ -39,6 +39,8 @@ class Stay:
     """Of its containers together; infinite where one has none."""
     start: float = math.inf
     """Its containers run from here on."""
+    container_starts: list[float] = field(default_factory=list)
+    """When they started and restarted, of a pod that leaks."""
     ready: float = math.inf
     leaving: float = math.inf
     """Its deletionTimestamp was set, or it stopped being ready."""
@@ -115,6 +117,9 @@ class History:
             stay = self._open[meta["uid"]] = self._new_stay(pod)
             self._stays.append(stay)
             stay.start = now
+        began = started_at(pod) if running and stay.behaviour.leaks else None
+        if began is not None and began not in stay.container_starts[-1:]:
+            stay.container_starts.append(began)
         is_ready = running and any(
             each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ()
         )
@@ -203,6 +208,12 @@ class History:
             group=group,
             group_coefficients=coefficients(group_curves),
         )
+
+
+def started_at(pod: dict[str, Any]) -> float | None:
+    """When its containers started last, seconds since the epoch; None while they don't run."""
+    states = [each["state"].get("running") for each in pod["status"].get("containerStatuses") or ()]
+    return max((seconds_of(each["startedAt"]) for each in states if each), default=None)
 
 
 def _limit_cores(pod: dict[str, Any]) -> float:
