@@ -170,7 +170,7 @@ def find(seen: Observation, policy: RebalancerPolicy, request: CycleRequest = AN
             now=seen.now,
             only=None if nodes is None else frozenset(index[node] for node in nodes),
             overrides={
-                index[mark.node]: mark
+                (index[mark.node], mark.resource): mark
                 for mark in request.thresholds.values()
                 if mark.strategy == strategy.name and mark.node in index
             },

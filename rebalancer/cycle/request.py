@@ -32,8 +32,8 @@ class CycleRequest:
     trigger: Trigger = Trigger.MANUAL
     scopes: frozenset[RequestScope] = frozenset({WHOLE_CLUSTER})
     """The cycle covers their union."""
-    thresholds: Mapping[str, ThresholdOverride] = field(default_factory=dict)
-    """Node -> thresholds of an alert."""
+    thresholds: Mapping[tuple[str, str], ThresholdOverride] = field(default_factory=dict)
+    """(node, resource) -> thresholds of an alert."""
     due: Mapping[str, float] = field(default_factory=dict)
     """Node to be relieved ahead of its peak -> when it is hot (seconds since the epoch)."""
 

@@ -3,6 +3,7 @@
 A dry run leaves out `evict` alone, so what `plan` prints is what `run` would do.
 """
 
+import math
 import time
 import uuid
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from rebalancer.cycle.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
 from rebalancer.cycle.waiting import Waiting
-from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome, PodAmount
 from rebalancer.model.limits import EVERY_NODE, Denied, EvictionBackoff
 from rebalancer.model.plan import CycleReport, Trigger
 from rebalancer.model.ports import Ledger
@@ -210,6 +211,7 @@ def admit(
         return due
     admission.reserve(eviction)
     expect_replacement(eviction, seen.snapshot)
+    eviction.amounts = amounts_of(eviction, seen)
     if report.dry_run:
         eviction.not_before = due if due > seen.now else None
         eviction.record = context.records.planned(report, eviction)
@@ -240,6 +242,16 @@ def expect_replacement(eviction: Eviction, snapshot: ClusterSnapshot) -> None:
     """Fill in what the service has now: its replacement has landed once that is reached again."""
     eviction.desired_before, eviction.ready_before = snapshot.replicas(int(snapshot.pods.owner[eviction.pod_index]))
     eviction.grace_seconds = snapshot.pod(eviction.pod_index).template.grace_seconds
+
+
+def amounts_of(eviction: Eviction, seen: Observation) -> dict[str, PodAmount]:
+    """Resource besides CPU -> what the pod uses of it, where that is measured."""
+    out = {}
+    for name, used in seen.usage.resources.items():
+        amount, capacity = float(used.pod[eviction.pod_index]), float(used.capacity[eviction.node_index])
+        if math.isfinite(amount):
+            out[name] = PodAmount(amount, amount / capacity if capacity > 0 else math.nan)
+    return out
 
 
 def replacement_deadline(eviction: Eviction, policy: RebalancerPolicy, ledger: Ledger) -> float:

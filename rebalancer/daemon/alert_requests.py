@@ -13,7 +13,10 @@ from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.plan import CycleReport, PodRefusal
 from rebalancer.model.ports import Inbox
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.policy.schema.alerts import AlertRule, Alerts
+from rebalancer.policy.schema.policy import Pool, ResourceThresholds, Thresholds
 
 RETRY_SECONDS = 60.0
 """Retry interval when no refusal states a time."""
@@ -68,67 +71,102 @@ class AlertedNodes:
                 return found
         return None
 
-    def evicted_share(self, node: str, since: float) -> float:
-        """CPU of the pods evicted from a node since then, as a share of its capacity."""
+    def evicted_share(self, node: str, resource: str, since: float) -> float:
+        """What the pods evicted from a node since then used of a resource, as a share of its capacity."""
         capacity = float(self._snapshot.nodes.cpu_capacity_millicores[self._snapshot.node_index[node]])
-        pods = [move.cpu_millicores for move in self._moves if move.node == node and move.at >= since]
-        return sum(each for each in pods if each > 0) / capacity if capacity > 0 else 0.0
+        moves = [move for move in self._moves if move.node == node and move.at >= since]
+        shares = [move.share_of_node(resource, capacity) for move in moves]
+        return sum(each for each in shares if each > 0)
+
+
+class _RejectedError(Exception):
+    """Why an episode changes nothing."""
+
+    def __init__(self, reason: str, *, final: bool = True) -> None:
+        super().__init__(reason)
+        self.final = final
 
 
 def resolve_episode(
     episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float
 ) -> ActionableEpisode | RejectedEpisode:
-    """The node of an episode, and the thresholds it sets for it, within the bounds of the policy."""
+    """The node and resource of an episode, and the thresholds it sets for them, within the bounds of the policy."""
+    try:
+        return ActionableEpisode(episode=episode, override=_override(episode, nodes, policy, now=now))
+    except _RejectedError as rejected:
+        return RejectedEpisode(episode=episode, reason=str(rejected), final=rejected.final)
+
+
+def _override(episode: AlertEpisode, nodes: AlertedNodes, policy: RebalancerPolicy, *, now: float) -> ThresholdOverride:
     alert = episode.alert
     rule = policy.alerts.rule_for(alert)
     if rule is None:
-        return RejectedEpisode(episode=episode, reason=f"the policy has no rule for {alert.name}", final=True)
-    named = [value for label in policy.alerts.node_labels if (value := alert.labels.get(label))]
-    if not named:
-        labels = ", ".join(policy.alerts.node_labels)
-        return RejectedEpisode(episode=episode, reason=f"the alert names no node: expected one of {labels}", final=True)
-    node = next((found for value in named if (found := nodes.named(value)) is not None), None)
-    if node is None:
-        return RejectedEpisode(episode=episode, reason=f"no node of this cluster is {' or '.join(named)}", final=False)
+        raise _RejectedError(f"the policy has no rule for {alert.name}")
+    resource = policy.alerts.resource_of(alert)
+    if resource not in policy.measured_resources:
+        known = ", ".join(policy.measured_resources)
+        raise _RejectedError(f"{policy.alerts.resource_annotation}: expected one of {known}, got {resource[:40]!r}")
+    node = _node_of(alert, nodes, policy)
     pool = next((each for each in policy.pools if each.name == nodes.pool_of_node.get(node)), None)
     if pool is None:
-        return RejectedEpisode(episode=episode, reason=f"{node} is in no pool of the policy", final=False)
-    own = pool.thresholds
-    try:
-        high = _percent(alert, policy.alerts.high_annotation) or rule.high or (own.high if own else None)
-        asked = _percent(alert, policy.alerts.target_annotation)
-    except ValueError as error:
-        return RejectedEpisode(episode=episode, reason=str(error), final=True)
-    if high is None:
-        return RejectedEpisode(episode=episode, reason="neither alert nor policy sets a high threshold", final=True)
-    if high < policy.alerts.min_high:
-        reason = f"its high of {high:g} % is below alerts.minHigh ({policy.alerts.min_high:g} %)"
-        return RejectedEpisode(episode=episode, reason=reason, final=True)
-    lowest = policy.alerts.lowest_target
-    if asked is not None and asked < lowest:
-        reason = f"its target of {asked:g} % is below alerts.minTarget ({lowest:g} %)"
-        return RejectedEpisode(episode=episode, reason=reason, final=True)
-    target = asked or rule.target
-    if target is None:
-        target = max(high - (own.high - own.target if own else 10.0), lowest)
-    if not 0 < target < high:
-        return RejectedEpisode(
-            episode=episode, reason=f"expected target < high, got {target:g} and {high:g}", final=True
-        )
-    evicted = nodes.evicted_share(node, excess_since(episode, policy, now))
+        raise _RejectedError(f"{node} is in no pool of the policy", final=False)
+    high, target = _thresholds(alert, rule, _own_thresholds(pool, resource), policy.alerts)
+    evicted = nodes.evicted_share(node, resource, excess_since(episode, policy, now))
     left = policy.alerts.max_excess / 100 - evicted
     if left < LEAST_EXCESS:
-        reason = f"{evicted:.1%} of {node} was evicted already, alerts.maxExcess is {policy.alerts.max_excess:g} %"
-        return RejectedEpisode(episode=episode, reason=reason, final=False)
-    override = ThresholdOverride(
+        what = node if resource == CPU else f"{resource} of {node}"
+        bound = f"alerts.maxExcess is {policy.alerts.max_excess:g} %"
+        raise _RejectedError(f"{evicted:.1%} of {what} was evicted already, {bound}", final=False)
+    return ThresholdOverride(
         node=node,
         strategy=rule.strategy,
+        resource=resource,
         high=high / 100,
         target=target / 100,
         source=f"alert {alert.name}",
         max_excess=left,
     )
-    return ActionableEpisode(episode=episode, override=override)
+
+
+def _node_of(alert: Alert, nodes: AlertedNodes, policy: RebalancerPolicy) -> str:
+    named = [value for label in policy.alerts.node_labels if (value := alert.labels.get(label))]
+    if not named:
+        raise _RejectedError(f"the alert names no node: expected one of {', '.join(policy.alerts.node_labels)}")
+    node = next((found for value in named if (found := nodes.named(value)) is not None), None)
+    if node is None:
+        raise _RejectedError(f"no node of this cluster is {' or '.join(named)}", final=False)
+    return node
+
+
+def _own_thresholds(pool: Pool, resource: str) -> Thresholds | ResourceThresholds | None:
+    """Of the pool. Of a resource besides CPU there must be some: an alert replaces them, and landings keep them."""
+    if resource == CPU:
+        return pool.thresholds
+    own = pool.thresholds.resources.get(resource) if pool.thresholds is not None else None
+    if own is None:
+        raise _RejectedError(f"pool {pool.name} has no thresholds of {resource}")
+    return own
+
+
+def _thresholds(
+    alert: Alert, rule: AlertRule, own: Thresholds | ResourceThresholds | None, bounds: Alerts
+) -> tuple[float, float]:
+    """(high, target) in percent."""
+    high = _percent(alert, bounds.high_annotation) or rule.high or (own.high if own else None)
+    asked = _percent(alert, bounds.target_annotation)
+    if high is None:
+        raise _RejectedError("neither alert nor policy sets a high threshold")
+    if high < bounds.min_high:
+        raise _RejectedError(f"its high of {high:g} % is below alerts.minHigh ({bounds.min_high:g} %)")
+    lowest = bounds.lowest_target
+    if asked is not None and asked < lowest:
+        raise _RejectedError(f"its target of {asked:g} % is below alerts.minTarget ({lowest:g} %)")
+    target = asked or rule.target
+    if target is None:
+        target = max(high - (own.high - own.target if own else 10.0), lowest)
+    if not 0 < target < high:
+        raise _RejectedError(f"expected target < high, got {target:g} and {high:g}")
+    return high, target
 
 
 def excess_since(episode: AlertEpisode, policy: RebalancerPolicy, now: float) -> float:
@@ -146,7 +184,7 @@ def _percent(alert: Alert, annotation: str) -> float | None:
     except ValueError:
         value = float("nan")
     if not 1 <= value <= 100:
-        raise ValueError(f"annotation {annotation}: expected a percentage between 1 and 100, got {text[:40]!r}")
+        raise _RejectedError(f"annotation {annotation}: expected a percentage between 1 and 100, got {text[:40]!r}")
     return value
 
 
@@ -176,13 +214,18 @@ def _episode_result(override: ThresholdOverride, report: CycleReport, now: float
     if went:
         return f"{len(went)} {'would be evicted (dry run)' if report.dry_run else 'evicted'}", again
     of_node = [each for each in report.refusals if each.node == override.node]
-    if all(node != override.node for _, node in report.findings):
+    if not any(
+        node == override.node and override.resource in {finding.resource, *(other.resource for other in finding.others)}
+        for finding, node in report.findings
+    ):
         skipped = next((each for each in of_node if not each.name), None)
         if skipped is not None:
             return skipped.message, again
         line = next((each for each in report.nodes if each.name == override.node), None)
-        measured = "not known" if line is None or line.cpu_before is None else f"{line.cpu_before:.1%}"
-        return f"measured {measured}, not above the alert's {override.high:.1%}: nothing is evicted", again
+        share = None if line is None else line.before(override.resource)
+        what = "" if override.resource == CPU else f"{override.resource} "
+        measured = "not known" if share is None else f"{share:.1%}"
+        return f"measured {what}{measured}, not above the alert's {override.high:.1%}: nothing is evicted", again
     return _blocked(of_node), _retry_at(of_node, now)
 
 

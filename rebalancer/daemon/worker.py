@@ -179,13 +179,13 @@ class Worker:
 def with_alerts(request: CycleRequest | None, actionable: list[ActionableEpisode]) -> CycleRequest | None:
     """The request merged with the nodes of alerts; None without either.
 
-    Of two alerts for one node the one with the lower `high` wins.
+    Of two alerts for one resource of a node the one with the lower `high` wins.
     """
     if not actionable:
         return request
     marks = {}
     for each in sorted((each.override for each in actionable), key=lambda mark: -mark.high):
-        marks[each.node] = each
+        marks[each.node, each.resource] = each
     # not a scope for each node: each is asked about every node of the cluster
     nodes: dict[str, set[str]] = {}
     for each in marks.values():

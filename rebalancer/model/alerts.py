@@ -83,12 +83,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOverride:
-    """Thresholds that an alert or forecast sets for one node, as shares of its capacity (0..1)."""
+    """Thresholds that an alert sets for one resource of one node, as shares of its capacity (0..1)."""
 
     node: str
     strategy: str
     high: float
     target: float
+    resource: str = "cpu"
     source: str
     """Origin, such as `alert NodeCPUHigh`."""
     max_excess: float = 1.0

@@ -11,6 +11,7 @@ from rebalancer.model.document import Count
 from rebalancer.model.limits import Scope
 from rebalancer.model.reason import Refusal
 from rebalancer.model.snapshot import Service
+from rebalancer.model.usage import CPU
 
 
 class Outcome(StrEnum):
@@ -43,6 +44,15 @@ class Answer:
     """EVICTED: another component carries the eviction out, and the pod runs until then."""
 
 
+class PodAmount(NamedTuple):
+    """What a pod used of a resource on the node that it leaves."""
+
+    amount: float
+    """In the resource's own unit, such as bytes."""
+    share: float
+    """Of the node's capacity, 0..1; NaN = not known."""
+
+
 class TargetNode(NamedTuple):
     """A node on which the replacement may land, with its probability (those of one eviction sum to 1)."""
 
@@ -71,6 +81,10 @@ class Eviction:
     reason: str
     cpu_millicores: float = math.nan
     """Real CPU."""
+    resource: str = ""
+    """The resource that its node is to be relieved of; empty = another goal, or not known."""
+    amounts: Mapping[str, PodAmount] = field(default_factory=dict)
+    """Resource besides CPU -> what the pod used of it; those that are measured."""
     service_identity: str = ""
     """The service's identity, the same in every cluster."""
     level: str = ""
@@ -150,6 +164,12 @@ class Eviction:
     def target_node(self) -> str:
         """Name of the likeliest target node; empty where there is none."""
         return self.target_nodes[0].node if self.target_nodes else ""
+
+    def share_of_node(self, resource: str, cpu_capacity_millicores: float) -> float:
+        """What the pod used of a resource, as a share of the node that it leaves; NaN = not known."""
+        if resource != CPU:
+            return self.amounts[resource].share if resource in self.amounts else math.nan
+        return self.cpu_millicores / cpu_capacity_millicores if cpu_capacity_millicores > 0 else math.nan
 
     @property
     def full_name(self) -> str:

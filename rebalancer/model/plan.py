@@ -114,6 +114,16 @@ class LandingRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceExcess:
+    """A resource that a node is hot by; shares are 0..1."""
+
+    resource: str
+    share: float
+    high: float
+    target: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A node that a strategy reports for evictions. A strategy never evicts, counts or reads limits."""
 
@@ -130,6 +140,8 @@ class Finding:
     target: float = float("nan")
     resource: str = "cpu"
     """COOL: the resource of these shares."""
+    others: tuple[ResourceExcess, ...] = ()
+    """COOL: the other measured resources that are too high."""
     goal: Goal = Goal.COOL
     wanted: int | None = None
     """REMOVE: the number of pods of `among` to evict; None = all candidates that may go."""
@@ -206,6 +218,12 @@ class NodeLine:
     """Share of real CPU over which it is hot; None = it was not evaluated."""
     resources: tuple[ResourceShare, ...] = ()
     """Of the resources besides CPU that pools have thresholds of."""
+
+    def before(self, resource: str) -> float | None:
+        """Share of a resource before; None = not known."""
+        if resource == "cpu":
+            return self.cpu_before
+        return next((each.before for each in self.resources if each.resource == resource), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.model.reason import Refusal
-from rebalancer.model.snapshot import Floats
+from rebalancer.model.snapshot import Floats, Nodes
+
+CPU = "cpu"
+"""The name of CPU among the resources."""
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -65,6 +68,17 @@ class Usage:
     """The source's warnings; not empty means the figures are partial."""
     notes: tuple[str, ...] = ()
     """What the source doesn't have, and what is not checked therefore."""
+
+    def of(self, resource: str, nodes: Nodes) -> ResourceUsage | None:
+        """Amounts of a resource, CPU too (in millicores); None where the source doesn't have it."""
+        if resource != CPU:
+            return self.resources.get(resource)
+        return ResourceUsage(
+            node=self.node_cpu_millicores,
+            capacity=nodes.cpu_capacity_millicores,
+            pod=self.pod_cpu_millicores,
+            samples=self.samples,
+        )
 
     @property
     def coverage(self) -> float:

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, sele
 from rebalancer.model.effect import NodeObservation
 from rebalancer.model.eviction import MAY_HAVE_HAPPENED
 from rebalancer.model.reason import Reason
+from rebalancer.model.usage import CPU
 from rebalancer.store.db.effect_tables import NODE_MEASUREMENTS, unpack_node_measurements
 from rebalancer.store.db.tables import CYCLE_NODES, CYCLES, EVICTIONS, FINDINGS, REFUSALS
 
@@ -70,11 +71,13 @@ def _read(
         query = select(table.c.cycle, table.c.node, *columns).join(CYCLES, CYCLES.c.id == table.c.cycle)
         return query.where(*within, table.c.node.in_(nodes))
 
-    # only findings of hot nodes have a share, and the standard of hot nodes is one of CPU
-    by_cpu = FINDINGS.c.resource.is_(None) | (FINDINGS.c.resource == "cpu")
-    hot = of(FINDINGS, FINDINGS.c.strategy).where(FINDINGS.c.cpu_share.is_not(None), by_cpu)
+    # only findings of hot nodes have a share
+    hot = of(FINDINGS, FINDINGS.c.strategy, FINDINGS.c.resource, FINDINGS.c.others)
     cooled = set()
-    for row in connection.execute(hot.order_by(FINDINGS.c.id)):
+    for row in connection.execute(hot.where(FINDINGS.c.cpu_share.is_not(None)).order_by(FINDINGS.c.id)):
+        # the hot-node SLO is one of CPU; the others of a finding are resources that the node is hot by as well
+        if CPU not in (row.resource or CPU, *(each[0] for each in row.others or ())):
+            continue
         # of several strategies the first; its mark may be another resource's, so it is not taken for `high`
         observed[row.cycle, row.node].setdefault("finding", row.strategy)
         cooled.add((row.cycle, row.node, row.strategy))

@@ -16,7 +16,7 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import PEAK, WEEK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import CPU, Usage
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.forecast import Generation
 
@@ -139,21 +139,18 @@ def cpu_loads(
     peaks: Peaks | None,
     *,
     pools: Collection[int] | None = None,
-    overrides: Mapping[int, ThresholdOverride] | None = None,
+    overrides: Mapping[tuple[int, str], ThresholdOverride] | None = None,
     due: Iterable[int] = (),
 ) -> Loads:
     """Effective CPU with the thresholds of the pools (indices; None = all), in millicores of the reference machine;
     with `peaks` also the expected peak, as a second resource.
 
-    `overrides`: node -> thresholds of an alert; `due`: nodes to be relieved ahead of their peak.
+    `overrides`: (node, resource) -> thresholds of an alert; `due`: nodes to be relieved ahead of their peak.
     """
     capacity, speed = snapshot.nodes.cpu_capacity_millicores, cpu.pods.speed
     high, target, low = node_pools.thresholds(cpu.node / capacity, pools)
     known = np.isfinite(high)
-    for node, override in (overrides or {}).items():
-        if known[node]:  # in one of the pools
-            share = float(cpu.node[node] / capacity[node])
-            high[node], target[node] = override.high, override.bounded_target(share, float(target[node]))
+    override_thresholds(CPU, cpu.node / capacity, high, target, overrides or {})
     room = capacity * speed
     loads = Loads(
         resources=("cpu",),
@@ -178,6 +175,20 @@ def cpu_loads(
         relief_millicores=cpu.pods.on_reference(peaks.relief_millicores, snapshot),
     )
     return _with_peaks(loads, on_reference, peak_high, peak_target, due)
+
+
+def override_thresholds(
+    resource: str,
+    shares: Floats,
+    high: Floats,
+    target: Floats,
+    overrides: Mapping[tuple[int, str], ThresholdOverride],
+) -> None:
+    """Replace `high` and `target` (nodes,) of a resource by those of alerts, for nodes of a pool with thresholds of it.
+    All are shares of capacity."""
+    for (node, name), override in overrides.items():
+        if name == resource and np.isfinite(high[node]):
+            high[node], target[node] = override.high, override.bounded_target(float(shares[node]), float(target[node]))
 
 
 def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:

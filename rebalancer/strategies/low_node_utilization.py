@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.model.plan import PEAK, Finding, Loads
+from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.plan import PEAK, Finding, Loads, ResourceExcess
 from rebalancer.model.reason import Reason, Refusal
+from rebalancer.model.usage import CPU
 from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
@@ -59,21 +61,27 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     measured = over & [name != PEAK for name in loads.resources]
     peak = loads.resources.index(PEAK) if PEAK in loads.resources else None
     worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
-    by = f" ({view.overrides[node].source})" if node in view.overrides else ""
+    others = tuple(
+        ResourceExcess(resource=name, share=float(share[at]), high=float(high[at]), target=float(target[at]))
+        for at, name in enumerate(loads.resources)
+        if measured[at] and at != worst and view.strategy.by_cpu
+    )
+    resource = CPU if loads.resources[worst] == PEAK else loads.resources[worst]
+    override = view.overrides.get((node, resource))
+    by = f" ({override.source})" if override is not None else ""
     if loads.resources[worst] == PEAK:
         reason = (
             f"peak of {share[worst]:.1%} expected at {_clock(view, node)}, over high {high[worst]:.1%}, "
             f"to be cooled to {target[worst]:.1%}"
         )
     else:
-        resource = loads.resources[worst]
         what = f"{'real' if view.strategy.by_cpu else 'requested'} {resource}".replace("real cpu", "real CPU")
-        by = by if not view.strategy.by_cpu or resource == "cpu" else ""
         reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
-        if resource == "cpu":
-            reason += _changes(view, node, float(target[worst]))
-        if view.strategy.by_cpu:
-            reason += _others(loads, over & (np.arange(len(over)) != worst), share, high)
+        if override is not None and view.strategy.by_cpu:
+            reason += _changes(view, override, node, float(target[worst]))
+        reason += "".join(
+            f"; real {_named(each.resource)} {each.share:.1%} is over high {each.high:.1%}" for each in others
+        )
         if peak is not None and over[peak]:
             reason += f"; a peak of {share[peak]:.1%} is expected at {_clock(view, node)}"
     finding = Finding(
@@ -81,7 +89,8 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         node=node,
         pool=view.node_pools.names[node],
         reason=reason,
-        resource="cpu" if loads.resources[worst] == PEAK else loads.resources[worst],
+        resource=resource,
+        others=others,
         cpu_share=float(share[worst]),
         high=float(high[worst]),
         target=float(target[worst]),
@@ -91,21 +100,16 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     return float(np.nanmax(share - target)), finding
 
 
-def _others(loads: Loads, over: NDArray[np.bool_], share: Floats, high: Floats) -> str:
-    """The other measured resources that the node is over."""
-    return "".join(
-        f"; real {'CPU' if name == 'cpu' else name} {share[at]:.1%} is over high {high[at]:.1%}"
-        for at, name in enumerate(loads.resources)
-        if over[at] and name != PEAK
-    )
+def _named(resource: str) -> str:
+    return "CPU" if resource == CPU else resource
 
 
-def _changes(view: StrategyView, node: int, target: float) -> str:
-    """What an alert changed on the node; empty without one, or where it changed nothing."""
-    override = view.overrides.get(node)
-    if override is None or not view.strategy.by_cpu:
-        return ""
-    own = view.node_pools.thresholds(view.cpu.node / view.snapshot.nodes.cpu_capacity_millicores)
+def _changes(view: StrategyView, override: ThresholdOverride, node: int, target: float) -> str:
+    """What an alert changed on the node; empty where it changed nothing."""
+    if override.resource == CPU:
+        own = view.node_pools.thresholds(view.cpu.node / view.snapshot.nodes.cpu_capacity_millicores)
+    else:
+        own = view.node_pools.resource_thresholds(override.resource)
     pairs = (("high", override.high, own.high[node]), ("target", target, own.target[node]))
     changes = [f"{name} {new:.1%} instead of {old:.1%}" for name, new, old in pairs if f"{new:.1%}" != f"{old:.1%}"]
     if target > override.target:
@@ -128,7 +132,15 @@ def _cpu_loads(view: StrategyView) -> Loads:
         return loads
     expected = {name: view.base.pod[:, at] for at, name in enumerate(view.base.resources)}
     loads = with_resources(
-        loads, view.snapshot, view.node_pools, view.usage, expected, now=view.now, occupied=False, pools=pools
+        loads,
+        view.snapshot,
+        view.node_pools,
+        view.usage,
+        expected,
+        now=view.now,
+        occupied=False,
+        pools=pools,
+        overrides=view.overrides,
     )
     return only_what_is_hot(loads, loads.resources)
 
@@ -189,7 +201,7 @@ def _momentary(view: StrategyView, loads: Loads, node: int) -> dict[int, Refusal
     refusals: dict[int, Refusal] = {}
     for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
         name = loads.resources[at]
-        if node in view.overrides and name in (PEAK, "cpu"):
+        if (node, CPU if name == PEAK else name) in view.overrides:
             continue  # an alert has waited for its rule's `for`
         if name in (PEAK, "cpu"):
             capacity, samples = view.snapshot.nodes.cpu_capacity_millicores, view.usage.samples

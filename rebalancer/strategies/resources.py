@@ -12,10 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.pools import NodePools
+from rebalancer.strategies.loads import override_thresholds
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -75,8 +77,10 @@ def with_resources(
     now: float,
     occupied: bool,
     pools: Collection[int] | None = None,
+    overrides: Mapping[tuple[int, str], ThresholdOverride] | None = None,
 ) -> Loads:
-    """`loads` with a column for each resource that a pool has thresholds of; `pools` as in `NodePools.thresholds`.
+    """`loads` with a column for each resource that a pool has thresholds of; `pools` as in `NodePools.thresholds`,
+    `overrides` as in `cpu_loads`.
 
     `occupied`: as landings count, with terminating pods and with what growing pods are expected to add; otherwise as a
     node is found hot. A node of unknown amount is not hot, and takes nothing where it has a target.
@@ -87,6 +91,7 @@ def with_resources(
         node = expected_on_nodes(snapshot, used, grown, now=now) if occupied else _without_leaving(snapshot, used)
         marks = node_pools.resource_thresholds(name, pools)
         room = np.where(np.isfinite(used.capacity), used.capacity, 1.0)
+        override_thresholds(name, node / room, marks.high, marks.target, overrides or {})
         columns = {
             "node": node,
             "room": room,

@@ -38,8 +38,8 @@ class StrategyView:
     now: float
     only: frozenset[int] | None = None
     """Indices of the nodes to evaluate; None = all. Others can still be target nodes."""
-    overrides: Mapping[int, ThresholdOverride] = field(default_factory=dict)
-    """Node index -> thresholds of an alert, instead of the pool's own."""
+    overrides: Mapping[tuple[int, str], ThresholdOverride] = field(default_factory=dict)
+    """(node index, resource) -> thresholds of an alert, instead of the pool's own."""
     peaks: Peaks | None = None
     """Predicted peaks; None unless forecasts act."""
     due: frozenset[int] = frozenset()

@@ -5,7 +5,7 @@ over time.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from rebalancer.model.alerts import Alert
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.alerts import Alerts
 
 MAX_ALERTS = 10_000
@@ -37,6 +38,8 @@ class Ignored(StrEnum):
     OTHER_CLUSTER = "other_cluster"
     NO_CLUSTER = "no_cluster"
     """The policy asks for the cluster label and the alert has none."""
+    UNKNOWN_RESOURCE = "unknown_resource"
+    """It names a resource that isn't measured."""
     TOO_MANY = "too_many"
     """After the first MAX_ALERTS of its delivery."""
 
@@ -48,6 +51,8 @@ class Selected:
     alerts: tuple[Alert, ...]
     ignored: Mapping[Ignored, int]
     """How many of the others, by reason."""
+    unknown_resources: tuple[str, ...] = ()
+    """Names of resources that aren't measured."""
 
 
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -98,17 +103,21 @@ def read_payload(body: bytes) -> Delivery:
     return Delivery(alerts, len(payload.alerts) - len(alerts))
 
 
-def select(delivery: Delivery, policy: Alerts, cluster: str) -> Selected:
-    """The alerts that a rule names and that are not another cluster's."""
+def select(delivery: Delivery, policy: Alerts, cluster: str, resources: Collection[str] = (CPU,)) -> Selected:
+    """The alerts that a rule names and that are not another cluster's, about one of these `resources`."""
     mine: list[Alert] = []
+    unknown: set[str] = set()
     ignored: Counter[Ignored] = Counter({Ignored.TOO_MANY: delivery.too_many} if delivery.too_many else {})
     for alert in delivery.alerts:
         reason = _why_not(alert, policy, cluster)
+        if reason is None and (resource := policy.resource_of(alert)) not in resources:
+            reason = Ignored.UNKNOWN_RESOURCE
+            unknown.add(resource)
         if reason is None:
             mine.append(alert)
         else:
             ignored[reason] += 1
-    return Selected(alerts=tuple(mine), ignored=dict(ignored))
+    return Selected(alerts=tuple(mine), ignored=dict(ignored), unknown_resources=tuple(sorted(unknown)))
 
 
 def one_line(text: str, at_most: int = 300) -> str:

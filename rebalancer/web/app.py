@@ -34,6 +34,8 @@ BODY_SECONDS = 10.0
 READY_SECONDS = 4.0
 """The kubelet waits for five."""
 
+NAMES_SHOWN = 5
+"""Of unknown resources in one answer."""
 _RETRY = {"retry-after": "10"}
 _Endpoint = Callable[[Request], Awaitable[Response]]
 _T = TypeVar("_T")
@@ -205,7 +207,7 @@ class _Endpoints:
             logger.warning("/api/v1/alerts: answered 400: %s", problem)
             return error(400, str(problem))
         policy = self._ports.policy()
-        selected = select(delivery, policy.alerts, policy.cluster)
+        selected = select(delivery, policy.alerts, policy.cluster, policy.measured_resources)
         received = Received()
         if selected.alerts:
             received = self._ports.inbox.receive(selected.alerts, max_age_seconds=policy.alerts.max_age)
@@ -217,6 +219,11 @@ class _Endpoints:
         ignored = {reason.value: count for reason, count in selected.ignored.items()}
         after = BackgroundTask(self._wake) if selected.alerts else None
         answer: dict[str, Any] = {**results, "ignored": ignored}
+        if selected.unknown_resources:
+            names = ", ".join(one_line(repr(name), 80) for name in selected.unknown_resources[:NAMES_SHOWN])
+            known = ", ".join(policy.measured_resources)
+            answer["error"] = f"expected {policy.alerts.resource_annotation} to be one of {known}, got {names}"
+            logger.warning("/api/v1/alerts: alerts ignored: %s", answer["error"])
         if delivery.too_many:
             logger.warning("/api/v1/alerts: %d alerts of a delivery ignored: at most %d", delivery.too_many, MAX_ALERTS)
         if not received.deferred:

@@ -45,7 +45,7 @@ def found(mark: ThresholdOverride, used: float) -> Any:
     """What LowNodeUtilization finds on a node of 16 cores with this alert."""
     nodes, pods = [a_node("n1", used=used)], [a_pod("p", "n1", owner="web")]
     made, policy = cluster(nodes, pods), a_policy()
-    [finding] = find(view_of(made, usage_of(made, nodes, pods), policy, overrides={0: mark})).findings
+    [finding] = find(view_of(made, usage_of(made, nodes, pods), policy, overrides={(0, mark.resource): mark})).findings
     return finding
 
 

@@ -19,6 +19,7 @@ from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.policy import RebalancerPolicy
 from tests.builders import NOW, a_node, a_policy, cluster
+from tests.store.builders import build_finding
 
 POOL_OF = {"n1": "general"}
 
@@ -165,7 +166,7 @@ def test_a_node_that_was_not_judged_says_why() -> None:
 
 def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None:
     hot = report(
-        findings=[(None, "n1")],
+        findings=[(build_finding(), "n1")],
         refusals=[
             refused(Reason.LIMIT_SERVICE, NOW + 240),
             refused(Reason.WINDOW_CLOSED, NOW + 90),
@@ -179,5 +180,5 @@ def test_what_a_limit_refuses_is_tried_again_at_the_next_possible_time() -> None
 
 @pytest.mark.parametrize(("next_at", "after"), [(None, 60.0), (NOW - 5, 60.0), (NOW + 0.1, 1.0), (NOW + 9000, 900.0)])
 def test_it_looks_again_neither_at_once_nor_in_hours(next_at: float | None, after: float) -> None:
-    hot = report(findings=[(None, "n1")], refusals=[refused(Reason.WINDOW_CLOSED, next_at)])
+    hot = report(findings=[(build_finding(), "n1")], refusals=[refused(Reason.WINDOW_CLOSED, next_at)])
     assert told(hot)[1] == after

@@ -41,12 +41,12 @@ def test_a_node_that_is_in_no_pool_is_not_looked_at() -> None:
 
 def test_two_requests_together_ask_for_what_either_asks() -> None:
     one = request(RequestScope(strategy="A", pools=frozenset({"gpu"})))
-    two = request(RequestScope(nodes=frozenset({"n1"})), trigger=Trigger.ALERT, thresholds={"n1": marks("n1")})
+    two = request(RequestScope(nodes=frozenset({"n1"})), trigger=Trigger.ALERT, thresholds={("n1", "cpu"): marks("n1")})
     both = one.merged(two)
     assert both.nodes_for("A", POOLS) == {"n1", "n3"}
     assert both.nodes_for("B", POOLS) == {"n1"}
     assert both.trigger is Trigger.ALERT
-    assert both.thresholds["n1"].high == 0.6
+    assert both.thresholds["n1", "cpu"].high == 0.6
 
 
 def test_the_most_urgent_trigger_names_the_merged_cycle_whatever_the_order() -> None:

@@ -66,7 +66,9 @@ class Shown:
                 node=name, strategy="LowNodeUtilization", high=high, target=high - 0.1, source="alert NodeHot"
             )
             scope = RequestScope(nodes=frozenset({name}))
-            request = CycleRequest(trigger=Trigger.ALERT, scopes=frozenset({scope}), thresholds={name: mark})
+            request = CycleRequest(
+                trigger=Trigger.ALERT, scopes=frozenset({scope}), thresholds={(name, mark.resource): mark}
+            )
         world = replace(self.world, record_usage=self.views.measured)
         report = run_cycle(world, self.policy, request=request, dry_run=dry_run).report
         self.views.done(report)

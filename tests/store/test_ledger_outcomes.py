@@ -1,11 +1,13 @@
 """What an outcome, a landing, a settling and a newer lease term change."""
 
+import math
+
 import pytest
 
 from rebalancer.model.errors import ConnectError, UnsafeDataError
-from rebalancer.model.eviction import Outcome
+from rebalancer.model.eviction import Outcome, PodAmount
 from rebalancer.model.limits import EVERY_NODE, Denied, Scope
-from tests.store.builders import NOW, FakeReader, PodSeen, in_flight, rate
+from tests.store.builders import NOW, FakeReader, PodSeen, build_eviction, build_report, in_flight, rate
 from tests.store.readers import cycle_report, read_rows
 
 WEB = Scope("service", "shop/web")
@@ -185,3 +187,24 @@ def test_a_denied_reservation_fences_too(blue):
     assert blue.reserve(rate(WEB, 1), term=5).used == 1
     with pytest.raises(UnsafeDataError):
         blue.reserve(term=4)
+
+
+def test_19_2_the_ledger_keeps_what_a_pod_used_of_each_resource(records, clock):
+    report = build_report()
+    records.begin(report)
+    amounts = {"memory": PodAmount(2.5e9, 0.15), "licences": PodAmount(3.0, math.nan)}
+    eviction = build_eviction(resource="memory", amounts=amounts)
+    eviction.record = records.planned(report, eviction)
+    plain = build_eviction(pod="web-2")
+    plain.record = records.planned(report, plain)
+    for each in (eviction, plain):
+        each.outcome = Outcome.EVICTED
+        records.outcome(each)
+
+    first, second = records.reading().evictions_from("n1", limit=10)[::-1]
+
+    assert (first.resource, first.amounts["memory"]) == ("memory", amounts["memory"])
+    assert first.share_of_node("memory", 0.0) == 0.15
+    assert math.isnan(first.share_of_node("licences", 0.0))
+    assert (second.resource, second.amounts) == ("", {})
+    assert math.isnan(second.share_of_node("memory", 4000.0))

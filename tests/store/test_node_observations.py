@@ -11,7 +11,7 @@ from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
 from rebalancer.model.effect import EffectRecords, NodeObservation
 from rebalancer.model.eviction import Outcome
-from rebalancer.model.plan import Goal, PodRefusal, Trigger
+from rebalancer.model.plan import Goal, PodRefusal, ResourceExcess, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.store import SqlEffect, SqlRecords, open_records
 from tests.store.builders import (
@@ -231,6 +231,15 @@ def test_19_5_a_finding_by_another_resource_has_found_no_node_that_is_hot_by_the
     a_cycle(records, "memory", at=NOW, findings=[(build_finding(resource="memory"), "n1")], evictions=[])
     (seen,) = effect.node_observations(["n1"], NOW, NOW + 60).get("n1", [None])
     assert seen is None or seen.finding is None
+
+
+def test_19_5_a_node_that_is_hot_by_memory_and_cpu_is_found_by_each(records: SqlRecords, effect: EffectRecords) -> None:
+    cpu = ResourceExcess(resource="cpu", share=0.9, high=0.8, target=0.7)
+    both = build_finding(resource="memory", others=(cpu,))
+    evictions = [build_eviction(pod="web-1", outcome=Outcome.EVICTED, resource="memory")]
+    a_cycle(records, "both", at=NOW, findings=[(both, "n1")], evictions=evictions)
+    (seen,) = effect.node_observations(["n1"], NOW, NOW + 60)["n1"]
+    assert (seen.finding, seen.evictions) == ("LowNodeUtilization", 1)
 
 
 def test_who_removes_pods_for_another_reason_has_found_no_hot_node(records: SqlRecords, effect: EffectRecords) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 
 from rebalancer.model.effect import Outcome as Effect
 from rebalancer.model.errors import ConfigError
@@ -121,6 +123,30 @@ def test_a_program_of_that_time_goes_on_beside_the_newest(revision: str, postgre
             write(engine, lambda connection, table=table: connection.execute(table.delete()))
         assert not any(read(engine, lambda connection: rows_of(connection, old, as_now=True)).values())
     engine.dispose()
+
+
+def test_19_2_amounts_by_resource_can_be_taken_back_and_made_again(
+    empty_url: str, engine: sa.Engine, tmp_path: Path
+) -> None:
+    upgrade(empty_url, scripts=up_to("0013", tmp_path))
+    old = reflected(engine)
+    write(engine, lambda connection: fill(connection, old))
+    before = read(engine, lambda connection: rows_of(connection, old, as_now=True))
+    scripts = up_to("0014", tmp_path)
+    for _ in range(2):
+        assert upgrade(empty_url, scripts=scripts) == "0014"
+        assert "amounts" in reflected(engine).tables["evictions"].columns
+
+        def take_back(connection: sa.Connection) -> None:
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(scripts))
+            command.downgrade(config, "0013")
+
+        write(engine, take_back)
+        assert {name: set(table.columns.keys()) for name, table in reflected(engine).tables.items()} == {
+            name: set(table.columns.keys()) for name, table in old.tables.items()
+        }
+        assert read(engine, lambda connection: rows_of(connection, old, as_now=True)) == before
 
 
 LOSSES = {

@@ -51,7 +51,7 @@ def seen(
         said,
         peaks=peaks_of(made, peaks, {f"p-{each.name}": 1_000.0 for each in nodes}),
         due=frozenset(index[name] for name in due),
-        overrides={index[name]: mark for name, mark in (marks or {}).items()},
+        overrides={(index[name], mark.resource): mark for name, mark in (marks or {}).items()},
     )
     return find(view), made
 

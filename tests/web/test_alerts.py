@@ -208,3 +208,14 @@ def test_resolved_alerts_are_selected_like_firing_ones() -> None:
 
     assert selected.alerts == delivery.alerts[:1]
     assert selected.ignored == {Ignored.NO_RULE: 1}
+
+
+def test_19_2_an_alert_about_an_unknown_resource_is_ignored_and_named() -> None:
+    alerts = [an_alert(annotations={"rebalancer_resource": name}) for name in ("memory", "memry", "cpu")]
+    policy = alert_policy()
+
+    selected = select(read_payload(a_payload(*alerts)), policy.alerts, "test", policy.measured_resources)
+
+    assert len(selected.alerts) == 2
+    assert selected.ignored == {Ignored.UNKNOWN_RESOURCE: 1}
+    assert selected.unknown_resources == ("memry",)

@@ -47,6 +47,25 @@ def test_a_delivery_is_told_apart_into_opened_known_resolved_and_ignored(daemon:
     assert daemon.count("rebalancer_http_requests_total", route=ALERTS, code="200") == 2
 
 
+def test_19_2_the_answer_names_a_resource_that_is_not_known(
+    daemon: Daemon, clients: Clients, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = an_alert(annotations={"rebalancer_resource": "memry\n"})
+
+    answer = clients(daemon.app()).post(ALERTS, a_payload(strange, an_alert(fingerprint="other")))
+
+    assert answer.status == 200
+    assert answer.json == {
+        "opened": 1,
+        "duplicate": 0,
+        "resolved": 0,
+        "ignored": {"unknown_resource": 1},
+        "error": "expected rebalancer_resource to be one of cpu, memory, got 'memry'",
+    }
+    assert answer.json["error"] in caplog.text
+    assert daemon.count("rebalancer_alerts_ignored_total", reason="unknown_resource") == 1
+
+
 def test_alerts_that_concern_nobody_need_no_database_and_wake_nobody(daemon: Daemon, clients: Clients) -> None:
     daemon.inbox.fails = ConnectError("the database is away")
 

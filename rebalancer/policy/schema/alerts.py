@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rebalancer.model.alerts import Alert
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.types import AsTuple, Duration, FieldError, NonEmpty, Percent, Section, at_least
 
 
@@ -17,6 +18,9 @@ class AlertRule(Section):
     """Labels that the alert must have."""
     strategy: Literal["LowNodeUtilization"] = "LowNodeUtilization"
     """The strategy it triggers; must be one of the policy."""
+    resource: NonEmpty = "cpu"
+    """The resource that the alert is about: `cpu`, `memory` or a name of `usage.prometheus.resources`. The alert's
+    annotation takes precedence. The node's pool must have thresholds of it."""
     high: Percent | None = None
     """A node above it is hot for this alert. Default: the alert's annotation, else the pool's."""
     target: Percent | None = None
@@ -49,14 +53,16 @@ class Alerts(Section):
     """Annotation that holds `high` for the node, in percent."""
     target_annotation: NonEmpty = "rebalancer_target"
     """Annotation that holds `target` for the node, in percent."""
+    resource_annotation: NonEmpty = "rebalancer_resource"
+    """Annotation that holds the name of the resource. An alert about an unknown resource is ignored."""
     min_high: Percent = 50.0
     """Lowest `high` that an alert may set."""
     min_target: Percent | None = None
     """Lowest `target` that an alert's annotation may set. Default: 10 below `minHigh`."""
     max_excess: Percent = 30.0
-    """Most CPU that alerts take off a node, in percent of its capacity. It counts all evictions from the node since the
-    alert came, at least those within `expireAfter`; the last pod may exceed it. The pool's own `target` holds in any
-    case."""
+    """Most that alerts take off a node of their resource, in percent of its capacity. It counts all evictions from the
+    node since the alert came, at least those within `expireAfter`; the last pod may exceed it. The pool's own `target`
+    holds in any case."""
     expire_after: Annotated[Duration, at_least(60)] = 3600.0
     """An open alert is closed after this time without news of it."""
     max_age: Annotated[Duration, at_least(60)] = 43200.0
@@ -78,3 +84,9 @@ class Alerts(Section):
     def rule_for(self, alert: Alert) -> AlertRule | None:
         """The first rule that applies to the alert."""
         return next((rule for rule in self.rules if rule.names(alert)), None)
+
+    def resource_of(self, alert: Alert) -> str:
+        """The resource that an alert with a rule is about, known or not."""
+        rule = self.rule_for(alert)
+        stated = alert.annotations.get(self.resource_annotation, "").strip()
+        return stated or (rule.resource if rule is not None else CPU)

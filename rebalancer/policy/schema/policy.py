@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.model.usage import MEMORY
+from rebalancer.model.usage import CPU, MEMORY
 from rebalancer.policy.schema.alerts import Alerts
 from rebalancer.policy.schema.forecast import Forecast
 from rebalancer.policy.schema.guards import Guards
@@ -264,15 +264,20 @@ class RebalancerPolicy(Section):
 
     @model_validator(mode="after")
     def _resources_are_measured(self) -> "RebalancerPolicy":
-        measured = {MEMORY}
-        if self.usage.source == "Prometheus" and self.usage.prometheus is not None:
-            measured |= {each.name for each in self.usage.prometheus.resources}
+        measured = set(self.measured_resources) - {CPU}
         for index, pool in enumerate(self.pools):
             for name in pool.thresholds.resources if pool.thresholds is not None else ():
                 if name not in measured:
                     at = ("pools", index, "thresholds", "resources")
                     raise FieldError(at, f"expected names of {', '.join(sorted(measured))}, got {name!r}")
         return self
+
+    @property
+    def measured_resources(self) -> tuple[str, ...]:
+        """Names of the resources that are measured: CPU, memory, and those of the policy."""
+        own = self.usage.prometheus.resources if self.usage.prometheus is not None else ()
+        named = [each.name for each in own] if self.usage.source == "Prometheus" else []
+        return tuple(dict.fromkeys((CPU, MEMORY, *named)))
 
     @property
     def threshold_resources(self) -> tuple[str, ...]:
@@ -320,6 +325,12 @@ class RebalancerPolicy(Section):
         for rule in self.alerts.rules:
             if rule.strategy not in have:
                 raise FieldError("alerts", f"expected a strategy of this policy for {rule.alert}, got {rule.strategy}")
+            if rule.resource not in (CPU, *self.threshold_resources):
+                known = ", ".join((CPU, *self.threshold_resources))
+                raise FieldError(
+                    "alerts",
+                    f"expected {rule.alert}: a resource that a pool has thresholds of ({known}), got {rule.resource}",
+                )
             if rule.high is not None and rule.high < self.alerts.min_high:
                 raise FieldError("alerts", f"expected {rule.alert}: high >= minHigh ({self.alerts.min_high:g})")
         return self

@@ -173,6 +173,7 @@ class SqlRecords:
                 "high": finding.high,
                 "target": finding.target,
                 "reason": finding.reason,
+                "others": [[each.resource, each.share, each.high, each.target] for each in finding.others] or None,
             }
             for finding, node in kept_findings(report)
         ]

@@ -64,14 +64,15 @@ ASSESSMENTS = Table(
     Column("planned_share", Measure),
     Column("target", Measure),
     Column("high", Measure),
-    Column("capacity_millicores", Measure),
-    Column("pods", JSON, nullable=False),  # [[uid, namespace/name, millicores or null, evicted]]
+    Column("capacity_millicores", Measure),  # in the unit of the resource: its name is older than resources
+    Column("pods", JSON, nullable=False),  # [[uid, namespace/name, amount or null, evicted]]
     Column("assessed_at", Instant),  # NULL: what follows isn't known yet
     Column("late", Boolean, nullable=False),
     Column("after_share", Measure),
     Column("breakdown", JSON(none_as_null=True)),  # model.effect.ChangeBreakdown by its fields
     Column("outcome", Text),  # model.effect.Outcome
     Column("detail", Words, nullable=False),
+    Column("resource", Text),  # by which the effect is measured; NULL: CPU
     UniqueConstraint("cycle", "node", "step"),
     Index(None, "cluster", "last_eviction_at"),
 )

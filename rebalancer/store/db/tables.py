@@ -143,6 +143,8 @@ FINDINGS = Table(
     Column("high", Measure),
     Column("target", Measure),
     Column("reason", Words, nullable=False),
+    # [[resource, share, high, target]] of other resources that the node was hot by; NULL: none
+    Column("others", JSON(none_as_null=True)),
 )
 
 # Never deleted with its cycle: limits count these rows.
@@ -191,6 +193,8 @@ EVICTIONS = Table(
     Column("closed_at", Instant),  # no longer in flight, without a replacement that was seen Ready
     Column("closed_by", Words),
     Column("closed_reason", Words),
+    Column("resource", Text),  # that its node was to be relieved of; NULL: another goal, or written before 0014
+    Column("amounts", JSON(none_as_null=True)),  # {resource besides CPU: [amount, share of the node]}
     Index(None, "cluster", "planned_at"),
     Index(None, "service", "planned_at"),
     Index(None, "node", "planned_at"),
@@ -270,6 +274,7 @@ EVICTION_BACKOFFS = Table(
     Column("until", Instant, nullable=False),
     Column("reason", Words, nullable=False),
     Column("updated", Instant, nullable=False),
+    Column("resource", Text),  # evictions for others of these are not held back; NULL: all are
 )
 
 # Ready replicas of each service in each cluster, by that cluster's last report.

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, RowMapping, Select, and_, false, insert, update
 
 from rebalancer.model.errors import UnsafeDataError
-from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, TargetNode
+from rebalancer.model.eviction import DID_NOT_HAPPEN, Eviction, Outcome, PodAmount, TargetNode
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import Service
 from rebalancer.store.db.engine import read, shown_url
@@ -23,7 +23,7 @@ UNRECONCILED = and_(EVICTIONS.c.dry_run == false(), EVICTIONS.c.outcome.in_((Out
 """The process died around the call, or the call timed out: it may have happened."""
 COLUMNS = tuple(name for name in FIELDS if name in EVICTIONS.c)
 """Fields of the record, each a column. `service` has a second one, `service_kind`; `target_node` is derived."""
-_NOT_READ = {name: "" for name, each in FIELDS.items() if each.default is MISSING}
+_NOT_READ = {name: "" for name, each in FIELDS.items() if each.default is MISSING and each.default_factory is MISSING}
 
 
 def eviction_row(eviction: Eviction) -> dict[str, Any]:
@@ -48,6 +48,11 @@ def read_eviction(row: RowMapping | Mapping[str, Any]) -> Eviction:
         values["outcome"] = Outcome(row["outcome"])
     if "target_nodes" in row:
         values["target_nodes"] = tuple(TargetNode(each["node"], each["probability"]) for each in row["target_nodes"])
+    if row.get("amounts"):
+        values["amounts"] = {
+            name: PodAmount(*(math.nan if part is None else part for part in each))
+            for name, each in row["amounts"].items()
+        }
     return Eviction(**values)
 
 
@@ -63,6 +68,8 @@ def _stored(value: Any) -> Any:
         return value.value
     if isinstance(value, Service):
         return str(value)
+    if isinstance(value, Mapping):
+        return {name: [_stored(float(part)) for part in each] for name, each in value.items()} or None
     if isinstance(value, tuple):
         return [{"node": each.node, "probability": float(each.probability)} for each in value]
     return value
