@@ -129,6 +129,8 @@ def test_a_full_cycle_comes_back_as_it_was_written(records, clock):
         "closed_at": None,
         "closed_by": None,
         "closed_reason": None,
+        "resource": None,
+        "amounts": None,
     }
     assert (back["evictions"][1]["outcome"], back["evictions"][1]["detail"]) == (
         "refused",
