@@ -47,7 +47,7 @@ EVERYTHING: tuple[tuple[Resource, type[Any]], ...] = (
     (NAMESPACES, records.Namespace),
     (PRIORITY_CLASSES, records.PriorityClass),
     (PODS, records.Pod),
-    *((each, records.Workload) for _, each in WORKLOADS),
+    *((each, records.Workload) for each in WORKLOADS.values()),
     (VOLUMES, records.PersistentVolume),
     (BUDGETS, records.Budget),
 )

@@ -6,19 +6,24 @@ In a process of its own, so that its CPU is not counted; answers are sent by the
 import contextlib
 import socket
 import sys
+import threading
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 
 def serve(directory: Path) -> None:
-    """Answer GETs of lists, one connection after the other."""
+    """Answer GETs of lists, each connection in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     while True:
         connection, _ = listener.accept()
-        with connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _talk(connection, directory)
+        threading.Thread(target=_serve, args=(connection, directory), daemon=True).start()
+
+
+def _serve(connection: socket.socket, directory: Path) -> None:
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _talk(connection, directory)
 
 
 def _talk(connection: socket.socket, directory: Path) -> None:

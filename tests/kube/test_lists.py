@@ -1,4 +1,7 @@
 import gc
+import gzip
+import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -146,3 +149,65 @@ def test_paths_follow_the_api() -> None:
     leases = Resource(group="coordination.k8s.io", version="v1", plural="leases")
     assert leases.path(namespace="a", name="b") == "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
     assert NAMESPACES.path() == "/api/v1/namespaces"
+
+
+def test_20_1_the_next_page_is_under_way_while_one_is_decoded() -> None:
+    second_asked = threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        number = int(asked.query.get("continue", "1/0").split("/")[1])
+        if number == 1:
+            second_asked.set()
+        return page(number, "1")
+
+    class Waiting(Gathered[Namespace]):
+        def add(self, items: Any, /) -> None:
+            assert second_asked.wait(10)
+            super().add(items)
+
+    with serving(answer) as (_, client):
+        found = read_list(client, NAMESPACES, item=Namespace, collector=Waiting)
+    assert [each.metadata.name for each in found] == all_of(1)
+
+
+@pytest.mark.parametrize("order", ["items first", "items in the head", "token in an item"])
+def test_20_1_a_page_with_another_order_of_fields_is_read_page_by_page(order: str) -> None:
+    def answer(asked: Asked) -> Reply:
+        number = int(asked.query.get("continue", "1/0").split("/")[1])
+        body = page(number, "1").body
+        if order == "items first":
+            body = {"items": body["items"], "metadata": body["metadata"]}
+        elif order == "items in the head":
+            body = {"other": {"items": [1]}, **body}
+        else:
+            body["items"][0]["metadata"]["continue"] = "another"
+            body = {"items": body["items"], "metadata": body["metadata"]}
+        return Reply(body=json.dumps(body, separators=(",", ":")).encode())
+
+    with serving(answer) as (api, client):
+        assert names(client) == all_of(1)
+    assert len(api.asked) == PAGES
+
+
+def test_20_1_what_is_called_at_the_first_page_is_called_for_each_attempt() -> None:
+    server = Server(lambda revision, number: status(410, "old") if (revision, number) == (1, 1) else None)
+    seen: list[list[str]] = []
+    with serving(server) as (_, client):
+        names(client, first_page=lambda found: seen.append([each.metadata.name for each in found]))
+    assert seen == [["1-0-0", "1-0-1"], ["2-0-0", "2-0-1"]]
+
+
+def test_20_1_a_compressed_answer_is_unpacked() -> None:
+    body = gzip.compress(json.dumps(page(PAGES - 1, "1").body).encode())
+    with serving(lambda _: Reply(body=body, headers={"Content-Encoding": "gzip"})) as (api, client):
+        assert names(client) == [f"1-{PAGES - 1}-{i}" for i in range(2)]
+    assert api.asked[0].headers["Accept-Encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("body", [b"not compressed", gzip.compress(b"{}" * 1000)[:-20]], ids=["plain", "cut"])
+def test_20_1_an_answer_that_cannot_be_unpacked_is_a_lost_answer(body: bytes) -> None:
+    with (
+        serving(lambda _: Reply(body=body, headers={"Content-Encoding": "gzip"}), attempts=1) as (_, client),
+        pytest.raises(ConnectError, match="can't be reached: the connection was cut"),
+    ):
+        names(client)

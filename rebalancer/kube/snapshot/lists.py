@@ -1,5 +1,7 @@
 """Paged lists: raw bytes, decoded to the needed fields, projected, dropped.
 
+The next page is under way while one is decoded: the continue token stands in the head of a page.
+
 A list is one moment of the cluster only while every page carries the same continue token's resourceVersion. So a list
 that breaks half-way is discarded and read again from its first page, a few times; pages of two attempts are never
 mixed. The "inconsistent continuation token" that a 410 may offer would do that, and is not used.
@@ -7,12 +9,15 @@ mixed. The "inconsistent continuation token" that a 410 may offer would do that,
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import tenacity
 
+from rebalancer.kube.client.background import in_background
 from rebalancer.kube.client.client import JSON, RETRIED_STATUSES, AnswerLostError, ApiClient, NotSentError, Resource
 from rebalancer.kube.snapshot.records import Page
 from rebalancer.model.errors import UnsafeDataError
@@ -23,6 +28,11 @@ MAX_RESTARTS = 3
 BREAKING_STATUSES = frozenset({410, *RETRIED_STATUSES})
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 WATCH_METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+
+_ITEMS, _NO_ITEMS = b'"items":', b'"items":[]}'
+_MOST_HEAD_BYTES = 4096
+"""A continue token names one object: its namespace and name have at most 253 bytes each."""
+_HEADS = msgspec.json.Decoder(Page[msgspec.Raw])
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -59,13 +69,17 @@ def read_list(
     collector: Callable[[], C],
     progress: Progress | None = None,
     accept: str = JSON,
+    first_page: Callable[[C], None] | None = None,
 ) -> C:
-    """Read all objects of a resource into a collector, a new one for each attempt.
+    """Read all objects of a resource into a collector, a new one for each attempt. `first_page` is called with it when
+    its first page is there: what is read from then on is newer than the list.
 
     Raises ConnectError when the server can't be reached or refuses, UnsafeDataError when the list breaks in every
     attempt or can't be read.
     """
-    return read_list_at(client, resource, item=item, collector=collector, progress=progress, accept=accept)[0]
+    return read_list_at(
+        client, resource, item=item, collector=collector, progress=progress, accept=accept, first_page=first_page
+    )[0]
 
 
 def read_list_at(
@@ -76,13 +90,16 @@ def read_list_at(
     collector: Callable[[], C],
     progress: Progress | None = None,
     accept: str = JSON,
+    first_page: Callable[[C], None] | None = None,
 ) -> tuple[C, str]:
     """`read_list`, and the list's resourceVersion."""
     decoder = msgspec.json.Decoder(Page[item])  # type: ignore[valid-type]
 
     def attempt() -> tuple[C, str]:
         collected = collector()
-        return collected, _read_once(client, resource, decoder, collected, accept=accept, progress=progress)
+        return collected, _read_once(
+            client, resource, decoder, collected, accept=accept, progress=progress, first_page=first_page
+        )
 
     attempts = 1 + MAX_RESTARTS
     retrying = tenacity.Retrying(
@@ -99,14 +116,21 @@ def _read_once(
     client: ApiClient,
     resource: Resource,
     decoder: msgspec.json.Decoder[Page[Any]],
-    collected: Collector[Any],
+    collected: C,
     *,
     accept: str,
     progress: Progress | None,
+    first_page: Callable[[C], None] | None,
 ) -> str:
     token, moment, done = "", "", 0
+    following: Future[bytes] | None = None
     while True:
-        body = _page_body(client, resource, token, accept)
+        body = following.result() if following is not None else _page_body(client, resource, token, accept)
+        following, ahead = None, token_in_head(body)
+        if ahead:
+            following = in_background(
+                partial(_page_body, client, resource, ahead, accept), name=f"list {resource.plural}"
+            )
         # A page is thousands of small records without cycles: a collection would visit them for nothing.
         with garbage_collector_paused():
             try:
@@ -119,6 +143,8 @@ def _read_once(
                 raise _BrokenError(f"a page of {page.metadata.resource_version} in a list of {moment}")
             items = page.items or ()
             collected.add(items)
+            if not token and first_page is not None:
+                first_page(collected)
             done += len(items)
             token, left = page.metadata.continue_, page.metadata.remaining_item_count
             # Dropped before the collector runs again, and before the next page is read.
@@ -127,6 +153,19 @@ def _read_once(
             progress.step(resource.plural, done, done + left if left is not None else None if token else done)
         if not token:
             return moment
+        if token != ahead:
+            following = None  # the head was of another form
+
+
+def token_in_head(body: bytes) -> str:
+    """The continue token of a page, from what comes before its items; empty where they come first."""
+    end = body.find(_ITEMS, 0, _MOST_HEAD_BYTES)
+    if end < 0:
+        return ""
+    try:
+        return _HEADS.decode(body[:end] + _NO_ITEMS).metadata.continue_
+    except (msgspec.DecodeError, RecursionError):
+        return ""  # its items may be fields of something else: the whole page decides
 
 
 def _page_body(client: ApiClient, resource: Resource, token: str, accept: str) -> bytes:

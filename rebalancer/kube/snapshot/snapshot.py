@@ -1,13 +1,17 @@
 """The cluster, read once: lists to columns.
 
 Nodes come first (pods are bound to them), then pods, then only the workloads that pods reference, and the budgets last,
-because disruptionsAllowed changes fastest.
+because disruptionsAllowed changes fastest. The workloads are read beside the pods from their first page on: that page
+sets the moment of the whole list.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from rebalancer.kube.client.background import in_background
 from rebalancer.kube.client.client import JSON, NOT_READABLE, ApiClient, Resource, StatusError
 from rebalancer.kube.snapshot.autoscalers import Autoscaler, autoscaler_of
 from rebalancer.kube.snapshot.columns import NodeColumns, PodColumns
@@ -44,16 +48,17 @@ AUTOSCALERS = Resource(group="autoscaling", version="v2", plural="horizontalpoda
 BUDGETS = Resource(group="policy", version="v1", plural="poddisruptionbudgets")
 PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 REPLICASETS = Resource(group="apps", version="v1", plural="replicasets")
-WORKLOADS: tuple[tuple[str, Resource], ...] = (
-    ("ReplicaSet", REPLICASETS),
-    ("Deployment", Resource(group="apps", version="v1", plural="deployments")),
-    ("StatefulSet", Resource(group="apps", version="v1", plural="statefulsets")),
-    ("DaemonSet", Resource(group="apps", version="v1", plural="daemonsets")),
-    ("Job", Resource(group="batch", version="v1", plural="jobs")),
-)
+WORKLOADS: Mapping[str, Resource] = {
+    "ReplicaSet": REPLICASETS,
+    "Deployment": Resource(group="apps", version="v1", plural="deployments"),
+    "StatefulSet": Resource(group="apps", version="v1", plural="statefulsets"),
+    "DaemonSet": Resource(group="apps", version="v1", plural="daemonsets"),
+    "Job": Resource(group="batch", version="v1", plural="jobs"),
+}
+
 READ_RESOURCES: tuple[Resource, ...] = (
     NODES, PODS, NAMESPACES, VOLUMES, CSI_NODES, QUOTAS, AUTOSCALERS, BUDGETS, PRIORITY_CLASSES,
-    *(resource for _, resource in WORKLOADS),
+    *WORKLOADS.values(),
 )  # fmt: skip
 """Resources that a snapshot lists; `doctor` checks the permissions."""
 OPTIONAL_RESOURCES = frozenset({CSI_NODES, QUOTAS, AUTOSCALERS})
@@ -111,8 +116,14 @@ class KubeCluster:
         classes = self._list(PRIORITY_CLASSES, PriorityClass, Gathered[PriorityClass])
         node_index = {name: index for index, name in enumerate(nodes.names)}
         names = [space.metadata.name for space in spaces]
-        pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names))
-        owners, numbers, complete = self._owners(pods)
+        beside: dict[str, Future[list[Workload]]] = {}
+
+        def read_beside(pods: PodColumns) -> None:
+            for kind in named_kinds(pods.owners) & WORKLOADS.keys():
+                beside[kind] = in_background(partial(self._workloads, kind), name=f"list {kind}")
+
+        pods = self._list(PODS, Pod, lambda: PodColumns(nodes=node_index, namespaces=names), first_page=read_beside)
+        owners, numbers, complete = self._owners(pods, beside)
         claims: BoundClaims | None = BoundClaims()
         csi_nodes: Sequence[CsiNode] | None = ()
         if pods.pod_templates.uses_claims:
@@ -157,30 +168,49 @@ class KubeCluster:
                 )
         return states
 
-    def _list(self, resource: Resource, item: type[Any], collector: Callable[[], Any], accept: str = JSON) -> Any:
-        return read_list(self._client, resource, item=item, collector=collector, progress=self._progress, accept=accept)
+    def _list(
+        self,
+        resource: Resource,
+        item: type[Any],
+        collector: Callable[[], Any],
+        accept: str = JSON,
+        first_page: Callable[[Any], None] | None = None,
+    ) -> Any:
+        return read_list(
+            self._client,
+            resource,
+            item=item,
+            collector=collector,
+            progress=self._progress,
+            accept=accept,
+            first_page=first_page,
+        )
 
-    def _owners(self, pods: PodColumns) -> tuple[Owners, list[int], frozenset[str]]:
-        """The owner records, the index of each of the pods' owners among them, and the kinds that are complete."""
+    def _owners(
+        self, pods: PodColumns, beside: Mapping[str, Future[list[Workload]]]
+    ) -> tuple[Owners, list[int], frozenset[str]]:
+        """The owner records, the index of each of the pods' owners among them, and the kinds that are complete.
+        `beside`: the lists under way, by kind."""
         named = named_kinds(pods.owners)
         workloads: dict[str, tuple[str, Workload]] = {}
-        for kind, resource in WORKLOADS:
+        for kind in WORKLOADS:
             if kind in named:
-                # Of a ReplicaSet only its controller is read: ten old ones of every Deployment would cost more than all
-                # pods.
-                # Servers without the metadata form send whole objects, which serve as well.
-                accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
-                self._gather(workloads, kind, resource, accept)
+                found = beside[kind].result() if kind in beside else self._workloads(kind)
+                workloads |= {each.metadata.uid: (kind, each) for each in found}
         if standalone_replicasets([reference for _, reference in pods.owners], workloads):
-            self._gather(workloads, "ReplicaSet", REPLICASETS, JSON)
+            found = self._list(REPLICASETS, Workload, Gathered[Workload])
+            workloads |= {each.metadata.uid: ("ReplicaSet", each) for each in found}
         owners = Owners(workloads=workloads)
         numbers = [owners.number(namespace, reference) for namespace, reference in pods.owners]
         owners.add_those_without_pods()
         return owners, numbers, KEPT_WITHOUT_PODS & named
 
-    def _gather(self, into: dict[str, tuple[str, Workload]], kind: str, resource: Resource, accept: str) -> None:
-        for workload in self._list(resource, Workload, Gathered[Workload], accept):
-            into[workload.metadata.uid] = (kind, workload)
+    def _workloads(self, kind: str) -> list[Workload]:
+        # Of a ReplicaSet only its controller is read: ten old ones of every Deployment would cost more than all pods.
+        # Servers without the metadata form send whole objects, which serve as well.
+        accept = METADATA_ONLY if kind == "ReplicaSet" else JSON
+        found: list[Workload] = self._list(WORKLOADS[kind], Workload, Gathered[Workload], accept)
+        return found
 
     def _if_granted(self, resource: Resource, item: type[Any], collector: Callable[[], Any]) -> Any:
         """The list; None without permission, or where the server doesn't have the resource."""

@@ -100,7 +100,7 @@ class WatchedCluster:
         )
         self._workloads: dict[str, Reflector[Workload, Workloads]] = {
             kind: self._reflector(each, Workload, _keeping(kind), metadata_only=kind == "ReplicaSet")
-            for kind, each in WORKLOADS
+            for kind, each in WORKLOADS.items()
         }
         self._volumes: Reflector[PersistentVolume, Records[Any, Any]] | None = None
         self._csi_nodes: Reflector[CsiNode, Records[Any, Any]] | None = None
