@@ -1,20 +1,18 @@
 """CPU of one plan at 5,000 nodes and 150,000 plain pods, 250 nodes hot: a dry cycle of the product."""
 
 import time
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from bench.find_and_plan import bench_policy, synthetic_usage
+from bench.find_and_plan import bench_policy, synthetic_usage, with_memory_thresholds, with_memory_usage
 from bench.landing import a_cluster
 from rebalancer.cycle.context import CycleContext, NullProgress, NullRecords
 from rebalancer.cycle.run import begin_report, execute_cycle
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.model.plan import CycleReport
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
-from rebalancer.policy import RebalancerPolicy
+from rebalancer.model.usage import Usage
 
 NODES = 5_000
 STAGES = ("find", "steer", "relieve")
@@ -95,8 +93,7 @@ def measure(nodes: int = NODES, *, with_memory: bool = False) -> Cost:
     snapshot = a_cluster(nodes, rules=False)
     usage, policy = synthetic_usage(snapshot, now=snapshot.taken), bench_policy()
     if with_memory:
-        usage = replace(usage, resources={MEMORY: _synthetic_memory(snapshot, samples=len(usage.samples))})
-        policy = RebalancerPolicy.model_validate(_with_memory_thresholds(policy))
+        usage, policy = with_memory_usage(usage, snapshot), with_memory_thresholds(policy)
     ports, records = _Prepared(snapshot, usage), _Marked()
     context = CycleContext(
         cluster=ports,  # type: ignore[arg-type]
@@ -123,25 +120,3 @@ def measure(nodes: int = NODES, *, with_memory: bool = False) -> Cost:
         moves=len(report.evictions),
         cpu_seconds=(cpu_end - cpu) * min(staged, 1.0),
     )
-
-
-def _synthetic_memory(snapshot: ClusterSnapshot, *, samples: int) -> ResourceUsage:
-    """Nodes at 30 to 60 %, split over their pods at random."""
-    random = np.random.default_rng(2)
-    nodes, pods = snapshot.nodes, snapshot.pods
-    used = random.uniform(0.3, 0.6, len(nodes)) * nodes.memory_allocatable_bytes
-    weight = np.where(snapshot.active, random.gamma(1.5, 1.0, len(pods)), 0.0)
-    on = np.maximum(pods.node, 0)
-    total = np.maximum(np.bincount(on, weights=weight, minlength=len(nodes)), 1e-9)
-    return ResourceUsage(
-        node=used,
-        capacity=nodes.memory_allocatable_bytes,
-        pod=np.where(snapshot.active, weight / total[on] * used[on], np.nan),
-        samples=np.repeat(used[None, :], samples, axis=0),
-    )
-
-
-def _with_memory_thresholds(policy: RebalancerPolicy) -> dict[str, Any]:
-    document = policy.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    document["pools"][0]["thresholds"]["resources"] = {MEMORY: {"high": 85, "target": 75, "low": 65}}
-    return document

@@ -276,7 +276,9 @@ class Landings:
         self, pod: Pod, finding: Finding, headroom: TargetHeadroom | None, landing: Landing, risk: Floats, node: int
     ) -> bool:
         """Whether the landing on the node would hold in most draws but for the memory."""
-        if self._reserve is None:
+        if self._reserve is None or self._reserve.takes_in_any_draw(
+            self._reserve.coming[pod.index], node, self.model.draws
+        ):
             return False
         otherwise = self._risks(pod, finding, headroom, landing, by_reserve=False)
         return bool(otherwise[node] < risk[node] / 2)

@@ -66,6 +66,10 @@ class TargetHeadroom:
         out: Floats = self._sure[node] + drawn.max(axis=0, initial=0.0)
         return out
 
+    def takes_in_any_draw(self, pod_load: Floats, node: int, draws: Draws) -> bool:
+        """Whether the node stays at or under its target with `pod_load` (resources,) added, whatever the draw."""
+        return not bool((self.most(node, draws) + pod_load > self._limit[node]).any())
+
     def expected(self, draws: Draws) -> Floats:
         """(nodes, resources) mean loads over the draws."""
         out = self._sure.copy()

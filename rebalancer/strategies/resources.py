@@ -5,6 +5,7 @@ most others, unlike CPU, don't depend on what else the node does, and are free a
 """
 
 import math
+import statistics
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -170,33 +171,47 @@ def _of_siblings(snapshot: ClusterSnapshot, measured: Floats, unknown: Floats) -
     ages = np.maximum(ages, 0.0)  # clocks differ, and a list is read after its time
     order = np.lexsort((-ages, top))
     owned, top, ages = owned[order], top[order], ages[order]
-    starts = np.flatnonzero(np.diff(top, prepend=-1))
-    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(top)], strict=True):
-        if end - first > 1:
-            members = owned[first:end]
-            amounts = measured[members]
-            medians = np.array(_running_medians(ages[first:end].tolist(), amounts.tolist()))
-            missing = np.isnan(amounts) & np.isnan(medians)
-            if missing.any() and not missing.all():
-                medians[missing] = np.fmax(np.nanmedian(amounts), unknown[members[missing]])
-            out[members] = medians
+    starts = np.flatnonzero(np.diff(top, prepend=-1)).tolist()
+    age_of, amount_of = ages.tolist(), measured[owned].tolist()
+    medians: list[float] = []
+    for first, end in zip(starts, [*starts[1:], len(top)], strict=True):
+        amounts = amount_of[first:end]
+        found = _running_medians(age_of[first:end], amounts)
+        if math.isnan(found[0]) and math.isnan(amounts[0]):  # the oldest lacks both where any pod does
+            found = _or_of_younger(found, amounts, unknown[owned[first:end]].tolist())
+        medians += found
+    out[owned] = medians
     return out
+
+
+def _or_of_younger(found: list[float], amounts: list[float], unknown: list[float]) -> list[float]:
+    """`found`; of pods without it and without an amount of their own the median of all, or `unknown`, if that is
+    more."""
+    known = [amount for amount in amounts if not math.isnan(amount)]
+    if not known:
+        return found
+    usual = statistics.median(known)
+    return [
+        max(usual, otherwise) if math.isnan(median) and math.isnan(own) else median
+        for median, own, otherwise in zip(found, amounts, unknown, strict=True)
+    ]
 
 
 def _running_medians(ages: list[float], amounts: list[float]) -> list[float]:
     """Of each pod the median of the other amounts of its age or older; `ages` descend. NaN is left out."""
     known: list[float] = []
-    out, taken = [], 0
+    out, taken, count = [], 0, len(ages)
     for age, own in zip(ages, amounts, strict=True):
-        while taken < len(ages) and ages[taken] >= SAME_AGE * age:
+        while taken < count and ages[taken] >= SAME_AGE * age:
             if not math.isnan(amounts[taken]):
                 insort(known, amounts[taken])
             taken += 1
-        skipped = len(known) if math.isnan(own) else bisect_left(known, own)
-        others = len(known) - (not math.isnan(own))
-
-        def at(place: int, skipped: int = skipped) -> float:
-            return known[place + (place >= skipped)]
-
-        out.append((at((others - 1) // 2) + at(others // 2)) / 2 if others > 0 else float("nan"))
+        unmeasured = math.isnan(own)
+        own_at = len(known) if unmeasured else bisect_left(known, own)
+        others = len(known) if unmeasured else len(known) - 1
+        if others <= 0:
+            out.append(math.nan)
+            continue
+        low, high = (others - 1) // 2, others // 2
+        out.append((known[low + (low >= own_at)] + known[high + (high >= own_at)]) / 2)
     return out
