@@ -108,4 +108,9 @@ def _with_kept_history(
         own_pod=context.own_pod,
         reads_history=False,
     )
-    return replace(context, peaks=forecast_loop.peaks, service_day_profiles=forecast_loop.service_day_profiles)
+    return replace(
+        context,
+        peaks=forecast_loop.peaks,
+        service_day_profiles=forecast_loop.service_day_profiles,
+        memory_leaks=forecast_loop.memory_leaks,
+    )

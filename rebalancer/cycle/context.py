@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rebalancer.cycle.soft_taints import SoftTaintController
 from rebalancer.effect.feedback import Feedback
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.model.drains import DrainedNode
 from rebalancer.model.effect import EffectRecords
 from rebalancer.model.eviction import Eviction
@@ -84,6 +85,8 @@ class CycleContext:
     """Predicted peaks of a snapshot's nodes at an instant; None where no decision may be based on them."""
     service_day_profiles: Callable[[ClusterSnapshot, float], ServiceDayProfiles | None] = lambda _snapshot, _now: None
     """Usual days of services; None where unknown."""
+    memory_leaks: Callable[[ClusterSnapshot, float], Sequence[MemoryLeak]] = lambda _snapshot, _now: ()
+    """Pods of a snapshot with growing memory that will be OOM-killed, the first to be killed first."""
     effect: EffectRecords | None = None
     """Scheduled outcome assessments; None where evictions are not assessed."""
     feedback: Callable[[], Feedback | None] = lambda: None

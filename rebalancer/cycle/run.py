@@ -25,6 +25,7 @@ from rebalancer.cycle.scheduled_assessments import schedule_assessments
 from rebalancer.cycle.simulation import AppliedTaints, apply_taints
 from rebalancer.cycle.summary import describe
 from rebalancer.cycle.waiting import Waiting
+from rebalancer.forecast.leaks import leaks_note
 from rebalancer.model.eviction import DID_NOT_HAPPEN, Answer, Eviction, Outcome, PodAmount
 from rebalancer.model.limits import EVERY_NODE, Denied, EvictionBackoff
 from rebalancer.model.plan import CycleReport, Trigger
@@ -110,6 +111,8 @@ def execute_cycle(
         *seen.usage.notes,
         *resource_notes(seen.snapshot, seen.usage, seen.node_pools),
     ]
+    if (leaking := leaks_note(context.memory_leaks(seen.snapshot, seen.now))) is not None:
+        report.notes.append(leaking)
     context.records.begin(report)
     report.stopped = unsafe(seen, policy)
     with timed(report, "find"):

@@ -9,6 +9,7 @@ from rebalancer.forecasting.loop import ForecastRun
 from rebalancer.model.effect import DayRow
 from rebalancer.model.eviction import Eviction, Outcome
 from rebalancer.model.forecasts import Verdict
+from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import CycleReport, Goal
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
@@ -57,16 +58,23 @@ def record_forecast_run(metrics: Metrics, seen: ForecastRun, seconds: float) -> 
     metrics.forecast_nodes.labels(state="known").set(sum(each.days_used > 0 for each in forecasts.nodes))
     metrics.forecast_nodes.labels(state="hot").set(len(seen.coming))
     metrics.forecast_nodes.labels(state="blocked").set(sum(each.start_by is None for each in seen.coming))
+    soon = sum(each.kill_at < seen.at + DAY_SECONDS for each in seen.leaks)
+    metrics.memory_leaks.labels(state="day").set(soon)
+    metrics.memory_leaks.labels(state="later").set(len(seen.leaks) - soon)
+    metrics.memory_leak_first.set(min((each.kill_at for each in seen.leaks), default=0.0))
     LOG.info(
         "forecast run",
         seconds=round(seconds, 3),
         nodes=len(forecasts.nodes),
         hot=len(seen.coming),
         due=sorted(each.node_name for each in seen.due),
+        leaks=len(seen.leaks),
         notes=[*forecasts.notes, *seen.notes],
     )
     for each in seen.coming[:MAX_EVENTS]:
         LOG.info("peak expected", node=each.node_name, pool=each.pool, why=each.why)
+    for leak in seen.leaks[:MAX_EVENTS]:
+        LOG.warning("memory leak", pod=leak.pod, node=leak.node, why=leak.sentence)
 
 
 class EffectTelemetry:

@@ -11,6 +11,7 @@ Nothing is evicted for a leak: the replacement would grow as well.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from itertools import combinations
 
@@ -67,6 +68,32 @@ class MemoryLeak:
     """The earliest time, at the fastest growth seen."""
     kill_until: float
     """The latest, at the slowest; infinite if it may never be."""
+
+    @property
+    def sentence(self) -> str:
+        """`grows by 60 MiB an hour and has 904 MiB; its limit of 1024 MiB is reached at 2026-02-28 14:05 UTC ...`"""
+        what = "the memory of its node is used up" if self.limit_mebibytes is None else "is reached"
+        limit = "" if self.limit_mebibytes is None else f"its limit of {self.limit_mebibytes:.0f} MiB "
+        until = "or never" if math.isinf(self.kill_until) else f"at the latest {utc(self.kill_until)}"
+        return (
+            f"grows by {self.mebibytes_per_hour:.0f} MiB an hour and has {self.mebibytes:.0f} MiB; {limit}{what} at "
+            f"{utc(self.kill_at)} UTC (at the earliest {utc(self.kill_from)}, {until})"
+        )
+
+
+def leaks_note(leaks: Sequence[MemoryLeak]) -> str | None:
+    """How many there are, and the first; None without any."""
+    if not leaks:
+        return None
+    first = min(leaks, key=lambda each: each.kill_at)
+    pods = "1 pod leaks" if len(leaks) == 1 else f"{len(leaks)} pods leak"
+    of = "," if len(leaks) == 1 else ", first"
+    return f"{pods} memory{of} {first.pod} on {first.node}: it {first.sentence}"
+
+
+def utc(seconds: float) -> str:
+    """`2026-02-28 14:05`"""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 @dataclass(slots=True, kw_only=True)

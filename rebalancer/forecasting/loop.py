@@ -15,6 +15,7 @@ from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
+from rebalancer.forecast.leaks import MemoryLeak, find_leaks
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
@@ -24,7 +25,7 @@ from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Trigger
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
-from rebalancer.model.usage import CPU, Usage
+from rebalancer.model.usage import CPU, MEMORY, Usage
 from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
@@ -58,6 +59,8 @@ class ForecastRun:
     """Errors and warnings."""
     histories: Mapping[str, History] = field(default_factory=dict)
     """Resource -> its days."""
+    leaks: tuple[MemoryLeak, ...] = ()
+    """Pods with growing memory that will be OOM-killed, the first to be killed first."""
 
     def request(self) -> CycleRequest | None:
         """The cycle to run now; None if no relief is due."""
@@ -110,7 +113,9 @@ class ForecastLoop:
                 for name, keeper in self.keepers.items()
             }
         history = histories[CPU]
-        run = replace(self._forecast(snapshot, history), histories=histories)
+        run = self._forecast(snapshot, history)
+        leaks = find_leaks(histories[MEMORY].days, snapshot, now=run.at) if MEMORY in histories else ()
+        run = replace(run, histories=histories, leaks=leaks)
         self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, history)))
         return run
 
@@ -123,6 +128,18 @@ class ForecastLoop:
         """Usual days of the services by the last forecast; None without a current one."""
         node_forecasts = self._current(snapshot, now)
         return None if node_forecasts is None else node_forecasts.service_day_profiles(snapshot)
+
+    def memory_leaks(self, snapshot: ClusterSnapshot, now: float) -> tuple[MemoryLeak, ...]:
+        """Leaks of the last run whose pods are still on their nodes; none without a current forecast."""
+        if self._current(snapshot, now) is None or self.last is None or not self.last.leaks:
+            return ()
+        on = {each.node for each in self.last.leaks}
+        there = {
+            (name, f"{snapshot.namespaces[int(snapshot.pods.namespace[pod])]}/{snapshot.pods.names[pod]}")
+            for name in on & snapshot.node_index.keys()
+            for pod in snapshot.pods_on(snapshot.node_index[name]).tolist()
+        }
+        return tuple(each for each in self.last.leaks if (each.node, each.pod) in there)
 
     def _current(self, snapshot: ClusterSnapshot, now: float) -> NodeForecasts | None:
         if self.last is None and not self.reads_history:

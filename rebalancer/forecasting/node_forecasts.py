@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
-from rebalancer.model.ports import Clock, ClusterReader
+from rebalancer.model.ports import Clock
+from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 
@@ -30,7 +31,7 @@ class PooledForecast:
 
 
 def pooled_forecasts(
-    cluster: ClusterReader,
+    snapshot: ClusterSnapshot,
     keeper: HistoryKeeper,
     policy: RebalancerPolicy,
     *,
@@ -40,10 +41,7 @@ def pooled_forecasts(
     """Forecasts of all nodes, highest peak first; reads missing history.
 
     `outcomes`: of the daemon's forecasts, which these learn from.
-
-    Raises ConnectError or UnsafeDataError if the cluster cannot be read.
     """
-    snapshot = cluster.snapshot()
     node_pools = NodePools.of(policy.pools, snapshot.nodes)
     now = clock.now()
     known, notes = outcomes.known(now) if outcomes is not None else ((), ())

@@ -85,6 +85,16 @@ class Metrics:
             "state",
         )
 
+        self.memory_leaks = self._gauge(
+            "memory_leak_pods",
+            "Pods with steadily growing memory that will be OOM-killed: within 24 hours (day), or later (later).",
+            "state",
+        )
+        self.memory_leak_first = self._gauge(
+            "memory_leak_first_kill_timestamp_seconds",
+            "Expected time of the first OOM kill by a memory leak, since the epoch; 0 without any.",
+        )
+
         week = "over the last 7 days; absent without episodes."
         self.discovery_rate = self._gauge(
             "discovery_rate", f"Discovered hot episodes / all hot episodes by the hot-node SLO, {week}", "pool"

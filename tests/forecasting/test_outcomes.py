@@ -209,16 +209,11 @@ def test_18_1_commands_learn_from_the_daemons_outcomes_and_write_nothing(
     daemon.look(TOMORROW + PERIOD_SECONDS)
     assert len(received[-1]) == 1
 
-    class Cluster:
-        def snapshot(self) -> ClusterSnapshot:
-            return a_world()
-
     outcomes = OutcomeKeeper(records=daemon.records.outcomes())
     keeper: Any = daemon.past
-    cluster: Any = Cluster()
-    pooled_forecasts(cluster, keeper, daemon.policy, clock=daemon.clock, outcomes=outcomes)
+    pooled_forecasts(a_world(), keeper, daemon.policy, clock=daemon.clock, outcomes=outcomes)
     assert len(received[-1]) == 1
-    pooled_forecasts(cluster, keeper, daemon.policy, clock=daemon.clock)
+    pooled_forecasts(a_world(), keeper, daemon.policy, clock=daemon.clock)
     assert received[-1] == ()
     assert len(daemon.waiting()) == waiting
 

@@ -29,8 +29,8 @@ def forecast(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the predicted CPU peak of each node in the next 24 hours: the past CPU of the pods that are on it now,
-    summed at each time, plus a margin. The first call fills the history folder (REBALANCER_HISTORY_DIR). Changes
-    nothing in the cluster."""
+    summed at each time, plus a margin. Show the pods whose memory grows until they are OOM-killed. The first call fills
+    the history folder (REBALANCER_HISTORY_DIR). Changes nothing in the cluster."""
     if accuracy:
         if node or explain:
             raise ConfigError("--node and --explain: expected without --accuracy")
@@ -46,6 +46,7 @@ def forecast(
     from rebalancer.cli.output.forecasts import forecast_document, print_forecasts
     from rebalancer.cli.output.json import print_json
     from rebalancer.cli.output.progress import TerminalProgress
+    from rebalancer.forecast.leaks import find_leaks
     from rebalancer.forecasting.node_forecasts import pooled_forecasts
 
     with (
@@ -54,15 +55,17 @@ def forecast(
         history_keepers(policy, settings, progress=progress) as keepers,
         kept_outcomes(policy, settings) as outcomes,
     ):
-        found, forecasts = pooled_forecasts(
-            context.cluster, keepers["cpu"], policy, clock=context.clock, outcomes=outcomes
-        )
+        snapshot = context.cluster.snapshot()
+        found, forecasts = pooled_forecasts(snapshot, keepers["cpu"], policy, clock=context.clock, outcomes=outcomes)
+        memory = keepers["memory"].update(snapshot) if "memory" in keepers else None
+        leaks = () if memory is None else find_leaks(memory.days, snapshot, now=context.clock.now())
     if node:
         unknown = sorted(set(node) - {each.forecast.node for each in found})
         if unknown:
             raise ConfigError(f"--node {', '.join(unknown)}: expected a node of the cluster")
         found = [each for each in found if each.forecast.node in node]
+        leaks = tuple(each for each in leaks if each.node in node)
     if output is Output.JSON:
-        print_json(forecast_document(found, forecasts))
+        print_json(forecast_document(found, forecasts, leaks))
     else:
-        print_forecasts(stdout_console(), found, forecasts, explain=explain)
+        print_forecasts(stdout_console(), found, forecasts, leaks, explain=explain)

@@ -11,10 +11,13 @@ from rich.text import Text
 from rebalancer.cli.output.json import at
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, share
 from rebalancer.forecast import Forecasts
+from rebalancer.forecast.leaks import MemoryLeak, utc
 from rebalancer.forecasting.node_forecasts import PooledForecast
 
 
-def forecast_document(found: Sequence[PooledForecast], forecasts: Forecasts) -> dict[str, Any]:
+def forecast_document(
+    found: Sequence[PooledForecast], forecasts: Forecasts, leaks: Sequence[MemoryLeak]
+) -> dict[str, Any]:
     """`forecast -o json`. Shares are 0..1, times UTC; null = not known."""
     return {
         "nodes": [_node(each) for each in found],
@@ -22,7 +25,23 @@ def forecast_document(found: Sequence[PooledForecast], forecasts: Forecasts) -> 
             {"pool": each.pool, "shortLivedPeakMillicores": round(each.short_lived_peak_millicores, 1)}
             for each in forecasts.pools
         ],
+        "memoryLeaks": [_leak(each) for each in leaks],
         "notes": forecasts.notes,
+    }
+
+
+def _leak(each: MemoryLeak) -> dict[str, Any]:
+    return {
+        "pod": each.pod,
+        "service": each.service or None,
+        "node": each.node,
+        "memoryMebibytes": round(each.mebibytes, 1),
+        "mebibytesPerHour": round(each.mebibytes_per_hour, 1),
+        "since": at(each.since),
+        "limitMebibytes": None if each.limit_mebibytes is None else round(each.limit_mebibytes, 1),
+        "killAt": at(each.kill_at),
+        "killFrom": at(each.kill_from),
+        "killUntil": at(each.kill_until),
     }
 
 
@@ -58,8 +77,15 @@ def _node(each: PooledForecast) -> dict[str, Any]:
     }
 
 
-def print_forecasts(console: Console, found: Sequence[PooledForecast], forecasts: Forecasts, *, explain: bool) -> None:
-    """The peak of each node; with `explain` also its components."""
+def print_forecasts(
+    console: Console,
+    found: Sequence[PooledForecast],
+    forecasts: Forecasts,
+    leaks: Sequence[MemoryLeak],
+    *,
+    explain: bool,
+) -> None:
+    """The peak of each node; with `explain` also its components. Then the memory leaks, if there are any."""
     table = plain_table(
         "The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "BETWEEN", "DAYS", "CONFIDENCE", ""
     )
@@ -80,7 +106,32 @@ def print_forecasts(console: Console, found: Sequence[PooledForecast], forecasts
     if explain:
         for each in found:
             _print_components(console, each)
+    if leaks:
+        _print_leaks(console, leaks)
     print_notes(console, forecasts.notes)
+
+
+def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
+    columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL (UTC)", "EARLIEST", "LATEST")
+    table = plain_table("Memory leaks", *columns, right=("MEMORY", "AN HOUR", "LIMIT"))
+    for each in leaks:
+        limit = "of the node" if each.limit_mebibytes is None else _mebibytes(each.limit_mebibytes)
+        latest = UNKNOWN if math.isinf(each.kill_until) else utc(each.kill_until)
+        table.add_row(
+            each.pod,
+            each.node,
+            _mebibytes(each.mebibytes),
+            f"+{_mebibytes(each.mebibytes_per_hour)}",
+            limit,
+            utc(each.kill_at),
+            utc(each.kill_from),
+            latest,
+        )
+    console.print(table)
+
+
+def _mebibytes(amount: float) -> str:
+    return f"{amount:.0f} MiB"
 
 
 def _print_components(console: Console, each: PooledForecast) -> None:

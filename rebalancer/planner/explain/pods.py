@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.constraints.admission import EvictionAdmission
 from rebalancer.constraints.budgets import BudgetRoom
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecast.pod_cpu import SOURCES, CpuSource, PodCpu
 from rebalancer.model.autoscaling import HorizontalAutoscaler
 from rebalancer.model.eviction import Eviction, TargetNode
@@ -43,6 +44,7 @@ class ExplainContext:
     now: float
     cpu: PodCpu | None = None
     """What the pods use on other nodes; None where it isn't known."""
+    leaks: Sequence[MemoryLeak] = ()
 
 
 SOURCE_TEXTS = {
@@ -228,6 +230,8 @@ def _checks(
     checks.append(Check.of("landing", no_target_node, fine=fine))
     if scene.cpu is not None:
         checks.append(_cpu_elsewhere(scene.cpu, pod.index))
+    leaks = [each for each in scene.leaks if each.pod == str(pod)]
+    checks += [Check(name="memory leak", ok=True, detail=f"it {each.sentence}") for each in leaks]
     if (scaler := scene.snapshot.autoscaler_of(pod.service)) is not None:
         checks.append(_mean_of_the_others(scaler))
     checks.append(_by_the_plan(scene, pod))

@@ -1,0 +1,87 @@
+"""A service that leaks memory, from the first forecast to its OOM kill and after it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rebalancer.bootstrap.contexts import acting_context
+from rebalancer.bootstrap.history import history_keepers
+from rebalancer.bootstrap.settings import Settings
+from rebalancer.cycle.context import CycleContext, NullProgress
+from rebalancer.cycle.run import run_cycle
+from rebalancer.forecasting.loop import ForecastLoop
+from rebalancer.lab import Lab, Scenario
+from rebalancer.lab.loads.cpu import MemoryModel
+from rebalancer.policy import RebalancerPolicy
+from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service, stories_policy
+
+HOUR = 3600.0
+MIB = 2.0**20
+LIMIT = 1000
+BASE, PER_HOUR = 200, 100
+KILL = START + ((LIMIT - BASE) / PER_HOUR - 2) * HOUR
+"""The pods are two hours old when the lab starts."""
+
+
+def the_cluster() -> Scenario:
+    """`leaky` is killed at 1000 MiB; the others have memory of every harmless kind."""
+    leaky = MemoryModel(base_bytes=BASE * MIB, growth_bytes_per_hour=PER_HOUR * MIB)
+    warm = MemoryModel(base_bytes=800 * MIB, warm_seconds=5 * HOUR)
+    return a_scenario(
+        [a_machine(name, memory="16Gi") for name in ("a", "b", "c")],
+        [
+            service("leaky", {"a": 1, "b": 1}, memory=leaky, memory_limit=f"{LIMIT}Mi", age_seconds=2 * HOUR),
+            service("flat", {"a": 2, "c": 1}, memory="900Mi", memory_limit="1000Mi"),
+            # one of them is new, and warms up for five hours to the size of its sibling
+            service("warm", {"c": 1}, replicas=2, memory=warm, memory_limit="1000Mi"),
+        ],
+    )
+
+
+@contextmanager
+def a_cluster(folder: Path) -> Iterator[tuple[Lab, RebalancerPolicy, CycleContext, ForecastLoop]]:
+    with Lab.start(the_cluster(), stepped=True, start_time=START) as lab:
+        policy = RebalancerPolicy.model_validate(stories_policy(lab, forecast={"interval": "30m"}))
+        settings = Settings(
+            database=f"sqlite:///{folder / 'rebalancer.db'}",
+            history_dir=str(folder / "history"),
+            kubeconfig=str(lab.write_kubeconfig(folder / "config")),
+        )
+        with (
+            acting_context(policy, settings, progress=NullProgress(), clock=lab.clock) as world,
+            history_keepers(policy, settings, progress=NullProgress(), clock=lab.clock) as keepers,
+        ):
+            loop = ForecastLoop(policy=policy, keepers=keepers, clock=lab.clock, ledger=world.ledger)
+            yield lab, policy, replace(world, peaks=loop.peaks, memory_leaks=loop.memory_leaks), loop
+
+
+@pytest.mark.timeout(300)
+def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) -> None:
+    with a_cluster(tmp_path) as (lab, policy, world, loop):
+        seen = {}
+        while lab.clock.now() < KILL + 2 * HOUR:
+            run = loop.look(world.cluster.snapshot())
+            seen[lab.clock.now()] = {each.pod: each for each in run.leaks}
+            report = run_cycle(world, policy, dry_run=False).report
+            notes = [each for each in report.notes if "leak" in each]
+            assert len(notes) == bool(run.leaks)
+            lab.clock.sleep(HOUR / 2)
+        killed = {f"{each.namespace}/{each.name}": each.at for each in lab.log.entries("broken")}
+        gone = evicted(lab.log.entries())
+    assert set(killed.values()) == {KILL}
+    assert all(pod.startswith("shop/leaky-") for pod in killed)
+    assert len(killed) == 2
+    in_time = [found for at, found in seen.items() if at <= KILL - 2 * HOUR]
+    assert set(in_time[-1]) == set(killed)
+    for leak in in_time[-1].values():
+        assert leak.kill_at == pytest.approx(KILL, abs=HOUR / 4)
+        assert leak.kill_from - HOUR / 12 <= KILL <= leak.kill_until + HOUR / 12
+        assert (leak.limit_mebibytes, leak.service) == (LIMIT, "shop/leaky")
+        assert leak.mebibytes_per_hour == pytest.approx(PER_HOUR, rel=0.05)
+    # nothing else is one, nor are the same pods right after their restart
+    assert {pod for found in seen.values() for pod in found} == set(killed)
+    assert not any(found for at, found in seen.items() if at > KILL + 300)
+    assert gone == []
