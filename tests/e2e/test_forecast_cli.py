@@ -1,12 +1,15 @@
 """`rebalancer forecast` on the lab, whose Prometheus remembers eight days."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from rebalancer.lab import Lab, node, scenario, workload
+from rebalancer.lab.loads.cpu import MemoryModel
 from tests.e2e.scenarios import HOT, lab_stage
-from tests.programs.cli import Result, rebalancer, write_policy
+from tests.programs.cli import Result, policy_for, rebalancer, write_policy
 
 
 @pytest.fixture
@@ -48,3 +51,41 @@ def test_a_node_that_is_not_there_is_one_line(forecast: Callable[..., Result]) -
     result = forecast("--node", "nowhere")
     assert result.code == 4
     assert "--node nowhere: expected a node of the cluster" in result.error
+
+
+def test_19_4_leak_is_in_the_forecast_the_plan_and_the_explanation(tmp_path: Path) -> None:
+    """800 MiB after six hours of 100 MiB each; the limit of 1000 MiB is two hours away."""
+    mib = 2.0**20
+    leaky = MemoryModel(base_bytes=200 * mib, growth_bytes_per_hour=100 * mib)
+    cluster = scenario(
+        nodes=[node("a", memory="16Gi"), node("b", memory="16Gi")],
+        workloads=[
+            workload("leaky", namespace="shop", place={"a": 1}, memory=leaky, memory_limit="1000Mi", age_seconds=21600),
+            workload("web", namespace="shop", place={"b": 2}, memory="500Mi"),
+        ],
+    )
+    with Lab.start(cluster) as lab:
+        config = lab.write_kubeconfig(tmp_path / "config")
+        policy = write_policy(tmp_path, policy_for(lab.prometheus_url, forecast={"mode": "Act"}))
+
+        def call(*arguments: str) -> Result:
+            result = rebalancer(*arguments, "-f", policy, "--kubeconfig", config, cwd=tmp_path)
+            assert result.code == 0, result.err
+            return result
+
+        (leak,) = call("forecast", "-o", "json").document["memoryLeaks"]
+        shown = call("forecast").out
+        elsewhere = call("forecast", "--node", "b", "-o", "json").document
+        (note,) = (each for each in call("plan", "-o", "json").document["cycle"]["notes"] if "leaks memory" in each)
+        checks = call("explain", "pod", leak["pod"], "-o", "json").document["checks"]
+    hours = (datetime.fromisoformat(leak["killAt"]).timestamp() - lab.clock.started_at) / 3600
+    assert hours == pytest.approx(2.0, abs=0.2)
+    assert leak["killFrom"] <= leak["killAt"] <= leak["killUntil"]
+    assert (leak["service"], leak["node"], leak["limitMebibytes"]) == ("shop/leaky", "a", 1000.0)
+    assert leak["mebibytesPerHour"] == pytest.approx(100, rel=0.05)
+    assert "Memory leaks" in shown
+    assert "1000 MiB" in shown
+    assert elsewhere["memoryLeaks"] == []
+    assert note.startswith(f"1 pod leaks memory, {leak['pod']} on a: it grows by ")
+    assert "its limit of 1000 MiB is reached at 20" in note
+    assert [each["message"].startswith("it grows by") for each in checks if each["name"] == "memory leak"] == [True]

@@ -12,10 +12,12 @@ from rebalancer.bootstrap.history import history_keepers
 from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.run import run_cycle
+from rebalancer.daemon.telemetry import record_forecast_run
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, Scenario
 from rebalancer.lab.loads.cpu import MemoryModel
 from rebalancer.policy import RebalancerPolicy
+from rebalancer.web import Metrics
 from tests.stories.scenarios.stage import START, a_machine, a_scenario, evicted, service, stories_policy
 
 HOUR = 3600.0
@@ -72,8 +74,14 @@ def test_19_4_leak_is_found_two_hours_before_it_would_be_killed(tmp_path: Path) 
         killed = {f"{each.namespace}/{each.name}": each.at for each in lab.log.entries("broken")}
         gone = evicted(lab.log.entries())
     assert set(killed.values()) == {KILL}
+    first = next(found for found in seen.values() if found).values()
     assert all(pod.startswith("shop/leaky-") for pod in killed)
     assert len(killed) == 2
+    metrics = Metrics()
+    record_forecast_run(metrics, replace(run, leaks=tuple(first)), 1.0)
+    lines = metrics.page()[0].decode().splitlines()
+    assert 'rebalancer_memory_leak_pods{state="day"} 2.0' in lines
+    assert 'rebalancer_memory_leak_pods{state="later"} 0.0' in lines
     in_time = [found for at, found in seen.items() if at <= KILL - 2 * HOUR]
     assert set(in_time[-1]) == set(killed)
     for leak in in_time[-1].values():
