@@ -61,6 +61,7 @@ def a_cluster(nodes: int, *, rules: bool, pending: int = 0, seed: int = 1) -> Cl
             names=tuple(f"node-{index:05d}" for index in range(nodes)),
             cpu_capacity_millicores=np.full(nodes, 32_000.0),
             cpu_allocatable_millicores=random.choice([31_000.0, 15_500.0], nodes),
+            memory_capacity_bytes=np.full(nodes, 128 * GIB),
             memory_allocatable_bytes=np.full(nodes, 120 * GIB),
             pods_allocatable=np.full(nodes, 110.0),
             ready=np.ones(nodes, dtype=np.bool_),

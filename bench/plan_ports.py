@@ -214,6 +214,7 @@ class ClusterPorts:
             names=names,
             cpu_capacity_millicores=machines.cpu_capacity,
             cpu_allocatable_millicores=machines.cpu_allocatable,
+            memory_capacity_bytes=machines.memory_allocatable,
             memory_allocatable_bytes=machines.memory_allocatable,
             pods_allocatable=machines.pods_allocatable,
             ready=np.ones(count, dtype=np.bool_),

@@ -52,7 +52,13 @@ def history_keepers(
     wanted = (MEMORY, *policy.threshold_resources)
     with ExitStack() as stack:
         keepers = {}
-        for queries in (None, *(each for each in resource_queries(policy.usage) if each.name in wanted)):
+        # memory that is queried as a share has no amounts that requests could be compared with
+        others = [
+            each
+            for each in resource_queries(policy.usage)
+            if each.name in wanted and (each.name != MEMORY or each.capacity is not None)
+        ]
+        for queries in (None, *others):
             source = PrometheusHistory(
                 policy.usage, clock=clock, progress=progress, stopping=stopping, resource=queries, budget=budget
             )

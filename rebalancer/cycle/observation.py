@@ -118,9 +118,18 @@ def observe(
         node_pools=node_pools,
         cpu=cpu,
         loads=with_resources(
-            base_loads(snapshot, node_pools, cpu, peaks), snapshot, node_pools, usage, expected, now=now, occupied=True
+            base_loads(snapshot, node_pools, cpu, peaks),
+            snapshot,
+            node_pools,
+            usage,
+            expected,
+            now=now,
+            occupied=True,
+            peaks=peaks,
         ),
-        reserve=memory_reserve(snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=now),
+        reserve=memory_reserve(
+            snapshot, usage, expected, least=policy.guards.min_memory_available / 100, now=now, peaks=peaks
+        ),
         recent=recent,
         ledger_state=ledger_state,
         peaks=peaks,

@@ -11,7 +11,7 @@ from rebalancer.cycle.cordons import CordonRequests, cordon_requests, cordoned_b
 from rebalancer.cycle.observation import Observation
 from rebalancer.cycle.planning import PlanningSession
 from rebalancer.cycle.soft_taints import SoftTaintController, our_cordons, our_taints
-from rebalancer.model.plan import PEAK, CycleReport, Loads, PodRefusal
+from rebalancer.model.plan import CycleReport, Loads, PodRefusal, is_predicted
 from rebalancer.model.reason import Reason
 from rebalancer.model.steering import CORDONS, MAINTENANCE, PREDICTED_HOT
 from rebalancer.planner import Planner
@@ -142,7 +142,7 @@ def _may_stay(taint: tuple[str, float], now: float, policy: RebalancerPolicy) ->
 
 def _over_target(loads: Loads, *, ahead: bool) -> Bools:
     """(nodes,) over the target: now, or with `ahead` also at the peak."""
-    counts = [ahead or name != PEAK for name in loads.resources]
+    counts = [ahead or not is_predicted(name) for name in loads.resources]
     out: Bools = np.asarray((loads.node > loads.target)[:, counts].any(axis=1), dtype=np.bool_)
     return out
 

@@ -32,6 +32,7 @@ def with_removed(nodes: Nodes, node_pools: NodePools, known: Mapping[str, str]) 
         names=(*nodes.names, *gone),
         cpu_capacity_millicores=np.append(nodes.cpu_capacity_millicores, capacity),
         cpu_allocatable_millicores=np.append(nodes.cpu_allocatable_millicores, capacity),
+        memory_capacity_bytes=np.append(nodes.memory_capacity_bytes, zeros),
         memory_allocatable_bytes=np.append(nodes.memory_allocatable_bytes, zeros),
         pods_allocatable=np.append(nodes.pods_allocatable, zeros),
         ready=np.append(nodes.ready, nothing),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.forecast.arrivals import Arrival
 from rebalancer.forecast.membership import SHORT_LIVED_KINDS, DepartedPod, Ints, leaving, members_of
 from rebalancer.forecast.predict import Expected, look_ahead
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.result import Forecasts
 from rebalancer.forecast.trajectories import (
     NodeTrajectories,
@@ -76,6 +77,7 @@ class NodeForecasts:
     """Arrivals in the trajectories."""
     unjudged: tuple[ForecastOutcomes, ...]
     """Forecasts of the sampled nodes of each pool, whose actuals will be learned from; none for a calendar day."""
+    resource: ForecastResource = OF_CPU
 
     def peaks(self, snapshot: ClusterSnapshot, *, now: float) -> Peaks:
         """Predicted peaks of the snapshot's nodes with their current pods, from `now` to the end of the horizon.
@@ -138,7 +140,8 @@ class NodeForecasts:
         on = rows[pods.node]
         level = self.pods.level[row]
         usual = self.services.usual[service] / self.nodes.factor[on]
-        requested = np.where(pods.cpu_request_millicores > 0, pods.cpu_request_millicores, np.nan)
+        requested = self.resource.requested(snapshot)
+        requested = np.where(requested > 0, requested, np.nan)
         there = snapshot.active & ~pods.terminating
         counted = there & self.pods.counted[row]
         week, usual_week = self.pods.week[row], self.services.week[service] / self.nodes.factor[on]
@@ -217,12 +220,14 @@ def forecast_nodes(
     arrivals: Sequence[Arrival] = (),
     before: NodeForecasts | None = None,
     outcomes: Sequence[ForecastOutcomes] = (),
+    resource: ForecastResource = OF_CPU,
 ) -> NodeForecasts:
     """Forecast from `now`; other arguments as for `forecast`.
 
     `before`: the last forecasts, from which departed pods are derived. Without them, the usage of departed pods counts
     as the node's own until its latest hours are without them.
     """
+    policy = resource.section(policy)
     departed = _departed(before, snapshot, now)
     members = members_of(
         snapshot,
@@ -232,6 +237,7 @@ def forecast_nodes(
         now=now,
         departed=departed,
         departed_known=before is not None,
+        resource=resource,
     )
     ahead = look_ahead(history, members, policy=policy, now=now, arrivals=arrivals, outcomes=outcomes)
     services = seasonal_profiles(ahead, policy.day_weights)
@@ -247,6 +253,7 @@ def forecast_nodes(
         pods=pods,
         expected=ahead.expected,
         unjudged=tuple(group.node_levels.unjudged for group in ahead.groups if group.expected is group.past),
+        resource=resource,
     )
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.percentiles import P95, last_known, quantile
+from rebalancer.forecast.percentiles import last_known, quantile
 from rebalancer.forecast.predictors.base import RECENT_STEPS, Past, Predictor
 from rebalancer.model.history import SLOTS, Grid
 from rebalancer.policy.schema.forecast import HISTORY_DAYS
@@ -29,9 +29,9 @@ class Levels:
     """Levels of (nodes,) each."""
 
     daily: Floats
-    """(nodes, 8) P95 of each day, the newest last; NaN with samples of less than half of the day."""
+    """(nodes, 8) statistic of each day, the newest last; NaN with samples of less than half of the day."""
     late: Floats
-    """P95 of the last six hours; NaN where unknown."""
+    """Statistic of the last six hours; NaN where unknown."""
     own: Floats
     """Centre of the configured predictor."""
 
@@ -41,7 +41,7 @@ class Levels:
         nodes, days = past.daily.shape
         daily = np.full((nodes, HISTORY_DAYS), np.nan)
         daily[:, HISTORY_DAYS - days :] = past.daily
-        late = quantile(np.ascontiguousarray(past.series[:, -1, -RECENT_STEPS:]), P95)
+        late = quantile(np.ascontiguousarray(past.series[:, -1, -RECENT_STEPS:]), past.statistic)
         return cls(daily=daily, late=late, own=predictor.predict(past).centres[0])
 
     def patched(self, rows: NDArray[np.intp], others: "Levels") -> "Levels":

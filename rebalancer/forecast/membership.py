@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.policy.schema.forecast import Generation
@@ -34,7 +35,7 @@ class Members:
 
     nodes: tuple[str, ...]
     capacity_millicores: NDArray[np.float64]
-    """(nodes,)"""
+    """(nodes,) in units of day blocks, as all amounts."""
     factor: NDArray[np.float32]
     """(nodes,) work of one core relative to the cluster's reference machine."""
     pools: tuple[str, ...]
@@ -53,13 +54,14 @@ class Members:
     short_lived: NDArray[np.bool_]
     """(pods,) young pods of those services: no part of their node's forecast."""
     request_millicores: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """(pods,) CPU requests; empty without a snapshot."""
+    """(pods,) requests; empty without a snapshot."""
     uids: Sequence[str] = ()
     """(pods,) empty without a snapshot."""
     departed: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """`namespace/name` of departed pods -> (index of their node, first step without them)."""
     departed_known: bool = False
     """Whether `departed` is complete for the last day."""
+    resource: ForecastResource = OF_CPU
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -102,6 +104,7 @@ def members_of(
     now: float,
     departed: Sequence[DepartedPod] = (),
     departed_known: bool = False,
+    resource: ForecastResource = OF_CPU,
 ) -> Members:
     """Members of a snapshot: bound pods, neither finished nor terminating. `pool_of` (nodes,) indexes `pools`."""
     chosen = np.flatnonzero(snapshot.active & ~snapshot.pods.terminating)
@@ -126,7 +129,7 @@ def members_of(
     }
     return Members(
         nodes=snapshot.nodes.names,
-        capacity_millicores=snapshot.nodes.cpu_capacity_millicores,
+        capacity_millicores=resource.capacity(snapshot),
         factor=machine_factors(snapshot.nodes.labels, generation).astype(np.float32),
         pools=tuple(pools),
         pool=pool_of,
@@ -136,7 +139,8 @@ def members_of(
         services=tuple(f"{snapshot.owners[top].namespace}/{snapshot.owners[top].name}" for top in tops),
         short_lived_services=short_lived,
         short_lived=(service >= 0) & young & (short_lived[service] if len(short_lived) else False),
-        request_millicores=snapshot.pods.cpu_request_millicores[chosen],
+        request_millicores=resource.requested(snapshot)[chosen],
+        resource=resource,
         uids=[snapshot.pods.uids[index] for index in chosen.tolist()],
         departed=gone,
         departed_known=departed_known,

@@ -5,7 +5,7 @@ compared with the days after.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from rebalancer.forecast.learner import Learner, Predicted, layout_of, learn, usable
 from rebalancer.forecast.level_shifts import raised_nodes
 from rebalancer.forecast.levels import Levels, days_before, mean_usage
-from rebalancer.forecast.percentiles import P95, quantile
+from rebalancer.forecast.percentiles import quantile
 from rebalancer.forecast.predictors import COMBINED, own_predictor
 from rebalancer.forecast.predictors.base import Past
 from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, Grid
 from rebalancer.model.outcomes import PERIOD_SECONDS, ForecastOutcomes
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.forecast import PredictorName
 
 Floats = NDArray[np.float64]
@@ -51,6 +52,7 @@ class PoolNodes:
     predictor: PredictorName
     coverage: float
     """0..1"""
+    resource: str = CPU
 
     def predict(
         self,
@@ -62,8 +64,9 @@ class PoolNodes:
     ) -> NodeLevels:
         """The 24 hours from `made_at` (seconds since the epoch), the end of `past`.
 
-        `outcomes`: of all pools. Those whose 24 hours are not over at `made_at` are not used. `known_share` (nodes,)
-        as in `new_services.KnownUsage`: of a node under `LEAST_KNOWN_SHARE` nothing is learned. None: 1.
+        `outcomes`: of all pools, of the same resource. Those whose 24 hours are not over at `made_at` are not used.
+        `known_share` (nodes,) as in `new_services.KnownUsage`: of a node under `LEAST_KNOWN_SHARE` nothing is learned.
+        None: 1.
         """
         known = (*self._practice(past, made_at, outcomes), *outcomes)
         levels = _levels_of(past, self.predictor)
@@ -86,9 +89,9 @@ class PoolNodes:
         for periods in range(most, DAY_PERIODS - 1, -1):
             at = made_at - periods * PERIOD_SECONDS
             before, after = days_before(series, periods * PERIOD_SECONDS // STEP_SECONDS)
-            then = Past(before, weights=past.weights[-before.shape[1] :])
+            then = replace(past, series=before, weights=past.weights[-before.shape[1] :])
             levels = _levels_of(then, self.predictor)
-            actual = np.where(levels.days >= LEAST_PRACTICE_DAYS, quantile(after, P95), np.nan)
+            actual = np.where(levels.days >= LEAST_PRACTICE_DAYS, quantile(after, past.statistic), np.nan)
             if np.isfinite(actual).any():
                 predicted = self._learner(found, at).predict(levels, made_at=at)
                 found.append(self._unjudged(at, before, levels, predicted.uppers).judged_by(actual))
@@ -110,6 +113,7 @@ class PoolNodes:
             usage=mean_usage(series),
             uppers=uppers,
             actual=np.full(len(sample), np.nan),
+            resource=self.resource,
         )
 
     def _sample(self) -> NDArray[np.intp]:
@@ -124,4 +128,4 @@ def _levels_of(past: Past, predictor: str) -> Levels:
     if predictor != COMBINED:
         return levels
     rows, raised = raised_nodes(past.series)
-    return levels.patched(rows, Levels.of(Past(raised, weights=past.weights), own)) if len(rows) else levels
+    return levels.patched(rows, Levels.of(replace(past, series=raised), own)) if len(rows) else levels

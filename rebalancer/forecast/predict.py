@@ -14,8 +14,9 @@ from rebalancer.forecast.membership import Ints, Members, leaving, members_of
 from rebalancer.forecast.new_services import KnownUsage, known_usage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_profile, weighted_mean
+from rebalancer.forecast.percentiles import day_weights, quantile, slot_profile, weighted_mean
 from rebalancer.forecast.predictors.base import Past
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.result import ForecastParts, Forecasts, NodeForecast, PoolForecast
 from rebalancer.forecast.window import Window
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid, History
@@ -59,13 +60,21 @@ def forecast(
     now: float,
     arrivals: Sequence[Arrival] = (),
     outcomes: Sequence[ForecastOutcomes] = (),
+    resource: ForecastResource = OF_CPU,
 ) -> Forecasts:
     """The next 24 hours of every node. `pool_of` (nodes,) indexes `pools`, -1 for a node in none.
 
     `outcomes`: of earlier forecasts of the cluster, from which margins and weights are learned.
     """
+    policy = resource.section(policy)
     members = members_of(
-        snapshot, pool_of=pool_of, pools=pools, generation=policy.generation, now=now, departed=leaving(snapshot)
+        snapshot,
+        pool_of=pool_of,
+        pools=pools,
+        generation=policy.generation,
+        now=now,
+        departed=leaving(snapshot),
+        resource=resource,
     )
     return look_ahead(history, members, policy=policy, now=now, arrivals=arrivals, outcomes=outcomes).forecasts
 
@@ -79,7 +88,8 @@ def look_ahead(
     arrivals: Sequence[Arrival] = (),
     outcomes: Sequence[ForecastOutcomes] = (),
 ) -> Ahead:
-    """The same, with its inputs."""
+    """The same, with its inputs. Of `outcomes` those of the resource are used."""
+    outcomes = [each for each in outcomes if each.resource == members.resource.name]
     window = Window.before(now)
     composition = compose(history.days, members, window)
     notes = [*history.notes]
@@ -120,7 +130,7 @@ def _expect(composition: Composition, members: Members, arrivals: Sequence[Arriv
     for arrival in arrivals:
         service = members.service_named(arrival.service)
         if service < 0 or not np.isfinite(composition.profiles.layers[service]).any():
-            notes.append(f"{arrival.service}: pods of it are expected, but its CPU is unknown")
+            notes.append(f"{arrival.service}: pods of it are expected, but its usage is unknown")
             continue
         nodes = np.array([index.get(name, -1) for name in arrival.nodes], dtype=np.int64)
         row = counts.setdefault(service, np.zeros(len(members.nodes), dtype=np.float32))
@@ -161,11 +171,11 @@ def _spread_short_lived(composition: Composition, members: Members) -> None:
 
 
 def _pool_forecast(composition: Composition, members: Members, policy: Forecast, pool: int) -> PoolForecast:
-    series = composition.short_lived[pool][None]
+    daily = quantile(composition.short_lived[pool][None], members.resource.statistic)
     weights = day_weights(policy.day_weights_of(members.pools[pool]), composition.window.days)
     return PoolForecast(
         pool=members.pools[pool],
-        short_lived_peak_millicores=float(np.nan_to_num(weighted_mean(quantile(series, P95), weights)[0])),
+        short_lived_peak_millicores=float(np.nan_to_num(weighted_mean(daily, weights)[0])),
     )
 
 
@@ -194,11 +204,12 @@ class Group:
             series = series / self.past_factor
         ahead = np.arange(window.end_step, window.end_step + SLOTS, dtype=np.float64) * STEP_SECONDS
         applied = apply_calendar(series, times=window.times(), ahead=ahead, calendar=policy.calendar, pool=pool)
-        self.past = Past(applied.ordinary, weights=self.weights)
+        statistic = members.resource.statistic
+        self.past = Past(applied.ordinary, weights=self.weights, statistic=statistic)
         self.expected = self.past
         """What the horizon goes by: `past`, with the days of other weekdays in place on a calendar day."""
         if applied.expected is not applied.ordinary:
-            self.expected = Past(applied.expected, weights=self.weights)
+            self.expected = Past(applied.expected, weights=self.weights, statistic=statistic)
         self.notes = applied.notes
         self.factor_ahead = uplift(policy.events, pool, ahead)
         self.node_levels = PoolNodes(
@@ -207,6 +218,7 @@ class Group:
             capacity_millicores=members.capacity_millicores[nodes],
             predictor=policy.predictor,
             coverage=policy.coverage / 100.0,
+            resource=members.resource.name,
         ).predict(
             self.past,
             made_at=float(window.end_step * STEP_SECONDS),
@@ -225,7 +237,7 @@ class Group:
         allowance = self.usage.allowance[self.nodes]
         added = added + allowance
         ahead = slot_profile(self.expected.series, self.weights)
-        event_factor = _event_factor(ahead, self.factor_ahead)
+        event_factor = _event_factor(ahead, self.factor_ahead, past.statistic)
         ahead = (ahead * self.factor_ahead).astype(np.float32)
         smooth = np.mean([np.roll(ahead, shift, axis=1) for shift in (-1, 0, 1)], axis=0)
         at, begins, ends = self._peak_times()
@@ -287,10 +299,10 @@ class Group:
         return at, begins, ends
 
 
-def _event_factor(profile: Grid, factor: Floats) -> Floats:
-    """(nodes,) factor by which declared events raise the P95 of the profile."""
+def _event_factor(profile: Grid, factor: Floats, share: float) -> Floats:
+    """(nodes,) factor by which declared events raise the quantile `share` of the profile."""
     if (factor == 1).all():
         return np.ones(len(profile))
-    without, with_events = quantile(profile, P95), quantile((profile * factor).astype(np.float32), P95)
+    without, with_events = quantile(profile, share), quantile((profile * factor).astype(np.float32), share)
     factors: Floats = np.divide(with_events, without, out=np.full(len(profile), factor.max()), where=without > 0)
     return factors

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.membership import Ints
-from rebalancer.forecast.percentiles import P95, day_weights, quantile, slot_mean, weighted_mean
+from rebalancer.forecast.percentiles import day_weights, quantile, slot_mean, weighted_mean
 from rebalancer.forecast.predict import Ahead, Group
 from rebalancer.forecast.result import Forecasts
 from rebalancer.model.history import SLOTS, Grid
@@ -106,7 +106,7 @@ def seasonal_profiles(ahead: Ahead, days: DayWeights) -> SeasonalProfiles:
         some = np.arange(first, min(first + CHUNK_ROWS, count))
         daily = ahead.composition.profiles.mean(some).reshape(len(some), window.days, SLOTS)
         days_known[some] = (2 * np.isfinite(daily).sum(axis=2) >= SLOTS).sum(axis=1)
-        highest = quantile(daily, P95)
+        highest = quantile(daily, members.resource.statistic)
         crest[some] = np.fmax(_over_mean(highest, daily), 1.0)
         week[some] = _highest_of_week(highest)
         mean = slot_mean(daily, weights)
@@ -178,7 +178,8 @@ def _trajectories(ahead: Ahead, min_days: int) -> tuple[Grid, Grid]:
         smooth = _smooth(profile)
         mean = usual[group.nodes] = _smooth(slot_mean(group.expected.series, group.weights))
         # smoothing widens short peaks, which must not raise the P95
-        level = np.minimum(quantile(profile, P95), quantile(smooth, P95))[:, None]
+        share = group.past.statistic
+        level = np.minimum(quantile(profile, share), quantile(smooth, share))[:, None]
         scaled = smooth * np.divide(peak, level, out=np.ones(peak.shape), where=level > 0)
         # a profile that is 0 except for short peaks cannot be scaled
         scaled = np.where(level > 0, scaled, smooth + peak)

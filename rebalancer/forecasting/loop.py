@@ -9,33 +9,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-import numpy as np
-
 from rebalancer.constraints.admission import EvictionAdmission, LedgerState
 from rebalancer.constraints.in_flight import typical_start_up
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.forecast import NodeForecasts, expected_arrivals, forecast_nodes
 from rebalancer.forecast.leaks import MemoryLeak, find_leaks
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
+from rebalancer.forecasting.resources import MAX_HISTORY_GAP_SECONDS, Capacities, forecast_resources, known_until
 from rebalancer.forecasting.verification import record_acted_forecasts, record_daily_forecasts, verify_due
+from rebalancer.model.errors import RebalancerError
 from rebalancer.model.forecasts import ForecastRecords
-from rebalancer.model.history import DAY_SECONDS, STEP_SECONDS, History
+from rebalancer.model.history import History
 from rebalancer.model.peaks import Peaks, ServiceDayProfiles
 from rebalancer.model.plan import Trigger
 from rebalancer.model.ports import Clock, Ledger
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU, MEMORY, Usage
-from rebalancer.planner.ahead import PredictedHotNode, predicted_hot_nodes
+from rebalancer.planner.ahead import PredictedHotNode, first_starts, predicted_hot_nodes
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 from rebalancer.policy.schema.types import format_duration
 
 STALE_AFTER_RUNS = 3.0
 """A forecast older than this many intervals is not used."""
-
-MAX_HISTORY_GAP_SECONDS = 6 * 3600.0
-"""Nor is one whose newest sample is older than this."""
 
 RETRIGGER_SECONDS = 300.0
 """Interval of runs while relief is due."""
@@ -47,6 +45,8 @@ class ForecastRun:
 
     at: float
     node_forecasts: NodeForecasts
+    others: Mapping[str, NodeForecasts] = field(default_factory=dict)
+    """Resource besides CPU -> its forecasts; none from an old history."""
     coming: tuple[PredictedHotNode, ...]
     """Predicted hot nodes, by the time at which their relief must start."""
     due: tuple[PredictedHotNode, ...]
@@ -89,6 +89,8 @@ class ForecastLoop:
     last: ForecastRun | None = None
     before: NodeForecasts | None = None
     """Last forecasts of the previous policy's loop, from which departed pods are derived."""
+    _capacities: Capacities = field(default_factory=dict)
+    """Of the last usage that a cycle has read."""
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     def next_at(self) -> float:
@@ -113,16 +115,23 @@ class ForecastLoop:
                 for name, keeper in self.keepers.items()
             }
         history = histories[CPU]
-        run = self._forecast(snapshot, history)
-        leaks = find_leaks(histories[MEMORY].days, snapshot, now=run.at) if MEMORY in histories else ()
-        run = replace(run, histories=histories, leaks=leaks)
+        run = self._forecast(snapshot, history, histories)
+        try:
+            leaks = find_leaks(histories[MEMORY].days, snapshot, now=run.at) if MEMORY in histories else ()
+        except RebalancerError as error:
+            run = replace(run, notes=(*run.notes, f"memory leaks are not known: {error}"))
+        else:
+            run = replace(run, leaks=leaks)
         self.last = run = replace(run, notes=(*run.notes, *self._record(run, snapshot, history)))
         return run
 
     def peaks(self, snapshot: ClusterSnapshot, now: float) -> Peaks | None:
-        """Predicted peaks of a snapshot by the last forecast; None without a current one."""
+        """Predicted peaks of a snapshot by the last forecast; None without a current one of CPU."""
         node_forecasts = self._current(snapshot, now)
-        return None if node_forecasts is None else node_forecasts.peaks(snapshot, now=now)
+        if node_forecasts is None or self.last is None:
+            return None
+        others = {name: each.peaks(snapshot, now=now) for name, each in self.last.others.items()}
+        return replace(node_forecasts.peaks(snapshot, now=now), resources=others)
 
     def service_day_profiles(self, snapshot: ClusterSnapshot, now: float) -> ServiceDayProfiles | None:
         """Usual days of the services by the last forecast; None without a current one."""
@@ -151,57 +160,87 @@ class ForecastLoop:
 
     def record_usage(self, snapshot: ClusterSnapshot, usage: Usage) -> None:
         """Add a cycle's usage to the history if no Prometheus keeps it."""
-        if self.policy.usage.source == "MetricsServer":
+        self._capacities = {
+            name: dict(zip(snapshot.nodes.names, used.capacity.tolist(), strict=True))
+            for name, used in usage.resources.items()
+        }
+        if self.policy.usage.source == "MetricsServer" and self.reads_history:
             with self._keeping:
                 for keeper in self.keepers.values():
                     keeper.observe(snapshot, usage)
 
-    def _forecast(self, snapshot: ClusterSnapshot, history: History) -> ForecastRun:
+    def _forecast(self, snapshot: ClusterSnapshot, history: History, histories: Mapping[str, History]) -> ForecastRun:
         policy, now = self.policy, self.clock.now()
         node_pools = NodePools.of(policy.pools, snapshot.nodes)
         pool_of = node_pools.of_node
         known, outcome_notes = self.outcomes.known(now) if self.outcomes is not None else ((), ())
         open_evictions = self.ledger.open_evictions() if self.ledger is not None else ()
-        node_forecasts = forecast_nodes(
-            history,
+        arrivals = expected_arrivals(
             snapshot,
-            policy=policy.forecast,
             pool_of=pool_of,
-            pools=[pool.name for pool in policy.pools],
-            now=now,
-            before=self.last.node_forecasts if self.last is not None else self.before,
-            arrivals=expected_arrivals(
-                snapshot,
-                pool_of=pool_of,
-                in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
-            ),
-            outcomes=known,
+            in_flight=[(str(each.service), each.target_node) for each in open_evictions if each.target_node],
         )
+        before = self.last.node_forecasts if self.last is not None else self.before
+
+        def made(resource: ForecastResource, days: History) -> NodeForecasts:
+            return forecast_nodes(
+                days,
+                snapshot,
+                policy=policy.forecast,
+                pool_of=pool_of,
+                pools=[pool.name for pool in policy.pools],
+                now=now,
+                before=before,  # departed pods are the same for all resources
+                arrivals=arrivals,
+                outcomes=known,
+                resource=resource,
+            )
+
+        node_forecasts = made(OF_CPU, history)
+        others, resource_notes = forecast_resources(histories, policy, made, capacities=self._capacities, now=now)
         admission = EvictionAdmission(
             policy=policy, snapshot=snapshot, pool_of=pool_of, ledger_state=LedgerState(), now=now, own_pod=self.own_pod
         )
         peaks = node_forecasts.peaks(snapshot, now=now)
-        coming = predicted_hot_nodes(
-            snapshot=snapshot,
-            peaks=peaks,
-            policy=policy,
-            node_pools=node_pools,
-            admission=admission,
-            start_up=self._start_up(),
-            now=now,
+        start_up = self._start_up()
+
+        def coming_of(forecasts: NodeForecasts, peaks: Peaks) -> list[PredictedHotNode]:
+            return predicted_hot_nodes(
+                snapshot=snapshot,
+                peaks=peaks,
+                policy=policy,
+                node_pools=node_pools,
+                admission=admission,
+                start_up=start_up,
+                now=now,
+                resource=forecasts.resource.name,
+                room=forecasts.resource.capacity(snapshot),
+            )
+
+        coming = first_starts(
+            [
+                coming_of(node_forecasts, peaks),
+                *(
+                    coming_of(each, each.peaks(snapshot, now=now))
+                    for name, each in others.items()
+                    if name in node_pools.resources
+                ),
+            ]
         )
-        known_until = _known_until(history)
-        blind = now - known_until > MAX_HISTORY_GAP_SECONDS
+        newest = known_until(history)
+        blind = now - newest > MAX_HISTORY_GAP_SECONDS
         acts = policy.forecast.mode == "Act" and not blind
-        notes = (f"nothing is decided by forecasts: {_age(now - known_until)}",) if blind else ()
+        notes = (f"nothing is decided by forecasts: {_age(now - newest)}",) if blind else ()
         return ForecastRun(
             at=now,
             node_forecasts=node_forecasts,
             coming=tuple(coming),
             due=tuple(each for each in coming if acts and each.due(now, policy.forecast.interval)),
             peaks=peaks,
-            known_until=known_until,
-            notes=(*notes, *outcome_notes),
+            known_until=newest,
+            others=others,
+            histories=histories,
+            notes=(*notes, *outcome_notes, *resource_notes),
         )
 
     def _start_up(self) -> Callable[[str], float]:
@@ -219,35 +258,32 @@ class ForecastLoop:
         if self.records is None:
             return ()
         policy, forecasts, peaks, now = self.policy, run.node_forecasts.forecasts, run.peaks, run.at
-        due = {each.node_name: each.hot_from for each in run.due}
+        # only forecasts of CPU are recorded one by one
+        due = {each.node_name: each.hot_from for each in run.due if each.resource == CPU}
         return (
             *record_daily_forecasts(self.records, forecasts, snapshot, policy=policy, peaks=peaks, now=now),
             *record_acted_forecasts(
                 self.records, forecasts, snapshot, policy=policy, peaks=peaks, hot_from=due, now=now
             ),
             *verify_due(self.records, history, snapshot, now=now).notes,
-            *self._learn(self.records, run, history),
+            *self._learn(self.records, run),
         )
 
-    def _learn(self, records: ForecastRecords, run: ForecastRun, history: History) -> tuple[str, ...]:
+    def _learn(self, records: ForecastRecords, run: ForecastRun) -> tuple[str, ...]:
         """Keep the forecasts of this period and judge those that are over. Returns the errors of the database."""
         if self.outcomes is None:
             return ()
         blind = run.at - run.known_until > MAX_HISTORY_GAP_SECONDS
         return (
-            *(() if blind else self.outcomes.keep(run.node_forecasts.unjudged)),
-            *self.outcomes.judge(history, records, events=self.policy.forecast.events, now=run.at),
+            *self.outcomes.keep(
+                [
+                    each
+                    for forecasts in (*(() if blind else (run.node_forecasts,)), *run.others.values())
+                    for each in forecasts.unjudged
+                ]
+            ),
+            *self.outcomes.judge(run.histories, records, events=self.policy.forecast.events, now=run.at),
         )
-
-
-def _known_until(history: History) -> float:
-    """End of the newest step with a sample."""
-    for block in reversed(history.days):
-        for grid in (block.node_millicores, block.pod_millicores):
-            known = np.flatnonzero(np.isfinite(grid).any(axis=0))
-            if len(known):
-                return float(block.day * DAY_SECONDS + (int(known[-1]) + 1) * STEP_SECONDS)
-    return -math.inf
 
 
 def _age(seconds: float) -> str:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rebalancer.forecast import Forecasts, NodeForecast, forecast
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecasting.history import HistoryKeeper
 from rebalancer.forecasting.outcomes import OutcomeKeeper
 from rebalancer.model.ports import Clock
@@ -37,6 +38,7 @@ def pooled_forecasts(
     *,
     clock: Clock,
     outcomes: OutcomeKeeper | None = None,
+    resource: ForecastResource = OF_CPU,
 ) -> tuple[list[PooledForecast], Forecasts]:
     """Forecasts of all nodes, highest peak first; reads missing history.
 
@@ -53,9 +55,10 @@ def pooled_forecasts(
         pools=[pool.name for pool in policy.pools],
         now=now,
         outcomes=known,
+        resource=resource,
     )
     out = []
-    highs = {pool.name: fixed_high(pool) for pool in policy.pools}
+    highs = {pool.name: fixed_high(pool, resource.name) for pool in policy.pools}
     for node, pool in zip(found.nodes, node_pools.names, strict=True):
         out.append(PooledForecast(forecast=node, pool=pool, high=highs.get(pool)))
     out.sort(key=lambda each: (-_or_least(each.forecast.peak_share), each.forecast.node))

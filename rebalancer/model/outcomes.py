@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.model.usage import CPU
+
 Floats = NDArray[np.float64]
 KEPT_DAYS = 90
 """Outcomes are kept for so many days."""
@@ -16,7 +18,7 @@ PERIOD_SECONDS = 21_600
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForecastOutcomes:
-    """Forecasts of some nodes of one pool, made at one time, with their actuals."""
+    """Forecasts of one resource of some nodes of one pool, made at one time, with their actuals."""
 
     pool: str
     """Empty for nodes in no pool."""
@@ -34,7 +36,9 @@ class ForecastOutcomes:
     uppers: Floats
     """(nodes, forecasts) millicores with margin: of each expert, and of the forecast itself last."""
     actual: Floats
-    """(nodes,) P95 of the 24 hours from `made_at`, millicores; NaN where unknown."""
+    """(nodes,) P95 of the 24 hours from `made_at`, millicores; of memory the highest. NaN where unknown."""
+    resource: str = CPU
+    """Figures of resources besides CPU are in units of day blocks."""
 
     @property
     def period(self) -> int:
@@ -50,7 +54,8 @@ class OutcomeRecords(Protocol):
     """Keeps the outcomes of one cluster for `KEPT_DAYS` days."""
 
     def keep_outcomes(self, forecasts: Sequence[ForecastOutcomes]) -> None:
-        """Write down forecasts without actuals. A second one of a pool and period is left out. Raises ConnectError."""
+        """Write down forecasts without actuals. A second one of a resource, pool and period is left out. Raises
+        ConnectError."""
         ...
 
     def outcomes_due(self, now: float) -> Sequence[ForecastOutcomes]:

@@ -1,6 +1,7 @@
-"""Expected CPU of a snapshot's nodes and pods in the hours to come."""
+"""Expected usage of a snapshot's nodes and pods in the hours to come."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +22,8 @@ class WeekPeaks:
 
 @dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """Expected CPU of the pods that are on each node now. NaN with too little data to act on."""
+    """Expected usage of the pods that are on each node now: millicores of CPU, of other resources amounts in units of
+    day blocks. NaN with too little data to act on."""
 
     made_at: float
     """When the forecast behind it was made, seconds since the epoch."""
@@ -42,6 +44,8 @@ class Peaks:
     """(nodes,) what new services may use beyond their expected CPU: counted for landings, not for relief. None: 0."""
     week: WeekPeaks | None = None
     """The coming week; None: not known."""
+    resources: Mapping[str, "Peaks"] = field(default_factory=dict)
+    """Name -> peaks, of each resource besides CPU that is forecast."""
 
     def first_over(self, limit_millicores: Floats) -> Floats:
         """(nodes,) seconds since the epoch from when more than `limit_millicores` (nodes,) is expected; NaN = never."""

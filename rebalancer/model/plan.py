@@ -10,13 +10,23 @@ from rebalancer.model.eviction import Eviction
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import Floats, Ints
 
-PEAK = "cpu at its peak"
-"""A resource of `Loads`: the predicted peak, not a measurement."""
+AT_ITS_PEAK = " at its peak"
+"""Ends the name of a resource of `Loads` that is a predicted peak, not a measurement."""
+
+PEAK = f"cpu{AT_ITS_PEAK}"
+"""The predicted peak of CPU."""
 
 WEEK = "cpu at the week's peak"
 """The same of the coming week."""
 
 PREDICTED = (PEAK, WEEK)
+"""The predicted ones of CPU."""
+
+
+def is_predicted(resource: str) -> bool:
+    """Whether a resource of `Loads` is a prediction, of CPU or another."""
+    return resource in PREDICTED or resource.endswith(AT_ITS_PEAK)
+
 
 MIN_RELIEF = 0.02
 """Least relief of a move, as a share of the excess; a pod that relieves less is refused with NoRelief."""
@@ -68,7 +78,7 @@ class Loads:
     @property
     def hot(self) -> NDArray[np.bool_]:
         """(nodes,) over `high` now, predicted peaks apart."""
-        now = [name not in PREDICTED for name in self.resources]
+        now = [not is_predicted(name) for name in self.resources]
         out: NDArray[np.bool_] = np.asarray((self.node > self.high)[:, now].any(axis=1), dtype=np.bool_)
         return out
 

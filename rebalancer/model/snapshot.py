@@ -63,6 +63,7 @@ class Nodes:
     names: tuple[str, ...]
     cpu_capacity_millicores: Floats
     cpu_allocatable_millicores: Floats
+    memory_capacity_bytes: Floats
     memory_allocatable_bytes: Floats
     pods_allocatable: Floats
     ready: Bools

@@ -21,6 +21,7 @@ from rebalancer.constraints.windows import Outlook, Windowed, annotation_of, nex
 from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import MIN_RELIEF
 from rebalancer.model.snapshot import ClusterSnapshot, Pod
+from rebalancer.model.usage import CPU
 from rebalancer.planner.targets import ROUNDING
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, NodeThresholds
@@ -51,6 +52,7 @@ class PredictedHotNode:
     """The latest start; None where no window opens in time, or no pod that would help may be moved."""
     why: str
     """One sentence with the numbers, on the wall clock of the window that decides (UTC where none does)."""
+    resource: str = CPU
 
     def due(self, now: float, every: float) -> bool:
         """Whether the relief must start before the next forecast, `every` seconds after this one."""
@@ -66,14 +68,17 @@ def predicted_hot_nodes(
     admission: EvictionAdmission,
     start_up: Callable[[str], float],
     now: float,
+    resource: str = CPU,
+    room: Floats | None = None,
 ) -> list[PredictedHotNode]:
     """The Ready nodes whose peak is still to come at `now` (seconds since the epoch), and over `high`, within the
     policy's horizon: the soonest start first, then by name; those without a start come last.
 
-    `start_up` gives the seconds that a candidate's service (`namespace/name`) usually takes to be Ready.
+    `start_up` gives the seconds that a candidate's service (`namespace/name`) usually takes to be Ready. `peaks` are of
+    `resource`, and `room` (nodes,) is the whole of each node in it; None: CPU.
     """
-    room = snapshot.nodes.cpu_capacity_millicores
-    high, target, _ = _thresholds(peaks.node_millicores / room, policy, node_pools)
+    room = snapshot.nodes.cpu_capacity_millicores if room is None else room
+    high, target, _ = _thresholds(peaks.node_millicores / room, policy, node_pools, resource)
     over_from = peaks.first_over(high * room)
     # predicted over it already, with the peak still to come: there is time until the peak
     hot_from = np.where((over_from <= now) & (peaks.node_at > now), peaks.node_at, over_from)
@@ -84,7 +89,7 @@ def predicted_hot_nodes(
     search = _StartSearch(
         snapshot=snapshot, peaks=peaks, policy=policy, admission=admission, start_up=start_up, now=now
     )
-    found = []
+    found, of = [], "" if resource == CPU else f"{resource} "
     for node in nodes.tolist():
         pool, peak_at = node_pools.names[node], float(peaks.node_at[node])
         share, top = float(peaks.node_millicores[node] / room[node]), float(high[node])
@@ -100,21 +105,38 @@ def predicted_hot_nodes(
             high=top,
             target=float(target[node]),
             start_by=start.at,
-            why=f"peak {share * 100:.0f} % expected at {_clock(peak_at, start.zone)} {start.zone}, "
+            resource=resource,
+            why=f"{of}peak {share * 100:.0f} % expected at {_clock(peak_at, start.zone)} {start.zone}, "
             f"over {top * 100:.0f} % from {_clock(first, start.zone)}; {start.why}",
         )
         found.append(each)
-    return sorted(found, key=lambda each: (math.inf if each.start_by is None else each.start_by, each.node_name))
+    return sorted(found, key=_order)
 
 
-def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodePools) -> NodeThresholds:
-    """Of the pools in which a strategy evaluates real CPU."""
+def first_starts(of_resources: Sequence[Sequence[PredictedHotNode]]) -> list[PredictedHotNode]:
+    """One of each node: the soonest start of all resources, in the order of `predicted_hot_nodes`."""
+    if len(of_resources) == 1:
+        return list(of_resources[0])
+    found: dict[int, PredictedHotNode] = {}
+    for each in sorted((each for some in of_resources for each in some), key=_order):
+        found.setdefault(each.node, each)
+    return list(found.values())
+
+
+def _order(each: PredictedHotNode) -> tuple[float, str]:
+    return (math.inf if each.start_by is None else each.start_by, each.node_name)
+
+
+def _thresholds(peak_shares: Floats, policy: RebalancerPolicy, node_pools: NodePools, resource: str) -> NodeThresholds:
+    """Of the pools in which a strategy evaluates real usage."""
     cooling = [each for each in policy.strategies if each.by_cpu]
     pools = [
         index
         for index, pool in enumerate(node_pools.pools)
         if any(each.pools is None or pool.name in each.pools for each in cooling)
     ]
+    if resource != CPU:
+        return node_pools.resource_thresholds(resource, pools)
     return node_pools.thresholds(peak_shares, pools)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rebalancer.model.errors import ConfigError
 from rebalancer.model.match import selector_matches
 from rebalancer.model.snapshot import Nodes
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.policy import Pool, Thresholds, resources_with_thresholds
 
 Floats = NDArray[np.float64]
@@ -124,7 +125,10 @@ def cpu_thresholds(thresholds: Thresholds, shares: Floats) -> tuple[float, float
     return top, cooled, min(max(mean - low, 0.0), cooled)
 
 
-def fixed_high(pool: Pool | None) -> float | None:
-    """`high` as a share of capacity; None without thresholds and in deviation mode."""
+def fixed_high(pool: Pool | None, resource: str = CPU) -> float | None:
+    """`high` of a resource as a share of capacity; None without thresholds and in deviation mode."""
     thresholds = pool.thresholds if pool is not None else None
+    if resource != CPU:
+        marks = None if thresholds is None else thresholds.resources.get(resource)
+        return None if marks is None else marks.high / 100
     return None if thresholds is None or thresholds.relative_to_mean else thresholds.high / 100

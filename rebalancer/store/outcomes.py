@@ -1,6 +1,7 @@
 """Outcomes of one cluster's forecasts: the adapter behind `model.outcomes.OutcomeRecords`.
 
-A row is one pool in one period, with the figures of all its nodes in one packed value of single precision, about 10 kB.
+A row is one resource of one pool in one period, with the figures of all its nodes in one packed value of single
+precision, about 10 kB.
 """
 
 import logging
@@ -16,6 +17,7 @@ from sqlalchemy import Connection, Engine, Row, Select, bindparam, select, updat
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.outcomes import ForecastOutcomes
 from rebalancer.model.ports import Clock
+from rebalancer.model.usage import CPU
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.engine import read, write
 from rebalancer.store.db.tables import FORECAST_OUTCOMES
@@ -23,6 +25,8 @@ from rebalancer.store.db.tables import FORECAST_OUTCOMES
 _log = logging.getLogger(__name__)
 _ROWS = FORECAST_OUTCOMES.c
 _VERSION: Final = 1
+_BETWEEN: Final = "\x1f"
+"""Between a resource and a pool; no name has it."""
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -57,12 +61,12 @@ class SqlOutcomes:
         rows: list[dict[str, Any]] = [
             {
                 "cluster": self._cluster,
-                "pool": each.pool,
+                "pool": _key(each),
                 "period": each.period,
                 "made_at": each.made_at,
                 "data": _packed(each),
             }
-            for each in sorted(forecasts, key=lambda each: (each.pool, each.period))
+            for each in sorted(forecasts, key=lambda each: (_key(each), each.period))
         ]
         if rows:
             write(
@@ -80,8 +84,8 @@ class SqlOutcomes:
         """Store the actuals. A row that is judged already stays as it is; a missing one was pruned."""
         now = self._clock.now()
         rows = [
-            {"of_pool": each.pool, "of_period": each.period, "evaluated_at": now, "data": _packed(each)}
-            for each in sorted(outcomes, key=lambda each: (each.pool, each.period))
+            {"of_pool": _key(each), "of_period": each.period, "evaluated_at": now, "data": _packed(each)}
+            for each in sorted(outcomes, key=lambda each: (_key(each), each.period))
         ]
         statement = update(FORECAST_OUTCOMES).where(
             _ROWS.cluster == self._cluster,
@@ -118,6 +122,11 @@ class SqlOutcomes:
                     )
 
 
+def _key(outcomes: ForecastOutcomes) -> str:
+    """The pool, after the resource where that isn't CPU."""
+    return outcomes.pool if outcomes.resource == CPU else f"{outcomes.resource}{_BETWEEN}{outcomes.pool}"
+
+
 def _packed(outcomes: ForecastOutcomes) -> bytes:
     columns = (outcomes.features.T, outcomes.capacity, outcomes.usage, outcomes.uppers.T, outcomes.actual)
     value = _Packed(
@@ -141,8 +150,10 @@ def _unpacked(row: Row[Any]) -> ForecastOutcomes:
     features, (capacity, usage), uppers, (actual,) = np.split(
         columns, (value.features, value.features + 2, len(columns) - 1)
     )
+    resource, between, pool = row.pool.rpartition(_BETWEEN)
     return ForecastOutcomes(
-        pool=row.pool,
+        pool=pool,
+        resource=resource if between else CPU,
         made_at=row.made_at,
         layout=value.layout,
         nodes=tuple(map(sys.intern, value.nodes)),  # the same in hundreds of periods

@@ -14,7 +14,7 @@ from rebalancer.forecast.pod_cpu import MissingReplica, PodCpu, missing_replicas
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.peaks import Peaks
-from rebalancer.model.plan import PEAK, WEEK, Loads
+from rebalancer.model.plan import AT_ITS_PEAK, WEEK, Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import CPU, Usage
 from rebalancer.policy.pools import NodePools
@@ -174,7 +174,7 @@ def cpu_loads(
         pod_millicores=cpu.pods.on_reference(peaks.pod_millicores, snapshot),
         relief_millicores=cpu.pods.on_reference(peaks.relief_millicores, snapshot),
     )
-    return _with_peaks(loads, on_reference, peak_high, peak_target, due)
+    return with_peaks(loads, on_reference, peak_high, peak_target, due)
 
 
 def override_thresholds(
@@ -191,9 +191,10 @@ def override_thresholds(
             high[node], target[node] = override.high, override.bounded_target(float(shares[node]), float(target[node]))
 
 
-def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:
-    """The expected peak as a second resource. `peaks` and the pools' own `high` and `target` (nodes,) are in millicores
-    of the reference machine: an alert's thresholds don't apply to the future.
+def with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relieve: Iterable[int]) -> Loads:
+    """Loads of one resource with its expected peak as a second one. `peaks` and the pools' own `high` and `target`
+    (nodes,) are in its unit, CPU in millicores of the reference machine: an alert's thresholds don't apply to the
+    future.
 
     The peak counts on every node that a replacement may land on. A hot node with a peak over `high` is relieved of
     both. A cool node is found by its peak only when it is due, and is relieved of the peak alone.
@@ -213,7 +214,7 @@ def _with_peaks(now: Loads, peaks: Peaks, high: Floats, target: Floats, to_relie
     # a pod of unknown peak adds what it uses now
     coming = np.where(np.isfinite(peaks.pod_millicores), peaks.pod_millicores, now.pod[:, 0])
     return Loads(
-        resources=(*now.resources, PEAK),
+        resources=(*now.resources, f"{now.resources[0]}{AT_ITS_PEAK}"),
         node=np.column_stack([now.node[:, 0], np.where(unknown, np.nan, peak)]),
         room=np.column_stack([room, room]),
         high=np.column_stack([now.high[:, 0], high]),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
-from rebalancer.model.plan import PEAK, Finding, Loads, ResourceExcess
+from rebalancer.model.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.usage import CPU
 from rebalancer.placement.filters import removing
@@ -58,21 +58,20 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     room = loads.room[node]
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
     # measured load comes before predicted load
-    measured = over & [name != PEAK for name in loads.resources]
-    peak = loads.resources.index(PEAK) if PEAK in loads.resources else None
+    measured = over & [not is_predicted(name) for name in loads.resources]
     worst = int(np.argmax(np.where(measured if measured.any() else over, share - high, -np.inf)))
     others = tuple(
         ResourceExcess(resource=name, share=float(share[at]), high=float(high[at]), target=float(target[at]))
         for at, name in enumerate(loads.resources)
         if measured[at] and at != worst and view.strategy.by_cpu
     )
-    resource = CPU if loads.resources[worst] == PEAK else loads.resources[worst]
+    resource = _measured(loads.resources[worst])
     override = view.overrides.get((node, resource))
     by = f" ({override.source})" if override is not None else ""
-    if loads.resources[worst] == PEAK:
+    if is_predicted(loads.resources[worst]):
         reason = (
-            f"peak of {share[worst]:.1%} expected at {_clock(view, node)}, over high {high[worst]:.1%}, "
-            f"to be cooled to {target[worst]:.1%}"
+            f"{_peak(resource)} of {share[worst]:.1%} expected at {_clock(view, node, resource)}, "
+            f"over high {high[worst]:.1%}, to be cooled to {target[worst]:.1%}"
         )
     else:
         what = f"{'real' if view.strategy.by_cpu else 'requested'} {resource}".replace("real cpu", "real CPU")
@@ -82,8 +81,9 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         reason += "".join(
             f"; real {_named(each.resource)} {each.share:.1%} is over high {each.high:.1%}" for each in others
         )
-        if peak is not None and over[peak]:
-            reason += f"; a peak of {share[peak]:.1%} is expected at {_clock(view, node)}"
+        for at in np.flatnonzero(over & ~measured).tolist():
+            name = _measured(loads.resources[at])
+            reason += f"; a {_peak(name)} of {share[at]:.1%} is expected at {_clock(view, node, name)}"
     finding = Finding(
         strategy=view.strategy.name,
         node=node,
@@ -141,21 +141,31 @@ def _cpu_loads(view: StrategyView) -> Loads:
         occupied=False,
         pools=pools,
         overrides=view.overrides,
+        peaks=view.peaks,
+        due=view.due,
     )
     return only_what_is_hot(loads, loads.resources)
 
 
 def _due(view: StrategyView, loads: Loads, node: int) -> bool:
-    """Whether it is due and its peak is over high."""
-    if node not in view.due or PEAK not in loads.resources:
-        return False
-    at = loads.resources.index(PEAK)
-    return bool(loads.node[node, at] > loads.high[node, at])
+    """Whether it is due and a peak is over high."""
+    peaks = [is_predicted(name) for name in loads.resources]
+    return node in view.due and bool((loads.node[node] > loads.high[node])[peaks].any())
 
 
-def _clock(view: StrategyView, node: int) -> str:
+def _measured(resource: str) -> str:
+    """The resource that a predicted one is the peak of; a measured one itself."""
+    return resource.removesuffix(AT_ITS_PEAK)
+
+
+def _peak(resource: str) -> str:
+    return "peak" if resource == CPU else f"{resource} peak"
+
+
+def _clock(view: StrategyView, node: int, resource: str) -> str:
     assert view.peaks is not None
-    return f"{datetime.fromtimestamp(float(view.peaks.node_at[node]), UTC):%a %H:%M} UTC"
+    peaks = view.peaks if resource == CPU else view.peaks.resources[resource]
+    return f"{datetime.fromtimestamp(float(peaks.node_at[node]), UTC):%a %H:%M} UTC"
 
 
 def _request_loads(view: StrategyView) -> Loads:
@@ -200,15 +210,16 @@ def _momentary(view: StrategyView, loads: Loads, node: int) -> dict[int, Refusal
     """Index of a resource that a node is hot by -> why it has not been for long enough."""
     refusals: dict[int, Refusal] = {}
     for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
-        name = loads.resources[at]
-        if (node, CPU if name == PEAK else name) in view.overrides:
+        name = _measured(loads.resources[at])
+        if (node, name) in view.overrides:
             continue  # an alert has waited for its rule's `for`
-        if name in (PEAK, "cpu"):
+        if name == CPU:
             capacity, samples = view.snapshot.nodes.cpu_capacity_millicores, view.usage.samples
             high = loads.high[node, 0] / loads.room[node, 0]
         else:
-            capacity, samples = loads.room[:, at], view.usage.resources[name].samples
-            high = loads.high[node, at] / loads.room[node, at]
+            now = loads.resources.index(name)
+            capacity, samples = loads.room[:, now], view.usage.resources[name].samples
+            high = loads.high[node, now] / loads.room[node, now]
         refusal = _hot_throughout(view, samples[:, node] / capacity[node], high, node)
         if refusal is not None:
             refusals[at] = refusal

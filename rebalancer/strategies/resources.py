@@ -7,18 +7,20 @@ most others, unlike CPU, don't depend on what else the node does, and are free a
 import math
 import statistics
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.model.alerts import ThresholdOverride
+from rebalancer.model.history import block_units
+from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
 from rebalancer.policy.pools import NodePools
-from rebalancer.strategies.loads import override_thresholds
+from rebalancer.strategies.loads import override_thresholds, with_peaks
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -44,17 +46,29 @@ def expected_by_resource(snapshot: ClusterSnapshot, node_pools: NodePools, usage
 
 
 def memory_reserve(
-    snapshot: ClusterSnapshot, usage: Usage, expected: Expected, *, least: float, now: float
+    snapshot: ClusterSnapshot,
+    usage: Usage,
+    expected: Expected,
+    *,
+    least: float,
+    now: float,
+    peaks: Peaks | None = None,
 ) -> Loads | None:
     """Real memory of all nodes, with a target that leaves `least` (0..1) of it available; None where it isn't known.
 
-    No node is hot by it. A node of unknown memory has no target.
+    The load is the higher of now and the expected peak. No node is hot by it. A node of unknown memory has no target.
     """
     memory = usage.resources.get(MEMORY)
     if memory is None or not np.isfinite(memory.node).any():
         return None
     grown = expected[MEMORY]
     node = expected_on_nodes(snapshot, memory, grown, now=now)[:, None]
+    coming = peaks_in_units(peaks, MEMORY)
+    if coming is not None:
+        allowance = 0.0 if coming.allowance_millicores is None else np.nan_to_num(coming.allowance_millicores)
+        at_peak = coming.node_millicores + allowance
+        node = np.where(np.isfinite(node), np.fmax(node, at_peak[:, None]), np.nan)
+        grown = np.fmax(grown, coming.pod_millicores)
     target = np.where(np.isfinite(node), (1.0 - least) * memory.capacity[:, None], np.nan)
     return Loads(
         resources=(MEMORY,),
@@ -79,9 +93,11 @@ def with_resources(
     occupied: bool,
     pools: Collection[int] | None = None,
     overrides: Mapping[tuple[int, str], ThresholdOverride] | None = None,
+    peaks: Peaks | None = None,
+    due: Iterable[int] = (),
 ) -> Loads:
-    """`loads` with a column for each resource that a pool has thresholds of; `pools` as in `NodePools.thresholds`,
-    `overrides` as in `cpu_loads`.
+    """`loads` with a column for each resource that a pool has thresholds of, and one for its expected peak where
+    `peaks` have it; `pools` as in `NodePools.thresholds`, `overrides` and `due` as in `cpu_loads`.
 
     `occupied`: as landings count, with terminating pods and with what growing pods are expected to add; otherwise as a
     node is found hot. A node of unknown amount is not hot, and takes nothing where it has a target.
@@ -92,19 +108,46 @@ def with_resources(
         node = expected_on_nodes(snapshot, used, grown, now=now) if occupied else _without_leaving(snapshot, used)
         marks = node_pools.resource_thresholds(name, pools)
         room = np.where(np.isfinite(used.capacity), used.capacity, 1.0)
+        peak_marks = marks.high * room, marks.target * room  # an alert's thresholds don't apply to the future
         override_thresholds(name, node / room, marks.high, marks.target, overrides or {})
-        columns = {
-            "node": node,
-            "room": room,
-            "high": marks.high * room,
-            "target": marks.target * room,
-            "low": marks.low * room,
-            "pod": grown,
+        one = Loads(
+            resources=(name,),
+            node=node[:, None],
+            room=room[:, None],
+            high=(marks.high * room)[:, None],
+            target=(marks.target * room)[:, None],
+            low=(marks.low * room)[:, None],
+            pod=grown[:, None],
+            relief=np.nan_to_num(used.pod)[:, None],
+        )
+        coming = peaks_in_units(peaks, name)
+        if coming is not None:
+            one = with_peaks(one, coming, *peak_marks, due)
+        wide = {
+            each: np.column_stack([getattr(loads, each), getattr(one, each)])
+            for each in ("node", "room", "high", "target", "low", "pod", "relieved")
         }
-        wide = {each: np.column_stack([getattr(loads, each), column]) for each, column in columns.items()}
-        relief = np.column_stack([loads.relieved, np.nan_to_num(used.pod)])
-        loads = replace(loads, resources=(*loads.resources, name), relief=relief, **wide)
+        relief = wide.pop("relieved")
+        loads = replace(loads, resources=(*loads.resources, *one.resources), relief=relief, **wide)
     return loads
+
+
+def peaks_in_units(peaks: Peaks | None, name: str) -> Peaks | None:
+    """Expected peaks of a resource besides CPU in the units of its usage; None where it isn't forecast."""
+    found = None if peaks is None else peaks.resources.get(name)
+    if found is None:
+        return None
+    unit = 1.0 / block_units(name)
+    allowance = found.allowance_millicores
+    return replace(
+        found,
+        expected=np.asarray(found.expected * np.float32(unit), dtype=np.float32),
+        node_millicores=found.node_millicores * unit,
+        relief_millicores=found.relief_millicores * unit,
+        pod_millicores=found.pod_millicores * unit,
+        allowance_millicores=None if allowance is None else allowance * unit,
+        week=None,
+    )
 
 
 def only_what_is_hot(loads: Loads, names: Collection[str]) -> Loads:

@@ -39,6 +39,9 @@ def test_the_hot_node_is_expected_to_be_hot_and_every_number_of_it_is_shown(
         first["components"]["weightedP95Millicores"], rel=1e-3
     )
     assert any((tmp_path / "rebalancer-history").rglob("*"))
+    (memory,) = document["resources"]
+    assert (memory["resource"], memory["unit"]) == ("memory", "MiB")
+    assert {each["node"] for each in memory["nodes"]} == {each["node"] for each in document["nodes"]}
 
     shown = forecast("--node", HOT, "--explain")
     assert shown.code == 0, shown.err

@@ -1,7 +1,7 @@
 """Outcomes of forecasts, kept and judged by the loop with a real database and a history of our own making."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -338,3 +338,97 @@ def test_18_1_a_forecast_of_an_old_history_is_not_kept(daemon: Daemon) -> None:
     daemon.past.behind = 7 * 3600.0
     assert any("nothing is decided" in note for note in daemon.look(MIDNIGHT))
     assert daemon.waiting() == []
+
+
+@dataclass
+class MemoryPast(Past):
+    """The same figures in MiB, and higher by a half in one step of each day."""
+
+    def _day(self, day: int, end: int) -> DayBlock:
+        block = super()._day(day, end)
+        grid = block.node_millicores.copy()
+        grid[:, 100] *= 1.5
+        return replace(block, node_millicores=grid, pod_millicores=grid / 2)
+
+
+def with_memory(daemon: Daemon, memory: Any) -> None:
+    daemon.restart(keepers={"cpu": daemon.past, "memory": memory})
+
+
+def test_19_4_outcomes_of_memory_are_kept_beside_those_of_cpu(daemon: Daemon) -> None:
+    with_memory(daemon, MemoryPast(daemon.clock))
+    daemon.look(MIDNIGHT)
+    assert sorted((each.resource, each.pool) for each in daemon.waiting()) == [
+        ("cpu", "general"),
+        ("memory", "general"),
+    ]
+    with_memory(daemon, MemoryPast(daemon.clock))
+    daemon.look(MIDNIGHT + 1000.0)
+    assert len(daemon.waiting()) == 2, "one of a resource and period, also after a restart"
+    daemon.look(TOMORROW + 3600.0)
+    came = {each.resource: each for each in daemon.judged() if each.made_at == MIDNIGHT}
+    assert came["cpu"].actual.tolist() == pytest.approx([AFTER, AFTER])
+    assert came["memory"].actual.tolist() == pytest.approx([1.5 * AFTER, 1.5 * AFTER]), "the highest of the day"
+
+
+def test_19_4_a_forecast_learns_from_outcomes_of_its_own_resource_only(daemon: Daemon) -> None:
+    with_memory(daemon, MemoryPast(daemon.clock))
+    for hours in range(0, 60, 6):
+        daemon.look(MIDNIGHT + hours * 3600.0)
+    daemon.clock.at = MIDNIGHT + 60 * 3600.0
+    known, _ = OutcomeKeeper(records=daemon.records.outcomes()).known(daemon.clock.at)
+    assert {each.resource for each in known} == {"cpu", "memory"}
+    keeper: Any = daemon.past
+    both, own = (
+        pooled_forecasts(a_world(), keeper, daemon.policy, clock=daemon.clock, outcomes=each)[0][0].forecast
+        for each in (OutcomeKeeper(records=daemon.records.outcomes()), _Only(known, "cpu"))
+    )
+    assert both.peak_millicores == own.peak_millicores
+
+
+@dataclass
+class _Only:
+    """Outcomes of one resource."""
+
+    outcomes: Sequence[ForecastOutcomes]
+    resource: str
+
+    def known(self, _: float) -> Any:
+        return tuple(each for each in self.outcomes if each.resource == self.resource), ()
+
+
+def test_19_4_peaks_of_a_loop_have_those_of_memory(daemon: Daemon) -> None:
+    with_memory(daemon, MemoryPast(daemon.clock))
+    daemon.look(MIDNIGHT)
+    peaks = daemon.loop.peaks(a_world(), MIDNIGHT)
+    assert peaks is not None
+    assert peaks.resources["memory"].node_millicores[0] >= 1.45 * BEFORE
+    assert peaks.node_millicores[0] < 1.3 * BEFORE
+
+
+@pytest.mark.parametrize("behind", [7 * 3600.0, 30 * DAY_SECONDS])
+def test_19_4_an_old_history_of_memory_leaves_the_forecasts_of_cpu(daemon: Daemon, behind: float) -> None:
+    with_memory(daemon, MemoryPast(daemon.clock, behind=behind))
+    daemon.look(MIDNIGHT)
+    peaks = daemon.loop.peaks(a_world(), MIDNIGHT)
+    assert peaks is not None
+    assert dict(peaks.resources) == {}
+
+
+def test_19_4_a_history_of_memory_that_fails_is_a_note(daemon: Daemon) -> None:
+    class Failing(MemoryPast):
+        def update(self, _: ClusterSnapshot) -> History:
+            return History(days=_FailingDays(), notes=("its Prometheus answers 503",))
+
+    with_memory(daemon, Failing(daemon.clock))
+    notes = daemon.look(MIDNIGHT)
+    assert any(note.startswith("memory: ") for note in notes)
+    assert daemon.loop.peaks(a_world(), MIDNIGHT) is not None
+
+
+class _FailingDays(Sequence[DayBlock]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        raise ConnectError("the folder can't be read")

@@ -29,8 +29,9 @@ def forecast(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the predicted CPU peak of each node in the next 24 hours: the past CPU of the pods that are on it now,
-    summed at each time, plus a margin. Show the pods whose memory grows until they are OOM-killed. The first call fills
-    the history folder (REBALANCER_HISTORY_DIR). Changes nothing in the cluster."""
+    summed at each time, plus a margin; and the same of memory and of other resources with thresholds. Show the pods
+    whose memory grows until they are OOM-killed. The first call fills the history folder (REBALANCER_HISTORY_DIR).
+    Changes nothing in the cluster."""
     if accuracy:
         if node or explain:
             raise ConfigError("--node and --explain: expected without --accuracy")
@@ -48,6 +49,7 @@ def forecast(
     from rebalancer.cli.output.progress import TerminalProgress
     from rebalancer.forecast.leaks import find_leaks
     from rebalancer.forecasting.node_forecasts import pooled_forecasts
+    from rebalancer.forecasting.resources import resource_of
 
     with (
         TerminalProgress() as progress,
@@ -55,17 +57,24 @@ def forecast(
         history_keepers(policy, settings, progress=progress) as keepers,
         kept_outcomes(policy, settings) as outcomes,
     ):
-        snapshot = context.cluster.snapshot()
-        found, forecasts = pooled_forecasts(snapshot, keepers["cpu"], policy, clock=context.clock, outcomes=outcomes)
-        memory = keepers["memory"].update(snapshot) if "memory" in keepers else None
+        snapshot, of = context.cluster.snapshot(), {}
+        for name, keeper in keepers.items():
+            resource = resource_of(name, policy, {})
+            if resource is not None:
+                of[name] = pooled_forecasts(
+                    snapshot, keeper, policy, clock=context.clock, outcomes=outcomes, resource=resource
+                )
+        memory = keepers["memory"].kept() if "memory" in keepers else None
         leaks = () if memory is None else find_leaks(memory.days, snapshot, now=context.clock.now())
+    found, forecasts = of.pop("cpu")
     if node:
         unknown = sorted(set(node) - {each.forecast.node for each in found})
         if unknown:
             raise ConfigError(f"--node {', '.join(unknown)}: expected a node of the cluster")
         found = [each for each in found if each.forecast.node in node]
         leaks = tuple(each for each in leaks if each.node in node)
+        of = {name: ([each for each in some if each.forecast.node in node], rest) for name, (some, rest) in of.items()}
     if output is Output.JSON:
-        print_json(forecast_document(found, forecasts, leaks))
+        print_json(forecast_document(found, forecasts, of, leaks))
     else:
-        print_forecasts(stdout_console(), found, forecasts, leaks, explain=explain)
+        print_forecasts(stdout_console(), found, forecasts, of, leaks, explain=explain)

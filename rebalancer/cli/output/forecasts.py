@@ -1,7 +1,7 @@
 """Node forecasts as a JSON document and as tables."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +13,14 @@ from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print
 from rebalancer.forecast import Forecasts
 from rebalancer.forecast.leaks import MemoryLeak, utc
 from rebalancer.forecasting.node_forecasts import PooledForecast
+from rebalancer.model.usage import MEMORY
+
+OfResources = Mapping[str, tuple[Sequence[PooledForecast], Forecasts]]
+"""Forecasts of each resource besides CPU."""
 
 
 def forecast_document(
-    found: Sequence[PooledForecast], forecasts: Forecasts, leaks: Sequence[MemoryLeak]
+    found: Sequence[PooledForecast], forecasts: Forecasts, of_resources: OfResources, leaks: Sequence[MemoryLeak]
 ) -> dict[str, Any]:
     """`forecast -o json`. Shares are 0..1, times UTC; null = not known."""
     return {
@@ -24,6 +28,15 @@ def forecast_document(
         "pools": [
             {"pool": each.pool, "shortLivedPeakMillicores": round(each.short_lived_peak_millicores, 1)}
             for each in forecasts.pools
+        ],
+        "resources": [
+            {
+                "resource": name,
+                "unit": unit_of(name),
+                "nodes": [_of_resource(each) for each in some],
+                "notes": rest.notes,
+            }
+            for name, (some, rest) in of_resources.items()
         ],
         "memoryLeaks": [_leak(each) for each in leaks],
         "notes": forecasts.notes,
@@ -42,6 +55,29 @@ def _leak(each: MemoryLeak) -> dict[str, Any]:
         "killAt": at(each.kill_at),
         "killFrom": at(each.kill_from),
         "killUntil": at(each.kill_until),
+    }
+
+
+def unit_of(resource: str) -> str:
+    """Unit of the amounts in forecasts of a resource besides CPU."""
+    return "MiB" if resource == MEMORY else "thousandths"
+
+
+def _of_resource(each: PooledForecast) -> dict[str, Any]:
+    one = each.forecast
+    return {
+        "node": one.node,
+        "pool": each.pool or None,
+        "high": each.high,
+        "hot": each.hot,
+        "peakShare": round(one.peak_share, 6),
+        "peak": round(one.peak_millicores, 1),
+        "peakAt": at(one.peak_at),
+        "peakFrom": at(one.peak_from),
+        "peakUntil": at(one.peak_until),
+        "margin": round(one.margin, 1),
+        "confidence": round(one.confidence, 3),
+        "daysUsed": one.days_used,
     }
 
 
@@ -81,14 +117,29 @@ def print_forecasts(
     console: Console,
     found: Sequence[PooledForecast],
     forecasts: Forecasts,
+    of_resources: OfResources,
     leaks: Sequence[MemoryLeak],
     *,
     explain: bool,
 ) -> None:
-    """The peak of each node; with `explain` also its components. Then the memory leaks, if there are any."""
-    table = plain_table(
-        "The next 24 hours", "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "BETWEEN", "DAYS", "CONFIDENCE", ""
+    """The peak of each node; with `explain` also its components, of CPU. Then the memory leaks, if there are any."""
+    _print_peaks(console, "The next 24 hours", found)
+    for name, (some, _) in of_resources.items():
+        if any(each.forecast.days_used for each in some):
+            _print_peaks(console, f"The next 24 hours: {name}", some)
+    if explain:
+        for each in found:
+            _print_components(console, each)
+    if leaks:
+        _print_leaks(console, leaks)
+    print_notes(
+        console,
+        (*forecasts.notes, *(f"{name}: {note}" for name, (_, rest) in of_resources.items() for note in rest.notes)),
     )
+
+
+def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) -> None:
+    table = plain_table(title, "NODE", "POOL", "PEAK", "HIGH", "AT (UTC)", "BETWEEN", "DAYS", "CONFIDENCE", "")
     for each in found:
         one = each.forecast
         table.add_row(
@@ -103,12 +154,6 @@ def print_forecasts(
             Text("will be hot", style="bold red") if each.hot else "",
         )
     console.print(table)
-    if explain:
-        for each in found:
-            _print_components(console, each)
-    if leaks:
-        _print_leaks(console, leaks)
-    print_notes(console, forecasts.notes)
 
 
 def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:

@@ -1,4 +1,4 @@
-"""Predictors of the P95 of the horizon, by name.
+"""Predictors of the P95 of the horizon, by name; of memory, of its highest.
 
 Holt-Winters and STL use hourly means and are references for the backtest: too slow for a cycle. They import
 statsmodels (150 MiB) on first use.
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.forecast.percentiles import P95, last_known, quantile, slot_profile, weighted_mean
+from rebalancer.forecast.percentiles import last_known, quantile, slot_profile, weighted_mean
 from rebalancer.forecast.predictors.base import Past, Prediction, Predictor
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class DecayingHistogram:
         order = np.argsort(flat, axis=1)
         ordered = np.take_along_axis(flat, order, axis=1)
         mass = np.cumsum(np.where(np.isfinite(ordered), weights[order], 0.0), axis=1)
-        at = np.argmax(mass >= P95 * mass[:, -1:], axis=1)
+        at = np.argmax(mass >= past.statistic * mass[:, -1:], axis=1)
         return Prediction(centres=ordered[np.arange(nodes), at].astype(np.float64)[None])
 
 
@@ -81,7 +81,7 @@ class SlotPercentile:
     simple = False
 
     def predict(self, past: Past) -> Prediction:
-        return Prediction(centres=quantile(slot_profile(past.series, past.weights), P95)[None])
+        return Prediction(centres=quantile(slot_profile(past.series, past.weights), past.statistic)[None])
 
 
 class RecentHours:
@@ -143,11 +143,11 @@ def _of_each_node(past: Past, next_day: Callable[[Floats], Floats]) -> Predictio
         if usable.sum() < LEAST_DAYS:
             continue
         flat = np.interp(np.arange(len(flat)), np.flatnonzero(np.isfinite(flat)), flat[np.isfinite(flat)])
-        above = past.daily[node, usable] - np.quantile(flat.reshape(-1, HOURS), P95, axis=1)
+        above = past.daily[node, usable] - np.quantile(flat.reshape(-1, HOURS), past.statistic, axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # constant series
             ahead = next_day(flat)
-        out[node] = max(float(np.quantile(ahead, P95) + above.mean()), 0.0)
+        out[node] = max(float(np.quantile(ahead, past.statistic) + above.mean()), 0.0)
     return Prediction(centres=out[None])
 
 

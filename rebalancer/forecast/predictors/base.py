@@ -1,6 +1,6 @@
 """Input and output of a predictor. The margin is no part of a prediction: it is derived from past errors."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -23,16 +23,18 @@ class Past:
     """(nodes, days, 288) millicores, oldest day first; the last step is the latest. NaN where unknown."""
     weights: Floats = field(kw_only=True)
     """(days,) weight of each day."""
+    statistic: float = field(default=P95, kw_only=True)
+    """Quantile of a day that is predicted: the P95, or 1 for the highest."""
 
     @cached_property
     def daily(self) -> Floats:
-        """(nodes, days) P95 of each day; NaN with samples of less than half of the day."""
-        return quantile(self.series, P95)
+        """(nodes, days) statistic of each day; NaN with samples of less than half of the day."""
+        return quantile(self.series, self.statistic)
 
     @cached_property
     def late(self) -> Floats:
-        """(nodes, days) P95 of each day's last six hours."""
-        return quantile(np.ascontiguousarray(self.series[:, :, -RECENT_STEPS:]), P95)
+        """(nodes, days) statistic of each day's last six hours."""
+        return quantile(np.ascontiguousarray(self.series[:, :, -RECENT_STEPS:]), self.statistic)
 
     @cached_property
     def swing(self) -> Floats:
@@ -50,7 +52,7 @@ class Past:
 
     @cached_property
     def level(self) -> Floats:
-        """(nodes,) mean of the known days' P95, at least one millicore."""
+        """(nodes,) mean of the known days' statistic, at least one millicore."""
         known = np.isfinite(self.daily)
         total = np.where(known, self.daily, 0.0).sum(axis=1)
         level: Floats = np.maximum(total / np.maximum(known.sum(axis=1), 1), 1.0)
@@ -58,18 +60,18 @@ class Past:
 
     def before(self, day: int) -> "Past":
         """The days before day `day` of the window; weights are by age."""
-        then = Past(self.series[:, :day], weights=self.weights[len(self.weights) - day :])
+        then = replace(self, series=self.series[:, :day], weights=self.weights[len(self.weights) - day :])
         for name in ("daily", "late"):
             then.__dict__[name] = getattr(self, name)[:, :day]
         return then
 
     def of_nodes(self, rows: NDArray[np.intp]) -> "Past":
         """The history of some nodes."""
-        return Past(self.series[rows], weights=self.weights)
+        return replace(self, series=self.series[rows])
 
     def weighted(self, weights: Floats) -> "Past":
         """The same days with other weights."""
-        other = Past(self.series, weights=weights)
+        other = replace(self, weights=weights)
         for name in ("daily", "late", "swing", "level"):
             other.__dict__[name] = getattr(self, name)
         return other
@@ -84,7 +86,7 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """A way to predict the P95 of the horizon."""
+    """A way to predict the statistic of the horizon."""
 
     @property
     def name(self) -> str:
@@ -97,5 +99,5 @@ class Predictor(Protocol):
         ...
 
     def predict(self, past: Past) -> Prediction:
-        """The P95 of the 24 hours after `past`."""
+        """The statistic of the 24 hours after `past`."""
         ...

@@ -68,6 +68,7 @@ def node_columns(nodes: Sequence[Node], images: NodeImages) -> Nodes:
         names=tuple(node.metadata.name for node in nodes),
         cpu_capacity_millicores=figures(capacity, "cpu", 1000.0),
         cpu_allocatable_millicores=figures(allocatable, "cpu", 1000.0),
+        memory_capacity_bytes=figures(capacity, "memory"),
         memory_allocatable_bytes=figures(allocatable, "memory"),
         pods_allocatable=figures(allocatable, "pods"),
         ready=np.array([is_ready(node.status.conditions) for node in nodes], dtype=np.bool_),

@@ -183,6 +183,7 @@ def _nodes(nodes: Sequence[Obj]) -> Nodes:
         names=tuple(node["metadata"]["name"] for node in nodes),
         cpu_capacity_millicores=amounts(capacity, "cpu", 1000.0),
         cpu_allocatable_millicores=amounts(allocatable, "cpu", 1000.0),
+        memory_capacity_bytes=amounts(capacity, "memory"),
         memory_allocatable_bytes=amounts(allocatable, "memory"),
         pods_allocatable=amounts(allocatable, "pods"),
         ready=np.array([is_ready(node) for node in nodes], dtype=np.bool_),

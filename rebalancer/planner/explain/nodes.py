@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.model.plan import PREDICTED, Loads
+from rebalancer.model.plan import Loads, is_predicted
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
@@ -109,7 +109,7 @@ def explain_node(scene: ExplainContext, node: int, *, strategies: Sequence[str])
 def _thresholds(loads: Loads, node: int, usage: Usage, snapshot: ClusterSnapshot) -> tuple[ResourceLoad, ...]:
     room = loads.room[node]
     measured = _share(usage.node_cpu_millicores[node], snapshot.nodes.cpu_capacity_millicores[node])
-    real = set(loads.resources) <= {"cpu", *PREDICTED, *usage.resources}
+    real = all(name in ("cpu", *usage.resources) or is_predicted(name) for name in loads.resources)
 
     def measured_in(resource: str) -> float | None:
         used = usage.resources.get(resource)

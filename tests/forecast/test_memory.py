@@ -1,0 +1,84 @@
+"""Forecasts of memory: by the highest of each day, with more coverage than those of CPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebalancer.forecast import NodeForecasts, forecast_nodes
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
+from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import MEMORY
+from rebalancer.policy.schema.forecast import Forecast
+from tests.builders import GIB, a_node, a_pod
+from tests.forecast.builders import AGED, DAYS, MIDNIGHT, flat, history, world
+
+OF_MEMORY = ForecastResource(name=MEMORY)
+
+
+def with_batches() -> np.ndarray:
+    """1,000 all day, and 3,000 for half an hour: too short for a P95."""
+    series = flat(1000.0)
+    series[:, 100:106] = 3000.0
+    return series
+
+
+def forecasts_of(
+    resource: ForecastResource, series: np.ndarray, **policy: Any
+) -> tuple[NodeForecasts, ClusterSnapshot]:
+    snapshot = world([a_node("a", cpu=8000.0, memory=8 * GIB)], [a_pod("db-0", "a", owner="db", age=AGED)])
+    made = forecast_nodes(
+        history({"shop/db-0": series}, {"a": series}),
+        snapshot,
+        policy=Forecast.model_validate(policy),
+        pool_of=np.zeros(1, dtype=np.int32),
+        pools=["general"],
+        now=MIDNIGHT,
+        resource=resource,
+    )
+    return made, snapshot
+
+
+def test_19_4_memory_is_forecast_by_the_highest_of_each_day() -> None:
+    (of_memory, snapshot), (of_cpu, _) = (forecasts_of(each, with_batches()) for each in (OF_MEMORY, OF_CPU))
+    assert of_cpu.forecasts.nodes[0].parts.daily_p95 == pytest.approx([1000.0] * DAYS)
+    (found,) = of_memory.forecasts.nodes
+    assert found.parts.daily_p95 == pytest.approx([3000.0] * DAYS)
+    assert found.peak_millicores >= 0.98 * 3000.0
+    assert found.peak_share == pytest.approx(found.peak_millicores / 8192), "of the memory of the node, in MiB"
+    peaks = of_memory.peaks(snapshot, now=MIDNIGHT)
+    assert peaks.node_millicores[0] == pytest.approx(found.peak_millicores - found.allowance, rel=1e-3)
+    assert int((peaks.node_at[0] - MIDNIGHT) // 300) in range(99, 107)
+
+
+def test_19_4_forecasts_of_memory_cover_more_days_than_those_of_cpu() -> None:
+    assert OF_MEMORY.section(Forecast()).coverage == 95.0
+    assert OF_MEMORY.section(Forecast(coverage=98.0)).coverage == 98.0
+    assert OF_CPU.section(Forecast()).coverage == 90.0
+    assert ForecastResource(name="disk").section(Forecast()).coverage == 90.0
+
+
+def test_19_4_declared_events_and_the_speed_of_machines_are_of_cpu() -> None:
+    event = {"name": "sale", "uplift": 100, "from": "1970-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
+    (of_memory, _), (without, _) = (
+        forecasts_of(OF_MEMORY, flat(1000.0), **fields) for fields in ({"events": [event]}, {})
+    )
+    assert of_memory.forecasts.nodes[0].peak_millicores == without.forecasts.nodes[0].peak_millicores
+
+
+def test_19_4_a_new_pod_counts_with_its_request_of_memory() -> None:
+    made, _ = forecasts_of(OF_MEMORY, flat(1000.0))
+    pods = [a_pod("db-0", "a", owner="db", age=AGED), a_pod("new-0", "a", owner="new", memory=2 * GIB)]
+    later = world([a_node("a", cpu=8000.0, memory=8 * GIB)], pods)
+    before, after = (made.peaks(each, now=MIDNIGHT) for each in (world([a_node("a")], pods[:1]), later))
+    assert after.pod_millicores[1] >= 2048
+    assert after.node_millicores[0] - before.node_millicores[0] >= 2048
+
+
+def test_19_4_the_practice_of_the_learner_is_by_the_highest_too() -> None:
+    """Batches grow from day to day: outcomes of the P95 would say that nothing changes."""
+    series = flat(1000.0)
+    series[:, 100:106] = (3000.0 + 200.0 * np.arange(DAYS))[:, None]
+    (made, _) = forecasts_of(OF_MEMORY, series)
+    assert made.unjudged[0].resource == MEMORY
+    assert made.forecasts.nodes[0].peak_millicores >= series[-1].max()
