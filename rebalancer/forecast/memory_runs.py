@@ -1,7 +1,7 @@
 """Memory of each pod from the last restart of its containers on: its latest day step by step, its days, its highs.
 
-A run begins with the pod, or where its memory has fallen to less than half and a container has restarted since. Falls
-without a restart are memory that the pod has given back: they begin no run.
+A run begins with the pod, or where its memory has fallen to less than half within an hour and a container has restarted
+since. Falls without a restart are memory that the pod has given back: they begin no run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +42,10 @@ class MemoryRuns:
     """(pods, windows) the same before each window."""
     began: Ints
     """(pods,) step in which the run began, counted from the epoch."""
+    first: Ints
+    """(pods,) first step of which the pod has a whole one, counted from the epoch."""
+    falls: Ints
+    """(pods,) falls to less than half with a restart, in the known days."""
     node_mebibytes: Mapping[str, float]
     """Node -> MiB in use in its newest sample, of the last half hour."""
 
@@ -96,6 +100,8 @@ class _Sums:
         self.high: Floats = np.full(count, np.nan, dtype=np.float32)
         self.ever: Floats = self.high.copy()
         """Highest of all runs."""
+        self.last, self.before = self.high.copy(), self.high.copy()
+        """The newest known half hour, and the one before it."""
         self.high_before: Floats = np.full((count, len(WINDOWS_STEPS)), np.nan, dtype=np.float32)
         self.ever_before: Floats = self.high_before.copy()
         self.began = self.first.copy()
@@ -129,21 +135,24 @@ class _Sums:
             self.total[pods, number] += np.nan_to_num(of_day).sum(axis=1)
         falls, falling, began = self.falls[pods], self.falling[pods], self.began[pods]
         high, ever = self.high[pods], self.ever[pods]
+        before, last = self.before[pods], self.last[pods]
         for now, start in zip(np.ascontiguousarray(parts.T), starts.tolist(), strict=True):
             for at, window in enumerate(WINDOWS_STEPS):
                 if start <= self.end - window < start + PART_STEPS:
                     self.high_before[pods, at], self.ever_before[pods, at] = high, ever
             with np.errstate(invalid="ignore"):
                 known = np.isfinite(now)
-                fall = now < FALL_SHARE * high
+                fall = now < FALL_SHARE * np.fmax(before, last)
             falls += fall & ~falling
             # a fall that ends within the next half hour is the same one
             falling = np.where(known, fall, falling)
+            before, last = np.where(known, last, before), np.where(known, now, last)
             began = np.where(fall, start, began)
             high = np.where(fall, now, np.fmax(high, now))
             ever = np.fmax(ever, now)
         self.falls[pods], self.falling[pods], self.began[pods] = falls, falling, began
         self.high[pods], self.ever[pods] = high, ever
+        self.before[pods], self.last[pods] = before, last
 
     def runs(self, restarts: Ints, nodes: Mapping[str, float]) -> MemoryRuns:
         """The columns."""
@@ -157,6 +166,8 @@ class _Sums:
             high=np.where(gave_back, self.ever, self.high),
             high_before=np.where(gave_back[:, None], self.ever_before, self.high_before),
             began=began.astype(np.int32),
+            first=self.first.astype(np.int32),
+            falls=np.where(gave_back, 0, self.falls).astype(np.int32),
             node_mebibytes=nodes,
         )
 

@@ -145,9 +145,15 @@ def test_19_4_leak_begins_again_after_a_restart() -> None:
 
     assert leaks({"web-1": saw(9.0)}, restarts=8) == {}
     found = leaks({"web-1": saw(6.0)}, restarts=8)["web-1"]
+    assert found.ended_before == 7
+    assert found.sentence.endswith("; growth of its service ended like this 7 times in the last days")
     assert (found.kill_at - NOW) / HOUR == pytest.approx((1024 - 50 - 95 * 4) / 95, abs=0.3)
     # the same without restarts is memory that the pod gives back
     assert leaks({"web-1": saw(6.0)}) == {}
+    # a pattern of days is none, however often the pod has restarted
+    daily = CALM["daily-pattern"]
+    shifted: list[Shape] = [lambda hours, by=by: np.asarray(daily(hours + by)) for by in range(0, 24, 3)]
+    assert leaks({f"web{at}-1": each for at, each in enumerate(shifted)}, restarts=20) == {}
 
 
 def test_19_4_leak_is_no_pod_that_grows_to_the_size_of_its_older_siblings() -> None:
@@ -158,6 +164,31 @@ def test_19_4_leak_is_no_pod_that_grows_to_the_size_of_its_older_siblings() -> N
     # a sibling that grows as well is no evidence
     both = {"web-1": young, "web-2": growing(100.0, 900.0)}
     assert set(leaks(both, age={"web-1": 5 * HOUR, "web-2": 9 * HOUR})) == {"web-1", "web-2"}
+
+
+def with_former(former: Shape, *, until: float, begin: float = 40.0) -> tuple[MemoryLeak, ...]:
+    """Leaks where `web-1` is seven hours old, grows by 60 MiB an hour, has 500 MiB and may have 1024; of its service a
+    pod lived from `begin` hours ago `until` hours ago."""
+    pod = a_pod("web-1", owner="web", node="a", age=7 * HOUR, template={"memoryLimits": [1024 * MIB]})
+    before = series(lambda hours: np.where(hours < -until, former(hours), np.nan), age=begin * HOUR)
+    past = {"shop/web-1": series(growing(60.0, 500.0), age=7 * HOUR), "shop/web-0": before}
+    return find_leaks(blocks(past, {}), cluster([a_node("a")], [pod]), now=NOW)
+
+
+def test_19_4_leak_is_no_pod_that_grows_as_far_as_former_pods_of_its_service_did() -> None:
+    """A rollout in the night, and a working day that begins."""
+    assert with_former(lambda hours: 350.0 + 300.0 * np.sin(hours / 24 * 2 * np.pi), until=7.0) == ()
+    assert len(with_former(lambda hours: np.full(len(hours), 400.0), until=7.0)) == 1
+    # it was not there for long enough to tell
+    assert len(with_former(lambda hours: np.full(len(hours), 700.0), until=7.0, begin=12.0)) == 1
+
+
+def test_19_4_leak_is_sure_where_former_pods_of_its_service_grew_until_they_ended() -> None:
+    (found,) = with_former(lambda hours: 1024.0 + 30.0 * (hours + 7.0), until=7.0)
+    assert found.ended_before == 1
+    assert found.sentence.endswith("; growth of its service ended like this once in the last days")
+    (found,) = with_former(lambda hours: 100.0 + 90.0 * ((hours + 100.0) % 10.0), until=7.0)
+    assert found.ended_before == 1
 
 
 def test_19_4_leak_without_a_limit_is_dated_by_the_memory_of_its_node() -> None:
@@ -203,3 +234,14 @@ def test_19_4_leak_from_any_start_at_any_rate_is_found_two_hours_before(
     found = leaks({"web-1": shape}, age=hours * HOUR, limit=now + 2 * per_hour)
     assert (found["web-1"].kill_at - NOW) / HOUR == pytest.approx(2.0, abs=0.7)
     assert found["web-1"].kill_from <= NOW + 2.2 * HOUR
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_19_4_leak_in_steps_or_under_garbage_collection_is_found(noise: float) -> None:
+    """An allocator grows by 64 MiB at a time; a runtime collects garbage of 80 MiB every 20 minutes."""
+    steps: Shape = lambda hours: 904.0 + 64.0 * np.floor((hours * 60.0) / 64.0)  # noqa: E731
+    garbage: Shape = lambda hours: 860.0 + 60.0 * hours + 80.0 * ((hours * 3 + 90.0) % 1.0)  # noqa: E731
+    for shape in (steps, garbage):
+        found = leaks({"web-1": noisy(shape, noise)}, age=13 * HOUR)["web-1"]
+        assert found.mebibytes_per_hour == pytest.approx(60.0, rel=0.15)
+        assert (found.kill_at - NOW) / HOUR == pytest.approx(2.0, abs=0.8)

@@ -55,6 +55,7 @@ def _leak(each: MemoryLeak) -> dict[str, Any]:
         "killAt": at(each.kill_at),
         "killFrom": at(each.kill_from),
         "killUntil": at(each.kill_until),
+        "endedBefore": each.ended_before,
     }
 
 
@@ -157,7 +158,7 @@ def _print_peaks(console: Console, title: str, found: Sequence[PooledForecast]) 
 
 
 def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
-    columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL (UTC)", "EARLIEST", "LATEST")
+    columns = ("POD", "NODE", "MEMORY", "AN HOUR", "LIMIT", "OOM KILL (UTC)", "EARLIEST", "LATEST", "BEFORE")
     table = plain_table("Memory leaks", *columns, right=("MEMORY", "AN HOUR", "LIMIT"))
     for each in leaks:
         limit = "of the node" if each.limit_mebibytes is None else _mebibytes(each.limit_mebibytes)
@@ -171,6 +172,7 @@ def _print_leaks(console: Console, leaks: Sequence[MemoryLeak]) -> None:
             utc(each.kill_at),
             utc(each.kill_from),
             latest,
+            str(each.ended_before or UNKNOWN),
         )
     console.print(table)
 
