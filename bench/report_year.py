@@ -113,12 +113,12 @@ def some_assessments(number: int, cycle: str, node: int, last_eviction_at: float
             planned_share=0.68,
             target=0.7,
             high=0.8,
-            capacity_millicores=16_000.0,
+            capacity=16_000.0,
             pods=tuple(
                 PodBefore(
                     uid=f"{number:08x}-{pod:04d}-4000-8000-000000000000",
                     pod=f"shop/service-{pod}-{number}",
-                    cpu_millicores=500.0,
+                    amount=500.0,
                     evicted=pod < PER_EPISODE,
                 )
                 for pod in range(PODS_ON_A_NODE)
@@ -126,8 +126,8 @@ def some_assessments(number: int, cycle: str, node: int, last_eviction_at: float
             assessed_at=last_eviction_at + after,
             after_share=0.66,
             breakdown=ChangeBreakdown(
-                before_millicores=14_720.0,
-                after_millicores=10_560.0,
+                before=14_720.0,
+                after=10_560.0,
                 evicted=4_000.0,
                 departed=500.0,
                 arrived=300.0,

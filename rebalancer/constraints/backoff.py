@@ -72,7 +72,7 @@ class EvictionCooldowns:
                 return paused(pause)
         for node, code in ((EVERY_NODE, Reason.WEBHOOK_BACKOFF), (move.node, Reason.EVICTION_BACKOFF)):
             found = self._backoffs.get((node, move.service_identity))
-            if found is not None:
+            if found is not None and found.bars(move.resource):
                 times = f"{found.count} times" if found.count > 1 else "once"
                 detail = f"{found.reason} ({times}), next at {clock_time(found.until)}"
                 return Refusal.of(code, detail, next_at=found.until)

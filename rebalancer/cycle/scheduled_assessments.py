@@ -15,6 +15,7 @@ from rebalancer.model.eviction import MAY_HAVE_HAPPENED, Eviction
 from rebalancer.model.history import DAY_SECONDS, HOUR_SECONDS
 from rebalancer.model.plan import CycleReport, Finding, Goal
 from rebalancer.model.snapshot import ClusterSnapshot
+from rebalancer.model.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies import Findings
 
@@ -47,7 +48,7 @@ def assessments_of(
 ) -> list[Assessment]:
     """The assessments of the evictions so far, as if the last of them were made now; later rows replace earlier ones.
 
-    `found` are the findings of the policy's strategies, in their order; only nodes found by real CPU are assessed.
+    `found` are the findings of the policy's strategies, in their order; only nodes found by real load are assessed.
     `node` None = all nodes.
     """
     if report.dry_run:
@@ -60,10 +61,11 @@ def assessments_of(
     out = []
     for name, evictions in by_node.items():
         finding = finding_of.get(seen.snapshot.node_index[name])
-        if finding is None or all(each.strategy != finding.strategy for each in evictions):
+        used = None if finding is None else seen.usage.of(finding.resource, seen.snapshot.nodes)
+        if finding is None or used is None or all(each.strategy != finding.strategy for each in evictions):
             continue
         happened = [each for each in evictions if each.outcome in MAY_HAVE_HAPPENED]
-        first = _of_node(report, seen, finding, happened, now)
+        first = _of_node(report, seen, finding, used, happened, now)
         rows = [replace(first, step=step, due_at=now + _after(step, policy)) for step in Step]
         out += rows if happened else [withdrawn(each, now) for each in rows]
     return out
@@ -81,34 +83,39 @@ def withdrawn(assessment: Assessment, now: float) -> Assessment:
 
 
 def _cooled(found: Sequence[Findings], policy: RebalancerPolicy) -> dict[int, Finding]:
-    """Node -> the finding by which it is to be cooled by real CPU. Other goals promise nothing about its CPU."""
+    """Node -> the finding by which it is to be cooled by real load. Other goals promise nothing about its load."""
     out: dict[int, Finding] = {}
     for strategy, findings in zip(policy.strategies, found, strict=bool(found)):
         if strategy.by_cpu:
             for finding in findings.findings:
-                if finding.goal is Goal.COOL and finding.resource == "cpu":
+                if finding.goal is Goal.COOL:
                     out.setdefault(finding.node, finding)
     return out
 
 
 def _of_node(
-    report: CycleReport, seen: Observation, finding: Finding, evictions: Sequence[Eviction], now: float
+    report: CycleReport,
+    seen: Observation,
+    finding: Finding,
+    used: ResourceUsage,
+    evictions: Sequence[Eviction],
+    now: float,
 ) -> Assessment:
-    snapshot, usage, node = seen.snapshot, seen.usage, finding.node
+    """The first of them. `used`: amounts of the finding's resource."""
+    snapshot, node = seen.snapshot, finding.node
     gone = {each.uid for each in evictions}
     pods = tuple(
         PodBefore(
             uid=snapshot.pods.uids[pod],
             pod=pod_name(snapshot, pod),
-            cpu_millicores=float(usage.pod_cpu_millicores[pod]),
+            amount=float(used.pod[pod]),
             evicted=snapshot.pods.uids[pod] in gone,
         )
         for pod in snapshot.pods_on(node).tolist()
         if snapshot.active[pod]
     )
-    capacity = float(snapshot.nodes.cpu_capacity_millicores[node])
-    before = float(usage.node_cpu_millicores[node])
-    relief = sum(each.cpu_millicores for each in pods if each.evicted and np.isfinite(each.cpu_millicores))
+    capacity, before = float(used.capacity[node]), float(used.node[node])
+    relief = sum(each.amount for each in pods if each.evicted and np.isfinite(each.amount))
     return Assessment(
         cycle=report.id,
         node=snapshot.nodes.names[node],
@@ -122,7 +129,8 @@ def _of_node(
         planned_share=(before - relief) / capacity,
         target=finding.target,
         high=finding.high,
-        capacity_millicores=capacity,
+        capacity=capacity,
+        resource=finding.resource,
         pods=pods,
     )
 

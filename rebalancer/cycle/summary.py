@@ -28,9 +28,12 @@ def describe(
     happened = [each for each in report.evictions if each.outcome in MAY_HAVE_HAPPENED]
     planned, high_planned = planner.outcome.planned_cpu(seen.usage.node_cpu_millicores, happened)
     hot = np.zeros(len(names), dtype=bool)
+    hot_by: dict[int, dict[str, None]] = {}
     for findings in found:
         if findings.loads is not None:
             hot |= findings.loads.hot
+            for node in np.flatnonzero(findings.loads.hot).tolist():
+                hot_by.setdefault(node, {}).update(dict.fromkeys(findings.loads.hot_by(node)))
         report.findings += [(finding, names[finding.node]) for finding in findings.findings]
         report.notes += findings.notes
         for state, count in findings.progress.items():
@@ -67,6 +70,7 @@ def describe(
                 cpu_planned=_share(planned[index], room[index]),
                 cpu_planned_p99=_share(high_planned[index], room[index]) if uncertain[index] else None,
                 hot=bool(hot[index]),
+                hot_by=tuple(hot_by.get(index, ())),
                 high=float(high[index]) if np.isfinite(high[index]) else None,
                 resources=tuple(
                     ResourceShare(

@@ -14,6 +14,7 @@ from rebalancer.model.plan import CycleReport, Goal
 from rebalancer.model.ports import EventSink
 from rebalancer.model.snapshot import Owner
 from rebalancer.model.steering import CORDONS
+from rebalancer.model.usage import CPU
 from rebalancer.web.metrics import DISCOVERED, Metrics
 
 LOG = structlog.get_logger("rebalancer")
@@ -115,7 +116,8 @@ class EffectTelemetry:
         if group == "discovery":
             self._metrics.hot_episodes.labels(result=name).inc(more)
         elif group == "effect":
-            self._metrics.assessments.labels(outcome=name).inc(more)
+            outcome, _, resource = name.partition("/")
+            self._metrics.assessments.labels(outcome=outcome, resource=resource or CPU).inc(more)
         elif group == "forecast":
             self._metrics.forecast_verdicts.labels(verdict=name).inc(more)
 

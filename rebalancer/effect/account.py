@@ -1,4 +1,4 @@
-"""Breakdown of a node's CPU change by cause, and the outcome of an assessment.
+"""Breakdown of a node's change of a resource by cause, and the outcome of an assessment.
 
     after - before = - evicted - departed + arrived + returned + remaining_change + pool_growth + surplus + residual
 
@@ -13,6 +13,7 @@ from typing import Final
 
 from rebalancer.effect.messages import cores, percent
 from rebalancer.model.effect import Assessment, ChangeBreakdown, Outcome
+from rebalancer.model.usage import CPU
 
 ROUNDING: Final = 1e-9
 """Relative tolerance: a node at exactly its target is not over it."""
@@ -25,12 +26,12 @@ class PodNow:
     uid: str
     name: str
     """`namespace/name`"""
-    cpu_millicores: float
+    amount: float
     """NaN = not known."""
     is_replacement: bool
     """It replaces a pod evicted from this node."""
-    surplus_millicores: float = 0.0
-    """The part of its CPU that it uses for replacements of its service that are not Ready yet."""
+    surplus: float = 0.0
+    """The part of its amount that it uses for replacements of its service that are not Ready yet."""
 
 
 def account(
@@ -41,9 +42,9 @@ def account(
     *,
     growth: float = 1.0,
 ) -> ChangeBreakdown:
-    """The breakdown of the change between two known measurements of the node, in millicores.
+    """The breakdown of the change between two known measurements of the node, in the unit of the resource.
 
-    `growth`: CPU of the pool's nodes without evictions, after / before.
+    `growth`: load of the pool's nodes without evictions, after / before.
 
     A pod that was planned to go and is still there counts as one that stayed.
     """
@@ -51,18 +52,18 @@ def account(
     before = {each.uid: each for each in assessment.pods}
     gone = [each for uid, each in before.items() if uid not in now]
     new = [each for uid, each in now.items() if uid not in before]
-    stayed = [(before[uid].cpu_millicores, each.cpu_millicores) for uid, each in now.items() if uid in before]
-    evicted = _sum(each.cpu_millicores for each in gone if each.evicted)
-    left = _sum(each.cpu_millicores for each in gone if not each.evicted)
-    landed = _sum(each.cpu_millicores for each in new if not each.is_replacement)
-    came_back = _sum(each.cpu_millicores for each in new if each.is_replacement)
-    surplus = _sum(each.surplus_millicores for uid, each in now.items() if uid in before)
+    stayed = [(before[uid].amount, each.amount) for uid, each in now.items() if uid in before]
+    evicted = _sum(each.amount for each in gone if each.evicted)
+    left = _sum(each.amount for each in gone if not each.evicted)
+    landed = _sum(each.amount for each in new if not each.is_replacement)
+    came_back = _sum(each.amount for each in new if each.is_replacement)
+    surplus = _sum(each.surplus for uid, each in now.items() if uid in before)
     usual = (growth - 1.0) * (node_before - evicted - left)
     usual_of_pods = (growth - 1.0) * _sum(earlier for earlier, later in stayed if math.isfinite(later))
     grew = _sum(later - earlier for earlier, later in stayed) - usual_of_pods - surplus
     return ChangeBreakdown(
-        before_millicores=node_before,
-        after_millicores=node_after,
+        before=node_before,
+        after=node_after,
         evicted=evicted,
         departed=left,
         arrived=landed,
@@ -85,19 +86,20 @@ def outcome_of(
     if after_share is None or not math.isfinite(after_share):
         return Outcome.UNKNOWN, Outcome.UNKNOWN.sentence
     target = assessment.target
-    change = f"{percent(assessment.before_share)} to {percent(after_share)}, target {percent(target)}"
+    of = "" if assessment.resource == CPU else f"{assessment.resource} "
+    change = f"{of}{percent(assessment.before_share)} to {percent(after_share)}, target {percent(target)}"
     if after_share <= target * (1 + ROUNDING):
-        return Outcome.COOLED, f"{change}{_parts(account)}"
+        return Outcome.COOLED, f"{change}{_parts(assessment, account)}"
     if account is None:
         return Outcome.UNKNOWN, f"{change}; what its pods used isn't known"
     outcome = _to_blame(assessment, account)
-    return outcome, f"{change}: {outcome.sentence}{_parts(account)}"
+    return outcome, f"{change}: {outcome.sentence}{_parts(assessment, account)}"
 
 
 def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
-    enough = assessment.target * assessment.capacity_millicores * (1 + ROUNDING)
-    known = all(math.isfinite(each.cpu_millicores) for each in assessment.pods if each.evicted)
-    if known and account.before_millicores - account.evicted > enough:
+    enough = assessment.target * assessment.capacity * (1 + ROUNDING)
+    known = all(math.isfinite(each.amount) for each in assessment.pods if each.evicted)
+    if known and account.before - account.evicted > enough:
         return Outcome.TOO_FEW_EVICTED
     adverse = {
         Outcome.REPLACEMENTS_RETURNED: account.returned,
@@ -112,19 +114,19 @@ def _to_blame(assessment: Assessment, account: ChangeBreakdown) -> Outcome:
 
 
 def planned_relief(assessment: Assessment) -> float:
-    """Planned relief in millicores, expected arrivals included; NaN = not known."""
-    return (assessment.before_share - assessment.planned_share) * assessment.capacity_millicores
+    """Planned relief in the unit of the resource, expected arrivals included; NaN = not known."""
+    return (assessment.before_share - assessment.planned_share) * assessment.capacity
 
 
 def measured_relief(assessment: Assessment) -> float:
-    """Measured relief in millicores; NaN = not known."""
+    """Measured relief in the unit of the resource; NaN = not known."""
     if assessment.after_share is None:
         return math.nan
-    return (assessment.before_share - assessment.after_share) * assessment.capacity_millicores
+    return (assessment.before_share - assessment.after_share) * assessment.capacity
 
 
-def _parts(account: ChangeBreakdown | None) -> str:
-    """The parts that round to at least 0.01 cores."""
+def _parts(assessment: Assessment, account: ChangeBreakdown | None) -> str:
+    """The parts that are not rounded to zero: in cores of CPU, of other resources in shares of the node."""
     if account is None:
         return ""
     named = (
@@ -137,8 +139,13 @@ def _parts(account: ChangeBreakdown | None) -> str:
         ("surplus", account.surplus),
         ("unexplained", account.residual),
     )
-    parts = [f"{name} {'+' if value > 0 else ''}{text}" for name, value in named if (text := cores(value)) != "0"]
-    return f" ({', '.join(parts)} cores)" if parts else ""
+    by_cpu = assessment.resource == CPU
+
+    def text(value: float) -> str:
+        return cores(value) if by_cpu else percent(value / assessment.capacity).removesuffix(" %")
+
+    parts = [f"{name} {'+' if value > 0 else ''}{shown}" for name, value in named if (shown := text(value)) != "0"]
+    return f" ({', '.join(parts)} {'cores' if by_cpu else '% of the node'})" if parts else ""
 
 
 def _sum(values: Iterable[float]) -> float:

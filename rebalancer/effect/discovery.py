@@ -18,6 +18,7 @@ from rebalancer.model.effect import Assessment, HotEpisode, NodeObservation, Out
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
 from rebalancer.model.reason import MissReason
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.types import format_duration
 
 LOOKAHEAD_SECONDS: Final = DAY_SECONDS
@@ -124,7 +125,12 @@ def _found(
 
 def _cooled(node: str, cycles: set[str], settled: Sequence[Assessment]) -> bool | None:
     """Whether the node cooled after the last cycle with evictions from it; earlier ones were not enough."""
-    of_it = [each for each in settled if each.step is Step.SETTLED and each.node == node and each.cycle in cycles]
+    of_it = [
+        each
+        for each in settled
+        # the SLO is one of CPU
+        if each.step is Step.SETTLED and each.node == node and each.cycle in cycles and each.resource == CPU
+    ]
     if not of_it:
         return None
     last = max(of_it, key=lambda each: each.last_eviction_at)

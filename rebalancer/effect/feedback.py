@@ -14,6 +14,7 @@ from rebalancer.effect.messages import percent
 from rebalancer.model.effect import Assessment, Outcome, Step
 from rebalancer.model.eviction import Eviction
 from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.safety import EffectivenessBreaker
 
 TWICE_WITHIN_SECONDS: Final = DAY_SECONDS
@@ -33,6 +34,8 @@ class IneffectiveMove:
 
     service_identity: str
     node: str
+    resource: str
+    """The resource that its evictions did not relieve the node of."""
     reason: str
 
 
@@ -78,18 +81,18 @@ def feedback(
 def ineffective_moves(
     new: Sequence[Assessment], known: Sequence[Assessment], moved: Sequence[Eviction]
 ) -> list[IneffectiveMove]:
-    """(service, node) where the node did not cool twice in a row within a day, the second time in `new`."""
+    """(service, node, resource) where the node did not cool twice in a row within a day, the second time in `new`."""
     services: dict[tuple[str, str], set[str]] = {}
     for one in moved:
         services.setdefault((one.cycle, one.node), set()).add(one.service_identity)
     just_now = {_key(each) for each in new}
-    history: dict[tuple[str, str], list[Assessment]] = {}
+    history: dict[tuple[str, str, str], list[Assessment]] = {}
     for each in sorted(_taught(known), key=lambda one: (one.last_eviction_at, one.cycle)):
         if _was_hot(each) and (each.outcome in INEFFECTIVE_OUTCOMES or each.outcome is Outcome.COOLED):
             for service in services.get((each.cycle, each.node), ()):
-                history.setdefault((service, each.node), []).append(each)
+                history.setdefault((service, each.node, each.resource), []).append(each)
     found = []
-    for (service, node), times in sorted(history.items()):
+    for (service, node, resource), times in sorted(history.items()):
         last = times[-2:]
         if (
             len(last) == 2
@@ -98,8 +101,9 @@ def ineffective_moves(
             and last[1].last_eviction_at - last[0].last_eviction_at <= TWICE_WITHIN_SECONDS
         ):
             why = " and ".join(dict.fromkeys(str(each.outcome) for each in last))
-            reason = f"its node did not cool twice within a day after its eviction: {why}"
-            found.append(IneffectiveMove(service_identity=service, node=node, reason=reason))
+            what = "cool" if resource == CPU else f"cool by {resource}"
+            reason = f"its node did not {what} twice within a day after its eviction: {why}"
+            found.append(IneffectiveMove(service_identity=service, node=node, resource=resource, reason=reason))
     return found
 
 
@@ -122,9 +126,9 @@ def open_breakers(known: Sequence[Assessment], breaker: EffectivenessBreaker, *,
 
 
 def relief_factors(known: Sequence[Assessment]) -> dict[str, float]:
-    """Pool -> the median of measured relief / planned relief of its last assessments, kept within bounds."""
+    """Pool -> the median of measured relief / planned relief of CPU of its last assessments, kept within bounds."""
     out = {}
-    for pool, made in _by_pool(known).items():
+    for pool, made in _by_pool([each for each in known if each.resource == CPU]).items():
         ratios = [ratio for each in made[-RELIEF_LAST:] if (ratio := relief_ratio(each)) is not None]
         if len(ratios) >= RELIEF_ENOUGH:
             out[pool] = min(max(median(ratios), RELIEF_LEAST), RELIEF_MOST)

@@ -15,9 +15,10 @@ _GROUPS: Final[Mapping[str, type[Code]]] = {"discovery": MissReason, "eviction":
 
 def sentence(reason: str) -> str:
     """The sentence of a key of `DayRow.reasons`, such as `eviction/limits`; the key itself where it is not known."""
-    group, _, code = reason.partition("/")
+    group, _, rest = reason.partition("/")
+    code, _, resource = rest.partition("/")
     try:
-        return _GROUPS[group](code).sentence
+        return _GROUPS[group](code).sentence + (f" of {resource}" if resource else "")
     except (KeyError, ValueError):
         return reason
 

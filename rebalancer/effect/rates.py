@@ -17,10 +17,11 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from rebalancer.effect.account import measured_relief, planned_relief
 from rebalancer.model.document import DIMENSIONS, INLINE, Day, Dimension, Shown
 from rebalancer.model.drains import DrainedNode
-from rebalancer.model.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step
+from rebalancer.model.effect import Assessment, Counts, DayRow, HotEpisode, Outcome, Rate, Step, effect_reason
 from rebalancer.model.forecasts import Verdict, VerifiedForecast
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.plan import Trigger
+from rebalancer.model.usage import CPU
 
 Key = TypeVar("Key")
 
@@ -157,13 +158,15 @@ def _of_assessment(assessment: Assessment) -> DayRow:
     # planned and measured are compared: both or none
     known = math.isfinite(planned) and math.isfinite(measured) and assessment.outcome is not Outcome.UNKNOWN
     # one that was made late, after an outage, shows what has happened since
-    counts = assessment.outcome is not None and not assessment.late
+    counted = not assessment.late and assessment.outcome
+    # relief is summed in cores
+    in_cores = known and counted and assessment.resource == CPU
     return replace(
         _blank(day_of(assessment.last_eviction_at), assessment.pool, assessment.strategy, assessment.trigger),
         evictions=sum(each.evicted for each in assessment.pods),
-        relief_planned=planned if known and counts else 0.0,
-        relief_measured=measured if known and counts else 0.0,
-        reasons={f"effect/{assessment.outcome}": 1} if counts else {},
+        relief_planned=planned if in_cores else 0.0,
+        relief_measured=measured if in_cores else 0.0,
+        reasons={effect_reason(counted, assessment.resource): 1} if counted else {},
     )
 
 

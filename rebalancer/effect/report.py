@@ -15,9 +15,21 @@ from rebalancer.effect.comparison import Comparison
 from rebalancer.effect.messages import counted, percent, sentence
 from rebalancer.effect.rates import RateLine, TrendPoint, day_of, rates, trend
 from rebalancer.model.document import INLINE, Amount, Count, Dimension, Instant, Share, Shown
-from rebalancer.model.effect import Assessment, ChangeBreakdown, DayRow, HotEpisode, Outcome, PoolHour, Rate, Step
+from rebalancer.model.effect import (
+    Assessment,
+    ChangeBreakdown,
+    DayRow,
+    HotEpisode,
+    Outcome,
+    PoolHour,
+    Rate,
+    Step,
+    effect_reason,
+    resource_of_reason,
+)
 from rebalancer.model.eviction import Eviction, EvictionCounts
 from rebalancer.model.history import DAY_SECONDS
+from rebalancer.model.usage import CPU
 
 ENOUGH_EPISODES: Final = 20
 """Fewer episodes are too little data for a rate."""
@@ -27,7 +39,6 @@ WEEKLY_FROM_DAYS: Final = 45
 """The trend of a longer time is weekly."""
 SHOWN: Final = 10
 """Nodes, services."""
-COOLED: Final = f"effect/{Outcome.COOLED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +65,27 @@ class ReasonLine:
     """Why hot episodes were not discovered, not acted on, or did not cool."""
 
     key: Annotated[str, Shown(schema={"pattern": "^(discovery|eviction|effect)/"})]
-    """`discovery/<MissReason>`, `eviction/<BlockedReason>` or `effect/<Outcome>`"""
+    """`discovery/<MissReason>`, `eviction/<BlockedReason>`, `effect/<Outcome>` or, by a resource besides CPU,
+    `effect/<Outcome>/<resource>`."""
+    resource: str
     rate: Rate
-    """Of the missed episodes, of the discovered episodes without an eviction, or of the assessments."""
+    """Of the missed episodes, of the discovered episodes without an eviction, or of the assessments by its resource."""
     sentence: str
     example: str
     """Details of the newest one; empty when they are no longer kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLine:
+    """Assessments of nodes that were relieved of a resource, after the settling time."""
+
+    resource: str
+    cooled: Rate
+    """Nodes at or under target / nodes with a known outcome."""
+    share_before: Amount | None
+    """Mean share of the resource in use when the evictions were planned, of the assessments that are kept."""
+    share_planned: Amount | None
+    share_after: Amount | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +138,9 @@ class Report:
     services: tuple[ServiceRow, ...]
     """Most evictions first."""
     breakdown: ChangeBreakdown | None
-    """Sums over the assessments after the settling time."""
+    """CPU, summed over the assessments after the settling time."""
+    resources: tuple[ResourceLine, ...]
+    """Assessments by resource, CPU first."""
     accuracy: tuple[AccuracyLine, ...]
     comparison: Comparison | None
     """null: no hot node was relieved in this time."""
@@ -160,6 +188,7 @@ def make_report(
         ineffective=tuple(sorted((each for each in nodes if each.ineffective_evictions), key=_by_effect)[:SHOWN]),
         services=tuple(_services(moved, in_time)[:SHOWN]),
         breakdown=breakdown,
+        resources=tuple(_resources(total, in_time)),
         accuracy=tuple(accuracy),
         comparison=comparison,
         notes=tuple(_notes(total, episodes, settled, breakdown, accuracy, since=since, details_since=details_since)),
@@ -172,16 +201,52 @@ def _reasons(total: RateLine, episodes: Sequence[HotEpisode], settled: Sequence[
         for key in (f"discovery/{episode.miss_reason}", f"eviction/{episode.blocked_reason}"):
             examples[key] = f"{episode.node}: {episode.detail}"
     for made in sorted(settled, key=lambda each: each.last_eviction_at):
-        examples[f"effect/{made.outcome}"] = f"{made.node}: {made.detail}"
+        if made.outcome is not None:
+            examples[effect_reason(made.outcome, made.resource)] = f"{made.node}: {made.detail}"
     reasons = total.counts.reasons or {}
-    wholes: Counter[str] = Counter()
+    wholes: Counter[tuple[str, str]] = Counter()
     for key, count in reasons.items():
-        wholes[key.partition("/")[0]] += count
+        wholes[_whole(key)] += count
     order = {"discovery": 0, "eviction": 1, "effect": 2}
     for key in sorted(reasons, key=lambda key: (order.get(key.partition("/")[0], 3), -reasons[key], key)):
-        if key != COOLED:
-            rate = Rate(part=reasons[key], whole=wholes[key.partition("/")[0]])
-            yield ReasonLine(key=key, rate=rate, sentence=sentence(key), example=examples.get(key, ""))
+        if key != effect_reason(Outcome.COOLED, resource_of_reason(key)):
+            yield ReasonLine(
+                key=key,
+                resource=resource_of_reason(key),
+                rate=Rate(part=reasons[key], whole=wholes[_whole(key)]),
+                sentence=sentence(key),
+                example=examples.get(key, ""),
+            )
+
+
+def _whole(key: str) -> tuple[str, str]:
+    """What the shares of reasons are of: the group, and the resource."""
+    return key.partition("/")[0], resource_of_reason(key)
+
+
+def _resources(total: RateLine | None, settled: Sequence[Assessment]) -> Iterable[ResourceLine]:
+    outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, count in ((total.counts.reasons if total is not None else None) or {}).items():
+        if key.startswith("effect/"):
+            outcomes[resource_of_reason(key)][key] += count
+    for resource in sorted(outcomes, key=lambda name: (name != CPU, name)):
+        counts = outcomes[resource]
+        of_it = [each for each in settled if each.resource == resource and each.after_share is not None]
+        yield ResourceLine(
+            resource=resource,
+            cooled=Rate(
+                part=counts[effect_reason(Outcome.COOLED, resource)],
+                whole=counts.total() - counts[effect_reason(Outcome.UNKNOWN, resource)],
+            ),
+            share_before=_mean(each.before_share for each in of_it),
+            share_planned=_mean(each.planned_share for each in of_it),
+            share_after=_mean(each.after_share for each in of_it if each.after_share is not None),
+        )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else None
 
 
 def _nodes(
@@ -246,7 +311,7 @@ def _services(moved: Sequence[Eviction], settled: Sequence[Assessment]) -> list[
 
 
 def _breakdown(settled: Sequence[Assessment]) -> ChangeBreakdown | None:
-    breakdowns = [each.breakdown for each in settled if each.breakdown is not None]
+    breakdowns = [each.breakdown for each in settled if each.breakdown is not None and each.resource == CPU]
     if not breakdowns:
         return None
     return ChangeBreakdown(
@@ -280,9 +345,9 @@ def _notes(
     if late := sum(each.late for each in settled):
         yield f"{counted(late, 'assessment')} made late, after an outage: not counted"
     if unknown := sum(each.outcome is Outcome.UNKNOWN for each in settled):
-        yield f"{counted(unknown, 'assessment')} without the node's CPU"
-    made = [each.breakdown for each in settled if not each.late and each.breakdown is not None]
-    change = math.fsum(abs(each.after_millicores - each.before_millicores) for each in made)
+        yield f"{counted(unknown, 'assessment')} without the node's load"
+    made = [each.breakdown for each in settled if not each.late and each.breakdown is not None and each.resource == CPU]
+    change = math.fsum(abs(each.after - each.before) for each in made)
     left_over = math.fsum(abs(each.residual) for each in made)
     if breakdown is not None and left_over > CLOSES * change:
         share = percent(left_over / change) if change else "all"

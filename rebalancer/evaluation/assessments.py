@@ -20,14 +20,14 @@ from rebalancer.model.errors import RebalancerError
 from rebalancer.model.history import DAY_SECONDS
 from rebalancer.model.ports import Ledger
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import Usage
+from rebalancer.model.usage import CPU, ResourceUsage, Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
 
 LATE_SECONDS = 600.0
 """Time after the due time, or the settling time if that is longer, from which an assessment is late."""
 RETRY_FOR_SECONDS = 3600.0
-"""For how long an assessment without the node's CPU is retried."""
+"""For how long an assessment without the node's load is retried."""
 FEEDBACK_WINDOW_SECONDS = 3 * DAY_SECONDS
 """Older assessments don't count."""
 
@@ -58,7 +58,7 @@ def run_due_assessments(
     policy: RebalancerPolicy,
     now: float,
 ) -> AssessmentBatch:
-    """Make the due assessments of nodes with known CPU; the others are retried for an hour.
+    """Make the due assessments of nodes whose load is known; the others are retried for an hour.
 
     `usage` is of `snapshot`. `replacements` (of the ledger): since when -> uid of a replacement -> the node that its
     predecessor was evicted from. `missing`: length of the rate window -> replicas whose load their siblings carry or
@@ -96,7 +96,7 @@ def run_due_assessments(
     except RebalancerError as error:
         return AssessmentBatch(notes=(f"evictions are not assessed: {error}",))
     waiting = sorted({each.node for each in due} - {each.node for each in (*nothing, *made)})
-    notes = (f"not assessed yet, their CPU isn't known: {', '.join(waiting)}",) if waiting else ()
+    notes = (f"not assessed yet, their load isn't known: {', '.join(waiting)}",) if waiting else ()
     return AssessmentBatch(made=tuple(made), notes=notes)
 
 
@@ -140,39 +140,41 @@ class _NodeMeasurement:
         """The assessment with its outcome; None: retry later."""
         late = now - due.due_at > max(policy.effect.settling_time, LATE_SECONDS)
         node = self._snapshot.node_index.get(due.node)
-        after = None if node is None else self._share(node)
-        pods = [] if node is None else self._pods(node)
+        used = self._usage.of(due.resource, self._snapshot.nodes)
+        after = None if node is None or used is None else self._share(node, used)
+        pods = [] if node is None or used is None else self._pods(node, used, by_cpu=due.resource == CPU)
         # pods evicted by a later cycle did not depart by themselves
         ours = self._evicted.get(due.node, set())
         counted = replace(due, pods=tuple(replace(pod, evicted=pod.evicted or pod.uid in ours) for pod in due.pods))
-        known = after is not None and (not pods or any(np.isfinite(each.cpu_millicores) for each in pods))
+        known = after is not None and (not pods or any(np.isfinite(each.amount) for each in pods))
         if not known and now < due.due_at + RETRY_FOR_SECONDS:
             return None
         accounted = None
         if known and after is not None:
-            capacity = due.capacity_millicores
-            growth = self._growth.get((due.cycle, due.pool), 1.0)
+            capacity = due.capacity
+            # of other resources the growth of a pool is not recorded
+            growth = self._growth.get((due.cycle, due.pool), 1.0) if due.resource == CPU else 1.0
             accounted = account(counted, pods, due.before_share * capacity, after * capacity, growth=growth)
         outcome, detail = outcome_of(counted, accounted, after)
         return replace(
             due, assessed_at=now, late=late, after_share=after, breakdown=accounted, outcome=outcome, detail=detail
         )
 
-    def _share(self, node: int) -> float | None:
-        """Used cores / capacity; None where it isn't known or incomplete."""
-        capacity = self._snapshot.nodes.cpu_capacity_millicores[node]
-        share = float(self._usage.node_cpu_millicores[node] / capacity) if capacity > 0 else float("nan")
+    def _share(self, node: int, used: ResourceUsage) -> float | None:
+        """Amount / capacity; None where it isn't known or incomplete."""
+        capacity = used.capacity[node]
+        share = float(used.node[node] / capacity) if capacity > 0 else float("nan")
         return share if np.isfinite(share) and not self._usage.warnings else None
 
-    def _pods(self, node: int) -> list[PodNow]:
+    def _pods(self, node: int, used: ResourceUsage, *, by_cpu: bool) -> list[PodNow]:
         snapshot, name = self._snapshot, self._snapshot.nodes.names[node]
         return [
             PodNow(
                 uid=snapshot.pods.uids[pod],
                 name=pod_name(snapshot, pod),
-                cpu_millicores=float(self._usage.pod_cpu_millicores[pod]),
+                amount=float(used.pod[pod]),
                 is_replacement=self._replacements.get(snapshot.pods.uids[pod]) == name,
-                surplus_millicores=float(self._surplus[pod]),
+                surplus=float(self._surplus[pod]) if by_cpu else 0.0,
             )
             for pod in snapshot.pods_on(node).tolist()
             if snapshot.active[pod]
@@ -213,6 +215,7 @@ def remember(ledger: Ledger, learned: Feedback, policy: RebalancerPolicy) -> Non
         ledger.back_off(
             service_identity=each.service_identity,
             node=each.node,
+            resource=each.resource,
             reason=each.reason,
             seconds=lambda count: backoff_seconds(policy.safety.cooldowns.backoff, count),
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from rebalancer.model.document import Amount, Count, Share, Shown
 from rebalancer.model.reason import BlockedReason, Code, MissReason, Reason
+from rebalancer.model.usage import CPU
 
 if TYPE_CHECKING:
     # its snapshot needs numpy, which commands load late
@@ -35,6 +36,17 @@ class Outcome(Code):
     UNKNOWN = "unknown", "the node is gone, or its usage wasn't known"
 
 
+def effect_reason(outcome: Outcome, resource: str) -> str:
+    """The key in `Counts.reasons` of assessments by a resource."""
+    return f"effect/{outcome}" if resource == CPU else f"effect/{outcome}/{resource}"
+
+
+def resource_of_reason(key: str) -> str:
+    """The resource of a key in `Counts.reasons`; the hot-node SLO is one of CPU."""
+    _, _, resource = key.partition("/")[2].partition("/")
+    return resource or CPU
+
+
 class Step(StrEnum):
     """When an assessment is due after the last eviction of a cycle from the node."""
 
@@ -49,25 +61,26 @@ class ChangeBreakdown:
     """after - before = - evicted - departed + arrived + returned + remaining_change + pool_growth + surplus +
     residual.
 
-    In millicores. A pod whose CPU is not known counts nothing in its part, so it is in the residual.
+    In the unit of the resource: millicores of CPU, bytes of memory. A pod whose amount is not known counts nothing in
+    its part, so it is in the residual.
     """
 
-    before_millicores: float
-    after_millicores: float
+    before: Annotated[float, Shown(name="before_millicores")]
+    after: Annotated[float, Shown(name="after_millicores")]
     evicted: float
-    """CPU before of the evicted pods."""
+    """Amount before of the evicted pods."""
     departed: float
-    """CPU before of the pods that left without an eviction of ours."""
+    """Amount before of the pods that left without an eviction of ours."""
     arrived: float
-    """CPU after of the pods that arrived since and replace no evicted pod."""
+    """Amount after of the pods that arrived since and replace no evicted pod."""
     returned: float
-    """CPU after of replacements of evicted pods that landed on the same node."""
+    """Amount after of replacements of evicted pods that landed on the same node."""
     remaining_change: float
     """Change of the pods that stayed, the next two apart."""
     pool_growth: float = 0.0
     """The change of what stayed on the node if it changed as the pool's nodes without evictions did."""
     surplus: float = 0.0
-    """The part of their change that passes: CPU that they use for replacements of their services that are not Ready."""
+    """Of CPU, the part of their change that passes: used for replacements of their services that are not Ready."""
     residual: float
     """Not explained by pods: the machine's own use changed, or the node's figure and the sum of its pods disagree."""
 
@@ -79,8 +92,8 @@ class PodBefore:
     uid: str
     pod: str
     """`namespace/name`"""
-    cpu_millicores: float
-    """NaN = not known."""
+    amount: float
+    """Of the assessment's resource; NaN = not known."""
     evicted: bool
 
 
@@ -103,7 +116,10 @@ class Assessment:
     planned_share: float
     target: float
     high: float
-    capacity_millicores: float
+    capacity: float
+    """The whole of a share, in the unit of the resource."""
+    resource: str = "cpu"
+    """The resource that the node was to be relieved of: all shares and amounts are of it."""
     pods: tuple[PodBefore, ...]
     assessed_at: float | None = None
     late: bool = False
@@ -223,7 +239,7 @@ class Counts:
     evictions: Count = 0
     """Evicted pods."""
     relief_planned: Annotated[float, Shown(name="relief_planned_cores")] = 0.0
-    """Planned reduction of the nodes' CPU, in cores."""
+    """Planned reduction of the nodes' CPU, in cores; of nodes that were relieved of CPU."""
     relief_measured: Annotated[float, Shown(name="relief_measured_cores")] = 0.0
     """Measured reduction on the same nodes, in cores."""
     hot_node_minutes: Amount = 0.0
@@ -245,7 +261,8 @@ class Counts:
         Mapping[str, Count] | None, Shown(schema={"propertyNames": {"pattern": "^(discovery|eviction|effect)/"}})
     ] = None
     """`discovery/<MissReason>`, `eviction/<BlockedReason>`: episodes; `effect/<Outcome>`: assessments after the
-    settling time, whether or not the node was hot by the SLO."""
+    settling time, whether or not the node was hot by the SLO; `effect/<Outcome>/<resource>` those of resources besides
+    CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,12 @@ class EvictionBackoff:
     count: int
     """Number of ineffective or refused evictions."""
     reason: str
+    resource: str = ""
+    """The resource whose evictions are held back; empty = all."""
+
+    def bars(self, resource: str) -> bool:
+        """Whether it holds an eviction for a resource back; empty = for another goal, which any backoff does."""
+        return not self.resource or not resource or self.resource == resource
 
 
 class ReplacementLineage(NamedTuple):

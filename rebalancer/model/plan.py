@@ -1,5 +1,6 @@
 """Findings of strategies, loads that the planner balances, and the report of a cycle."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,6 +75,11 @@ class Loads:
         """(nodes,) over `high` in any resource."""
         out: NDArray[np.bool_] = np.asarray((self.node > self.high).any(axis=1), dtype=np.bool_)
         return out
+
+    def hot_by(self, node: int) -> list[str]:
+        """Resources by which a node is over `high` now."""
+        over = self.node[node] > self.high[node]
+        return [name for name, hot in zip(self.resources, over, strict=True) if hot and name not in PREDICTED]
 
     @property
     def hot(self) -> NDArray[np.bool_]:
@@ -171,6 +177,14 @@ class Finding:
     """The candidates do no work as they are: guards for pods that are not Ready, finished, or their service's last do
     not apply."""
 
+    @property
+    def excesses(self) -> tuple[ResourceExcess, ...]:
+        """COOL: every resource that is too high, `resource` first; empty for other goals."""
+        if not math.isfinite(self.cpu_share):
+            return ()
+        first = ResourceExcess(resource=self.resource, share=self.cpu_share, high=self.high, target=self.target)
+        return (first, *self.others)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefusal:
@@ -224,6 +238,9 @@ class NodeLine:
     """99th percentile over the same draws; None = the mean is certain."""
     cpu_after: float | None = None
     hot: bool = False
+    """In any resource."""
+    hot_by: tuple[str, ...] = ()
+    """The resources that it is hot by."""
     high: float | None = None
     """Share of real CPU over which it is hot; None = it was not evaluated."""
     resources: tuple[ResourceShare, ...] = ()

@@ -239,9 +239,10 @@ class Ledger(Protocol):
         ...
 
     def back_off(
-        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
+        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float], resource: str = ""
     ) -> EvictionBackoff:
-        """Start a longer backoff of the service on the node; with an empty `node` on every node."""
+        """Start a longer backoff of the service on the node, with an empty `node` on every node; of evictions for
+        `resource`, empty = all."""
         ...
 
     def services_evicted_remotely(self, since_seconds: float) -> Mapping[str, float]: ...

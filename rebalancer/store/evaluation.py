@@ -27,6 +27,7 @@ from rebalancer.model.eviction import COUNTED, Eviction
 from rebalancer.model.eviction import Outcome as EvictionOutcome
 from rebalancer.model.history import HOUR_SECONDS
 from rebalancer.model.reason import BlockedReason, MissReason
+from rebalancer.model.usage import CPU
 from rebalancer.store.db.dialect import upsert
 from rebalancer.store.db.effect_tables import (
     ASSESSMENTS,
@@ -49,6 +50,9 @@ _HAPPENED = (EvictionOutcome.EVICTED.value, EvictionOutcome.UNKNOWN.value)
 
 _FOUND_LATER = ("assessed_at", "late", "after_share", "breakdown", "outcome", "detail", "pods")
 """Columns of an assessment that are written when it is made."""
+_STORED = {"before": "before_millicores", "after": "after_millicores"}
+"""Field of a breakdown -> its key in the column, which is older than resources."""
+_READ = {key: name for name, key in _STORED.items()}
 _HOUR = tuple(field.name for field in fields(PoolHour))
 _DAY = tuple(field.name for field in fields(DayRow))
 
@@ -271,10 +275,11 @@ def _fields(record: Any) -> dict[str, Any]:
 def _assessment_row(each: Assessment) -> dict[str, Any]:
     row = _fields(each)
     del row["id"]
-    breakdown = (
-        None if each.breakdown is None else {key: _or_none(value) for key, value in asdict(each.breakdown).items()}
-    )
-    pods = [[pod.uid, pod.pod, _or_none(pod.cpu_millicores), pod.evicted] for pod in each.pods]
+    row["capacity_millicores"] = row.pop("capacity")
+    breakdown = None
+    if each.breakdown is not None:
+        breakdown = {_STORED.get(key, key): _or_none(value) for key, value in asdict(each.breakdown).items()}
+    pods = [[pod.uid, pod.pod, _or_none(pod.amount), pod.evicted] for pod in each.pods]
     return row | {
         "step": each.step.value,
         "pods": pods,
@@ -286,14 +291,18 @@ def _assessment_row(each: Assessment) -> dict[str, Any]:
 def _assessment(row: Row[Any]) -> Assessment:
     values = row._asdict()
     del values["cluster"]
-    breakdown = row.breakdown and ChangeBreakdown(**{key: _or_nan(value) for key, value in row.breakdown.items()})
-    for name in ("before_share", "planned_share", "target", "high", "capacity_millicores"):
+    values["capacity"] = values.pop("capacity_millicores")
+    values["resource"] = row.resource or CPU
+    breakdown = row.breakdown and ChangeBreakdown(
+        **{_READ.get(key, key): _or_nan(value) for key, value in row.breakdown.items()}
+    )
+    for name in ("before_share", "planned_share", "target", "high", "capacity"):
         values[name] = _or_nan(values[name])
     values |= {
         "step": Step(row.step),
         "pods": tuple(
-            PodBefore(uid=uid, pod=pod, cpu_millicores=_or_nan(cpu), evicted=evicted)
-            for uid, pod, cpu, evicted in row.pods
+            PodBefore(uid=uid, pod=pod, amount=_or_nan(amount), evicted=evicted)
+            for uid, pod, amount, evicted in row.pods
         ),
         "breakdown": breakdown,
         "outcome": None if row.outcome is None else Outcome(row.outcome),

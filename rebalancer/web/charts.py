@@ -4,7 +4,7 @@ Each has a title and a description for screen readers; the numbers are in a tabl
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -65,8 +65,13 @@ def curve(of: Curve, line: NodeLine, marks: Sequence[Mark], *, name: str = "curv
     return _svg(name, WIDTH, HEIGHT, "chart curve", parts)
 
 
-def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: float | None = None) -> Markup:
-    """How a node came from what it used before to what it uses now, one bar a step, in cores."""
+def account_bars(account: ChangeBreakdown, *, name: str, target: float | None = None, whole: float = 0.0) -> Markup:
+    """How a node came from what it used before to what it uses now, one bar a step: in cores, or with the `whole` of
+    another resource in percent of it. `target` in the unit of the account."""
+
+    def text(value: float) -> str:
+        return percent(value / whole) if whole else cores(value)
+
     steps = [
         ("evicted", -account.evicted),
         ("left by themselves", -account.departed),
@@ -79,8 +84,8 @@ def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: floa
     ]
     label, width, row = 112.0, 400.0, 20.0
     height = row * (len(steps) + 2) + 6
-    highest = max(account.before_millicores, account.after_millicores, target_millicores or 0.0, 1.0)
-    at, bars = account.before_millicores, []
+    highest = max(account.before, account.after, target or 0.0, whole / 100 or 1.0)
+    at, bars = account.before, []
     for what, asked in steps:
         change = asked if math.isfinite(asked) else 0.0
         bars.append((what, at, at + change, change))
@@ -92,16 +97,16 @@ def account_bars(account: ChangeBreakdown, *, name: str, target_millicores: floa
     def x(value: float) -> float:
         return label + (value - lowest) * scale
 
-    whole = [("before", account.before_millicores, 0), ("after", account.after_millicores, len(steps) + 1)]
-    lines = [*_title(name, "ChangeBreakdown of the change", _account_told(account))]
-    for what, value, index in whole:
-        lines += _bar(what, x(0.0), x(value), index * row, f"{cores(value)}", "whole", width)
+    ends = [("before", account.before, 0), ("after", account.after, len(steps) + 1)]
+    lines = [*_title(name, "ChangeBreakdown of the change", _account_told(account, text, "" if whole else " cores"))]
+    for what, value, index in ends:
+        lines += _bar(what, x(0.0), x(value), index * row, text(value), "whole", width)
     for index, (what, first, last, change) in enumerate(bars, start=1):
         css = "less" if change < 0 else "more"
-        shown = cores(change) if change <= 0 else f"+{cores(change)}"
+        shown = text(change) if change <= 0 else f"+{text(change)}"
         lines += _bar(what, x(min(first, last)), x(max(first, last)), index * row, shown, css, width)
-    if target_millicores is not None:
-        mark = x(target_millicores)
+    if target is not None:
+        mark = x(target)
         lines.append(_tag("line", _tag("title", "target"), class_="target", x1=mark, x2=mark, y1=0.0, y2=height))
     return _svg(name, width, height, "chart account", lines)
 
@@ -294,13 +299,13 @@ def _told(of: Curve, line: NodeLine, marks: Sequence[Mark]) -> str:
     return " ".join(said)
 
 
-def _account_told(account: ChangeBreakdown) -> str:
+def _account_told(account: ChangeBreakdown, text: Callable[[float], str], unit: str) -> str:
     return (
-        f"From {cores(account.before_millicores)} to {cores(account.after_millicores)} cores: "
-        f"evicted {cores(account.evicted)}, left {cores(account.departed)}, landed {cores(account.arrived)}, "
-        f"came back {cores(account.returned)}, grew {cores(account.remaining_change)}, "
-        f"grew with the pool {cores(account.pool_growth)}, surplus {cores(account.surplus)}, "
-        f"unexplained {cores(account.residual)}."
+        f"From {text(account.before)} to {text(account.after)}{unit}: "
+        f"evicted {text(account.evicted)}, left {text(account.departed)}, landed {text(account.arrived)}, "
+        f"came back {text(account.returned)}, grew {text(account.remaining_change)}, "
+        f"grew with the pool {text(account.pool_growth)}, surplus {text(account.surplus)}, "
+        f"unexplained {text(account.residual)}."
     )
 
 

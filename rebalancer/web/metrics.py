@@ -11,6 +11,7 @@ from rebalancer import __version__
 from rebalancer.model.effect import Outcome
 from rebalancer.model.forecasts import Verdict
 from rebalancer.model.reason import MissReason
+from rebalancer.model.usage import CPU
 from rebalancer.web.alerts import Ignored
 from rebalancer.web.auth import Denial
 
@@ -110,7 +111,9 @@ class Metrics:
         self.hot_episodes = self._counter(
             "hot_episodes", "Hot episodes by the hot-node SLO: discovered, or the reason of the miss.", "result"
         )
-        self.assessments = self._counter("assessments", "Assessments after the settling time, by outcome.", "outcome")
+        self.assessments = self._counter(
+            "assessments", "Assessments after the settling time, by outcome and resource.", "outcome", "resource"
+        )
         self.forecast_verdicts = self._counter(
             "forecast_verdicts", "Nodes relieved ahead of a predicted peak, by verdict.", "verdict"
         )
@@ -140,7 +143,8 @@ class Metrics:
         self._begin(self.auth_failures, *Denial)
         self._begin(self.policy_reloads, "success", "failure")
         self._begin(self.hot_episodes, DISCOVERED, *MissReason)
-        self._begin(self.assessments, *Outcome)
+        for outcome in Outcome:
+            self.assessments.labels(outcome=str(outcome), resource=CPU)
         self._begin(self.forecast_verdicts, Verdict.PREVENTED, Verdict.FALSE_ALARM, Verdict.TOO_LATE)
 
         ProcessCollector(registry=self.registry)

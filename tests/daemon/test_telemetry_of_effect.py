@@ -71,8 +71,8 @@ def test_what_is_new_is_counted_once(metrics: Metrics, told: EffectTelemetry) ->
         'rebalancer_hot_episodes_total{result="discovered"} 2.0',
         'rebalancer_hot_episodes_total{result="stabilizationWindow"} 2.0',
         'rebalancer_hot_episodes_total{result="noMetrics"} 0.0',
-        'rebalancer_assessments_total{outcome="cooled"} 1.0',
-        'rebalancer_assessments_total{outcome="remainingPodsGrew"} 1.0',
+        'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0',
+        'rebalancer_assessments_total{outcome="remainingPodsGrew",resource="cpu"} 1.0',
         'rebalancer_forecast_verdicts_total{verdict="prevented"} 2.0',
         'rebalancer_forecast_verdicts_total{verdict="falseAlarm"} 1.0',
         'rebalancer_forecast_verdicts_total{verdict="tooLate"} 0.0',
@@ -93,12 +93,19 @@ def test_what_another_leader_counted_is_not_counted_again(metrics: Metrics, told
     told.update([])
     told.reset()
     told.update([a_day(reasons={"effect/cooled": 7})])
-    assert 'rebalancer_assessments_total{outcome="cooled"} 0.0' in page(metrics)
+    assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 0.0' in page(metrics)
     told.update([a_day(reasons={"effect/cooled": 8})])
-    assert 'rebalancer_assessments_total{outcome="cooled"} 1.0' in page(metrics)
+    assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0' in page(metrics)
+
+
+def test_19_5_assessments_are_counted_by_resource(metrics: Metrics, told: EffectTelemetry) -> None:
+    told.update([])
+    told.update([a_row(reasons={"effect/cooled": 1, "effect/cooled/memory": 2})])
+    assert 'rebalancer_assessments_total{outcome="cooled",resource="memory"} 2.0' in page(metrics)
+    assert 'rebalancer_assessments_total{outcome="cooled",resource="cpu"} 1.0' in page(metrics)
 
 
 def test_a_reason_of_another_version_is_no_error(metrics: Metrics, told: EffectTelemetry) -> None:
     told.update([])
     told.update([a_row(reasons={"effect/whatever": 1, "colour/red": 2})])
-    assert 'rebalancer_assessments_total{outcome="whatever"} 1.0' in page(metrics)
+    assert 'rebalancer_assessments_total{outcome="whatever",resource="cpu"} 1.0' in page(metrics)

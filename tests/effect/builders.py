@@ -63,7 +63,7 @@ def a_finding(minute: float, refusals: Mapping[Reason, int] | None = None, **cha
 
 
 def a_pod(name: str, millicores: float = 500.0, *, evicted: bool = False) -> PodBefore:
-    return PodBefore(uid=f"uid-{name}", pod=f"shop/{name}", cpu_millicores=millicores, evicted=evicted)
+    return PodBefore(uid=f"uid-{name}", pod=f"shop/{name}", amount=millicores, evicted=evicted)
 
 
 def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None = None, **changes: Any) -> Assessment:
@@ -81,7 +81,7 @@ def an_assessment(*pods: PodBefore, minute: float = 10, outcome: Outcome | None 
         "planned_share": 0.68,
         "target": 0.7,
         "high": 0.75,
-        "capacity_millicores": 10_000.0,
+        "capacity": 10_000.0,
         "pods": pods,
         "outcome": outcome,
         "assessed_at": None if outcome is None else T0 + (minute + 15) * MINUTE,

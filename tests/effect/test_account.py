@@ -13,14 +13,14 @@ from tests.effect.builders import a_pod, an_assessment
 
 
 def now(name: str, millicores: float, *, is_replacement: bool = False) -> PodNow:
-    return PodNow(uid=f"uid-{name}", name=f"shop/{name}", cpu_millicores=millicores, is_replacement=is_replacement)
+    return PodNow(uid=f"uid-{name}", name=f"shop/{name}", amount=millicores, is_replacement=is_replacement)
 
 
 def an_account(**changes: float) -> ChangeBreakdown:
     """Closes by what is unexplained, unless that is given."""
     parts = {"evicted": 0.0, "departed": 0.0, "arrived": 0.0, "returned": 0.0, "remaining_change": 0.0}
-    values = {"before_millicores": 8_000.0, "after_millicores": 7_500.0, **parts, **changes}
-    rest = values["after_millicores"] - values["before_millicores"] + values["evicted"] + values["departed"]
+    values = {"before": 8_000.0, "after": 7_500.0, **parts, **changes}
+    rest = values["after"] - values["before"] + values["evicted"] + values["departed"]
     rest -= values["arrived"] + values["returned"] + values["remaining_change"] + values.get("surplus", 0.0)
     rest -= values.get("pool_growth", 0.0)
     return ChangeBreakdown(**({"residual": rest} | values))
@@ -30,7 +30,7 @@ def closes(each: ChangeBreakdown) -> bool:
     """The sum in the docstring of ChangeBreakdown."""
     parts = -each.evicted - each.departed + each.arrived + each.returned + each.remaining_change
     parts += each.pool_growth + each.surplus + each.residual
-    return math.isclose(each.after_millicores - each.before_millicores, parts, rel_tol=1e-9, abs_tol=1e-6)
+    return math.isclose(each.after - each.before, parts, rel_tol=1e-9, abs_tol=1e-6)
 
 
 # ---- the account
@@ -51,8 +51,8 @@ def test_each_pod_counts_in_one_part() -> None:
     ]
     found = account(an_assessment(*before), after, 8_000.0, 7_420.0)
     assert found == ChangeBreakdown(
-        before_millicores=8_000.0,
-        after_millicores=7_420.0,
+        before=8_000.0,
+        after=7_420.0,
         evicted=1_500.0,
         departed=300.0,
         arrived=400.0,
@@ -63,7 +63,7 @@ def test_each_pod_counts_in_one_part() -> None:
 
 
 def test_16_b7_what_siblings_carry_for_a_replacement_is_told_apart_from_growth() -> None:
-    carrying = replace(now("stayed", 1_500), surplus_millicores=400.0)
+    carrying = replace(now("stayed", 1_500), surplus=400.0)
     found = account(an_assessment(a_pod("gone", 1_500, evicted=True), a_pod("stayed", 1_000)), [carrying], 8e3, 7e3)
     assert (found.remaining_change, found.surplus, found.residual) == (100.0, 400.0, 0.0)
     assert closes(found)
@@ -106,10 +106,8 @@ def test_the_account_closes_for_any_pods(
     node_before: float,
     node_after: float,
 ) -> None:
-    pods = [PodBefore(uid=str(uid), pod="p", cpu_millicores=used, evicted=gone) for uid, (used, gone) in before.items()]
-    there = [
-        PodNow(uid=str(uid), name="p", cpu_millicores=used, is_replacement=ours) for uid, (used, ours) in after.items()
-    ]
+    pods = [PodBefore(uid=str(uid), pod="p", amount=used, evicted=gone) for uid, (used, gone) in before.items()]
+    there = [PodNow(uid=str(uid), name="p", amount=used, is_replacement=ours) for uid, (used, ours) in after.items()]
     found = account(an_assessment(*pods), there, node_before, node_after)
     assert closes(found)
     assert min(found.evicted, found.departed, found.arrived, found.returned) >= 0
@@ -125,17 +123,17 @@ def test_nothing_is_unexplained_where_the_nodes_figures_are_the_sums_of_its_pods
     pods: list[tuple[float, float, str]], own: float
 ) -> None:
     before = [
-        PodBefore(uid=str(uid), pod="p", cpu_millicores=then, evicted=kind == "evicted")
+        PodBefore(uid=str(uid), pod="p", amount=then, evicted=kind == "evicted")
         for uid, (then, _, kind) in enumerate(pods)
         if kind != "landed"
     ]
     after = [
-        PodNow(uid=str(uid), name="p", cpu_millicores=later, is_replacement=False)
+        PodNow(uid=str(uid), name="p", amount=later, is_replacement=False)
         for uid, (_, later, kind) in enumerate(pods)
         if kind in ("stayed", "landed")
     ]
-    node_before = own + sum(each.cpu_millicores for each in before)
-    node_after = own + sum(each.cpu_millicores for each in after)
+    node_before = own + sum(each.amount for each in before)
+    node_after = own + sum(each.amount for each in after)
     found = account(an_assessment(*before), after, node_before, node_after)
     assert abs(found.residual) < 1e-6
 
@@ -168,7 +166,7 @@ def test_what_did_not_cool_is_blamed_on_the_largest_adverse_part(
     after: float, parts: dict[str, float], outcome: Outcome
 ) -> None:
     made = an_assessment(a_pod("a", evicted=True))
-    found, detail = outcome_of(made, an_account(after_millicores=after * 10_000, **parts), after)
+    found, detail = outcome_of(made, an_account(after=after * 10_000, **parts), after)
     assert found is outcome
     assert detail.startswith(f"80 % to {after * 100:g} %, target 70 %")
 
@@ -185,11 +183,8 @@ def test_without_an_account_it_is_known_only_that_it_cooled() -> None:
 
 def test_too_little_is_not_said_of_pods_whose_cpu_is_not_known() -> None:
     made = an_assessment(a_pod("a", math.nan, evicted=True))
-    assert outcome_of(made, an_account(after_millicores=7_500.0), 0.75)[0] is Outcome.UNEXPLAINED
-    assert (
-        outcome_of(made, an_account(after_millicores=8_500.0, remaining_change=900.0), 0.85)[0]
-        is Outcome.REMAINING_PODS_GREW
-    )
+    assert outcome_of(made, an_account(after=7_500.0), 0.75)[0] is Outcome.UNEXPLAINED
+    assert outcome_of(made, an_account(after=8_500.0, remaining_change=900.0), 0.85)[0] is Outcome.REMAINING_PODS_GREW
 
 
 def test_the_sentence_has_the_parts_that_show_in_cores() -> None:
@@ -222,7 +217,7 @@ def test_what_is_blamed_made_it_warmer(
 ) -> None:
     made = an_assessment(a_pod("a", evicted=True))
     found = an_account(
-        after_millicores=after * 10_000,
+        after=after * 10_000,
         evicted=evicted,
         departed=left,
         arrived=landed,

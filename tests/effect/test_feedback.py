@@ -20,9 +20,7 @@ def an_account(*, evicted: float = 2000.0, **parts: float) -> ChangeBreakdown:
     """Everything that isn't named is nothing."""
     known = {"departed": 0.0, "arrived": 0.0, "returned": 0.0, "remaining_change": 0.0, "residual": 0.0, **parts}
     after = 8000.0 - evicted - known["departed"] + known["arrived"] + known["returned"] + known["remaining_change"]
-    return ChangeBreakdown(
-        before_millicores=8000.0, after_millicores=after + known["residual"], evicted=evicted, **known
-    )
+    return ChangeBreakdown(before=8000.0, after=after + known["residual"], evicted=evicted, **known)
 
 
 def made(
@@ -50,10 +48,10 @@ def made(
         "planned_share": 0.6,
         "target": 0.65,
         "high": 0.75,
-        "capacity_millicores": CAPACITY,
+        "capacity": CAPACITY,
         "pods": (
-            PodBefore(uid="uid-web", pod="shop/web-1", cpu_millicores=2000.0, evicted=True),
-            PodBefore(uid="uid-db", pod="shop/db-1", cpu_millicores=500.0, evicted=False),
+            PodBefore(uid="uid-web", pod="shop/web-1", amount=2000.0, evicted=True),
+            PodBefore(uid="uid-db", pod="shop/db-1", amount=500.0, evicted=False),
         ),
         "outcome": outcome,
         "breakdown": account,

@@ -25,8 +25,8 @@ FOUND = {"discovered_at": T0, "discovery_trigger": "periodic", "strategy": STRAT
 def an_account(*, landed: float = 0.0, unexplained: float = 0.0) -> ChangeBreakdown:
     """Of a node that came from 8 to 7 cores but for these."""
     return ChangeBreakdown(
-        before_millicores=8_000.0,
-        after_millicores=7_000.0 + landed + unexplained,
+        before=8_000.0,
+        after=7_000.0 + landed + unexplained,
         evicted=1_000.0,
         departed=0.0,
         arrived=landed,
@@ -167,7 +167,7 @@ def test_services_are_told_by_how_often_they_were_moved_and_whether_it_helped(re
 def test_accounts_add_up(report: Report) -> None:
     account = report.breakdown
     assert account is not None
-    assert (account.before_millicores, account.after_millicores) == (16_000.0, 14_900.0)
+    assert (account.before, account.after) == (16_000.0, 14_900.0)
     assert (account.evicted, account.arrived, account.residual) == (2_000.0, 900.0, 0.0)
 
 
@@ -206,7 +206,7 @@ def test_notes_say_what_makes_the_figures_doubtful(report: Report) -> None:
     assert told.notes == (
         "1 assessment pending",
         "1 assessment made late, after an outage: not counted",
-        "1 assessment without the node's CPU",
+        "1 assessment without the node's load",
         "25 % of the CPU change of relieved nodes is not explained by their pods",
         "nodes, services and the change breakdown are of a shorter time: older details are not kept",
         "forecasts of pool batch: the error of the last 3 days is 9.0% of capacity, 2.0% before",

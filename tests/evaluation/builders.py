@@ -24,8 +24,8 @@ DAY = 20_000
 SINCE, UNTIL = DAY * DAY_SECONDS, (DAY + 7) * DAY_SECONDS
 HOUR = 3600.0
 ACCOUNT = ChangeBreakdown(
-    before_millicores=8000.0,
-    after_millicores=6500.0,
+    before=8000.0,
+    after=6500.0,
     evicted=2000.0,
     departed=0.0,
     arrived=300.0,
@@ -101,8 +101,7 @@ def _episodes() -> list[HotEpisode]:
 
 def _assessments(cluster: str) -> list[Assessment]:
     pods = tuple(
-        PodBefore(uid=f"u{number}", pod=f"shop/web-{number}", cpu_millicores=1000.0, evicted=number < 2)
-        for number in range(3)
+        PodBefore(uid=f"u{number}", pod=f"shop/web-{number}", amount=1000.0, evicted=number < 2) for number in range(3)
     )
     common: dict[str, Any] = {"node": "n1", "trigger": "alert", "breakdown": ACCOUNT, "assessed_at": UNTIL}
     first, second = SINCE + 8.2 * HOUR, SINCE + 32.2 * HOUR

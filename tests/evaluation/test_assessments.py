@@ -114,7 +114,7 @@ def test_each_node_is_looked_at_after_settling_after_an_hour_and_after_a_day() -
 def test_the_shares_are_what_was_measured_and_what_is_left_without_the_pods() -> None:
     row = expected_of(an_eviction("web-1"), an_eviction("web-2"))[0]
     assert (row.before_share, row.planned_share) == (pytest.approx(0.85), pytest.approx(0.5))
-    assert (row.high, row.target, row.capacity_millicores) == (0.75, 0.65, 10_000.0)
+    assert (row.high, row.target, row.capacity) == (0.75, 0.65, 10_000.0)
 
 
 def test_all_pods_of_the_node_are_written_down_and_those_that_went_are_marked() -> None:
@@ -125,8 +125,8 @@ def test_all_pods_of_the_node_are_written_down_and_those_that_went_are_marked() 
         ("uid-shop-db-1", "shop/db-1", False),
         ("uid-shop-new", "shop/new", False),
     ]
-    assert [each.cpu_millicores for each in row.pods[:3]] == [2_000.0, 1_500.0, 3_000.0]
-    assert math.isnan(row.pods[3].cpu_millicores)
+    assert [each.amount for each in row.pods[:3]] == [2_000.0, 1_500.0, 3_000.0]
+    assert math.isnan(row.pods[3].amount)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_node_that_is_not_known_is_looked_at_again_for_an_hour(effect: EffectR
     for after in (0.0, 600.0, HOUR - 1):
         found = look(effect, NOW + SETTLE + after, nodes, pods, **usage)
         assert [each for each in found.made if each.step is Step.SETTLED] == []
-        assert found.notes == ("not assessed yet, their CPU isn't known: hot",)
+        assert found.notes == ("not assessed yet, their load isn't known: hot",)
     made = [each for each in look(effect, NOW + SETTLE + HOUR, nodes, pods, **usage).made if each.step is Step.SETTLED]
     assert [each.outcome for each in made] == [Outcome.UNKNOWN]
 

@@ -87,7 +87,7 @@ def test_in_the_lab_a_node_cools_and_the_account_closes(
     assert made.after_share == pytest.approx(after, rel=1e-4)
     assert made.planned_share == pytest.approx(after, rel=1e-4)
     assert made.breakdown.evicted == pytest.approx(3_000.0, rel=1e-3)
-    change = made.breakdown.after_millicores - made.breakdown.before_millicores
+    change = made.breakdown.after - made.breakdown.before
     assert abs(made.breakdown.residual) < 0.05 * abs(change)
 
 

@@ -170,8 +170,8 @@ def evicted_from(reads: Reads, report: CycleReport, node: str) -> Assessment:
         planned_share=0.6,
         target=0.65,
         high=0.75,
-        capacity_millicores=16_000.0,
-        pods=(PodBefore(uid="uid-web-1", pod="shop/web-1", cpu_millicores=4800.0, evicted=True),),
+        capacity=16_000.0,
+        pods=(PodBefore(uid="uid-web-1", pod="shop/web-1", amount=4800.0, evicted=True),),
     )
     reads.effect.expect([due])
     return due

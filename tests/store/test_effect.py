@@ -37,8 +37,8 @@ HOUR, DAY = 3600.0, 86_400.0
 EFFECT_TABLES = {"assessments", "hot_episodes", "pool_hours", "effect_days", "effect_state", "looks"}
 
 ACCOUNT = ChangeBreakdown(
-    before_millicores=3700.5,
-    after_millicores=2600.25,
+    before=3700.5,
+    after=2600.25,
     evicted=1200.0,
     departed=0.0,
     arrived=50.5,
@@ -62,10 +62,10 @@ def an_assessment(node: str = "n1", **fields: Any) -> Assessment:
         "planned_share": 0.625,
         "target": 0.7,
         "high": 0.8,
-        "capacity_millicores": 4000.0,
+        "capacity": 4000.0,
         "pods": (
-            PodBefore(uid="u1", pod="shop/web-1", cpu_millicores=1200.0, evicted=True),
-            PodBefore(uid="u2", pod="shop/db-0", cpu_millicores=300.5, evicted=False),
+            PodBefore(uid="u1", pod="shop/web-1", amount=1200.0, evicted=True),
+            PodBefore(uid="u2", pod="shop/db-0", amount=300.5, evicted=False),
         ),
     }
     return Assessment(**{**given, **fields})
@@ -169,14 +169,14 @@ def test_an_assessment_is_due_when_its_time_has_come_until_it_is_made(effect: Ef
 def test_what_is_not_known_comes_back_as_not_known(effect: EffectRecords) -> None:
     blind = an_assessment(
         before_share=math.nan,
-        capacity_millicores=math.nan,
-        pods=(PodBefore(uid="u", pod="a/b", cpu_millicores=math.nan, evicted=True),),
+        capacity=math.nan,
+        pods=(PodBefore(uid="u", pod="a/b", amount=math.nan, evicted=True),),
     )
     effect.expect([blind])
     effect.made([replace(blind, assessed_at=NOW, breakdown=ACCOUNT, outcome=Outcome.UNKNOWN)])
     (back,) = effect.assessments(NOW, NOW + 1)
     assert back.breakdown is not None
-    assert [back.before_share, back.capacity_millicores, back.pods[0].cpu_millicores, back.breakdown.residual] == [
+    assert [back.before_share, back.capacity, back.pods[0].amount, back.breakdown.residual] == [
         pytest.approx(math.nan, nan_ok=True)
     ] * 4
     assert (back.breakdown.evicted, back.after_share, back.outcome) == (1200.0, None, Outcome.UNKNOWN)

@@ -73,6 +73,23 @@ def test_a_backoff_lasts_longer_each_time(ledger, green, clock):
     assert ledger.backoffs() == [second]
 
 
+def test_19_2_a_backoff_is_of_a_resource_and_of_all_where_two_overlap(ledger, clock):
+    def again(resource):
+        return ledger.back_off(
+            service_identity="shop/web", node="n1", reason="no help", seconds=lambda count: 100.0, resource=resource
+        )
+
+    first = again("memory")
+    assert (first.resource, again("memory").resource) == ("memory", "memory")
+    assert [each.resource for each in ledger.backoffs()] == ["memory"]
+    assert again("cpu").resource == ""
+    assert again("cpu").resource == ""
+    clock.sleep(101)
+    last = again("cpu")
+    assert (last.resource, last.count) == ("cpu", 5)
+    assert ledger.backoffs() == [last]
+
+
 def test_backoffs_started_at_once_count_each(ledger):
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(

@@ -82,11 +82,11 @@ def closes(made: Assessment, case: Case) -> None:
     found, parts = made.breakdown, case.parts
     assert found is not None
     assert parts is not None
-    change = found.after_millicores - found.before_millicores
+    change = found.after - found.before
     assert abs(found.residual) < 0.05 * abs(change)
     assert [
-        found.before_millicores,
-        found.after_millicores,
+        found.before,
+        found.after,
         found.evicted,
         found.departed,
         found.arrived,

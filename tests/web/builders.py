@@ -138,8 +138,8 @@ def a_finding(**fields: Any) -> RecordedFinding:
 
 
 ACCOUNT = ChangeBreakdown(
-    before_millicores=14_592.0,
-    after_millicores=11_100.0,
+    before=14_592.0,
+    after=11_100.0,
     evicted=3300.0,
     departed=450.0,
     arrived=310.0,
@@ -163,8 +163,8 @@ def an_assessment(**fields: Any) -> Assessment:
         "planned_share": 0.706,
         "target": TARGET,
         "high": HIGH,
-        "capacity_millicores": 16_000.0,
-        "pods": (PodBefore(uid="u1", pod="shop/checkout-1", cpu_millicores=1650.0, evicted=True),),
+        "capacity": 16_000.0,
+        "pods": (PodBefore(uid="u1", pod="shop/checkout-1", amount=1650.0, evicted=True),),
         "assessed_at": NOW - 1.75 * HOUR,
         "after_share": 0.694,
         "breakdown": ACCOUNT,

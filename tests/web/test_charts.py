@@ -103,7 +103,7 @@ def test_names_in_pictures_are_text() -> None:
 
 
 def test_the_account_leads_from_before_to_after_without_a_gap() -> None:
-    svg = read_page(charts.account_bars(ACCOUNT, name="a", target_millicores=10_400.0)).one("svg")
+    svg = read_page(charts.account_bars(ACCOUNT, name="a", target=10_400.0)).one("svg")
     whole = svg.all("rect", class_="whole")
     before, after = (float(each.attributes["x"]) + float(each.attributes["width"]) for each in whole)
     steps = [each for each in svg.all("rect") if "whole" not in each.attributes["class"]]
@@ -113,7 +113,7 @@ def test_the_account_leads_from_before_to_after_without_a_gap() -> None:
         assert step.attributes["class"] == ("less" if change < 0 else "more")
         begin, end = (left, left + width) if change >= 0 else (left + width, left)
         assert begin == pytest.approx(at, abs=1.1)  # one that is thinner than a line is drawn as one
-        at += change / ACCOUNT.before_millicores * (before - float(whole[0].attributes["x"]))
+        at += change / ACCOUNT.before * (before - float(whole[0].attributes["x"]))
         assert end == pytest.approx(at, abs=1.1)
     assert at == pytest.approx(after, abs=1.5)
     assert [each.text for each in svg.all("text", class_="value")][:3] == ["14.59", "11.1", "-3.3"]

@@ -1,7 +1,10 @@
 """A cycle as the JSON document of `plan`, `run` and `demo`, and as tables.
 
 In the document shares are 0..1; null means unknown (of `cpuShareAfter`: not measured). The shares of a finding are
-those of a node to be cooled (goal `cool`), null for any other goal. `targetNode` is null for a pod that has finished.
+those of a node to be cooled (goal `cool`), null for any other goal: `share` of its `resource`, `cpuShare` where that is
+CPU; `resources` has every resource that is too high. `hotBy` of a node names those that it is hot by. The `amounts` of
+a move are what its pod uses of each resource besides CPU, in the resource's unit and as a share of its node.
+`targetNode` is null for a pod that has finished.
 `cordons` are the program's own: the reason before the cycle and the reason while its plan runs, null for none.
 `cpuSharePlanned` is the mean over the draws of the plan's landings, `cpuSharePlannedP99` the 99th percentile over the
 same draws; both are equal where the landings are certain. `waitsFor` of a move is what it waits for, null for nothing,
@@ -22,6 +25,7 @@ from rebalancer.cli.output.json import SCHEMA_VERSION, at, pick
 from rebalancer.cli.output.tables import UNKNOWN, millicores, plain_table, print_notes, refusal_text, share
 from rebalancer.model.eviction import COLUMNS, DOCUMENT_FIELDS, Eviction, Outcome
 from rebalancer.model.plan import CycleReport, Goal, NodeLine
+from rebalancer.model.usage import CPU
 from rebalancer.policy.schema.strategies import LowNodeUtilization
 from rebalancer.policy.schema.types import format_duration
 
@@ -250,7 +254,11 @@ def cycle_document(report: CycleReport) -> dict[str, Any]:
             {
                 "strategy": finding.strategy,
                 "node": node,
-                **pick(finding, "pool", "goal", "resource", "cpu_share", "high", "target", "reason"),
+                **pick(finding, "pool", "goal", "resource"),
+                "share": finding.cpu_share,
+                "cpuShare": finding.cpu_share if finding.resource == CPU else None,
+                **pick(finding, "high", "target", "reason"),
+                "resources": [pick(each, "resource", "share", "high", "target") for each in finding.excesses],
             }
             for finding, node in report.findings
         ],
@@ -292,6 +300,11 @@ def _move(eviction: Eviction) -> dict[str, Any]:
     return {
         **pick(eviction, *DOCUMENT_FIELDS),
         "cpuMillicores": round(eviction.cpu_millicores, 3),
+        "resource": eviction.resource or None,
+        "amounts": [
+            {"resource": name, "amount": each.amount, "nodeShare": each.share}
+            for name, each in eviction.amounts.items()
+        ],
         "targetNode": eviction.target_node or None,
         "targetNodes": target_nodes(eviction.target_nodes),
         "waitsFor": eviction.waits_for or None,
@@ -308,6 +321,7 @@ def _node(line: NodeLine) -> dict[str, Any]:
         "cpuSharePlannedP99": line.cpu_planned if line.cpu_planned_p99 is None else line.cpu_planned_p99,
         "cpuShareAfter": line.cpu_after,
         "hot": line.hot,
+        "hotBy": list(line.hot_by),
         "resources": [
             {"resource": each.resource, "shareBefore": each.before, "sharePlanned": each.planned}
             for each in line.resources

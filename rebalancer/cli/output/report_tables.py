@@ -14,6 +14,7 @@ from rebalancer.effect.rates import RateLine
 from rebalancer.effect.report import NodeRow, Report
 from rebalancer.model.effect import ChangeBreakdown
 from rebalancer.model.eviction import COUNTED
+from rebalancer.model.usage import CPU
 
 ALL = "(all)"
 NONE = "(none)"
@@ -23,7 +24,7 @@ LEFT = frozenset(
     {
         *("CLUSTER", "POOL", "STRATEGY", "TRIGGER", "NODE", "SERVICE", "TRIGGERS", "DAY", "WEEK FROM"),
         *("DISCOVERY", "EVICTION", "EFFECTIVENESS", "EFFECTIVE", "NEW PODS OVER TARGET"),
-        *("RATE", "REASON", "SHARE", "MEANING", "NEWEST"),
+        *("RATE", "REASON", "SHARE", "MEANING", "NEWEST", "RESOURCE", "COOLED"),
     }
 )
 """Columns that are not numbers alone."""
@@ -39,6 +40,7 @@ def print_report(console: Console, report: Report, *, clusters: list[str]) -> No
     console.print(Text.assemble(("Effect of evictions:", "bold"), f" {of}, {time}"))
     _print_rates(console, report)
     _print_reasons(console, report)
+    _print_resources(console, report)
     _print_proactive(console, report)
     _print_drains(console, report)
     _print_trend(console, report)
@@ -86,6 +88,23 @@ def _rates(line: RateLine) -> list[str]:
 def _print_reasons(console: Console, report: Report) -> None:
     rows = [(*each.key.partition("/")[::2], shown(each.rate), each.sentence, each.example) for each in report.reasons]
     _table(console, "Reasons", ("RATE", "REASON", "SHARE", "MEANING", "NEWEST"), rows)
+
+
+def _print_resources(console: Console, report: Report) -> None:
+    """Where nodes were relieved of more than CPU."""
+    if all(each.resource == CPU for each in report.resources):
+        return
+    rows = [
+        (
+            each.resource,
+            shown(each.cooled),
+            percent(each.share_before),
+            percent(each.share_planned),
+            percent(each.share_after),
+        )
+        for each in report.resources
+    ]
+    _table(console, "Relieved nodes by resource", ("RESOURCE", "COOLED", "BEFORE", "PLANNED", "AFTER"), rows)
 
 
 def _print_proactive(console: Console, report: Report) -> None:
@@ -171,7 +190,7 @@ def _print_services(console: Console, report: Report) -> None:
 
 def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
     parts = (
-        ("BEFORE", breakdown.before_millicores),
+        ("BEFORE", breakdown.before),
         ("EVICTED", -breakdown.evicted),
         ("DEPARTED", -breakdown.departed),
         ("ARRIVED", breakdown.arrived),
@@ -180,7 +199,7 @@ def _print_breakdown(console: Console, breakdown: ChangeBreakdown) -> None:
         ("POOL", breakdown.pool_growth),
         ("SURPLUS", breakdown.surplus),
         ("RESIDUAL", breakdown.residual),
-        ("AFTER", breakdown.after_millicores),
+        ("AFTER", breakdown.after),
     )
     title = "CPU change of the relieved nodes, in cores"
     _table(console, title, tuple(name for name, _ in parts), [tuple(cores(value) for _, value in parts)])

@@ -5,7 +5,7 @@ Pauses, eviction backoff, ready replicas of each cluster, and the global limits 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, insert, or_, select, update
 
 from rebalancer.model.limits import SCOPE_KINDS, EvictionBackoff, Pause, RemoteReadiness, Scope
 from rebalancer.model.ports import Clock
@@ -93,12 +93,13 @@ class OperatorState:
     # -- moves that did not help --------------------------------------------------------------------------------------
 
     def back_off(
-        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float]
+        self, *, service_identity: str, node: str, reason: str, seconds: Callable[[int], float], resource: str = ""
     ) -> EvictionBackoff:
         """Count one more ineffective or refused eviction of the service from the node, and start its backoff.
 
         `node` may be EVERY_NODE. `seconds`: number of such evictions (1 = the first) -> length of the backoff; may be
-        called more than once.
+        called more than once. It holds evictions for `resource` back, or all; a second one for another resource, while
+        the first lasts, holds all back.
         """
 
         def work(connection: Connection) -> EvictionBackoff:
@@ -106,16 +107,27 @@ class OperatorState:
             rows = EVICTION_BACKOFFS.c
             key = {"cluster": self._cluster, "service_identity": service_identity, "node": node}
             # counted by the database: it locks the row, so of two at once none is lost
-            first = upsert(connection)(EVICTION_BACKOFFS).values(**key, count=1, until=now, reason=reason, updated=now)
+            values = {"reason": reason, "updated": now, "resource": resource or None}
+            first = upsert(connection)(EVICTION_BACKOFFS).values(**key, **values, count=1, until=now)
             again = first.on_conflict_do_update(
-                index_elements=list(key), set_={"count": rows["count"] + 1, "reason": reason, "updated": now}
+                index_elements=list(key),
+                set_={
+                    **values,
+                    "count": rows["count"] + 1,
+                    "resource": case(((rows.until <= now) | (rows.resource == resource), first.excluded.resource)),
+                },
             )
-            count = int(connection.execute(again.returning(rows["count"])).scalar_one())
+            count, of = connection.execute(again.returning(rows["count"], rows.resource)).one()
             until = now + seconds(count)
             this = [rows[name] == value for name, value in key.items()]
             connection.execute(update(EVICTION_BACKOFFS).where(*this).values(until=until))
             return EvictionBackoff(
-                service_identity=service_identity, node=node, until=until, count=count, reason=reason
+                service_identity=service_identity,
+                node=node,
+                until=until,
+                count=count,
+                reason=reason,
+                resource=of or "",
             )
 
         return write(self._engine, work)
@@ -142,6 +154,7 @@ class OperatorState:
                     until=row.until,
                     count=row._mapping["count"],
                     reason=row.reason,
+                    resource=row.resource or "",
                 )
                 for row in connection.execute(query)
             ]
