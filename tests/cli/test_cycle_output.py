@@ -1,5 +1,6 @@
 """Tables and JSON of a cycle: planned CPU with its 99th percentile, moves that wait, nodes that stay hot."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -8,10 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from rebalancer.cli.output.cycle import cycle_document, print_cycle
-from rebalancer.model.eviction import Outcome, TargetNode
-from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, RemainingHotNode, Trigger
+from rebalancer.cli.output.json import encode
+from rebalancer.model.eviction import Outcome, PodAmount, TargetNode
+from rebalancer.model.plan import CycleReport, Goal, NodeLine, PodRefusal, RemainingHotNode, ResourceExcess, Trigger
 from rebalancer.model.reason import Reason
 from tests.builders import an_eviction
+from tests.store.builders import build_finding
 
 NOW = 1_790_000_000.0
 
@@ -138,3 +141,32 @@ def test_a_node_that_stays_hot_has_its_reason_and_the_setting_that_helps_most() 
         "value": "8 per 5m",
     }
     assert (second["pool"], second["setting"], second["value"]) == (None, None, None)
+
+
+def test_19_5_findings_nodes_and_moves_name_their_resources() -> None:
+    cpu = ResourceExcess(resource="cpu", share=0.8, high=0.75, target=0.65)
+    memory = build_finding(resource="memory", others=(cpu,))
+    removed = build_finding(goal=Goal.REMOVE, cpu_share=math.nan, high=math.nan, target=math.nan)
+    move = an_eviction(resource="memory", amounts={"memory": PodAmount(2e9, 0.12), "disk-busy": PodAmount(0.3, 0.3)})
+    report = a_report(
+        nodes=[replace(a_line("n1"), hot_by=("memory", "cpu"))],
+        findings=[(memory, "n1"), (build_finding(), "n2"), (removed, "n3")],
+        evictions=[move, an_eviction()],
+    )
+    document = encode(cycle_document(report))
+    assert [(each["resource"], each["share"], each["cpuShare"]) for each in document["findings"]] == [
+        ("memory", 0.91, None),
+        ("cpu", 0.91, 0.91),
+        ("cpu", None, None),
+    ]
+    assert document["findings"][0]["resources"] == [
+        {"resource": "memory", "share": 0.91, "high": 0.8, "target": 0.7},
+        {"resource": "cpu", "share": 0.8, "high": 0.75, "target": 0.65},
+    ]
+    assert document["findings"][2]["resources"] == []
+    assert document["nodes"][0]["hotBy"] == ["memory", "cpu"]
+    assert [each["resource"] for each in document["evictions"]] == ["memory", None]
+    assert document["evictions"][0]["amounts"] == [
+        {"resource": "memory", "amount": 2e9, "nodeShare": 0.12},
+        {"resource": "disk-busy", "amount": 0.3, "nodeShare": 0.3},
+    ]
