@@ -79,7 +79,7 @@ class Loads:
     def hot_by(self, node: int) -> list[str]:
         """Resources by which a node is over `high` now."""
         over = self.node[node] > self.high[node]
-        return [name for name, hot in zip(self.resources, over, strict=True) if hot and name not in PREDICTED]
+        return [name for name, hot in zip(self.resources, over, strict=True) if hot and not is_predicted(name)]
 
     @property
     def hot(self) -> NDArray[np.bool_]:
