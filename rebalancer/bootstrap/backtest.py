@@ -8,28 +8,42 @@ from rebalancer.bootstrap.settings import Settings
 from rebalancer.cycle.context import SystemClock
 from rebalancer.forecast.backtest.backtest import Backtest
 from rebalancer.forecast.backtest.own_days import replay
+from rebalancer.forecasting.resources import resource_of
+from rebalancer.model.errors import ConfigError
 from rebalancer.model.ports import Progress
 from rebalancer.model.usage import CPU
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools, fixed_high
 
 
-def backtest_history(policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress) -> Backtest:
-    """Read the missing ones of the last `days` closed days, and compare the predictors on them.
+def backtest_history(
+    policy: RebalancerPolicy, settings: Settings, *, days: int, progress: Progress, resource: str = CPU
+) -> Backtest:
+    """Read the missing ones of the last `days` closed days of a resource, and compare the predictors on them.
 
     Raises ConfigError, ConnectError, and UnsafeDataError with too little data.
     """
     clock = SystemClock()
     snapshot = read_cluster(settings, progress=progress)
     with history_keepers(policy, settings, progress=progress, clock=clock, days=days) as keepers:
-        history = keepers[CPU].update(snapshot)
+        of = resource_of(resource, policy, {})
+        if of is None or resource not in keepers:
+            raise ConfigError(f"--resource {resource}: expected cpu, memory, or a share that has thresholds in a pool")
+        history = keepers[resource].update(snapshot)
         return replay(
             history,
             snapshot,
             policy=policy.forecast,
             pool_of=NodePools.of(policy.pools, snapshot.nodes).of_node,
-            highs={pool.name: math.inf if (high := fixed_high(pool)) is None else high for pool in policy.pools},
+            highs={
+                pool.name: math.inf if (high := fixed_high(pool, resource)) is None else high for pool in policy.pools
+            },
             now=clock.now(),
             days=days,
+            resource=of,
             step=lambda done, total: progress.step("Forecasting days", done, total),
         )
+
+
+def _or_inf(high: float | None) -> float:
+    return math.inf if high is None else high

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 HIGHEST = 1.0
 MEMORY_COVERAGE = 95.0
 """Least coverage of forecasts of memory, in percent."""
+USUAL_LOSS_AT = 0.9
 
 
 def statistic_of(resource: str) -> float:
@@ -40,6 +41,11 @@ class ForecastResource:
     def statistic(self) -> float:
         """Quantile of a day's samples that is forecast, 0..1."""
         return statistic_of(self.name)
+
+    @property
+    def loss_at(self) -> float:
+        """Quantile of the pinball loss that backtests compare, 0..1."""
+        return MEMORY_COVERAGE / 100.0 if self.name == MEMORY else USUAL_LOSS_AT
 
     def section(self, policy: Forecast) -> Forecast:
         """The policy of its forecasts. Declared events and the speed of machines are of CPU."""

@@ -45,6 +45,9 @@ def backtest_command(
         int,
         typer.Option("--days", help=f"With --policy: number of closed days, at most {MOST_DAYS}."),
     ] = DAYS,
+    resource: Annotated[
+        str, typer.Option("--resource", help="With --policy: cpu, memory, or another resource with thresholds.")
+    ] = "cpu",
     output: OutputOption = Output.TABLE,
     plot: Annotated[
         Path | None,
@@ -67,6 +70,8 @@ def backtest_command(
     if not LEAST_CLOSED_DAYS <= days <= MOST_DAYS:
         raise ConfigError(f"--days {days}: expected {LEAST_CLOSED_DAYS} to {MOST_DAYS}")
     folders, policy = _one_source(command, traces or [], policy)
+    if resource != "cpu" and policy is None:
+        raise ConfigError(f"--resource {resource}: expected with --policy")
     if plot is not None and len(folders) > 1:
         raise ConfigError(f"--plot {plot}: expected one --traces folder, got {len(folders)}")
     from rebalancer.cli.output.backtest_plot import write_picture
@@ -91,7 +96,7 @@ def backtest_command(
 
         loaded, settings = read_policy(policy), invocation.settings
         with TerminalProgress() as progress:
-            result = backtest_history(loaded, settings, days=days, progress=progress)
+            result = backtest_history(loaded, settings, days=days, progress=progress, resource=resource)
         section, used = loaded.forecast, {"cluster": loaded.cluster, "days": days}
     else:
         section = Forecast()

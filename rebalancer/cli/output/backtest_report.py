@@ -11,6 +11,8 @@ from rebalancer.cli.output.tables import UNKNOWN, number, plain_table, print_not
 from rebalancer.forecast.backtest.backtest import Backtest, bar
 from rebalancer.forecast.backtest.day_weights import Proposal, as_policy, written
 from rebalancer.forecast.backtest.scores import Comparison, Errors, Score
+from rebalancer.forecast.percentiles import P95
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.policy.schema.forecast import Forecast
 
 MORE_LOSS, COVERAGE_SLACK, RECALL = 0.05, 0.03, 0.90
@@ -44,25 +46,33 @@ def _at_least(name: str, value: float, least: float) -> dict[str, Any]:
 
 
 def document(result: Backtest, policy: Forecast) -> dict[str, Any]:
-    """`backtest -o json`. Errors are shares of a node's mean CPU; null = unknown."""
+    """`backtest -o json`. Errors are shares of a node's mean usage; null = unknown."""
+    loss = _loss_key(result.resource)
     return {
+        "resource": result.resource.name,
         "default": result.default,
-        **_comparison(result.total),
+        **_comparison(result.total, loss),
         "bestBaseline": result.best_simple.predictor,
         "acceptanceCriteria": acceptance_criteria(result),
-        "pools": [{"pool": pool, **_comparison(each)} for pool, each in result.pools.items()],
+        "pools": [{"pool": pool, **_comparison(each, loss)} for pool, each in result.pools.items()],
         "proposal": {
-            "policy": as_policy(result.proposals, policy),
-            "pools": [_proposal(each) for each in result.proposals],
+            # the day weights of the policy are of all resources
+            "policy": as_policy(result.proposals, policy) if result.resource == OF_CPU else None,
+            "pools": [_proposal(each, loss) for each in result.proposals],
         },
         "excludedNodeDays": result.left_out,
         "notes": result.notes,
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _loss_key(resource: ForecastResource) -> str:
+    """`pinball90`"""
+    return f"pinball{round(100 * resource.loss_at)}"
+
+
+def _comparison(comparison: Comparison, loss: str) -> dict[str, Any]:
     return {
-        "predictors": [_predictor(score) for score in comparison.scores],
+        "predictors": [_predictor(score, loss) for score in comparison.scores],
         "forecasts": comparison.forecasts,
         "hotDays": comparison.hot_days,
         "peakHourErrorHours": round(comparison.peak_hour_error, 5),
@@ -71,53 +81,56 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _predictor(score: Score) -> dict[str, Any]:
+def _predictor(score: Score, loss: str) -> dict[str, Any]:
     return {
         "predictor": score.predictor,
         "baseline": score.simple,
-        **_errors(score.errors),
+        **_errors(score.errors, loss),
         "hotRecall": round(score.hot_recall, 5),
         "hotPrecision": round(score.hot_precision, 5),
-        "withoutMargin": _errors(score.bare),
-        "withoutLimit": _errors(score.unlimited),
+        "withoutMargin": _errors(score.bare, loss),
+        "withoutLimit": _errors(score.unlimited, loss),
         "coverageByWeekday": [round(each, 5) for each in score.weekdays],
         "coverageByHour": {f"{hour:02d}": round(each, 5) for hour, each in score.hours.items()},
     }
 
 
-def _errors(errors: Errors) -> dict[str, float]:
+def _errors(errors: Errors, loss: str) -> dict[str, float]:
     return {
         "mae": round(errors.mae, 5),
         "under": round(errors.under, 5),
         "over": round(errors.over, 5),
-        "pinball90": round(errors.pinball, 5),
+        loss: round(errors.pinball, 5),
         "coverage": round(errors.coverage, 5),
     }
 
 
-def _proposal(proposal: Proposal) -> dict[str, Any]:
+def _proposal(proposal: Proposal, loss: str) -> dict[str, Any]:
     return {
         "pool": proposal.pool,
         "current": written(proposal.current),
         "best": written(proposal.best) if proposal.best is not None else None,
         "trainingDays": proposal.chosen_on,
         "heldOutDays": proposal.held_out,
-        "pinball90Current": round(proposal.loss_current, 5),
-        "pinball90Best": round(proposal.loss_best, 5),
+        f"{loss}Current": round(proposal.loss_current, 5),
+        f"{loss}Best": round(proposal.loss_best, 5),
         "gain": round(proposal.gain, 5),
         "recommended": proposal.worth_it,
         "verdict": proposal.verdict,
     }
 
 
-SCORES = ("LOSS AT 0.9", "ERROR", "UNDER", "OVER", "COVERAGE", "HOT RECALL", "HOT PRECISION")
+SCORES = ("ERROR", "UNDER", "OVER", "COVERAGE", "HOT RECALL", "HOT PRECISION")
 
 
 def print_report(console: Console, result: Backtest, policy: Forecast, *, of_traces: bool) -> None:
     """Tables, and the section for the policy file."""
     total = result.total
-    title = f"P95 of the next day, {total.forecasts} node days ({total.hot_days} hot); shares of a node's mean CPU"
-    table = plain_table(title, "PREDICTOR", *SCORES, "LOSS WITHOUT MARGIN")
+    resource, scores = result.resource, (f"LOSS AT {result.resource.loss_at:g}", *SCORES)
+    what = "P95" if resource.statistic == P95 else "Highest"
+    of = "CPU" if resource == OF_CPU else resource.name
+    title = f"{what} of the next day, {total.forecasts} node days ({total.hot_days} hot); shares of a node's mean {of}"
+    table = plain_table(title, "PREDICTOR", *scores, "LOSS WITHOUT MARGIN")
     for score in sorted(total.scores, key=lambda each: each.errors.pinball):
         kind = " (default)" if score.predictor == result.default else " (baseline)" if score.simple else ""
         table.add_row(score.predictor + kind, *_cells(score), number(score.bare.pinball, 4))
@@ -128,10 +141,10 @@ def print_report(console: Console, result: Backtest, policy: Forecast, *, of_tra
         missed = UNKNOWN if value == UNKNOWN else "NOT MET"
         criteria.add_row(each["criterion"], each["required"], value, "met" if each["met"] else missed)
     console.print(criteria)
-    pools = plain_table(f"{result.default} in each pool", "POOL", *SCORES, "NODE DAYS", "LOWEST LOSS")
+    pools = plain_table(f"{result.default} in each pool", "POOL", *scores, "NODE DAYS", "LOWEST LOSS")
     for pool, comparison in result.pools.items():
         if not comparison.forecasts:
-            pools.add_row(pool, *[UNKNOWN] * len(SCORES), "0", UNKNOWN)
+            pools.add_row(pool, *[UNKNOWN] * len(scores), "0", UNKNOWN)
             continue
         default = next(score for score in comparison.scores if score.predictor == result.default)
         best = min(comparison.scores, key=lambda score: score.errors.pinball)

@@ -19,10 +19,11 @@ from rebalancer.forecast.membership import Ints
 from rebalancer.forecast.new_services import KnownUsage, known_usage
 from rebalancer.forecast.node_levels import PoolNodes
 from rebalancer.forecast.peak_time import peak_slots
-from rebalancer.forecast.percentiles import P95, day_weights, quantile
+from rebalancer.forecast.percentiles import day_weights, quantile
 from rebalancer.forecast.prediction_interval import outcome_of
 from rebalancer.forecast.predictors import COMBINED, own_predictor, predictors
 from rebalancer.forecast.predictors.base import Past
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, STEP_SECONDS, Grid
@@ -74,6 +75,7 @@ class Backtest:
     example: Example
     scatter: Floats
     """(2, points) actuals and forecasts of the default, as shares of capacity."""
+    resource: ForecastResource = OF_CPU
     left_out: int = 0
     """Node days without enough samples."""
     notes: tuple[str, ...] = ()
@@ -147,8 +149,16 @@ class Group:
 class Run:
     """Evaluation of one group over its days."""
 
-    def __init__(self, group: Group, policy: Forecast, chosen: Sequence[str], *, a_day: int = 1) -> None:
-        self.group = group
+    def __init__(
+        self,
+        group: Group,
+        policy: Forecast,
+        chosen: Sequence[str],
+        *,
+        a_day: int = 1,
+        resource: ForecastResource = OF_CPU,
+    ) -> None:
+        self.group, self.resource = group, resource
         available = predictors()
         coverage, capacity = policy.coverage / 100.0, group.capacity_millicores
         self.predictors = {name: available[name] for name in chosen if name != COMBINED}
@@ -162,6 +172,7 @@ class Run:
             current=group.days,
             coverage=coverage,
             capacity_millicores=capacity,
+            loss_at=resource.loss_at,
         )
         self.days: list[str] = []
         self.actual: list[Floats] = []
@@ -198,8 +209,9 @@ class Run:
 
         `made_at`: their start, seconds since the epoch. `usage`: what is known of the nodes' services.
         """
-        past = Past(before, weights=day_weights(self.group.days, before.shape[1]))
-        actual = quantile(came, P95)
+        statistic = self.resource.statistic
+        past = Past(before, weights=day_weights(self.group.days, before.shape[1]), statistic=statistic)
+        actual = quantile(came, statistic)
         self._used += np.nansum(came, axis=1, dtype=np.float64), np.isfinite(came).sum(axis=1)
         for name, predictor in self.predictors.items():
             self.margins[name].see(outcome_of(past, predictor.predict(past), actual), scored=scored)
@@ -313,8 +325,9 @@ class TraceRun(Run):
 
 def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, notes: Sequence[str] = ()) -> Backtest:
     """Result of all runs, in total and by pool. Raises UnsafeDataError without a scored node day."""
+    resource = runs[0].resource
     node_days = NodeDays.joined([run.node_days(np.ones(len(run.group.nodes), dtype=np.bool_)) for run in runs])
-    total = compare(node_days)
+    total = compare(node_days, loss_at=resource.loss_at)
     left_out = int(np.isnan(node_days.actual).sum())
     if not total.forecasts:
         raise UnsafeDataError(f"none of {left_out} node days has enough samples for a comparison")
@@ -324,11 +337,15 @@ def summary(runs: Sequence[Run], pools: Sequence[str], policy: Forecast, *, note
         coverage=policy.coverage / 100.0,
         total=total,
         pools={
-            pool: compare(NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs])) for pool in pools
+            pool: compare(
+                NodeDays.joined([run.node_days(run.group.of_pool(pool)) for run in runs]), loss_at=resource.loss_at
+            )
+            for pool in pools
         },
         proposals=tuple(_proposal(runs, pool) for pool in pools),
         example=_example(runs),
         scatter=_scatter(node_days, default),
+        resource=resource,
         left_out=left_out,
         notes=tuple(notes),
     )

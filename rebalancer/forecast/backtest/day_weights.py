@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.forecast.backtest.rolling_origin import RollingOrigin
-from rebalancer.forecast.backtest.scores import LOSS_AT
 from rebalancer.forecast.percentiles import day_weights
 from rebalancer.forecast.prediction_interval import outcome_of, pinball
 from rebalancer.forecast.predictors.base import Past, Predictor
+from rebalancer.forecast.resource import USUAL_LOSS_AT
 from rebalancer.policy.schema.forecast import DayWeights, Forecast
 from rebalancer.policy.schema.types import format_duration
 
@@ -74,8 +74,15 @@ class WeightSearch:
     """Evaluation of all choices on some nodes. Call `see` for each day, in order."""
 
     def __init__(
-        self, *, predictor: Predictor, current: DayWeights, coverage: float, capacity_millicores: Floats
+        self,
+        *,
+        predictor: Predictor,
+        current: DayWeights,
+        coverage: float,
+        capacity_millicores: Floats,
+        loss_at: float = USUAL_LOSS_AT,
     ) -> None:
+        self._loss_at = loss_at
         self.choices = choices(current)
         self._predictor = predictor
         self._rolling_origins = [
@@ -98,7 +105,7 @@ class WeightSearch:
         sums = []
         for forward in self._rolling_origins:
             upper = np.array(forward.upper).reshape(-1, len(nodes))[:, nodes]
-            loss = pinball((actual - np.nan_to_num(upper)) / mean_millicores[nodes], LOSS_AT)
+            loss = pinball((actual - np.nan_to_num(upper)) / mean_millicores[nodes], self._loss_at)
             sums.append(np.where(counted, loss, 0.0).sum(axis=1))
         return Losses(sums=np.array(sums), counts=counted.sum(axis=1))
 

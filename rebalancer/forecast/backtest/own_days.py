@@ -19,6 +19,7 @@ from rebalancer.forecast.compose import compose
 from rebalancer.forecast.events import uplift
 from rebalancer.forecast.membership import Ints, Members, members_of
 from rebalancer.forecast.percentiles import P95, quantile
+from rebalancer.forecast.resource import OF_CPU, ForecastResource
 from rebalancer.forecast.window import Window
 from rebalancer.model.errors import UnsafeDataError
 from rebalancer.model.history import DAY_SECONDS, SLOTS, DayBlock, Grid, History, date_of
@@ -46,15 +47,19 @@ def replay(
     days: int,
     only: Sequence[str] = (),
     step: Callable[[int, int], None] = lambda done, total: None,
+    resource: ForecastResource = OF_CPU,
 ) -> Backtest:
     """Compare the predictors (all, or `only`) over the last `days` closed days of all nodes that are in a pool.
+    `history` is of `resource`.
 
     `highs`: pool -> share of capacity above which a node is hot, infinite without a fixed one; `pool_of` (nodes,)
     indexes it, -1 for a node in none. `step` receives (finished days, all days). Raises UnsafeDataError with too few
     data.
     """
-    today = int(now // DAY_SECONDS)
-    members = members_of(snapshot, pool_of=pool_of, pools=tuple(highs), generation=policy.generation, now=now)
+    today, policy = int(now // DAY_SECONDS), resource.section(policy)
+    members = members_of(
+        snapshot, pool_of=pool_of, pools=tuple(highs), generation=policy.generation, now=now, resource=resource
+    )
     groups = list(_groups(members, policy, highs))
     if not groups:
         raise UnsafeDataError("pools: no node is in any: there is nothing to compare")
@@ -70,7 +75,7 @@ def replay(
     counts, own = known.counts(range(first, today)), known.own_of_nodes()
     notes = [*history.notes]
     chosen = _predictors(only, sum(len(nodes) for nodes, _ in groups), notes)
-    runs = [(nodes, Run(group, policy, chosen)) for nodes, group in groups]
+    runs = [(nodes, Run(group, policy, chosen, resource=resource)) for nodes, group in groups]
     first_scored = first + max(FIRST_PREDICTION + 1, min((today - first) // 2, MOST_LEARNING_DAYS))
     predicted_days = range(first + FIRST_PREDICTION, today)
     for day, before, after in _sums(history.days, closed, members, predicted_days):

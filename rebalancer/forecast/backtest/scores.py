@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from rebalancer.forecast.prediction_interval import pinball
 from rebalancer.forecast.predictors import predictors
+from rebalancer.forecast.resource import USUAL_LOSS_AT
 from rebalancer.model.forecasts import TOLERANCE
 
 Floats = NDArray[np.float64]
-LOSS_AT = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Errors:
     """Mean amount above the forecast; 0 on covered days."""
     over: float
     pinball: float
-    """0.9 x under + 0.1 x over."""
+    """q x under + (1 - q) x over, with q 0.9, or 0.95 for memory."""
     coverage: float
     """Share of days at or under the forecast."""
 
@@ -81,7 +81,7 @@ class NodeDays:
     """Actuals and forecasts of some node days. Arrays are (node days,)."""
 
     actual: Floats
-    """Actual P95 in millicores; NaN for a node day that is not scored."""
+    """Actual statistic of the day; NaN for a node day that is not scored."""
     hours_off: Floats
     """Hours between the predicted and the actual time of the busiest quarter of an hour."""
     hours_off_yesterday: Floats
@@ -121,8 +121,9 @@ class NodeDays:
         )
 
 
-def compare(days: NodeDays) -> Comparison:
-    """Score of each predictor on the scored node days. Forecasts are limited to the capacity, as usage is."""
+def compare(days: NodeDays, *, loss_at: float = USUAL_LOSS_AT) -> Comparison:
+    """Score of each predictor on the scored node days. Forecasts are limited to the capacity, as usage is. `loss_at`:
+    quantile of the pinball loss."""
     counts = np.isfinite(days.actual)
     actual, mean, high, capacity = (each[counts] for each in (days.actual, days.mean, days.high, days.capacity))
     weekday, hour = days.weekday[counts], days.hour[counts]
@@ -139,9 +140,9 @@ def compare(days: NodeDays) -> Comparison:
             Score(
                 predictor=name,
                 simple=name in simple,
-                errors=_errors(actual, upper, mean),
-                bare=_errors(actual, np.minimum(predicted.centre[counts], capacity), mean),
-                unlimited=_errors(actual, unlimited, mean),
+                errors=_errors(actual, upper, mean, loss_at),
+                bare=_errors(actual, np.minimum(predicted.centre[counts], capacity), mean, loss_at),
+                unlimited=_errors(actual, unlimited, mean, loss_at),
                 weekdays=tuple(_mean(covered[weekday == each]) for each in range(7)),
                 hours={int(each): _mean(covered[hour == each]) for each in np.unique(hour)},
                 hot_recall=float(both / np.count_nonzero(hot)) if hot.any() else float("nan"),
@@ -162,7 +163,7 @@ def _mean(values: NDArray[np.bool_]) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _errors(actual: Floats, forecast: Floats, mean: Floats) -> Errors:
+def _errors(actual: Floats, forecast: Floats, mean: Floats, loss_at: float) -> Errors:
     """An unknown forecast counts as 0."""
     if not len(actual):
         return Errors(mae=np.nan, under=np.nan, over=np.nan, pinball=np.nan, coverage=np.nan)
@@ -171,6 +172,6 @@ def _errors(actual: Floats, forecast: Floats, mean: Floats) -> Errors:
         mae=float(np.abs(error).mean()),
         under=float(np.maximum(error, 0.0).mean()),
         over=float(np.maximum(-error, 0.0).mean()),
-        pinball=float(pinball(error, LOSS_AT).mean()),
+        pinball=float(pinball(error, loss_at).mean()),
         coverage=float((error <= TOLERANCE).mean()),
     )
