@@ -152,6 +152,8 @@ class Finding:
     """Indices of pods on the node; for REMOVE best first, otherwise the planner orders them."""
     cpu_share: float = float("nan")
     """COOL: the share that is too high, and its thresholds; NaN for other goals."""
+    urgent: bool = False
+    """COOL: it comes first, and doesn't wait for a better move."""
     high: float = float("nan")
     target: float = float("nan")
     resource: str = "cpu"

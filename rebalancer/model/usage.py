@@ -29,9 +29,16 @@ class ResourceUsage:
     """(nodes,) the whole of a share."""
     pod: Floats
     """(pods,)"""
+    relief: Floats | None = None
+    """(pods,) the amount that is free once the pod has left, if different; None = the same."""
     samples: Floats
     """(samples, nodes) amounts at the times of `Usage.samples`; the last row is now, and the only one of a resource
     without thresholds."""
+
+    @property
+    def relieved(self) -> Floats:
+        """(pods,) the amount that is free once the pod has left."""
+        return self.pod if self.relief is None else self.relief
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,9 @@ class Usage:
     """None where it was not requested."""
     resources: Mapping[str, ResourceUsage] = field(default_factory=dict)
     """Name -> amounts, of every resource besides CPU that the source has."""
+    swap_in_pages: Floats | None = None
+    """(nodes,) pages per second that are read back from swap, NaN where unknown; None where the source doesn't have
+    it."""
     problems: Mapping[int, Refusal]
     """Node index -> why it is skipped."""
     warnings: tuple[str, ...] = ()

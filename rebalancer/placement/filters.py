@@ -22,6 +22,9 @@ LEAVING_TAINTS = (*REMOVING_TAINTS, "DeletionCandidateOfClusterAutoscaler")
 """Taint keys of nodes that an autoscaler is removing, or may remove. A candidate may stay one for ever: in a node group
 at its minimum size, or while scale-ups delay removals."""
 
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+"""Taint of nodes with the condition MemoryPressure, which the node lifecycle controller keeps in step."""
+
 Check = tuple[str, Bools, str]
 """A filter plugin, (nodes,) where the pod passes, and the message where it doesn't."""
 
@@ -167,6 +170,12 @@ def leaving(nodes: Nodes) -> Bools:
 def removing(nodes: Nodes) -> Bools:
     """(nodes,) nodes that an autoscaler is removing: a hot one needs no relief."""
     return _marked(nodes, REMOVING_TAINTS)
+
+
+def under_memory_pressure(nodes: Nodes) -> Bools:
+    """(nodes,) nodes where the kubelet reports memory pressure, and may evict pods. Only BestEffort pods are kept away
+    by its taint: all others tolerate it."""
+    return _marked(nodes, (MEMORY_PRESSURE,))
 
 
 def _marked(nodes: Nodes, keys: Sequence[str]) -> Bools:

@@ -21,7 +21,7 @@ from rebalancer.model.snapshot import ClusterSnapshot, Pod
 from rebalancer.placement.board import Board, Kind
 from rebalancer.placement.draws import Draws, Outlook, View, searched_down_to, seeded, views
 from rebalancer.placement.engine import Engine, Verdict
-from rebalancer.placement.filters import REMOVING_TAINTS, leaving
+from rebalancer.placement.filters import REMOVING_TAINTS, leaving, under_memory_pressure
 from rebalancer.placement.nodes import Bools, Floats, Rows, ours_cordoned
 from rebalancer.placement.pending import MADE_AFTERWARDS, PendingPods
 from rebalancer.placement.scores import missing_bytes
@@ -128,7 +128,8 @@ class PlacementModel:
         nodes = snapshot.nodes
         self._leaving: Bools = leaving(nodes)
         self._young: Bools = snapshot.taken - nodes.created < young_seconds
-        self._unfit: Bools = self._leaving | self._young | ~nodes.ready
+        self._pressed = under_memory_pressure(nodes)
+        self._unfit: Bools = self._leaving | self._young | self._pressed | ~nodes.ready
         self._begin(cordoned, closed, out_of_time)
 
     def start_over(
@@ -157,7 +158,7 @@ class PlacementModel:
         self.cordoned = ours_cordoned(self._snapshot) if cordoned is None else cordoned
         """(nodes,) cordoned before the plan."""
         self.closed: Bools = self._unfit | self._board.unschedulable
-        """(nodes,) no targets: leaving, cordoned, young, not Ready, or closed by the caller."""
+        """(nodes,) no targets: leaving, cordoned, young, under memory pressure, not Ready, or closed by the caller."""
         if closed is not None:
             self.closed |= closed
 
@@ -171,6 +172,8 @@ class PlacementModel:
         if self._leaving[node]:
             is_removed = any(taint.key in REMOVING_TAINTS for taint in nodes.taints[node])
             return "an autoscaler is removing it" if is_removed else "cluster-autoscaler may remove it"
+        if self._pressed[node]:
+            return "under memory pressure"
         if self._young[node]:
             return f"joined {self._snapshot.taken - float(nodes.created[node]):.0f}s ago"
         return "cordoned" if self._board.unschedulable[node] else "its taints are not known for certain"

@@ -56,6 +56,9 @@ MAX_MISSES = 8
 NOISE = 0.35
 """Standard deviation of the logarithm of a random change of the order."""
 
+FIRST = 1e3
+"""More than any share of a node."""
+
 MAX_WAITS = 4
 """How often a plan waits for its replacements."""
 
@@ -414,12 +417,13 @@ class Planner:
         )
 
     def _turn(self, job: Job) -> float:
+        first = -FIRST if job.finding.urgent else 0.0
         if job.cooled is None or self._choice.by_node:
-            return 0.0
+            return first
         share = size(job)
         if self._choice.noise:
             share *= math.exp(float(seeded(self._choice.noise, job.left[0].name).normal(0.0, NOISE)))
-        return -share
+        return first - share
 
     def _end(self, job: Job, refusal: Refusal) -> None:
         """The goal is reached: no other candidate has to leave."""
@@ -520,7 +524,7 @@ class Planner:
 
     def _may_wait(self, job: Job, pod: Pod, refusal: Refusal) -> bool:
         """Whether only a short wait bars the candidate."""
-        if not self._patience or self._waited >= MAX_WAITS or self._urgent[job.finding.node]:
+        if not self._patience or self._waited >= MAX_WAITS or job.finding.urgent or self._urgent[job.finding.node]:
             return False
         if refusal.code is Reason.BUDGET_EXHAUSTED:
             return self._budgets.refuses(pod, alone=True) is None

@@ -29,6 +29,10 @@ NODE_MEMORY, NODE_MEMORY_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_
 """node_exporter's. Available memory includes what the kernel would take back from its caches."""
 POD_MEMORY = "container_memory_working_set_bytes"
 """cAdvisor's: without caches that can be dropped at once, as the kubelet counts before it evicts."""
+POD_RSS = "container_memory_rss"
+"""cAdvisor's: anonymous memory. File cache of a working set is available memory of the node already."""
+NODE_SWAP_IN = "node_vmstat_pswpin"
+"""node_exporter's, from /proc/vmstat: pages read back from swap. Pages that are only written there were not in use."""
 NODE_INFO = "kube_node_info"
 UNAME = "node_uname_info"
 
@@ -77,6 +81,8 @@ class ResourceQuerySet:
     capacity: Query | None
     """None: `node` is a share, 0..1."""
     pod: Query
+    relief: Query | None = None
+    """The amount that is free once a pod has left, if different. Pods without a series count with `pod`."""
     optional: bool = False
     """Default queries: a source that doesn't have their series lacks the resource, which is no error."""
 
@@ -135,18 +141,28 @@ def default_memory_queries(prometheus: Prometheus, matchers: Sequence[str] = ())
     node, pod = prometheus.node_cpu, prometheus.pod_cpu
     by_node = _by(node.label, "node", CLUSTER_LABEL)
     by_pod = _by(pod.namespace_label, pod.pod_label, pod.node_label)
-    containers = _selector(POD_MEMORY, *NAMED_CONTAINERS, *matchers)
+    inner = _by(by_pod, CONTAINER_LABEL)
+
+    def of_pods(name: str) -> str:
+        return f"sum by ({by_pod}) (max by ({inner}) ({_selector(name, *NAMED_CONTAINERS, *matchers)}))"
+
     whole, available = (_selector(name, *matchers) for name in (NODE_MEMORY, NODE_MEMORY_AVAILABLE))
     return ResourceQuerySet(
         name=MEMORY,
         node=Query(field="memory of nodes", promql=f"max by ({by_node}) ({whole} - {available})"),
         capacity=Query(field="capacity of nodes in memory", promql=f"max by ({by_node}) ({whole})"),
-        pod=Query(
-            field="memory of pods",
-            promql=f"sum by ({by_pod}) (max by ({_by(by_pod, CONTAINER_LABEL)}) ({containers}))",
-        ),
+        pod=Query(field="memory of pods", promql=of_pods(POD_MEMORY)),
+        relief=Query(field="anonymous memory of pods", promql=of_pods(POD_RSS)),
         optional=True,
     )
+
+
+def swap_query(usage: UsageSource) -> Query:
+    """Pages per second that each node reads back from swap."""
+    assert usage.prometheus is not None
+    by_node = _by(usage.prometheus.node_cpu.label, "node", CLUSTER_LABEL)
+    window = format_duration(usage.rate_window)
+    return Query(field="swap of nodes", promql=f"max by ({by_node}) (rate({NODE_SWAP_IN}[{window}]))")
 
 
 def queries(usage: UsageSource) -> Queries:

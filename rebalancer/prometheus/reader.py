@@ -14,7 +14,7 @@ from rebalancer.model.errors import ConfigError, ConnectError, UnsafeDataError
 from rebalancer.model.ports import Progress
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.model.snapshot import ClusterSnapshot, Floats
-from rebalancer.model.usage import Contention, Usage
+from rebalancer.model.usage import MEMORY, Contention, Usage
 from rebalancer.policy.schema.usage import UsageSource
 from rebalancer.prometheus import decode
 from rebalancer.prometheus.client import Answer, PrometheusClient
@@ -30,8 +30,9 @@ from rebalancer.prometheus.queries import (
     queries,
     resource_queries,
     stabilization_offsets,
+    swap_query,
 )
-from rebalancer.prometheus.resources import read_resources
+from rebalancer.prometheus.resources import read_resources, read_swap
 from rebalancer.prometheus.units import MOST_PLAUSIBLE_SHARE, capacities, check_unit, millicores_per_unit
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class PrometheusUsage:
         self._contention = contention_queries(usage) if contention else None
         self._resources = resource_queries(usage)
         self._stabilized = stabilized
+        self._swap = swap_query(usage)
         assert usage.prometheus is not None  # queries() has raised a ConfigError otherwise
         self._usage = usage
         self._prometheus = usage.prometheus
@@ -126,6 +128,11 @@ class PrometheusUsage:
             warnings=warnings,
             stabilized=self._stabilized,
         )
+        swap = (
+            read_swap(self._swap, node_map, lambda query, partial: self._decoded(query, decode.vector, partial, at=at))
+            if MEMORY in self._stabilized
+            else None
+        )
         self._progress.step(SOURCE, _STEPS, _STEPS)
         bad = list(problems)
         millicores[bad] = np.nan
@@ -148,6 +155,7 @@ class PrometheusUsage:
             departed_millicores=pods.departed,
             contention=contention,
             resources=resources,
+            swap_in_pages=swap,
             problems=problems,
             warnings=tuple(dict.fromkeys(warnings)),
             notes=tuple(notes),

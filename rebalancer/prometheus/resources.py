@@ -62,6 +62,19 @@ def read_resources(
     return found, notes
 
 
+def read_swap(
+    query: Query, node_map: NodeMap, node_vector: Callable[[Query, list[str]], decode.Vector]
+) -> Floats | None:
+    """(nodes,) pages per second that are read back from swap; None where that can't be read: most clusters have no
+    swap."""
+    try:
+        vector = node_vector(query, [])
+    except (ConfigError, ConnectError):
+        return None
+    gathered = gather(labels=vector.labels, values=vector.values, node_map=node_map, merge_target_on=node_map.label)
+    return _amounts(gathered.values) if gathered.has_series.any() else None
+
+
 def _read(
     wanted: ResourceQuerySet,
     snapshot: ClusterSnapshot,
@@ -92,7 +105,12 @@ def _read(
         _check_pods(wanted.pod, pods, node, snapshot)
     plausible = node <= capacity * MOST_PLAUSIBLE_SHARE
     node = np.where(plausible, node, np.nan)
-    return ResourceUsage(node=node, capacity=capacity, pod=pods.pods, samples=node[None, :])
+    relief = None
+    if wanted.relief is not None:
+        vector = pod_vector(wanted.relief, warnings)
+        left = pod_usage(vector=vector, snapshot=snapshot, node_map=node_map, scale=1.0)
+        relief = np.fmin(left.pods, pods.pods) if left.matched else None
+    return ResourceUsage(node=node, capacity=capacity, pod=pods.pods, relief=relief, samples=node[None, :])
 
 
 def _check_pods(query: Query, pods: PodUsage, node: Floats, snapshot: ClusterSnapshot) -> None:

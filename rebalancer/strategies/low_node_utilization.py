@@ -7,6 +7,7 @@ second load: no replacement lands where the peak would exceed the target, and a 
 peak is found although it is cool now.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from rebalancer.model.alerts import ThresholdOverride
 from rebalancer.model.plan import AT_ITS_PEAK, Finding, Loads, ResourceExcess, is_predicted
 from rebalancer.model.reason import Reason, Refusal
-from rebalancer.model.usage import CPU
+from rebalancer.model.usage import CPU, MEMORY
 from rebalancer.placement.filters import removing
 from rebalancer.policy.schema.types import format_duration
 from rebalancer.strategies.loads import RESOURCES, cpu_loads, requested
-from rebalancer.strategies.resources import only_what_is_hot, with_resources
+from rebalancer.strategies.resources import only_what_is_hot, short_of_memory, with_resources
 from rebalancer.strategies.selection import settling
 from rebalancer.strategies.view import Findings, StrategyView
 
@@ -32,7 +33,8 @@ SPAN_SHARE = 0.8
 
 def find(view: StrategyView) -> Findings:
     """Hot nodes, hottest first (by excess over target as a share of the node)."""
-    loads = _cpu_loads(view) if view.strategy.by_cpu else _request_loads(view)
+    short = short_of_memory(view.snapshot, view.usage) if view.strategy.by_cpu else {}
+    loads = _cpu_loads(view, short) if view.strategy.by_cpu else _request_loads(view)
     skipped = _unjudged(view)
     over = loads.node > loads.high  # NaN compares false
     momentary = np.zeros(over.shape, dtype=np.bool_)
@@ -41,12 +43,12 @@ def find(view: StrategyView) -> Findings:
         if int(node) in skipped or (view.only is not None and int(node) not in view.only):
             continue
         if view.strategy.by_cpu and not _due(view, loads, int(node)):
-            refusals = _momentary(view, loads, int(node))
+            refusals = _momentary(view, loads, int(node), at_once=int(node) in short)
             if len(refusals) == np.count_nonzero(over[node]):
                 skipped[int(node)] = next(iter(refusals.values()))
                 continue
             momentary[node, list(refusals)] = True
-        found.append(_finding(view, loads, int(node), over[node] & ~momentary[node]))
+        found.append(_finding(view, loads, int(node), over[node] & ~momentary[node], short.get(int(node), "")))
     found.sort(key=lambda each: (-each[0], view.snapshot.nodes.names[each[1].node]))
     if momentary.any():
         high, target = (np.where(momentary, np.nan, each) for each in (loads.high, loads.target))
@@ -54,7 +56,7 @@ def find(view: StrategyView) -> Findings:
     return Findings(loads=loads, findings=tuple(finding for _, finding in found), skipped=skipped)
 
 
-def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_]) -> tuple[float, Finding]:
+def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_], short: str) -> tuple[float, Finding]:
     room = loads.room[node]
     share, high, target = loads.node[node] / room, loads.high[node] / room, loads.target[node] / room
     # measured load comes before predicted load
@@ -67,6 +69,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
     )
     resource = _measured(loads.resources[worst])
     override = view.overrides.get((node, resource))
+    urgent = bool(short) and MEMORY in loads.resources and bool(over[loads.resources.index(MEMORY)])
     by = f" ({override.source})" if override is not None else ""
     if is_predicted(loads.resources[worst]):
         reason = (
@@ -75,7 +78,10 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         )
     else:
         what = f"{'real' if view.strategy.by_cpu else 'requested'} {resource}".replace("real cpu", "real CPU")
-        reason = f"{what} {share[worst]:.1%} is over high {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
+        mark = "high" if high[worst] > target[worst] else "its target"
+        reason = f"{what} {share[worst]:.1%} is over {mark} {high[worst]:.1%}{by}, to be cooled to {target[worst]:.1%}"
+        if urgent:
+            reason += f"; it {short}"
         if override is not None and view.strategy.by_cpu:
             reason += _changes(view, override, node, float(target[worst]))
         reason += "".join(
@@ -94,6 +100,7 @@ def _finding(view: StrategyView, loads: Loads, node: int, over: NDArray[np.bool_
         cpu_share=float(share[worst]),
         high=float(high[worst]),
         target=float(target[worst]),
+        urgent=urgent,
         candidates=view.snapshot.pods_on(node),
         best_effort=view.strategy.args.best_effort,
     )
@@ -117,7 +124,7 @@ def _changes(view: StrategyView, override: ThresholdOverride, node: int, target:
     return f"; {override.source} set {', '.join(changes)}" if changes else ""
 
 
-def _cpu_loads(view: StrategyView) -> Loads:
+def _cpu_loads(view: StrategyView, short: Collection[int]) -> Loads:
     pools = [index for index, _ in view.chosen_pools]
     loads = cpu_loads(
         view.snapshot,
@@ -144,6 +151,13 @@ def _cpu_loads(view: StrategyView) -> Loads:
         peaks=view.peaks,
         due=view.due,
     )
+    if short and MEMORY in loads.resources:
+        # memory over the target is too much where it is in short supply
+        at, nodes = loads.resources.index(MEMORY), list(short)
+        high = loads.high.copy()
+        is_over = loads.node[nodes, at] > high[nodes, at]
+        high[nodes, at] = np.where(is_over, high[nodes, at], loads.target[nodes, at])
+        loads = replace(loads, high=high)
     return only_what_is_hot(loads, loads.resources)
 
 
@@ -206,13 +220,16 @@ def _unjudged(view: StrategyView) -> dict[int, Refusal]:
     return {**out, **view.usage.problems, **settling(view)}
 
 
-def _momentary(view: StrategyView, loads: Loads, node: int) -> dict[int, Refusal]:
-    """Index of a resource that a node is hot by -> why it has not been for long enough."""
+def _momentary(view: StrategyView, loads: Loads, node: int, *, at_once: bool) -> dict[int, Refusal]:
+    """Index of a resource that a node is hot by -> why it has not been for long enough. `at_once`: of
+    memory it need not have been."""
     refusals: dict[int, Refusal] = {}
     for at in np.flatnonzero(loads.node[node] > loads.high[node]).tolist():
         name = _measured(loads.resources[at])
         if (node, name) in view.overrides:
             continue  # an alert has waited for its rule's `for`
+        if name == MEMORY and at_once:
+            continue
         if name == CPU:
             capacity, samples = view.snapshot.nodes.cpu_capacity_millicores, view.usage.samples
             high = loads.high[node, 0] / loads.room[node, 0]

@@ -19,6 +19,7 @@ from rebalancer.model.peaks import Peaks
 from rebalancer.model.plan import Loads
 from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import MEMORY, ResourceUsage, Usage
+from rebalancer.placement.filters import under_memory_pressure
 from rebalancer.policy.pools import NodePools
 from rebalancer.strategies.loads import override_thresholds, with_peaks
 
@@ -27,6 +28,9 @@ Bools = NDArray[np.bool_]
 
 SAME_AGE = 0.9
 """A sibling is of a pod's age when it has this share of it."""
+
+SWAP_IN_PAGES = 256.0
+"""Pages per second, 1 MiB of 4 KiB each: a node that reads as much back from swap has too little memory."""
 
 GROWING_SECONDS = 3600.0
 """A younger pod is expected to grow to what its older siblings use."""
@@ -78,7 +82,7 @@ def memory_reserve(
         target=target,
         low=target,
         pod=grown[:, None],
-        relief=memory.pod[:, None],
+        relief=memory.relieved[:, None],
     )
 
 
@@ -118,7 +122,7 @@ def with_resources(
             target=(marks.target * room)[:, None],
             low=(marks.low * room)[:, None],
             pod=grown[:, None],
-            relief=np.nan_to_num(used.pod)[:, None],
+            relief=np.nan_to_num(used.relieved)[:, None],
         )
         coming = peaks_in_units(peaks, name)
         if coming is not None:
@@ -150,6 +154,16 @@ def peaks_in_units(peaks: Peaks | None, name: str) -> Peaks | None:
     )
 
 
+def short_of_memory(snapshot: ClusterSnapshot, usage: Usage) -> dict[int, str]:
+    """Node -> why it is urgent: it is under memory pressure, or it reads back from swap what is in use."""
+    names = snapshot.nodes.names
+    swap = np.full(len(names), np.nan) if usage.swap_in_pages is None else usage.swap_in_pages
+    pressed = np.flatnonzero(under_memory_pressure(snapshot.nodes)).tolist()
+    swaps = np.flatnonzero(swap >= SWAP_IN_PAGES).tolist()
+    out = {node: f"reads {swap[node]:.0f} pages/s back from swap" for node in swaps}
+    return out | dict.fromkeys(pressed, "is under memory pressure")
+
+
 def only_what_is_hot(loads: Loads, names: Collection[str]) -> Loads:
     """`loads` in which a hot node has no target in those of these resources that it is not hot by: it is relieved of
     what it has too much of, and of nothing else."""
@@ -178,7 +192,7 @@ def _without_leaving(snapshot: ClusterSnapshot, used: ResourceUsage) -> Floats:
     """(nodes,) the measured amount without that of terminating pods."""
     pods = snapshot.pods
     leaving = snapshot.active & pods.terminating
-    gone = np.bincount(pods.node[leaving], weights=np.nan_to_num(used.pod[leaving]), minlength=len(snapshot.nodes))
+    gone = np.bincount(pods.node[leaving], weights=np.nan_to_num(used.relieved[leaving]), minlength=len(snapshot.nodes))
     out: Floats = np.maximum(used.node - gone, 0.0)
     return out
 

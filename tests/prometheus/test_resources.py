@@ -173,3 +173,33 @@ def test_19_5_doctor_fails_where_memory_has_thresholds_and_no_series() -> None:
                 found = [each for each in opened.probe().metrics if "memory" in each.name]
             assert [(each.series, each.needed) for each in found] == [(0, needed)] * 3
             assert ("memory has thresholds" in found[0].fix) is needed
+
+
+def test_19_3_a_pod_relieves_its_node_of_its_anonymous_memory() -> None:
+    at = time.time()
+    answers = {**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)}
+    queries = default_memory_queries(Prometheus.model_validate({"url": "http://127.0.0.1", **OWN}))
+    assert queries.relief is not None
+    assert "container_memory_rss" in queries.relief.promql
+    with fake_prometheus(answers) as fake:
+        assert read(fake.url, two_nodes(), **OWN).resources[MEMORY].relieved.tolist() == [2 * GIB]
+    series = [({"namespace": "shop", "pod": "web-0", "node": "n1"}, 0.5 * GIB)]
+    with fake_prometheus({**answers, queries.relief.promql: vector(series, at=at)}) as fake:
+        memory = read(fake.url, two_nodes(), **OWN).resources[MEMORY]
+    assert memory.pod.tolist() == [2 * GIB]
+    assert memory.relieved.tolist() == [0.5 * GIB]
+
+
+def test_19_3_what_nodes_read_back_from_swap_is_known_where_memory_has_thresholds() -> None:
+    at = time.time()
+    plain = by_query({**usual({"n1": 0.5, "n2": 0.5}, at=at), **memory_answers(at)})
+
+    def answer(asked: Any) -> Any:
+        swaps = "node_vmstat_pswpin" in asked.params.get("query", "")
+        return (200, vector([({"node": "n1"}, 700.0)], at=at)) if swaps else plain(asked)
+
+    with fake_prometheus(answer) as fake:
+        assert read(fake.url, two_nodes(), **OWN).swap_in_pages is None
+        with closing(reader(fake.url, stabilized=[MEMORY], **OWN)) as opened:
+            swap = opened.read(two_nodes()).swap_in_pages
+    np.testing.assert_array_equal(swap, [700.0, np.nan])

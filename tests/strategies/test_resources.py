@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cycle.resource_notes import resource_notes
+from rebalancer.model.objects import Taint, Toleration
 from rebalancer.model.usage import ResourceUsage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.strategies.high_node_utilization import find as find_low
@@ -278,3 +279,84 @@ def test_19_2_a_move_off_a_node_that_is_hot_by_memory_cools_it() -> None:
     pods = replicas("web", {"hot": 3}, used=500.0)
     outcome = Scene([2_000] * 3, pods, {"memory": amounts([90, 20, 20], [30] * 3)}, by_resources(memory=None)).plan()
     assert [each.cools for each in outcome.accepted] == [True]
+
+
+# ---- memory in short supply
+
+PRESSED = Taint(key="node.kubernetes.io/memory-pressure", value="", effect="NoSchedule")
+
+
+def short_scene(
+    *, pressed: Sequence[str] = (), swap: float = 0.0, share: float = 75.0, samples: float = 10.0, **usage: Any
+) -> Scene:
+    """`hot` uses `share` % of its memory, and lately `samples` %."""
+    pods = replicas("web", {"hot": 3}, used=500.0)
+    rows = np.array([[samples, 20, 20]] * 4 + [[share, 20, 20]])
+    used = {"memory": amounts([share, 20, 20], [10] * 3, samples=rows)}
+    scene = Scene([2_000] * 3, pods, used, by_resources(memory=None))
+    nodes = [a_node(name, used=2_000.0, taints=(PRESSED,) if name in pressed else ()) for name in NODES]
+    scene.snapshot = cluster(nodes, pods)
+    swapped = np.array([swap, 0.0, 0.0])
+    scene.usage = usage_of(scene.snapshot, nodes, pods, resources=used, swap_in_pages=swapped, **usage)
+    scene.view = view_of(scene.snapshot, scene.usage, scene.policy)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("short", "said"),
+    [
+        ({"pressed": ["hot"]}, "is over its target 70.0%, to be cooled to 70.0%; it is under memory pressure"),
+        ({"swap": 900.0}, "is over its target 70.0%, to be cooled to 70.0%; it reads 900 pages/s back from swap"),
+    ],
+)
+def test_19_3_a_node_that_is_short_of_memory_is_relieved_at_once(short: dict[str, Any], said: str) -> None:
+    """Between its target and its high, for one sample."""
+    (finding,) = short_scene(**short).find().findings
+    assert finding.urgent
+    assert finding.reason.endswith(said)
+    assert short_scene().find().findings == ()
+    assert short_scene(swap=10.0).find().findings == ()
+    assert short_scene(share=60.0, **short).find().findings == ()
+
+
+def test_19_3_a_node_that_is_short_of_memory_comes_first_and_does_not_wait() -> None:
+    pods = [
+        *replicas("large", {"hot": 2}, used=4_000.0),
+        *replicas("web", {"b": 3}, used=100.0),
+    ]
+    used = {"memory": amounts([20, 75, 20], [1, 1, 10, 10, 10])}
+    scene = Scene([13_000, 2_000, 100], pods, used, by_resources(memory=None))
+    assert scene.plan().pods[0].startswith("large")
+    nodes = [
+        a_node(name, used=cpu, taints=(PRESSED,) if name == "b" else ())
+        for name, cpu in zip(NODES, (13_000, 2_000, 100), strict=True)
+    ]
+    scene.snapshot = cluster(nodes, pods)
+    scene.usage = usage_of(scene.snapshot, nodes, pods, resources=used)
+    scene.view = view_of(scene.snapshot, scene.usage, scene.policy)
+    assert scene.plan().pods[0].startswith("web")
+
+
+def test_19_3_nothing_lands_on_a_node_under_memory_pressure() -> None:
+    """Pods that aren't BestEffort tolerate the taint."""
+    tolerates = (Toleration(key=PRESSED.key, operator="Exists", effect="NoSchedule"),)
+    pods = [APod(name="a", node="hot", owner="a", used=3_000.0, template={"tolerations": tolerates})]
+    nodes = [
+        a_node("hot", used=13_000.0),
+        a_node("b", used=100.0, taints=(PRESSED,)),
+    ]
+    snapshot, policy = cluster(nodes, pods), by_resources()
+    planner = planner_for(snapshot, usage_of(snapshot, nodes, pods), policy)
+    assert planner.next_move() is None
+    (refusal,) = planner.refusals()
+    assert refusal.message == "no target node is under its low: b is, but closed (under memory pressure)"
+
+
+def test_19_3_file_cache_of_a_pod_relieves_its_node_of_nothing() -> None:
+    """The working set of `files` is the largest, and nearly all of it the kernel would drop anyway."""
+    pods = [
+        APod(name="files", node="hot", owner="files", used=100.0),
+        APod(name="objects", node="hot", owner="objects", used=100.0),
+    ]
+    memory = {"memory": amounts([90, 10, 10], [40, 25], relief=np.array([1.0, 25.0]))}
+    assert Scene([2_000, 0, 0], pods, memory, by_resources(memory=None)).plan().pods == ["objects"]
