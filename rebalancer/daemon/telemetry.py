@@ -1,5 +1,6 @@
 """Telemetry of the daemon: metrics and Kubernetes Events after each cycle, forecast run and evaluation."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import structlog
@@ -38,6 +39,9 @@ def count(metrics: Metrics, report: CycleReport, seconds: float) -> None:
         metrics.limit_left.labels(scope=scope).set(left)
     for finding, _ in report.findings:
         metrics.findings.labels(pool=finding.pool, strategy=finding.strategy, resource=finding.resource).inc()
+    if not report.stopped:
+        by_resource = Counter(name for line in report.nodes for name in line.hot_by)
+        metrics.hot_nodes_by_resource(by_resource)
     for each in report.evictions:
         code = str(each.code) if each.code else ""
         metrics.evictions.labels(pool=each.pool, outcome=str(each.outcome), code=code).inc()

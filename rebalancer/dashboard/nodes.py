@@ -7,7 +7,7 @@ and peaks from the forecasts in the database.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ from rebalancer.model.snapshot import ClusterSnapshot
 from rebalancer.model.usage import Usage
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.policy.pools import NodePools
-from rebalancer.web.views import NodeLine, NodeState, PoolLine
+from rebalancer.web.views import NodeLine, NodeState, PoolLine, ResourceNow
 
 LOG = structlog.get_logger("rebalancer")
 Floats = NDArray[np.float64]
@@ -51,12 +51,14 @@ class StoredPeaks(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCpu:
-    """CPU of nodes by name, without the pods behind it."""
+    """Usage of nodes by name, without the pods behind it."""
 
     at: float
     millicores: Mapping[str, float]
     problems: Mapping[str, str]
     """Node -> why it is not known."""
+    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Resource besides CPU -> node -> share."""
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, usage: Usage) -> "MeasuredCpu":
@@ -66,6 +68,10 @@ class MeasuredCpu:
             at=usage.at,
             millicores=dict(zip(names, usage.node_cpu_millicores.tolist(), strict=True)),
             problems={names[node]: refusal.message for node, refusal in usage.problems.items()},
+            resources={
+                name: dict(zip(names, (used.node / used.capacity).tolist(), strict=True))
+                for name, used in sorted(usage.resources.items())
+            },
         )
 
 
@@ -253,17 +259,23 @@ def node_view(
     problems = measured.problems if measured is not None else {}
     shares = np.array([found.get(name, np.nan) for name in nodes.names]) / room
     high, target, _ = node_pools.thresholds(shares)
+    resources = measured.resources if measured is not None else {}
+    highs = {name: node_pools.resource_thresholds(name).high for name in resources}
     soft_tainted = our_taints(snapshot)
     on = snapshot.pods.node[snapshot.active]
     pods = np.bincount(on, minlength=len(nodes)).tolist()
     lines = []
     for node, name in enumerate(nodes.names):
         share, hot_from = known(shares[node]), known(expected.hot_from[node])
+        others = tuple(
+            ResourceNow(resource=each, share=known(of_node.get(name, np.nan)), high=known(highs[each][node]))
+            for each, of_node in resources.items()
+        )
         lines.append(
             NodeLine(
                 name=name,
                 pool=node_pools.names[node],
-                state=_state(share, known(high[node]), hot_from),
+                state=_state(share, known(high[node]), hot_from, others),
                 share=share,
                 high=known(high[node]),
                 target=known(target[node]),
@@ -276,6 +288,7 @@ def node_view(
                 problem=problems.get(name, ""),
                 capacity_millicores=float(room[node]),
                 pods=pods[node],
+                resources=others,
             )
         )
     lines.sort(key=lambda line: (_RANK[line.state], -(line.share or 0.0), line.name))
@@ -296,7 +309,11 @@ def known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _state(share: float | None, high: float | None, hot_from: float | None) -> NodeState:
+def _state(
+    share: float | None, high: float | None, hot_from: float | None, others: Sequence[ResourceNow] = ()
+) -> NodeState:
+    if any(each.hot for each in others):
+        return NodeState.HOT
     if share is None:
         return NodeState.UNKNOWN
     if high is not None and share > high:

@@ -47,6 +47,7 @@ class Metrics:
         self.findings = self._counter(
             "findings", "Nodes that strategies found, by the resource of hot ones.", "pool", "strategy", "resource"
         )
+        self.hot_nodes = self._gauge("hot_nodes", "Nodes over `high` in the last cycle, by resource.", "resource")
         self.evictions = self._counter(
             "evictions",
             "Evictions by outcome; code is the reason of a failed or refused call, else empty.",
@@ -149,6 +150,12 @@ class Metrics:
 
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+
+    def hot_nodes_by_resource(self, counts: Mapping[str, int]) -> None:
+        """Export the counts; resources that were exported before and have none are 0."""
+        there = {sample.labels["resource"] for metric in self.hot_nodes.collect() for sample in metric.samples}
+        for resource in sorted({CPU, *there, *counts}):
+            self.hot_nodes.labels(resource=resource).set(counts.get(resource, 0))
 
     @staticmethod
     def by_pool(gauge: Gauge, shares: Mapping[str, float | None]) -> None:

@@ -73,6 +73,28 @@ class NodeLine:
     """Why its CPU is not known, or unreliable."""
     capacity_millicores: float = 0.0
     pods: int = 0
+    resources: "tuple[ResourceNow, ...]" = ()
+    """Besides CPU; the same names in the same order on all nodes."""
+
+    @property
+    def hot_by(self) -> list[str]:
+        """The resources besides CPU that it is hot by."""
+        return [each.resource for each in self.resources if each.hot]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceNow:
+    """A resource besides CPU on a node."""
+
+    resource: str
+    share: float | None
+    high: float | None
+    """None where the node's pool has no thresholds of it."""
+
+    @property
+    def hot(self) -> bool:
+        """Over `high`."""
+        return self.share is not None and self.high is not None and self.share > self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

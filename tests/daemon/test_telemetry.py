@@ -1,7 +1,7 @@
 """What a cycle becomes in /metrics."""
 
 from rebalancer.daemon.telemetry import count
-from rebalancer.model.plan import CycleReport, PodRefusal, Trigger
+from rebalancer.model.plan import CycleReport, NodeLine, PodRefusal, Trigger
 from rebalancer.model.reason import Reason, Refusal
 from rebalancer.web import Metrics
 from tests.builders import NOW
@@ -41,3 +41,20 @@ def test_a_cycle_that_stopped_or_was_interrupted_says_so() -> None:
     why = Refusal.of(Reason.COVERAGE_TOO_LOW)
     assert 'rebalancer_cycles_total{result="stopped",trigger="alert"} 1.0' in page(a_report(stopped=why))
     assert 'rebalancer_cycles_total{result="interrupted",trigger="alert"} 1.0' in page(a_report(interrupted=why))
+
+
+def test_19_5_hot_nodes_are_counted_by_each_resource_that_they_are_hot_by() -> None:
+    metrics = Metrics()
+
+    def shown(*hot_by: tuple[str, ...], **fields: object) -> list[str]:
+        lines = [
+            NodeLine(name=f"n{number}", pool="general", cpu_before=0.9, cpu_planned=0.9, hot=bool(each), hot_by=each)
+            for number, each in enumerate(hot_by)
+        ]
+        count(metrics, a_report(nodes=lines, **fields), 1.0)
+        return [line for line in metrics.page()[0].decode().splitlines() if line.startswith("rebalancer_hot_nodes{")]
+
+    both = ['rebalancer_hot_nodes{resource="cpu"} 1.0', 'rebalancer_hot_nodes{resource="memory"} 2.0']
+    assert sorted(shown(("memory", "cpu"), ("memory",), ())) == both
+    assert sorted(shown(stopped=Refusal.of(Reason.COVERAGE_TOO_LOW))) == both
+    assert all(line.endswith(" 0.0") for line in shown(()))

@@ -13,6 +13,7 @@ from rebalancer.model.steering import SOFT_TAINT
 from rebalancer.policy import RebalancerPolicy
 from rebalancer.web.views import NodeState
 from tests.builders import NOW, ANode, a_node, a_policy, cluster, replicas, usage_of
+from tests.strategies.test_resources import amounts
 
 GENERAL = {"pool": "general"}
 NAN = float("nan")
@@ -140,3 +141,19 @@ def test_what_is_expected_of_a_node_is_told_step_by_step() -> None:
     assert found.ahead("b") == [(NOW, 0.25), (NOW + 300, None)]
     assert found.ahead("a") == [(NOW, None), (NOW + 300, None)]
     assert found.ahead("nobody") == []
+
+
+def test_19_5_a_node_shows_each_measured_resource_and_is_hot_by_any_with_thresholds() -> None:
+    nodes = [a_node(name, cpu=4000, used=1000.0, labels=GENERAL) for name in ("full", "free", "unknown")]
+    marks = {"high": 75, "target": 65, "low": 50, "resources": {"memory": {"high": 80, "target": 70, "low": 50}}}
+    policy = a_policy(pools=[{"name": "general", "selector": {"matchLabels": GENERAL}, "thresholds": marks}])
+    used = {"memory": amounts([90.0, 20.0, NAN], [1.0] * 9), "disk-busy": amounts([99.0, 1.0, 1.0], [0.0] * 9)}
+    found = seen(nodes, policy, resources=used)
+    assert {line.name: (line.state, line.hot_by) for line in found.lines} == {
+        "full": (NodeState.HOT, ["memory"]),
+        "free": (NodeState.COOL, []),
+        "unknown": (NodeState.COOL, []),
+    }
+    shown = [(each.resource, each.share, each.high) for each in found.by_name["full"].resources]
+    assert shown == [("disk-busy", 0.99, None), ("memory", 0.9, 0.8)]
+    assert found.by_name["unknown"].resources[1].share is None

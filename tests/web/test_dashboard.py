@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.cycles import RefusalExample
 from rebalancer.model.errors import ConnectError
 from rebalancer.model.limits import Pause, Scope
-from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState
+from rebalancer.web.views import MOST_TILES, NodeSelection, NodeState, ResourceNow
 from tests.web.builders import CYCLE, NOW, a_cluster, a_cycle_line, a_move, a_node, a_node_page, a_refusal
 from tests.web.fakes import Answer, AsgiClient, Clients, Daemon
 from tests.web.readers import Element, faults, links, read_page
@@ -331,3 +331,15 @@ def test_the_curve_stands_in_a_table_too(get: Callable[[str], Answer]) -> None:
     assert picture.all("title")[0].text == "CPU of node-1"
     [mark] = picture.all("g", class_="mark")
     assert mark.one("text").text == "2"  # the third was refused
+
+
+def test_19_5_the_pages_of_nodes_show_each_resource(views: HandMade, get: Callable[[str], Answer]) -> None:
+    resources = (ResourceNow(resource="memory", share=0.91, high=0.8),)
+    views.nodes = [a_node("full", 0.3, resources=resources, state=NodeState.HOT)]
+    page = page_of(get("/nodes"))
+    assert "memory now" in [each.text for each in page.all("th")]
+    cells = [each.text for each in page.one("tbody").all("td")]
+    assert "hot by memory" in cells
+    assert {"91 %", "80 %"} <= {each.strip() for each in cells}
+    node = page_of(get("/nodes/full"))
+    assert "memory now" in [each.text for each in node.all("dt")]
