@@ -3,7 +3,7 @@
 5,000 nodes with 150,000 pods of 3,000 services; nine day blocks (8 days and today) lie in files and are read one after
 another, as the store does it. One pod in ten is younger than the history, and had a predecessor of its service. Prints
 one JSON object a line. Reading the files is told apart (it is the store's); the memory is the whole process's. The same
-days are forecast once more as days of memory.
+days are forecast once more as days of memory, and memory leaks are found in them.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import numpy as np
 from bench.landing import a_cluster
 from bench.list_bench import _peak_mib
 from rebalancer.forecast import forecast
+from rebalancer.forecast.leaks import find_leaks
 from rebalancer.forecast.resource import ForecastResource
 from rebalancer.model.history import SLOTS, DayBlock, History
 from rebalancer.model.snapshot import ClusterSnapshot
@@ -133,10 +134,15 @@ def measure(folder: Path, nodes: int) -> dict[str, float]:
         resource=ForecastResource(name=MEMORY),
     )
     of_memory = time.process_time() - started - again.reading
+    reading = again.reading
+    started = time.process_time()
+    find_leaks(again, snapshot, now=now)
+    leaks = time.process_time() - started - (again.reading - reading)
     known = sum(each.days_used == DAYS - 1 for each in result.nodes)
     return {
         "cpu_seconds": seconds - blocks.reading,
         "reading_cpu_seconds": blocks.reading,
+        "leaks_cpu_seconds": leaks,
         "wall_seconds": wall,
         "peak_mib": _peak_mib(),
         "nodes": float(known),

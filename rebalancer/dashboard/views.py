@@ -173,11 +173,14 @@ class LiveViews:
         cycles = or_nothing(lambda: self._from.archive.cycles(1))
         due = or_nothing(self._alerts_due)
         coming, more = self._coming()
+        leaks = self._leaks()
         return views.Overview(
             map=shown,
             last_cycle=cycles[0] if cycles else None,
             due=(*coming, *due, *self._looks_due()),
             more_due=more,
+            leaks=tuple(leaks[:DUE_AT_ONCE]),
+            more_leaks=max(len(leaks) - DUE_AT_ONCE, 0),
             open_breakers=tuple(or_nothing(self._open_breakers)),
             pauses=tuple(or_nothing(self._from.ledger.pauses)),
             problem=problem,
@@ -250,6 +253,13 @@ class LiveViews:
         coming = last.coming if last is not None else ()
         shown = [views.Due(at=each.start_by, what=each.why, node=each.node_name) for each in coming[:DUE_AT_ONCE]]
         return shown, max(len(coming) - DUE_AT_ONCE, 0)
+
+    def _leaks(self) -> list[views.Due]:
+        """Expected OOM kills, the first one first."""
+        forecast_loop = self._from.current().forecast_loop
+        last = forecast_loop.last if forecast_loop is not None else None
+        leaks = last.leaks if last is not None else ()
+        return [views.Due(at=each.kill_at, what=f"{each.pod} {each.sentence}", node=each.node) for each in leaks]
 
     def _plan(self, node: str) -> str:
         forecast_loop = self._from.current().forecast_loop

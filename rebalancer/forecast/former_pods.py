@@ -52,7 +52,8 @@ def former_pods(
     found: dict[str, FormerPods] = {}
     if not services:
         return found
-    for block in days[-DAYS:]:
+    for at in range(max(len(days) - DAYS, 0), len(days)):
+        block = days[at]
         begin = block.day * SLOTS
         for row, service in _of_services(block.pods, services):
             name = block.pods[row]

@@ -167,6 +167,10 @@ class Overview:
     open_breakers: tuple[str, ...]
     """Reasons of open circuit breakers."""
     pauses: tuple[Pause, ...]
+    leaks: tuple[Due, ...] = ()
+    """Expected OOM kills of pods that leak memory, the first ones."""
+    more_leaks: int = 0
+    """Further pods that leak memory."""
     problem: str = ""
     """Why part of it is missing."""
 

@@ -15,6 +15,7 @@ from rebalancer.cycle.context import CycleContext, NullProgress
 from rebalancer.cycle.request import CycleRequest, RequestScope
 from rebalancer.cycle.run import run_cycle
 from rebalancer.dashboard.views import CYCLES_AT_ONCE, LiveViews, Sources
+from rebalancer.forecast.leaks import MemoryLeak
 from rebalancer.forecasting.loop import ForecastLoop
 from rebalancer.lab import Lab, node, scenario, workload
 from rebalancer.model.alerts import Alert, ThresholdOverride
@@ -351,6 +352,32 @@ def test_a_node_that_will_be_hot_is_shown_with_its_peak_and_what_is_due(night: S
     assert page.map.forecast_at == MIDNIGHT
     assert [each.node for each in page.due][:1] == ["node-1"]
     assert "to be relieved by" in page.due[0].what
+
+
+def test_19_4_leak_is_on_the_first_page_with_its_time(night: Shown) -> None:
+    assert night.lookout is not None
+    assert night.lookout.last is not None
+    last = night.lookout.last
+    leak = MemoryLeak(
+        pod="shop/web-1",
+        service="shop/web",
+        node="node-2",
+        mebibytes=900.0,
+        mebibytes_per_hour=60.0,
+        since=MIDNIGHT - 6 * 3600,
+        limit_mebibytes=1024.0,
+        kill_at=MIDNIGHT + 2 * 3600,
+        kill_from=MIDNIGHT + 1.5 * 3600,
+        kill_until=float("inf"),
+    )
+    night.lookout.last = replace(last, leaks=(leak,) * 10)
+    page = night.views.overview(ANY)
+    night.lookout.last = last
+    assert [(each.at, each.node) for each in page.leaks[:1]] == [(leak.kill_at, "node-2")]
+    assert page.leaks[0].what.startswith("shop/web-1 grows by 60 MiB an hour and has 900 MiB; its limit of 1024 MiB is")
+    assert page.leaks[0].what.endswith("or never)")
+    assert (len(page.leaks), page.more_leaks) == (8, 2)
+    assert night.views.overview(ANY).leaks == ()
 
 
 def test_the_page_of_a_node_has_its_days_and_what_is_expected(night: Shown) -> None:

@@ -86,6 +86,8 @@ class HandMade:
                 views.Due(at=None, what="LowNodeUtilization evaluates general, batch every 2m"),
             ),
             more_due=3,
+            leaks=(views.Due(at=NOW + 7200, what="shop/<b>web</b>-1 grows by 60 MiB an hour", node="node-1"),),
+            more_leaks=4,
             open_breakers=self.open_breakers,
             pauses=self.pauses,
             problem=str(self.fails or self.problem),

@@ -136,6 +136,8 @@ def test_the_overview_says_who_leads_what_stops_evictions_and_what_is_due(
         "13:11:40 in 12m node-2: peak 96 % expected at 15:05 UTC",
         "not in time node-1: no window opens in time",
         "3 more nodes are expected to become hot",
+        "shop/<b>web</b>-1 grows by 60 MiB an hour",
+        "4 more pods leak memory",
         "12:58:55 65s ago alert",
     ):
         assert said in text
